@@ -36,7 +36,7 @@ _META = "meta.json"
 
 
 class AttributeEfficientBase(JobRegressor, JobEstimator):
-    """What ridge and lasso share; see :class:`distfms.AttributeEfficientRidge`."""
+    """Base of ridge and lasso; see :class:`distfms.AttributeEfficientRidge`."""
 
     _method = "attribute_efficient"
     _Options = AttributeEfficientOptions
@@ -51,9 +51,9 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         "n_examples": None,
     }
     _meanings: ClassVar[Mapping[str, str]] = {
-        "norm": "What attributes are divided by where examples come later, by default 1.",
-        "second_moments": "E[x²] of the attributes, shape (d,), where examples come later.",
-        "n_examples": "How many examples will come; the online step and two phases depend on it.",
+        "norm": "Divisor of the attributes in a session, by default 1.",
+        "second_moments": "E[x²] of the attributes, shape (d,), for a session.",
+        "n_examples": "Planned number of examples; the online step and two phases depend on it.",
     }
     attributes_per_example: int
     norm: float | None
@@ -66,7 +66,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     # --- learning from rows ---
 
     def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
-        """Learn from rows at hand, of which only the attributes that are drawn are looked at.
+        """Learn from available rows, using only the attributes that are drawn.
 
         Parameters
         ----------
@@ -88,9 +88,9 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         return self._fit(X, y)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Learn from more rows, in their order; the first call is a `start`.
+        """Learn from more rows, in their order; the first call starts a session.
 
-        Of a row of an array only what is drawn is looked at.
+        Uses only the attributes that are drawn of each row of an array.
 
         Parameters
         ----------
@@ -103,7 +103,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         Raises
         ------
         ValueError
-            If examples are open that were asked for, or a parameter is missing; see `start`.
+            If examples that were asked for have not been told, or a parameter is missing; see
+            `start`.
         """
         begun = hasattr(self, "session_")
         with in_words_of_python(self._method):
@@ -112,7 +113,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 self._begin(names, rows.shape[1])
             if self.session_.n_open:
                 raise SpecError(
-                    f"{self.session_.n_open} examples were asked for and not told: tell them "
+                    f"{self.session_.n_open} examples were asked for but not told: tell them "
                     "before `partial_fit`."
                 )
             self.session_.learn(rows, target)
@@ -141,17 +142,17 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     # --- learning from answers ---
 
     def start(self, features: int | Sequence[str], n_examples: int | None = None) -> Self:
-        """Begin to learn from examples that come later.
+        """Start a session that learns from examples to come.
 
-        Pairs need nothing more, but `second_moments` or `n_examples` where draws follow these; the
-        online learner needs a `bound` and `n_examples`.
+        The solver `pairs` needs `second_moments` or `n_examples` only if draws depend on them;
+        `online` needs `bound` and `n_examples`.
 
         Parameters
         ----------
         features : int or sequence of str
             Number or names of the attributes.
         n_examples : int, optional
-            How many examples are planned; default: the parameter.
+            Planned number of examples; default: the parameter.
 
         Returns
         -------
@@ -160,7 +161,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         Raises
         ------
         SpecError
-            If what is needed is not known.
+            If a parameter that is needed is missing.
         """
         names = None if isinstance(features, int) else list(features)
         with in_words_of_python(self._method):
@@ -188,15 +189,15 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         return self._started().ask(n)
 
     def tell(self, values: Any, y: Any, examples: Any = None) -> Self:
-        """Learn from attributes that were acquired; see :meth:`Session.tell`."""
+        """Learn from acquired attributes; see :meth:`Session.tell`."""
         self._started().tell(values, y, examples)
         return self
 
     def merge(self, other: Any) -> Self:
-        """Add what another session was told, such as that of another clinic.
+        """Merge another session into this one, such as that of another clinic.
 
-        Both learn as one session that was told all of their examples. What the other has asked and
-        was not told stays with it.
+        The result is that of one session that was told all their examples. Examples that the other
+        session asked for but was not told stay there.
 
         Parameters
         ----------
@@ -211,7 +212,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         ------
         SpecError
             If parameters or attributes differ, both sessions asked for the same attributes, or the
-            solver is not that of pairs.
+            solver is not ``pairs``.
         """
         session = self._started()
         with in_words_of_python(self._method):
@@ -221,11 +222,13 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 other = own._resumed(meta, arrays, str(other))
             self._require_spec(other._spec(), "The other session", but="random_state")
             if list(self._levels) != list(other._levels):
-                raise SpecError("The two sessions have other attributes: merge those of the same.")
+                raise SpecError(
+                    "The two sessions have different attributes: merge sessions of the same ones."
+                )
             ours, theirs = session.learner, other._started().learner
             if not (isinstance(ours, PairsLearner) and isinstance(theirs, PairsLearner)):
                 raise SpecError(
-                    "The online learner cannot merge sessions, as each step starts from the last: "
+                    "The online learner cannot merge sessions, as each step builds on the last: "
                     "set `solver: pairs`."
                 )
             ours.merge(theirs)
@@ -250,19 +253,19 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         return path
 
     def resume(self, path: Any = None) -> Self:
-        """Go on from a file that `save` wrote.
+        """Resume a session from a file that `save` wrote.
 
         Raises
         ------
         SpecError
-            If it is the state of an estimator with other parameters.
+            If the state is of an estimator with other parameters.
         DataError
-            If it is no such file.
+            If the file holds no session.
         """
         if not isinstance(self, AttributeEfficientBase):
             raise SpecError(
-                "`resume` needs an estimator with the parameters that the state was saved with: "
-                "call it on one, not on the class."
+                "`resume` needs an estimator with the parameters of the saved session: call it on "
+                "an instance, not on the class."
             )
         return self._resumed(*_read_state(path), str(path))
 
@@ -279,8 +282,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         for name, value in self._spec().items():
             if spec.get(name) != value and name != but:
                 raise SpecError(
-                    f"{what} has {name} = {spec.get(name)!r}, and this estimator {value!r}: both "
-                    "need the same parameters."
+                    f"{what} has {name} = {spec.get(name)!r}, but this estimator has {value!r}: "
+                    "give both the same parameters."
                 )
 
     def _spec(self) -> dict[str, Any]:
@@ -308,14 +311,14 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
 
     @property
     def coef_(self) -> np.ndarray:
-        """Weights of the attributes as they come, shape (d,)."""
+        """Weights of the unscaled attributes, shape (d,)."""
         with single_threaded_blas():
             weights: np.ndarray = self._found.weights
         return weights
 
     @property
     def intercept_(self) -> float:
-        """What predictions are for attributes of 0."""
+        """Prediction when all attributes are 0."""
         with single_threaded_blas():
             return float(self._found.intercept)
 
@@ -335,7 +338,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         return float(self._found.improvement_ratio)
 
     def predict(self, X: Any, budget: float | None = None) -> Any:
-        """Predict targets from all attributes; there is no `budget` for that."""
+        """Predict targets from all attributes; takes no `budget`."""
         check_is_fitted(self)
         if not hasattr(self, "session_"):
             return super().predict(X, budget)
@@ -362,7 +365,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     def _started(self) -> Session:
         if not hasattr(self, "session_"):
             raise NotFittedError(
-                f"This {type(self).__name__} has not begun: call `partial_fit`, `start` or "
+                f"This {type(self).__name__} has no session: call `partial_fit`, `start` or "
                 "`resume` first."
             )
         return self.session_
@@ -376,8 +379,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             options = options.model_copy(update={"solver": "pairs"})
         elif options.intercept:
             raise SpecError(
-                "Before any example is seen, the mean of the target is not known: leave "
-                "`intercept` out, and centre the targets if you can."
+                "Before any example is seen, the mean of the target is unknown: leave `intercept` "
+                "out, and centre the targets if you can."
             )
         moments, sampling = self._moments(n_attributes), options.sampling
         needed: dict[str, Any] = {}
@@ -391,7 +394,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             if value is None:
                 by_moments = name == "second_moments" and not (self.standardize or by_pairs)
                 other = " or an algorithm of two phases" if by_moments else ""
-                raise SpecError(f"Before any example is seen, `{name}` has to be given{other}.")
+                raise SpecError(f"Before any example is seen, `{name}` must be given{other}.")
         seed = stream(int(self.random_state or 0), 0)
         if by_pairs:
             weights = drawing_weights(moments) if sampling == "moments" else None
@@ -429,8 +432,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         bad = moments.shape != (n_attributes,) or not np.isfinite(moments).all()
         if bad or (moments < 0).any() or not moments.any():
             raise SpecError(
-                f"second_moments has to hold {n_attributes} numbers, one for each attribute, at "
-                "least 0 and not all 0."
+                f"second_moments must hold {n_attributes} numbers, one per attribute, at least 0 "
+                "and not all 0."
             )
         return moments
 
@@ -453,18 +456,18 @@ def _products(weights: np.ndarray, intercept: float, batch: RowBatch) -> np.ndar
 class AttributeEfficientRidge(AttributeEfficientBase):
     """Ridge regression from few attributes of each example.
 
-    By default the weights come from one solve on the moments of pairs of attributes that were
-    observed together; with an option of the online learner, from a step for each example under
-    ‖w‖₂ ≤ `bound`. `fit` learns from rows at hand, as the job does. Where examples come later,
-    `start` or `partial_fit` begin a session, `ask` says which attributes to acquire, `tell` learns
-    from them, and `merge` adds what another session was told.
+    By default, solves once for the weights, from the moments of pairs of attributes observed
+    together; with an option of the online learner, takes a step for each example under ‖w‖₂ ≤
+    `bound`. `fit` learns from available rows, as the job does. For examples to come, `start` or
+    `partial_fit` starts a session, `ask` says which attributes to acquire, `tell` learns from them,
+    and `merge` adds another session.
 
     Attributes
     ----------
     coef_ : ndarray of shape (d,)
-        For attributes as they come.
+        Weights of the unscaled attributes.
     intercept_ : float
-        What is predicted for attributes of 0.
+        Prediction when all attributes are 0.
     attributes_seen_, n_examples_seen_ : int
     improvement_ratio_ : float
     model_ : distfms.runs.serve.Model
@@ -495,8 +498,8 @@ class AttributeEfficientRidge(AttributeEfficientBase):
 class AttributeEfficientLasso(AttributeEfficientBase):
     """Lasso regression from few attributes of each example.
 
-    As :class:`AttributeEfficientRidge`; the online learner keeps ‖w‖₁ ≤ `bound`, and its algorithms
-    are ``ddaelr``, ``two_phase_ddaelr`` and ``aelr``.
+    Like :class:`AttributeEfficientRidge`, but the online learner keeps ‖w‖₁ ≤ `bound`; its
+    algorithms are ``ddaelr``, ``two_phase_ddaelr`` and ``aelr``.
 
     Attributes
     ----------
@@ -505,7 +508,7 @@ class AttributeEfficientLasso(AttributeEfficientBase):
 
     References
     ----------
-    As :class:`AttributeEfficientRidge`; online Algorithms 3 and 4.
+    See :class:`AttributeEfficientRidge`; online Algorithms 3 and 4.
     """
 
     _fixed: ClassVar[Mapping[str, Any]] = {"penalty": "lasso"}

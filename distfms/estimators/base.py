@@ -1,4 +1,4 @@
-"""An estimator is its job, run in memory: what all of them share."""
+"""Base of all estimators: an estimator is its job, run in memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 class JobEstimator(BaseEstimator):
     """Base of estimators.
 
-    A subclass names the method, the model of its options, and what differs from these.
+    A subclass names the method and its options model, and overrides what differs.
 
     Attributes
     ----------
@@ -131,11 +131,11 @@ class JobEstimator(BaseEstimator):
         Parameters
         ----------
         X : array-like, frame (pandas, polars, Arrow), Dask array or frame, or path, of n rows
-            A frame's strings and categories are categories. A path names Parquet files, as in a
+            Strings and categories of a frame are categories. A path names Parquet files, as in a
             job.
         y : array-like of shape (n,) or (n, P), Dask collection, or str or list of str
-            Target, divided like `X` where both are Dask collections; or the names of columns of a
-            frame or of files, whose other columns are the features.
+            Target, chunked like `X` if both are Dask collections; or names of columns of a frame or
+            of files, whose other columns are the features.
         sample_weight : array-like of shape (n,), Dask collection, or str, optional
             Weights ≥ 0, or the name of their column.
 
@@ -165,7 +165,7 @@ class JobEstimator(BaseEstimator):
         ----------
         X, y : rows and targets
         roles : mapping
-            For ``weight`` and ``query`` the values, or the name of their column.
+            Values of ``weight`` and ``query``, or names of their columns.
         beside : mapping
             More columns, by the names the job reads them by.
         unlabelled : rows, optional
@@ -250,8 +250,8 @@ class JobEstimator(BaseEstimator):
             if not names:
                 if kind_of(X) == "parquet":
                     raise DataError(
-                        "With the path of Parquet files y, weights and queries name columns of "
-                        "them."
+                        "With a path of Parquet files, y, weights and queries must be names of "
+                        "columns."
                     )
                 own = target_names(value) if role == "target" else [_ROLES[role]]
                 names = [free_name(name, known) for name in own]
@@ -261,7 +261,9 @@ class JobEstimator(BaseEstimator):
                     and not kind_of(value).startswith("dask")
                     and not np.asarray(value).any()
                 ):
-                    raise DataError("The sample weights are zero for all rows: nothing is learned.")
+                    raise DataError(
+                        "The sample weights are zero for all rows: there is nothing to learn."
+                    )
             known |= set(names)
             named[role] = names if role == "target" else names[0]
         values |= {(name,): value for name, value in beside.items()}

@@ -64,7 +64,7 @@ class AsRows:
             if len(column) != len(rows):
                 raise DataError(
                     f"X (or a chunk of it) has {len(rows)} rows, and {name} has {len(column)}: "
-                    "give a value for each row, and divide Dask collections alike."
+                    "give a value for each row, and chunk Dask collections alike."
                 )
         if self.names is not None:
             numbers = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(self.names))
@@ -239,8 +239,8 @@ def _divided(X: Any, parts: Sequence[Any], values: Any) -> list[Any]:
         divided = list(np.ravel(values.to_delayed()))
         if len(divided) != len(parts):
             raise DataError(
-                f"X comes in {len(parts)} chunks and y (or the weights) in {len(divided)}: divide "
-                "them alike."
+                f"X has {len(parts)} chunks and y (or the weights) {len(divided)}: chunk them "
+                "alike."
             )
         return divided
     lengths = X.chunks[0] if known else dask.compute(*map(dask.delayed(len), parts))

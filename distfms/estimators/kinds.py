@@ -41,11 +41,11 @@ class PredictingEstimator(JobEstimator):
         Parameters
         ----------
         X : array-like, frame, Dask array or frame, or path of Parquet files
-            A frame or file needs the columns that the model reads only. A category that was in no
-            training row counts as the column's mean.
+            A frame or file needs only the columns that the model reads. An unknown category counts
+            as the column's mean.
         budget : float, optional
-            What a prediction may cost, for models with prefixes. Default: that of
-            `distfms predict`.
+            Largest cost of a prediction, for models with prefixes. Default: as in `distfms
+            predict`.
 
         Returns
         -------
@@ -64,7 +64,7 @@ class PredictingEstimator(JobEstimator):
         ----------
         X : see `predict`
         y : array-like, Dask collection, or names of columns of X
-            With a path it may be left out: the names are those of `fit`.
+            May be left out with a path: the names are those of `fit`.
         sample_weight : array-like of shape (n,), optional
         """
         from sklearn import metrics

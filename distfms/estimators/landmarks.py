@@ -28,7 +28,7 @@ _LEVELS = ("gamma", "spacing")
 
 
 class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimator):
-    """What the estimators share; see :class:`distfms.LandmarkRegressor`."""
+    """Base of these estimators; see :class:`distfms.LandmarkRegressor`."""
 
     _method = "landmarks"
     _Options = LandmarksOptions
@@ -46,7 +46,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
             Target, or the name of its column.
         sample_weight : array-like of shape (n,), Dask collection, or str, optional
         unlabelled : rows as `X`, optional
-            Rows that landmarks are taken from in place of those of `X`.
+            Rows to take landmarks from instead of `X`.
 
         Returns
         -------
@@ -96,7 +96,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         Parameters
         ----------
         X : see `fit`
-            On Dask arrays, kernels that dask-ml has are computed by its ``metrics.pairwise``.
+            On Dask arrays, uses the kernels of dask-ml (``metrics.pairwise``) where available.
 
         Returns
         -------
@@ -151,15 +151,15 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
     Attributes
     ----------
     landmarks_ : ndarray of int, shape (k,)
-        Rows of the training data that are landmarks of the model, in order of choice; of
-        similarities that are ``precomputed``, columns.
+        Training rows that are landmarks of the model, in order of choice; columns if similarities
+        are ``precomputed``.
     coef_ : ndarray of shape (k,)
-        Weights of the similarities to them.
+        Weights of the similarities to the landmarks.
     intercept_ : float
     map_ : LandmarkMap
         From features to similarities.
     metric_ : dict
-        What was learned of distances: ``kind``, and ``weights`` of columns, the largest first.
+        Metric that was learned: ``kind``, and ``weights`` of columns, largest first.
     model_ : distfms.runs.serve.Model
         The finished run.
     n_features_in_ : int
@@ -185,7 +185,7 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
 
 
 class LandmarkClasses(JobClassifier, LandmarkBase):
-    """What estimators of classes and of levels share."""
+    """Base of estimators of classes and of levels."""
 
     def decision_function(self, X: Any) -> Any:
         """Return scores (n,) of levels or of the second of two classes, or (n, n_classes)."""
@@ -207,7 +207,7 @@ class LandmarkClassifier(LandmarkClasses):
     References
     ----------
     Balcan, Blum, Srebro, "A theory of learning with similarity functions", Machine Learning 72
-    (2008), which the model of Kar and Jain contains.
+    (2008); a special case of the model of Kar and Jain.
     """
 
     loss: str | None
@@ -245,7 +245,7 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
 class LandmarkRanker(PredictingEstimator, LandmarkBase):
     """Ranking of the rows of queries by a linear score of similarities to landmarks.
 
-    `predict` scores rows: those of a query are ranked from the highest score down.
+    `predict` returns scores; rank the rows of a query from the highest score down.
 
     Attributes
     ----------
@@ -254,8 +254,8 @@ class LandmarkRanker(PredictingEstimator, LandmarkBase):
 
     Notes
     -----
-    The squared loss is to gains 2^relevance − 1 that are normalised within each query, by what its
-    best order adds up to.
+    The squared loss is against gains 2^relevance − 1, normalised within each query by the total of
+    its best order.
 
     References
     ----------
@@ -293,7 +293,7 @@ class LandmarkRanker(PredictingEstimator, LandmarkBase):
             keys = np.unique(in_memory(X, query), return_inverse=True)[1]
             order = np.argsort(keys, kind="stable")
             if len(order) != len(in_memory(X, y)):
-                raise DataError(f"There are {len(order)} queries of rows, and y has other rows.")
+                raise DataError(f"query has {len(order)} rows, but y has a different number.")
             X = as_table(X).take(order) if kind_of(X) == "frame" else np.asarray(X)[order]
             y, query, sample_weight = (
                 v if v is None or isinstance(v, str) else np.asarray(v)[order]

@@ -1,4 +1,4 @@
-"""From the folder of a finished run back to an estimator."""
+"""Load a finished run as an estimator."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load_estimator(
     kinds = [k for k in JobEstimator.known if k._method == method and not k.__subclasses__()]
     kind = next((kind for kind in kinds if kind.fits(options)), None)
     if kind is None:
-        raise SpecError(f"{run} is a run of `{method}`, which has no estimator of these options.")
+        raise SpecError(f"{run} is a run of `{method}`, which has no estimator with these options.")
     known = {**spec["data"], **options, "random_state": spec["seed"], "tune": spec.get("tune")}
     names = kind._get_param_names()
     estimator = kind(**{name: known[name] for name in names if known.get(name) is not None})

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     """Decide how many noisy judgments of each attribute to buy, and predict from their averages.
 
-    Every attribute of an object is judged by raters who disagree. At prediction time judgments
-    may be bought for a fixed budget per object. From a few judgments of labelled objects this
-    finds how many to buy of each attribute, and the linear model on their averages.
+    Raters judge every attribute of an object, and disagree. Predictions may use judgments bought
+    for a fixed budget per object. From a few judgments of labelled objects, finds how many to buy
+    of each attribute, and the linear model on their averages.
 
-    ``costs`` and ``internal_variance`` may also be one number for all attributes, or one for each.
+    ``costs`` and ``internal_variance`` may also be one number, or an array with one per attribute.
 
     Attributes
     ----------
@@ -55,12 +55,13 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     spent_ : float
         Cost of `repeats_`, at most the budget.
     objective_ : float
-        What the algorithm maximises: the part of the label's variance it deems explained.
+        Value that the algorithm maximises: its estimate of the label's variance explained.
     projected_loss_ : float
-        Squared loss that the training data project for `repeats_` with the best weights. The
-        search made it small, so expect more of other objects, and much more where there were few.
+        Squared loss that the training data project for `repeats_` with the best weights. The search
+        minimised it, so expect a larger loss on new objects, and a much larger one after training
+        on few.
     validation_loss_ : float or None
-        Cross-validated squared loss, what to expect of other objects; None without `folds`.
+        Cross-validated squared loss: what to expect on new objects; None without `folds`.
     label_variance_ : float
         Loss of predicting the mean.
     status_ : {"budget_spent", "no_positive_gain", "unaffordable"}
@@ -70,26 +71,24 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     n_features_in_ : int
         Number of attributes d.
     feature_names_in_ : ndarray of str, shape (d,)
-        Names of the attributes, where the data name them.
+        Names of the attributes, if the data have names.
 
     Notes
     -----
-    ``X`` may be, wherever it is asked for:
+    ``X`` may be:
 
     - an array of shape (n, d, k), NaN where there is no judgment; or (n, d), one judgment each,
-      which can be fitted to only if `internal_variance` is given;
+      which `fit` takes only with `internal_variance`;
     - nested lists, objects × attributes × judgments, of any lengths, None for no judgment;
     - a frame (pandas, polars, Arrow) with columns of lists, numbered columns ``name__1``,
       ``name__2``, …, or columns of numbers (one judgment each);
-    - a Dask array or frame of these forms, which is never computed as a whole; frames with lists
-      must be made with Dask's option ``dataframe.convert-string`` off, as Dask otherwise turns
-      lists into text;
+    - a Dask array or frame of these forms, which is never computed as a whole; make frames with
+      lists with Dask's option ``dataframe.convert-string`` off, or Dask turns lists into text;
     - the path of Parquet files with such columns, read partition by partition.
 
-    Labels are an array, or the name of a column of `X`; for a path always the latter. The same
-    holds for weights. To apply a model, files and frames need judgments of the selected attributes
-    only. What is wrong with data is a `DataError`, with a parameter a `SpecError`; both are
-    ``ValueError``.
+    Labels and weights are arrays or names of columns of `X`; with a path, always names. To predict,
+    files and frames need only judgments of the selected attributes. Wrong data raise `DataError`,
+    wrong parameters `SpecError`; both are ``ValueError``.
 
     References
     ----------
@@ -97,7 +96,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
 
     Examples
     --------
-    Two raters judge three attributes of 200 objects. The first two attributes matter alike, but
+    Two raters judge three attributes of 200 objects. The first two attributes matter equally, but
     raters disagree far more on the second, so most of the budget goes there.
 
     >>> import numpy as np
@@ -114,7 +113,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     >>> selector.get_feature_names_out()
     array(['x0', 'x1'], dtype=object)
 
-    What is still to be collected for a refit:
+    Judgments still to collect for a refit:
 
     >>> plan = selector.acquisition_plan(X[:2])
     >>> plan[["object", "attribute", "have", "want", "more"]]
@@ -145,15 +144,15 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         sample_weight : array-like of shape (n,), or str, optional
             Weights of the objects, at least 0, or the name of their column.
         raters : {"auto", "columns", "positions", "ignore"}, or array-like of ids, optional
-            Who judged, so that what one rater's judgments of several attributes share is told from
-            the attributes. Text as in the spec of a job; by default columns of ids ``raters`` or
-            ``name__raters``, where X has them. For X in memory the ids themselves, of shape (n, k)
-            for all attributes or (n, d, k), None where one is not known.
+            Raters, to separate the errors that one rater's judgments share from the attributes. A
+            string as in the spec of a job; by default, the columns of ids ``raters`` or
+            ``name__raters`` if X has them. For X in memory, the ids themselves, of shape (n, k) for
+            all attributes or (n, d, k), None where unknown.
 
         Raises
         ------
         DataError, SpecError, ValueError
-            Data or parameters cannot be used; among them: an attribute has no object with two
+            If data or parameters cannot be used, for example if an attribute has no object with two
             judgments and no given internal variance.
         """
         X, self._how = _as_array(X), how_known(raters)
@@ -184,13 +183,13 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             return {}
         kind = kind_of(X)
         if kind not in ("array", "frame"):
-            raise DataError("raters of files and Dask collections are columns of X, or positions.")
+            raise DataError("raters of files and Dask collections are columns of X or `positions`.")
         rows = [list(row) for row in raters]
         if not any(isinstance(ids, list | tuple | np.ndarray) for row in rows for ids in row):
             return {OF_ALL: _lists(rows)}
         names = [f"x{i}" for i in range(X.shape[1])] if kind == "array" else column_names(X)
         if {len(row) for row in rows} != {len(names)}:
-            raise DataError(f"raters has ids of another number of attributes than {len(names)}.")
+            raise DataError(f"raters must have ids for {len(names)} attributes.")
         columns = zip(*rows, strict=True)
         return {n + OF_ONE: _lists(own) for n, own in zip(names, columns, strict=True)}
 
@@ -228,12 +227,12 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         return self._model.names
 
     def repeats_at(self, budget: float) -> np.ndarray:
-        """Judgments that a smaller budget buys: the greedy steps that it pays for.
+        """Judgments that a smaller budget buys: the greedy steps within it.
 
         Parameters
         ----------
         budget : float
-            At most the estimator's own; more gives the end of the path.
+            At most the estimator's budget; larger values give the end of the path.
 
         Returns
         -------
@@ -275,11 +274,11 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         return given.stack(partial(_means, predictor, self._model), (len(self._model.names),))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, raters: Any = None) -> float:
-        """Share of the label's variance that `repeats_` judgments explain of these objects.
+        """Share of the label's variance on these objects that `repeats_` judgments explain.
 
-        They need not hold as many: it is ``1 - holdout_loss(X, y) / variance``, unbiased. How well
-        the judgments at hand predict, whatever their number, is what scikit-learn's
-        ``scoring="neg_mean_squared_error"`` or ``"r2"`` measures.
+        The objects may hold fewer: the score is ``1 - holdout_loss(X, y) / variance``, unbiased. To
+        score predictions from the judgments at hand, use scikit-learn's
+        ``scoring="neg_mean_squared_error"`` or ``"r2"``.
 
         Parameters
         ----------
@@ -292,7 +291,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         Returns
         -------
         float
-            At most 1 but for chance; negative where the mean predicts better.
+            At most 1, up to chance; negative if the mean predicts better.
         """
         estimates, loss = self._held_out(X, y, sample_weight, raters)
         variance = estimates.label_variance
@@ -304,17 +303,17 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         Parameters
         ----------
         X : array, lists, frame, Dask collection or path
-            Held-out objects; they need not have `repeats_` judgments. Where none of them has two
-            judgments of an attribute, the internal variance of the training data is taken.
+            Held-out objects; they may have fewer than `repeats_` judgments. If none has two
+            judgments of an attribute, uses the internal variance of the training data.
         y : array-like of shape (n,), or str
         sample_weight : array-like of shape (n,), or str, optional
         raters : optional
-            As for :meth:`fit`; where they are not known, judgments are taken as independent.
+            As for :meth:`fit`; if unknown, judgments count as independent.
 
         Returns
         -------
         float
-            Unbiased for objects that the model has not seen, so that it may be negative on few.
+            Unbiased for objects that the model has not seen, so it may be negative on few.
         """
         return self._held_out(X, y, sample_weight, raters)[1]
 
@@ -337,7 +336,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             return loss_on(self.model_.run, statistics, known, self.buy_from)
 
     def acquisition_plan(self, X: Any, ids: Any = None, raters: Any = None) -> pd.DataFrame:
-        """List the judgments that objects lack of `repeats_`.
+        """List the judgments that objects lack to reach `repeats_`.
 
         Parameters
         ----------
@@ -353,9 +352,9 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         pandas.DataFrame
             Columns ``object, attribute, have, want, more, cost``; one row for each object and
             attribute that lacks some, by object, then by attribute. From the same known raters
-            ``object, rater_slot, rater_id, attribute, more, cost``; one row for each judgment that
-            lacks, by object, then by rater, with the id of a rater who has judged the object
-            already. Identifiers that have a name give it to the column ``object``.
+            ``object, rater_slot, rater_id, attribute, more, cost``; one row for each missing
+            judgment, by object, then by rater, with the id of a rater who has judged the object
+            before. If the identifiers have a name, the column ``object`` takes it.
         """
         import pandas as pd
 

@@ -21,14 +21,14 @@ from distfms.spec import DataSection, Section
 
 #: Parameters that all estimators have beside the options of their methods.
 COMMON = {
-    "exclude": "Names or globs of columns of frames and files not to use.",
+    "exclude": "Names or globs of columns of frames and files to leave out.",
     "missing": "What to do with missing values: ``error``, ``drop`` (the row) or ``mean``.",
     "folds": "Cross-validation folds, 0 for none.",
     "tune": "Options to try by cross-validation: lists of values by parameter, or the section "
-    "``tune`` of a job, which says by which measure and rule.",
-    "random_state": "Seed of every random stream.",
-    "n_jobs": "Partitions side by side; by default as many as there are cores.",
-    "verbose": "Print what a job says while it runs.",
+    "``tune`` of a job, with measure and rule.",
+    "random_state": "Seed of all random streams.",
+    "n_jobs": "Partitions to process in parallel; by default the number of cores.",
+    "verbose": "Print the progress of the job.",
 }
 
 

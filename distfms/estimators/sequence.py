@@ -24,7 +24,7 @@ from distfms.methods.sequence.options import SequenceOptions, resolve_groups
 
 
 class GroupSequenceBase(SelectorMixin, JobEstimator):
-    """What regression and classification share; see :class:`distfms.GroupSequencer`."""
+    """Base of regression and classification; see :class:`distfms.GroupSequencer`."""
 
     _method = "sequence"
     _Options = SequenceOptions
@@ -42,8 +42,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
             known = resolve_groups(names, groups, prefix_separator=self.prefix_separator).names
             if len(costs) != len(known):
                 raise DataError(
-                    f"costs has {len(costs)} values; one for each of the {len(known)} groups is "
-                    "wanted."
+                    f"costs has {len(costs)} values; give one for each of the {len(known)} groups."
                 )
             found["costs"] = dict(zip(known, costs, strict=True))
         return found
@@ -82,19 +81,19 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         return [name for step in steps_of(run.selection, number) for name in step["columns"]]
 
     def anytime(self, *, n_samples: int = 1, deadline_s: float | None = None) -> AnytimeSession:
-        """Begin a prediction whose groups come one by one.
+        """Start a prediction whose groups arrive one by one.
 
         Parameters
         ----------
         n_samples : int
-            Rows that are predicted together.
+            Rows to predict together.
         deadline_s : float, optional
-            Seconds from now after which nothing is taken any more.
+            Seconds from now after which no group is accepted.
 
         Returns
         -------
         AnytimeSession
-            ``deliver(group, values)`` takes a group, ``prediction`` is always ready. See
+            ``deliver(group, values)`` adds a group; ``prediction`` is always ready. See
             `group_values` for groups of categories.
         """
         check_is_fitted(self)
@@ -108,7 +107,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         group : str
             A name of ``sequence_``.
         X : frame of n rows, or array-like of shape (n, n_features)
-            A frame needs the columns of the group only.
+            A frame needs only the columns of the group.
 
         Returns
         -------
@@ -116,7 +115,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         """
         check_is_fitted(self)
         if group not in self.groups_:
-            raise DataError(f"{group!r} is no group of the sequence.")
+            raise DataError(f"{group!r} is not a group of the sequence.")
         place = self.sequence_.index(group)
         needed = self.model_.run.selection["sequence"][place]["columns"]
         names = self.groups_[group]
@@ -137,7 +136,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         indices : bool
             Return positions instead of a mask.
         budget : float, optional
-            Cost of a prediction. Default: the model that predictions use.
+            Largest cost of a prediction. Default: the model that predictions use.
 
         Returns
         -------
@@ -161,7 +160,9 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         """
         mask, kind = self._get_support_mask(budget), kind_of(X)
         if kind == "parquet":
-            raise DataError("Parquet files are not transformed; read the columns of get_support.")
+            raise DataError(
+                "transform does not take Parquet files; read the columns of get_support."
+            )
         if "frame" in kind:
             frame = without(X, self._taken)
             check_columns(self, column_names(frame), True)
@@ -177,33 +178,34 @@ class GroupSequencer(JobRegressor, GroupSequenceBase):
     """Linear regression by groups of features that have costs, ready at any budget.
 
     ``groups`` may also hold positions of columns, or be an array of shape (n_features,) with the id
-    of each column's group; ``costs`` may be an array in the order of the groups. A category is
-    always in a group as a whole. ``family`` is ``gaussian`` or ``poisson``.
+    of each column's group; ``costs`` may be an array in the order of the groups. All indicators of
+    a category are in the same group. ``family`` is ``gaussian`` or ``poisson``.
 
     Attributes
     ----------
     sequence_ : list of str
-        Groups in the order in which to compute them; those of constant columns are left out.
+        Groups in the order in which to compute them, without those of constant columns.
     groups_ : dict of str to tuple of str
-        Columns of each of them, after categories became indicators ``column=level``.
+        Columns of each group, with categories as indicators ``column=level``.
     costs_ : dict of str to float
-        Cost of each group when it is the first.
+        Cost of each group if it comes first.
     predictor_ : AnytimePredictor
         Models of all prefixes, and of the sets for `budgets`.
     explained_variance_ : ndarray of shape (K + 1,)
-        Of the prefixes 0..K on the training rows; share of the deviance if not gaussian.
+        Share explained by the prefixes 0..K on the training rows: of the variance, or of the
+        deviance if not gaussian.
     coef_path_ : ndarray of shape (K + 1, D) or (K + 1, P, D)
-        In original units; the D columns of ``predictor_.feature_names``.
+        In original units, for the D columns of ``predictor_.feature_names``.
     intercept_path_ : ndarray of shape (K + 1,) or (K + 1, P)
     coef_, intercept_ : ndarray
-        Of the prefix that `predict` uses by default: that of the job, which stops where more
-        groups explain little more (by cross-validation, where there are `folds`).
+        Model that `predict` uses by default: the prefix after which more groups explain little more
+        (by cross-validation, with `folds`).
     timeliness_ : float
         Area under explained variance against cost, as a share of the whole.
     n_iter_ : int
         Passes over the rows.
     criterion_, family_ : str
-        What was used.
+        Criterion and family that were used.
     model_ : distfms.runs.serve.Model
         The finished run.
     n_features_in_ : int
@@ -251,7 +253,7 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
 
     The parameters are those of :class:`GroupSequencer`, but for ``family`` and ``class_weights``.
     Each step of a fit is a pass over the data, which the folds share: with many groups and data
-    that do not fit into memory, name a few `prefixes`.
+    larger than memory, list a few `prefixes`.
 
     Attributes
     ----------
@@ -273,7 +275,7 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
     family: str
     _defaults: ClassVar[Mapping[str, Any]] = {**GroupSequenceBase._defaults, "family": "auto"}
     _meanings: ClassVar[Mapping[str, str]] = {
-        "family": "``logistic`` for two classes, ``softmax``, or ``auto``: by their number."
+        "family": "``logistic`` for two classes, ``softmax`` for more; ``auto``: by their number."
     }
     _takes: ClassVar[Mapping[str, Sequence[str]]] = {"family": ("logistic", "softmax")}
 
@@ -305,8 +307,7 @@ def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str]]:
     ids = np.asarray(groups)
     if ids.shape != (len(columns),):
         raise DataError(
-            f"groups has shape {ids.shape}; one id for each of the {len(columns)} columns is "
-            "wanted."
+            f"groups has shape {ids.shape}; give one id for each of the {len(columns)} columns."
         )
     return {str(g): [columns[c] for c in np.flatnonzero(ids == g).tolist()] for g in np.unique(ids)}
 

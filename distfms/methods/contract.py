@@ -240,9 +240,9 @@ class FinishedRun:
         """Raise SpecError unless the model may call a function; a predictor asks before it does."""
         if function not in self.allow:
             raise SpecError(
-                f"The model calls the function `{function}`, and a model runs only code that you "
-                f"name. If you trust it, add --allow {function} (in Python: allow=[{function!r}]); "
-                "to retrain, name it in the spec."
+                f"The model calls the function `{function}`, which you have not allowed. If you "
+                f"trust it, add --allow {function} (in Python: allow=[{function!r}]); to "
+                "retrain, name it in the spec."
             )
 
 
@@ -389,7 +389,7 @@ class Job(ABC):
         """Raise SpecError where a job of this form cannot compare options on folds."""
         raise SpecError(
             f"`tune` compares by cross-validation, which this `{self.name}` job does not have. "
-            "Leave `tune` out or, if the job works in slabs of columns, read fewer of them "
+            "Leave `tune` out or, if the job works in slabs of columns, use fewer columns "
             "(`data.features`)."
         )
 

@@ -186,8 +186,8 @@ def evaluate_on_folds(context: Context, work: FoldWork, saved: str | None = None
             return _run(context, pool, work, saved)
     except OutOfSightError as error:
         context.note(
-            f"Folds were evaluated by the driver alone, as not every worker sees the run folder. "
-            f"{error} For speed, let `output` be on storage that all machines share."
+            "The driver evaluated the folds alone, as some workers do not see the run folder. "
+            f"{error} For speed, put `output` on storage that all machines share."
         )
     with opened(alone=True) as pool:
         return _run(context, pool, work, saved)

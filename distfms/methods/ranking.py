@@ -21,7 +21,7 @@ from distfms.errors import DataError
 from distfms.stats.base import Fields
 
 CUTOFF = 5
-"""Positions of a ranking that count, where nothing else is said."""
+"""Positions of a ranking that count by default."""
 
 MAX_RELEVANCE = 30
 
@@ -30,9 +30,9 @@ def require_relevance(relevance: np.ndarray) -> None:
     """Refuse what is no relevance; a DataError says what was found."""
     if len(relevance) and (relevance.min() < 0 or relevance.max() > MAX_RELEVANCE):
         raise DataError(
-            f"NDCG is wanted because `data.query` is set, and needs a target from 0 (not relevant) "
-            f"to {MAX_RELEVANCE}; found {relevance.min():g} to {relevance.max():g}. Name the "
-            "column as `id` if rows are only to be kept together in folds."
+            "NDCG, which `data.query` asks for, needs a target from 0 (not relevant) to "
+            f"{MAX_RELEVANCE}; found {relevance.min():g} to {relevance.max():g}. To only keep rows "
+            "together in folds, set the column as `id`."
         )
 
 
@@ -132,9 +132,9 @@ class RankingScores(Fields):
         begun = np.sort(np.concatenate((self.closed, self.keys[[run.start for run in runs]])))
         if (begun[1:] == begun[:-1]).any():
             raise DataError(
-                "The rows of a query do not follow one another in the data, so its ranking cannot "
-                "be judged in one pass. Sort the data by the `query` column, or, where NDCG is not "
-                "wanted, name that column as `id`."
+                "The rows of a query are not adjacent in the data, so its ranking cannot be scored "
+                "in one pass. Sort the data by the `query` column or, if you do not need NDCG, set "
+                "that column as `id`."
             )
         inner = runs[1:-1]
         total, n_queries = self._with(inner)
@@ -186,8 +186,8 @@ class QueryCounts(Fields):
         if (grades != relevance).any():
             broken = relevance[grades != relevance][0]
             raise DataError(
-                f"The target of a ranking is a relevance, a whole number; found {broken:g}. Round "
-                "it to a few grades, 0 for what is not relevant."
+                f"The target of a ranking must be a relevance (a whole number); found {broken:g}. "
+                "Round it to a few grades, 0 for not relevant."
             )
         queries, index = np.unique(keys, return_inverse=True)
         n_grades = int(grades.max(initial=0)) + 1

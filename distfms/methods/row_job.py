@@ -57,7 +57,7 @@ class RowJob(StatisticsJob):
     """
 
     #: What missing values count as.
-    missing_said: str = "Missing values that count as the mean of their column"
+    missing_said: str = "Missing values replaced with the column's mean"
 
     def __init__(self, options: Section, inputs: Inputs, seed: int) -> None:
         self.options, self.inputs, self.seed = options, inputs, seed
@@ -241,7 +241,7 @@ class RowJob(StatisticsJob):
         option = self.class_option()
         return [
             f"The target {name!r} has {len(few)} whole values ({', '.join(map(str, few))}), which "
-            f"are taken as numbers. If they are classes, set {option}."
+            f"are used as numbers. If they are classes, set {option}."
             for name, own in zip(self.roles.target, values, strict=True)
             if option and (few := few_whole(own)) and few != self.coded_classes
         ]
@@ -260,7 +260,7 @@ class RowJob(StatisticsJob):
             left = "row was" if everything.n_dropped == 1 else "rows were"
             context.note(f"{everything.n_dropped:,} {left} left out because {what} is missing.")
         if everything.n_weightless:
-            context.note(f"{counted(everything.n_weightless, 'row')} of weight 0 play no part.")
+            context.note(f"{counted(everything.n_weightless, 'row')} of weight 0 are ignored.")
         if missing:
             listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
             context.note(f"{self.missing_said}: {listed}.")
@@ -271,7 +271,7 @@ class RowJob(StatisticsJob):
 # --- classes of a target ------------------------------------------------------------------------
 
 MAX_CLASSES = 1000
-"""Most classes that a target is taken to have."""
+"""Most classes that a target may have."""
 
 #: More classes than this may be numbers that were meant to be predicted as such.
 _MANY_CLASSES = 20
@@ -314,23 +314,23 @@ def find_classes(
     classes = train.values[train.weight > 0]
     if len(classes) > MAX_CLASSES:
         raise DataError(
-            f"The target {target!r} has more than {MAX_CLASSES} values, so it is no class: "
-            f"{what} is not for it."
+            f"The target {target!r} has more than {MAX_CLASSES} values, so it does not hold "
+            f"classes: {what} is not for it."
         )
     if len(classes) < 2 or (most is not None and len(classes) > most):
         few = ", ".join(class_name(value, levels) for value in classes[:6])
         wanted = "two classes; with more use softmax" if most == 2 else "classes"
         raise DataError(
-            f"{what[:1].upper()}{what[1:]} wants a target of {wanted}; {target!r} has "
+            f"{what[:1].upper()}{what[1:]} needs a target of {wanted}; {target!r} has "
             f"{len(classes)} values among the training rows ({few})."
         )
     unknown = np.setdiff1d(test.values[test.weight > 0], classes)
     if len(unknown):
-        many = f" {what[:1].upper()}{what[1:]} takes each of the {len(classes)} values for a class."
+        many = f" {what[:1].upper()}{what[1:]} treats each of the {len(classes)} values as a class."
         raise DataError(
-            f"The value {class_name(unknown[0], levels)} of the target {target!r} occurs in "
-            "held-out rows only, so no model can know it. Leave these rows out, or hold out others."
-            f"{many if len(classes) > _MANY_CLASSES else ''}"
+            f"The value {class_name(unknown[0], levels)} of the target {target!r} occurs only in "
+            "held-out rows, so no model can learn it. Drop these rows, or hold out "
+            f"others.{many if len(classes) > _MANY_CLASSES else ''}"
         )
     return classes
 

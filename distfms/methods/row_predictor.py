@@ -112,7 +112,7 @@ class RowPredictor:
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows that lack a value."""
-        label = "Rows with missing values or unknown categories, taken for the training mean"
+        label = "Rows with missing values or unknown categories, replaced with the training mean"
         return {label: n_positive(table.column(MISSING))}
 
 

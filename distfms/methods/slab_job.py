@@ -180,8 +180,8 @@ class SlabsJob(Job):
             selection = self.selection(context, outline, paths, pool)
         left_out = f"; baselines left out: {', '.join(self.left_out)}" if self.left_out else ""
         context.note(
-            f"{len(self.widths):,} {self.items} were searched in {self._slabs_said} on actors "
-            f"(one process would have taken {format_bytes(self.one_process_bytes)}). There is no "
+            f"{len(self.widths):,} {self.items} were searched in {self._slabs_said} on actors (one "
+            f"process would have needed {format_bytes(self.one_process_bytes)}). There is no "
             f"cross-validation{left_out}."
         )
         chosen = self.chosen(outline, paths)
@@ -236,9 +236,9 @@ class SlabsJob(Job):
                 f"on actors: {self._slabs_said} of up to {self.slab_columns():,} columns, "
                 f"{format_bytes(self.slab_bytes())} each on disk and up to "
                 f"{format_bytes(self.shard_bytes())} on an actor, in as many passes over the data; "
-                f"one process would take {format_bytes(self.one_process_bytes)}"
+                f"one process would need {format_bytes(self.one_process_bytes)}"
             ),
-            "driver": f"up to {most} besides what workers take: one slab, or what is chosen",
+            "driver": f"up to {most} besides the workers: one slab, or the chosen columns",
         }
 
     def driver_bytes(self) -> int:

@@ -85,8 +85,8 @@ def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: i
     n_points = math.prod(len(values) for values in tune.grid.values())
     if n_points * n_folds > MOST_EVALUATIONS:
         raise SpecError(
-            f"`tune.grid` has {n_points:,} points, which are {n_points * n_folds:,} evaluations "
-            f"on {n_folds} folds; at most {MOST_EVALUATIONS:,} are done. Try fewer values, and "
+            f"`tune.grid` has {n_points:,} points, that is {n_points * n_folds:,} evaluations on "
+            f"{n_folds} folds; at most {MOST_EVALUATIONS:,} are allowed. Try fewer values, then "
             "finer ones around the best in a second run."
         )
     content = options.model_dump(mode="json")
@@ -105,11 +105,12 @@ def _require_tunable(method: Method, name: str) -> None:
         return
     if name not in method.Options.model_fields:
         raise SpecError(
-            f"`tune.grid.{name}` is no option of `{method.name}`.{nearest(name, method.tunable)}"
+            f"`tune.grid.{name}` is not an option of "
+            f"`{method.name}`.{nearest(name, method.tunable)}"
         )
     reason = method.not_tunable.get(name, "the cross-validation does not depend on it")
     raise SpecError(
-        f"`tune.grid.{name}` cannot be tuned: {reason}. What can: {', '.join(method.tunable)}."
+        f"`tune.grid.{name}` cannot be tuned: {reason}. Choose from {', '.join(method.tunable)}."
         if method.tunable
         else f"`tune`: the method {method.name} has no options to tune."
     )
@@ -213,8 +214,8 @@ def choose(
     loss = np.where(np.isfinite(mean), -mean if higher_is_better else mean, np.inf)
     if not np.isfinite(loss).any():
         raise DataError(
-            "No point of `tune.grid` could be measured on every fold: some fold has too few rows, "
-            "or nothing to explain. Choose fewer folds (`data.folds`)."
+            "No point of `tune.grid` could be measured on every fold: some folds have too few "
+            "rows, or a constant target. Choose fewer folds (`data.folds`)."
         )
     best = int(np.argmin(loss))
     chosen = best
@@ -296,13 +297,13 @@ class Tuning:
         n_usable = len(found.folds)
         if n_usable < n_folds:
             context.note(
-                f"Folds with fewer than two rows play no part in tuning: {n_folds - n_usable} of "
+                f"Folds with fewer than two rows are ignored in tuning: {n_folds - n_usable} of "
                 f"{n_folds}. Choose fewer folds."
             )
         if n_usable < 2:
             raise DataError(
-                f"Only {n_usable} of {n_folds} folds hold two rows or more, so there is nothing "
-                "to tune by. Choose fewer folds (`data.folds`) or add rows."
+                f"Only {n_usable} of {n_folds} folds hold two rows or more, too few to tune by. "
+                "Choose fewer folds (`data.folds`) or add rows."
             )
         better = self.method.measures[measure]
         choice = choose(values, found.weight, self.tune.rule, better)

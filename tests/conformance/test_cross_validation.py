@@ -109,7 +109,7 @@ def test_driver_stands_in_for_workers_that_do_not_see_the_run(
     assert here.opened is not None
     assert here.opened.name == "serial"
     assert len(here.notes) == 1
-    assert "not every worker sees the run folder" in here.notes[0]
+    assert "some workers do not see the run folder" in here.notes[0]
 
 
 def test_no_file_and_no_worker_is_an_error(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_error_of_an_item(pool: ActorPool) -> None:
     with pytest.raises(ZeroDivisionError):
         pool.map(lambda state, item: 12 // item, [3, 4, 0, 6], on_answer=told.__setitem__)
     assert told.items() >= {0: 4, 1: 3}.items()
-    with pytest.raises(EngineError, match="start it again"):
+    with pytest.raises(EngineError, match="not running: start it"):
         pool.map(lambda state, item: item, [1])
 
 
@@ -186,7 +186,7 @@ def test_error_of_the_first_shard_is_told(pool: ActorPool, tmp_path: Path) -> No
     pool.start(tasks.build, tasks.shards(tmp_path, N_SHARDS))
     with pytest.raises(ValueError, match=r"^shard 2 is of no use$"):
         pool.step(tasks.refuse, 2)
-    with pytest.raises(EngineError, match="start it again"):
+    with pytest.raises(EngineError, match="not running: start it"):
         pool.step(tasks.refuse, 100)
     pool.start(tasks.build, tasks.shards(tmp_path, 2))
     assert pool.step(tasks.refuse, 100) == [None, None]

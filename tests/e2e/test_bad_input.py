@@ -197,13 +197,18 @@ SCATTERED = np.random.default_rng(0).permutation(ranked_rows()["q"])
             "smooth",
             {"y": held_out_only(smooth_rows())},
             {"task": "ordinal"},
-            "occurs in held-out rows only",
+            "occurs only in held-out rows",
         ),
         ("few", {"x8": np.zeros(900)}, TWO_EMPTY, "All attributes are 0"),
         ("few", {"x1": np.full(900, np.nan)}, {}, "missing"),
         ("ranked", {"q": SCATTERED}, {}, "Sort the data by the `query`"),
-        ("ranked in groups", {"q": SCATTERED}, {}, "do not follow one"),
-        ("ranked in groups", {"grade": ranked_rows()["grade"] - 1}, {}, "NDCG is wanted because"),
+        ("ranked in groups", {"q": SCATTERED}, {}, "are not adjacent"),
+        (
+            "ranked in groups",
+            {"grade": ranked_rows()["grade"] - 1},
+            {},
+            "NDCG, which `data.query` asks for",
+        ),
     ],
 )
 def test_columns_that_no_job_can_use(tmp_path, kind, change, changes, message):

@@ -40,7 +40,7 @@ def test_rows_without_values_and_weights(tmp_path, distfms, missing, expected):
     written = content(tmp_path / "run", "manifest.json")["notes"]
     assert [line[6:] for line in done.out.splitlines() if line.startswith("Note: ")] == written
     assert expected in written
-    assert "20 rows of weight 0 play no part." in written
+    assert "20 rows of weight 0 are ignored." in written
 
 
 def test_predictions_tell_the_folds_of_the_job(tmp_path, distfms, monkeypatch):

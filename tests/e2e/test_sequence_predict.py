@@ -92,7 +92,7 @@ def test_missing_values_and_unknown_categories_count_as_the_mean(
     pq.write_table(pa.table(rows), tmp_path / "odd.parquet")
     odd, out = str(tmp_path / "odd.parquet"), tmp_path / "p.parquet"
     said = predict_file(mixed_run, odd, out, budget=1e9)
-    assert "unknown categories, taken for the training mean: " in said
+    assert "unknown categories, replaced with the training mean: " in said
     table = pq.read_table(tmp_path / "p.parquet")
     assert table.column_names[0] == "row"
     model, weights = content(mixed_run, "model.json"), np.load(mixed_run / "weights.npz")

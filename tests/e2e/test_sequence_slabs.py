@@ -166,8 +166,8 @@ def test_says_what_it_did_and_left_out(mixed_data, tmp_path):
     )
     described = prepare(spec).job.describe()
     assert "5 slabs of up to 32 columns" in described["search"]
-    assert "one process would take" in described["search"]
-    assert "one slab, or what is chosen" in described["driver"]
+    assert "one process would need" in described["search"]
+    assert "one slab, or the chosen columns" in described["driver"]
     assert described["baselines"] == "omp"
     folder = run_job(spec, say=said.append).folder
     manifest = content(folder, "manifest.json")

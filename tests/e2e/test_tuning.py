@@ -146,9 +146,9 @@ def test_folds_without_rows_are_left_out(mixed_data, tmp_path):
     tuning, manifest = content(folder, "tuning.json"), content(folder, "manifest.json")
     assert 2 <= len(tuning["folds"]) < 9
     assert all(fold["n_rows"] > 1 for fold in tuning["folds"])
-    assert any("play no part in tuning" in note for note in manifest["notes"])
+    assert any("are ignored in tuning" in note for note in manifest["notes"])
     spec = mixed_job(few, tmp_path / "runs", data={"folds": 200, "test": 0}, tune={"grid": grid})
-    with pytest.raises(DataError, match="nothing to tune by"):
+    with pytest.raises(DataError, match="too few to tune by"):
         run_job(spec)
 
 

@@ -326,7 +326,7 @@ def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):
         ("requires y", frame, None),
         ("names a column", array, "y"),
         ("'nothing'", frame, "nothing"),
-        ("name columns", parquet, y),
+        ("names of columns", parquet, y),
         ("Object 1 has 3 attributes", [X[0], X[1][:3]], y[:2]),
         ("judgments are numbers", [X[0], [["high"], *X[1][1:]]], y[:2]),
         ("'tall' of X has 1 infinite", frame.assign(tall=tall), "y"),
@@ -335,7 +335,7 @@ def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):
         ("x0, x1, x2, x3: no object has two judgments", table, y),
         ("60 rows, y", chunked, y[1:]),
         ("3 chunks and y .* in 2", judged, dd.from_pandas(frame["y"], npartitions=2)),
-        ("divide Dask collections alike", judged, shifted),
+        ("chunk Dask collections alike", judged, shifted),
         ("convert-string", dd.from_pandas(frame, npartitions=2), "y"),
     ):
         refused(message, rows, label)

@@ -71,7 +71,7 @@ def test_rankings_of_all_kinds_of_input(tmp_path):
     assert of_frame.feature_names_in_.tolist() == ["a", "b", "c"]
     path = str(tmp_path / "rows.parquet")
     frame.to_parquet(path)
-    with pytest.raises(DataError, match="do not follow one another"):
+    with pytest.raises(DataError, match="are not adjacent"):
         LandmarkRanker(landmarks=30).fit(path, "grade", "q")
     frame = frame.sort_values("q", ignore_index=True)
     frame.to_parquet(path)

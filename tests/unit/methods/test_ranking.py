@@ -78,7 +78,7 @@ def test_a_query_that_begins_again_is_refused_wherever_the_blocks_end(keys, cut)
         first, second = summarise(*rows, [0, cut, 5])
         return first.merge(second)
 
-    with pytest.raises(DataError, match="do not follow one another"):
+    with pytest.raises(DataError, match="are not adjacent"):
         merged()
 
 

@@ -354,7 +354,7 @@ def test_classes_are_those_of_training_rows_that_weigh_something():
     assert find_classes(Folded((train, counts(1))), "y", "logistic", 2).tolist() == [1, 2]
     with pytest.raises(DataError, match=r"value 4 .* held-out"):
         find_classes(Folded((train, counts(4))), "y", "logistic")
-    with pytest.raises(DataError, match="Softmax takes each of the 30 values"):
+    with pytest.raises(DataError, match="Softmax treats each of the 30 values"):
         find_classes(Folded((counts(*range(30)), counts(30))), "y", "softmax")
     many = counts(*range(800)).merge(counts(*range(700, 1500)))
     assert len(many.values) == MAX_CLASSES + 1

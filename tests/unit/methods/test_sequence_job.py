@@ -277,7 +277,7 @@ def test_the_job_says_what_it_will_do(tmp_path):
     assert said["groups"] == "2 (1 to 3 each)"
     assert said["baselines"] == "omp"  # each once, and not the rule itself
     # The target is 0 in one row and 1 in the other.
-    told = "'y' has 2 whole values (0, 1), which are taken as numbers. If they are classes, set"
+    told = "'y' has 2 whole values (0, 1), which are used as numbers. If they are classes, set"
     assert told in said["first 2 rows"]
     assert "sequence.family: softmax" in said["first 2 rows"]
     assert [stage.name for stage in job.stages()] == [

@@ -61,9 +61,9 @@ def test_an_option_that_must_be_given_may_be_tuned_instead():
         ({"cost_aware": [True, 0]}, {}, r"`tune\.grid\.cost_aware\[1\]` is 0"),
         ({"criterion": ["fr", "opm"]}, {}, r"`tune\.grid\.criterion\[1\]` is 'opm'.*'omp'"),
         ({"max_groups": [3, 0]}, {}, r"`tune\.grid\.max_groups\[1\]` is 0"),
-        ({"rigde": [0.1]}, {}, r"`tune\.grid\.rigde` is no option of `sequence`.*'ridge'"),
+        ({"rigde": [0.1]}, {}, r"`tune\.grid\.rigde` is not an option of `sequence`.*'ridge'"),
         ({"groups": [{}]}, {}, r"`tune\.grid\.groups` cannot be tuned: it says what there is"),
-        ({"family": ["poisson"]}, {}, r"cannot be tuned.*What can: ridge, criterion"),
+        ({"family": ["poisson"]}, {}, r"cannot be tuned.*Choose from ridge, criterion"),
         ({"baselines": [["omp"]]}, {}, r"cannot be tuned: it concerns what is compared"),
         ({"ridge": []}, {}, r"`tune\.grid\.ridge` is \[\]: it is empty; give at least one\.$"),
         ({"ridge": 0.1}, {}, r"`tune\.grid\.ridge` is 0\.1.*list"),
@@ -75,7 +75,7 @@ def test_an_option_that_must_be_given_may_be_tuned_instead():
         (
             {"ridge": [float(i) for i in range(1, 101)], "max_groups": list(range(1, 51))},
             {},
-            r"5,000 points, which are 15,000 evaluations on 3 folds; at most 10,000",
+            r"5,000 points, that is 15,000 evaluations on 3 folds; at most 10,000",
         ),
     ],
 )  # fmt: skip
