@@ -120,16 +120,19 @@ def _kind(schema: Mapping[str, Any], dotted: str) -> str:
     if "enum" in schema:
         return " | ".join(map(str, schema["enum"]))
     limits = [f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema]
-    least = "non-empty " if any(schema.get(key) for key in _EMPTY) else ""
+    open_ended = "prefixItems" not in schema
+    least = "non-empty " if open_ended and any(schema.get(key) for key in _EMPTY) else ""
     return f"{least}{_type(schema, dotted)} {', '.join(limits)}".rstrip()
 
 
 def _type(schema: Mapping[str, Any], dotted: str) -> str:
     kind, inner = schema.get("type"), schema.get("additionalProperties")
     if kind == "array":
-        return f"list of {_kind(schema.get('items') or {}, dotted)}"
+        (first,) = schema.get("prefixItems", [{}])[:1]
+        return f"list of {_kind(schema.get('items') or first, dotted)}"
     if kind == "object":
-        return f"mapping of names to {_kind(inner if isinstance(inner, dict) else {}, dotted)}"
+        names = schema.get("propertyNames", {}).get("const", "names")
+        return f"mapping of {names} to {_kind(inner if isinstance(inner, dict) else {}, dotted)}"
     return _TYPES.get(str(kind), "any value")
 
 
