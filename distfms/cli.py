@@ -84,7 +84,7 @@ def _sets(engine: str | None, address: str | None, others: list[str] | None) -> 
 def init(
     method: Annotated[str, typer.Argument(help="Method; `distfms options` lists them.")],
     data: Annotated[
-        str | None, typer.Argument(help="Parquet folder, file, glob or URL whose columns to use.")
+        str | None, typer.Argument(help="Folder, file, glob or URL of data whose columns to use.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Spec file to write.")] = Path("job.yaml"),
 ) -> None:
@@ -236,8 +236,8 @@ def predict(
         list[str],
         typer.Argument(
             metavar="[RUN] DATA",
-            help="Folder or URL of a finished run, or of a job (its last run), then Parquet "
-            "folder, file, glob or URL.",
+            help="Folder or URL of a finished run, or of a job (its last run), then the "
+            "data: folder, file, glob or URL.",
         ),
     ],
     out: Annotated[

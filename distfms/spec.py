@@ -106,7 +106,8 @@ class DataSection(Section):
 
     path: str | tuple[str, ...] | None = None
     """Folder, file, glob, list of these, or fsspec URL. `${NAME}` is replaced by an environment
-    variable. Relative paths start at the current directory.
+    variable. Relative paths start at the current directory. CSV files, also gzipped, are converted
+    to Parquet once; in a folder with Parquet files, CSV files are ignored.
     """
     builtin: str | None = None
     """Name of an embedded dataset instead of a path."""

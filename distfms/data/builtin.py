@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distfms.data.catalog import CatalogEntry, by_name, require
+from distfms.data.storage import cache_folder
 from distfms.data.write import ShardWriter, writing_to
 from distfms.engine.storage import locked_file
 from distfms.errors import SpecError, nearest
@@ -24,18 +25,17 @@ from distfms.errors import SpecError, nearest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CACHE_VARIABLE = "DISTFMS_CACHE"
 _N_SHARDS = 4
 
 
 def builtin_dataset(
     name: str,
-    cache_folder: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Path:
     """Return the folder of an embedded dataset; it is written when it is not there yet.
 
-    `cache_folder` is by default the environment's ``DISTFMS_CACHE``, else ``~/.cache/distfms``. A
+    `cache` is by default the environment's ``DISTFMS_CACHE``, else ``~/.cache/distfms``. A
     SpecError says that the name or an option is unknown, a DataError that nothing can be written.
     """
     if name not in BUILTIN:
@@ -43,8 +43,7 @@ def builtin_dataset(
     entry = BUILTIN[name]
     resolved = entry.resolve(options or {})
     version = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()[:8]
-    parent = cache_folder or os.environ.get(_CACHE_VARIABLE) or Path.home() / ".cache" / "distfms"
-    folder = Path(parent) / "builtin" / f"{name}-v{entry.version}-{version}"
+    folder = Path(cache or cache_folder()) / "builtin" / f"{name}-v{entry.version}-{version}"
     if folder.is_dir():
         return folder
     with writing_to(folder):

@@ -11,7 +11,7 @@ import numpy as np
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
-    from distfms.data.dataset import Partition, PartitionReader
+    from distfms.data.partition import Partition
 
 _NUMPY_NAMES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
@@ -120,7 +120,7 @@ def probably_finite(values: np.ndarray) -> bool:
 
 
 def require_summable(
-    reader: PartitionReader,
+    reader: Any,
     partition: Partition,
     column: str,
     values: np.ndarray,
@@ -152,7 +152,7 @@ def require_summable(
 
 
 def refuse_missing(
-    reader: PartitionReader,
+    reader: Any,
     partition: Partition,
     column: str,
     missing: np.ndarray,
@@ -169,7 +169,7 @@ def refuse_missing(
 
 
 def describe_rows(
-    reader: PartitionReader, partition: Partition, mask: np.ndarray, order: np.ndarray | None
+    reader: Any, partition: Partition, mask: np.ndarray, order: np.ndarray | None
 ) -> tuple[str, int]:
     """Return where the first marked row is, as text, and how many are marked."""
     marked = np.flatnonzero(mask)

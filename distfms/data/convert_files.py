@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 #: Folder with the objects that each file names.
 _OBJECTS = "_objects"
 _COUNTS = ("n_duplicates", "n_judgments", "n_objects", "n_unlabelled", "n_empty_cells")
-#: Age at which conversions for other jobs may be deleted: one may be reading them.
-_UNUSED_S = 86_400.0
 
 
 def read_counts(folder: Location) -> dict[str, Any]:
@@ -90,20 +87,6 @@ def convert_files(
         totals["n_unjudged_labels"] = int(np.count_nonzero(~converter.table.used))
     content = {"state": state, "n_files": len(files), "label": converter.rule.name}
     write_whole(out / CONVERSION, json.dumps(content | totals, indent=1).encode())
-
-
-def delete_unused(folder: Location, used: Location, max_bytes: int) -> None:
-    """Delete the conversions in a folder that were used least recently, until the rest fits."""
-    sizes, last = dict[str, int](), dict[str, float]()
-    for entry in files_below(folder):
-        name = entry.name.partition("/")[0]
-        sizes[name] = sizes.get(name, 0) + entry.n_bytes
-        last[name] = max(last.get(name, 0.0), entry.modified_s)
-    excess = sum(sizes.values()) - max_bytes
-    for name in sorted(sizes, key=lambda name: last[name]):
-        if excess > 0 and name != used.name and last[name] < time.time() - _UNUSED_S:
-            remove_tree(folder / name)
-            excess -= sizes[name]
 
 
 def _objects_of(

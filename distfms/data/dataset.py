@@ -17,6 +17,7 @@ from itertools import islice
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from distfms.data.csv_files import CsvCache
 from distfms.data.footers import (
     DataFile,
     check_same_schema,
@@ -35,7 +36,7 @@ from distfms.data.partition import (
     column_runs,
     digest,
 )
-from distfms.data.storage import list_parquet_files
+from distfms.data.storage import common_filesystem, list_data_files
 from distfms.engine.memory import n_processors
 from distfms.errors import DataError, SpecError
 
@@ -295,14 +296,15 @@ def open_dataset(
     max_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     without_rows: str = "nothing can be learned from it",
+    csv: CsvCache | None = None,
 ) -> Dataset:
-    """Open Parquet data by reading the footers of its files.
+    """Open Parquet data by reading the footers of its files; CSV is converted to Parquet first.
 
     Parameters
     ----------
     path : str, path or sequence of those
-        File, folder (searched for ``**/*.parquet``), glob, URL of any fsspec or pyarrow file
-        system, or a list of those.
+        File, folder (searched for ``**/*.parquet``; where there is none, for CSV), glob, URL of any
+        fsspec or pyarrow file system, or a list of those.
     max_rows : int
     max_bytes : int, optional
         Limits of a partition: consecutive row groups of one file are packed as long as both hold.
@@ -313,21 +315,25 @@ def open_dataset(
     without_rows : str
         What follows for the caller from data without a single row, for the message. Shards without
         rows beside others are accepted; they give no partition.
+    csv : CsvCache, optional
+        Where CSV files are kept as Parquet; by default below the user's cache folder.
 
     Raises
     ------
     SpecError
         If a limit is below 1.
     DataError
-        If nothing is there, a file is empty, truncated or not Parquet, the files' schemas differ,
-        a column name occurs twice, or there is no row at all.
+        If nothing is there, a file is empty, truncated or neither Parquet nor CSV, the files'
+        schemas differ, a column name occurs twice, or there is no row at all.
     """
     if max_rows < 1 or (max_bytes is not None and max_bytes < 1):
         raise SpecError(
             f"A partition of at most {max_rows} rows and {max_bytes} bytes is empty: both limits "
             "must be at least 1."
         )
-    filesystem, stored = list_parquet_files(path, storage_options)
+    named = list_data_files(path, storage_options)
+    stored = (csv or CsvCache()).converted(named)
+    filesystem = common_filesystem(stored, path)
     footers = read_footers(filesystem, stored)
     schema = footers[0][1]
     refuse_duplicate_columns(schema, stored[0].path)
@@ -336,7 +342,7 @@ def open_dataset(
         floats |= check_same_schema(schema, stored[0], other, file)
     files = tuple(f for f, _ in footers)
     if not any(file.n_rows for file in files):
-        where = stored[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
+        where = named[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
         raise DataError(f"There are no rows in {where}: {without_rows}.")
     partitions = _layout(files, schema, max_rows, max_bytes or default_bytes(len(schema)))
     reader = PartitionReader(filesystem, frozenset(floats))

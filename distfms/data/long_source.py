@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distfms.data.columns import as_floats, number_view
-from distfms.data.storage import StoredFile, list_files
+from distfms.data.storage import CSV, PARQUET, StoredFile, list_files
 from distfms.engine.remote import os_error
 from distfms.engine.storage import file_entry, open_stream, reading, storage_error
 from distfms.errors import DataError, DistfmsError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_PARQUET = (".parquet", ".pq")
-_CSV = (".csv", ".csv.gz")
 
 _LABEL_ROWS = 2**20
 
@@ -32,12 +29,12 @@ def list_tables(
     source: Source, storage_options: Mapping[str, Any] | None = None
 ) -> tuple[StoredFile, ...]:
     """Find the files of a source: files, folders, globs or URLs of Parquet and CSV files."""
-    return list_files(source, storage_options, _PARQUET + _CSV)
+    return list_files(source, storage_options, (*PARQUET, ".pq", *CSV))
 
 
 def is_csv(file: StoredFile) -> bool:
     """Whether a file is read as CSV."""
-    return file.path.lower().endswith(_CSV)
+    return file.path.lower().endswith(CSV)
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class LongSource:
                 }
                 yield pa.table(columns)
                 first_row += table.num_rows
-            _require_unchanged(file)
+            require_unchanged(file)
 
     def _checked(self, role: str, column: pa.Array, path: str, first_row: int) -> pa.Array:
         import pyarrow as pa
@@ -164,7 +161,7 @@ class Labels:
 
 def _schema(file: StoredFile) -> pa.Schema:
     """Column names and types; those of a CSV file as inferred from its beginning."""
-    with _opened(file) as stream:
+    with opened(file) as stream:
         if is_csv(file):
             import pyarrow.csv as csv
 
@@ -181,7 +178,7 @@ def _batches(
     import pyarrow as pa
 
     columns = list(types)
-    with _opened(file) as stream:
+    with opened(file) as stream:
         source: Any
         if is_csv(file):
             import pyarrow.csv as csv
@@ -199,7 +196,7 @@ def _batches(
             yield pa.Table.from_batches([batch])
 
 
-def _require_unchanged(file: StoredFile) -> None:
+def require_unchanged(file: StoredFile) -> None:
     """Refuse a file that is not the one that was listed."""
     with reading(file.place):
         entry = file_entry(file.place)
@@ -211,7 +208,7 @@ def _require_unchanged(file: StoredFile) -> None:
 
 
 @contextlib.contextmanager
-def _opened(file: StoredFile) -> Iterator[Any]:
+def opened(file: StoredFile) -> Iterator[Any]:
     """Open a file; explain what pyarrow says of a broken one, and failures of storage."""
     import pyarrow as pa
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,16 @@ from distfms.engine.storage import (
     files_below,
     locate,
     reading,
+    remove_tree,
     stamp_of,
 )
 from distfms.errors import DataError
 
 PARQUET = (".parquet",)
+CSV = (".csv", ".csv.gz")
+
+#: Age at which copies of data may be deleted: a job may be reading them.
+_UNUSED_S = 86_400.0
 
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 
@@ -54,39 +60,31 @@ class StoredFile:
     place: Location
 
 
-def list_parquet_files(
+def list_data_files(
     path: Paths, storage_options: Mapping[str, Any] | None = None
-) -> tuple[Any, tuple[StoredFile, ...]]:
-    """Resolve a path (see :func:`list_files`) to a pyarrow file system and its Parquet files.
+) -> tuple[StoredFile, ...]:
+    """Resolve a path (see :func:`list_files`) to Parquet files, or CSV where a folder has none.
 
-    A DataError says that a file is empty, or that the items lie on several file systems.
+    A DataError says that a file is empty.
     """
-    files = list_files(path, storage_options, PARQUET)
-    filesystems = [arrow_filesystem(place) for place in _one_by_server(files)]
-    if any(other != filesystems[0] for other in filesystems[1:]):
-        raise DataError(
-            f"The data paths {', '.join(map(str, _items(path)))} are on several file systems: copy "
-            "them to one, or run a job for each."
-        )
+    files = list_files(path, storage_options, PARQUET, CSV)
     for file in files:
-        if file.path.lower().endswith((".csv", ".csv.gz", ".tsv")):
-            raise _csv_advice(file.path)
         if file.n_bytes == 0:
             raise DataError(
-                f"The file {file.path} is empty (0 bytes), so it is not a Parquet file: rewrite it "
-                "or remove it from the dataset."
+                f"The file {file.path} is empty (0 bytes): rewrite it or remove it from the "
+                "dataset."
             )
-    return filesystems[0], files
+    return files
 
 
 def list_files(
-    path: Paths, storage_options: Mapping[str, Any] | None, suffixes: tuple[str, ...]
+    path: Paths, storage_options: Mapping[str, Any] | None, *kinds: tuple[str, ...]
 ) -> tuple[StoredFile, ...]:
     """Resolve a file, folder, glob, URL or list of those to files.
 
-    A folder is searched, with all below it, for files that end in one of the suffixes; names (of
-    files or folders) that start with ``_`` or ``.`` are passed over. Files of a folder or glob come
-    in name order, items of a list in the order given.
+    A folder is searched, with all below it, for files that end in one of the suffixes of a kind,
+    the first of which there are any; names (of files or folders) that start with ``_`` or ``.`` are
+    passed over. Files of a folder or glob come in name order, items of a list in the order given.
 
     Raises
     ------
@@ -104,7 +102,7 @@ def list_files(
             text if is_url(text) else Path(text).expanduser().absolute(), storage_options
         )
         with reading(place):
-            root, entries = _resolve(text, place, suffixes)
+            root, entries = _resolve(text, place, kinds)
         found += [(root, entry) for entry in entries]
     own_names = _own_names(root for root, _ in found)
     files = tuple(
@@ -125,12 +123,14 @@ def _items(path: Paths) -> list[str | os.PathLike[str]]:
     return [path] if isinstance(path, str | os.PathLike) else list(path)
 
 
-def _resolve(item: str, place: Location, suffixes: tuple[str, ...]) -> tuple[Location, list[Entry]]:
+def _resolve(
+    item: str, place: Location, kinds: Sequence[tuple[str, ...]]
+) -> tuple[Location, list[Entry]]:
     file = file_entry(place)
     if file is not None:
         return place.parent, [file]
     if place.is_dir():
-        return place, _folder(place, suffixes)
+        return place, _folder(place, kinds)
     if _GLOB_CHARACTERS.search(str(place)):
         return _glob(place)
     where = (
@@ -141,30 +141,18 @@ def _resolve(item: str, place: Location, suffixes: tuple[str, ...]) -> tuple[Loc
     raise DataError(f"There is no file or folder {item}: check `data.path`{where}.")
 
 
-def _folder(root: Location, suffixes: tuple[str, ...]) -> list[Entry]:
+def _folder(root: Location, kinds: Sequence[tuple[str, ...]]) -> list[Entry]:
     """List the files under a folder in name order."""
     found = _visible(files_below(root))
-    files = [entry for entry in found if entry.name.lower().endswith(suffixes)]
-    csv = [entry for entry in found if entry.name.lower().endswith((".csv", ".csv.gz", ".tsv"))]
-    if csv and not files:
-        raise _csv_advice(str(csv[0].place))
-    if not files:
-        other = (
-            f" (it holds {len(found)} other files, for example {found[0].name})" if found else ""
-        )
-        kinds = "Parquet" if suffixes == PARQUET else "Parquet or CSV"
-        raise DataError(
-            f"There is no {kinds} file in the folder {root}{other}: names must end in "
-            f"{' or '.join(suffixes)} and not start with _ or a dot."
-        )
-    return files
-
-
-def _csv_advice(path: str) -> DataError:
-    return DataError(
-        f"The file {path} is CSV, and jobs read Parquet. Convert it once, as by "
-        f"`python -c \"import pandas; pandas.read_csv('{path}').to_parquet('data.parquet')\"`, and "
-        "name that file. Only judgments in long form (`data.long`) are read from CSV as they are."
+    for suffixes in kinds:
+        files = [entry for entry in found if entry.name.lower().endswith(suffixes)]
+        if files:
+            return files
+    other = f" (it holds {len(found)} other files, for example {found[0].name})" if found else ""
+    suffixes = tuple(suffix for kind in kinds for suffix in kind)
+    raise DataError(
+        f"There is no Parquet or CSV file in the folder {root}{other}: files must end in "
+        f"{' or '.join(suffixes)}, and names that start with _ or . are passed over."
     )
 
 
@@ -218,7 +206,40 @@ def _one_by_server(files: Sequence[StoredFile]) -> list[Location]:
     return list({str(key): file.place for key, file in zip(servers, files, strict=True)}.values())
 
 
+# --- copies ---------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """Return where this user's copies of data are kept: ``DISTFMS_CACHE``, or a default."""
+    return Path(os.environ.get("DISTFMS_CACHE") or Path.home() / ".cache" / "distfms")
+
+
+def delete_unused(folder: Location, used: Collection[str], max_bytes: int) -> None:
+    """Delete the entries of a folder that were used least recently, until the rest fits."""
+    sizes, last = dict[str, int](), dict[str, float]()
+    for entry in files_below(folder):
+        name = entry.name.partition("/")[0]
+        sizes[name] = sizes.get(name, 0) + entry.n_bytes
+        last[name] = max(last.get(name, 0.0), entry.modified_s)
+    excess = sum(sizes.values()) - max_bytes
+    for name in sorted(sizes, key=lambda name: last[name]):
+        if excess > 0 and name not in used and last[name] < time.time() - _UNUSED_S:
+            remove_tree(folder / name)
+            excess -= sizes[name]
+
+
 # --- as pyarrow reads them ----------------------------------------------------------------------
+
+
+def common_filesystem(files: Sequence[StoredFile], path: Paths) -> Any:
+    """Return the one pyarrow file system of the files of a path."""
+    filesystems = [arrow_filesystem(place) for place in _one_by_server(files)]
+    if any(other != filesystems[0] for other in filesystems[1:]):
+        raise DataError(
+            f"The data paths {', '.join(map(str, _items(path)))} are on several file systems: copy "
+            "them to one, or run a job for each."
+        )
+    return filesystems[0]
 
 
 def arrow_filesystem(place: Location) -> Any:

@@ -18,10 +18,12 @@ from distfms.data.convert import (
     CONVERTER_VERSION,
     Converter,
 )
-from distfms.data.convert_files import convert_files, delete_unused, is_converted, read_counts
+from distfms.data.convert_files import convert_files, is_converted, read_counts
+from distfms.data.csv_files import CsvCache
 from distfms.data.dataset import open_dataset
 from distfms.data.long_source import is_csv, list_tables
 from distfms.data.partition import Dataset
+from distfms.data.storage import delete_unused
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, locked_file, writing
 from distfms.errors import SpecError, nearest
@@ -46,7 +48,7 @@ class Opened:
 
 
 def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
-    """Open the data of a job; converted judgments are kept below ``root``, beside all runs."""
+    """Open the data of a job; converted files are kept below ``root``, beside all runs."""
     opened = _open_all(spec, root, say)
     if spec.retrain is None:
         return opened
@@ -67,15 +69,16 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Op
 
 def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
     section = _resolved(spec.data)
+    csv = CsvCache(root / ".data", spec.output.cache_bytes, say)
     if section.builtin is not None:
-        return _open_builtin(section, say)
+        return _open_builtin(section, csv)
     if section.long is not None:
-        return _open_long(spec, section, root, say)
-    train = _open(section, section.path)
-    test = None if section.test_path is None else _open(section, section.test_path)
+        return _open_long(spec, section, csv)
+    train = _open(section, section.path, csv)
+    test = None if section.test_path is None else _open(section, section.test_path, csv)
     if test is not None:
         _refuse_overlap(train, test)
-    return _opened(section, train, test, train.fingerprint)
+    return _opened(section, train, test, train.fingerprint, csv)
 
 
 def _resolved(section: DataSection) -> DataSection:
@@ -92,10 +95,11 @@ def _opened(
     train: Dataset,
     test: Dataset | None,
     fingerprint: str,
+    csv: CsvCache,
 ) -> Opened:
     """Open the rows that need no target, and join all."""
     path = section.unlabelled_path
-    unlabelled = None if path is None else _open(section, path)
+    unlabelled = None if path is None else _open(section, path, csv)
     others = [data.fingerprint for data in (test, unlabelled) if data is not None]
     return Opened(Inputs(train, test, section, unlabelled), (fingerprint, *others))
 
@@ -109,59 +113,58 @@ def _refuse_overlap(train: Dataset, test: Dataset) -> None:
         )
 
 
-def _open(section: DataSection, path: Any) -> Dataset:
+def _open(section: DataSection, path: Any, csv: CsvCache) -> Dataset:
     return open_dataset(
         path,
         max_rows=section.max_partition_rows,
         max_bytes=section.max_partition_bytes,
         storage_options=section.storage_options or None,
+        csv=csv,
     )
 
 
-def _open_builtin(section: DataSection, say: Callable[[str], None]) -> Opened:
+def _open_builtin(section: DataSection, csv: CsvCache) -> Opened:
     name = str(section.builtin)
     if name not in BUILTIN:
         raise SpecError(f"There is no embedded dataset `{name}`.{nearest(name, list(BUILTIN))}")
     entry = BUILTIN[name]
     folder = builtin_dataset(name, options=section.options)
-    say(f"Embedded data {name}: {folder}")
+    csv.say(f"Embedded data {name}: {folder}")
     resolved = section.model_copy(
         update={
             "target": section.target or (entry.target,),
             "id": section.id or entry.id,
         }
     )
-    train = _open(section, str(folder))
-    return _opened(resolved, train, None, f"builtin:{folder.name}")
+    train = _open(section, str(folder), csv)
+    return _opened(resolved, train, None, f"builtin:{folder.name}", csv)
 
 
-def _open_long(
-    spec: JobSpec, data: DataSection, root: Location, say: Callable[[str], None]
-) -> Opened:
+def _open_long(spec: JobSpec, data: DataSection, cache: CsvCache) -> Opened:
     source, long = data.path, data.long
     assert source is not None
     assert long is not None
     tables = [source] if long.labels is None else [source, long.labels]
-    fingerprints = [_source_fingerprint(table, data) for table in tables]
+    fingerprints = [_source_fingerprint(table, data, cache) for table in tables]
     # The seed only draws judgments.
     seed = 0 if long.max_judgments is None else spec.seed
     named = spec.data.model_dump()
     name = f"judgments-{_digest([CONVERTER_VERSION, named['path'], named['long'], seed])}"
-    out, state = root / ".data" / name, _digest(fingerprints)
+    out, state = cache.folder / name, _digest(fingerprints)
     lock = locked_file(out.with_name(f".{name}.lock")) if isinstance(out, Path) else nullcontext()
     with lock, writing(out):
         if not is_converted(out, state):
             given = {**long.model_dump(), "seed": seed, "storage_options": data.storage_options}
-            convert_files(Converter(source, **given), out, state, say)
+            convert_files(Converter(source, **given), out, state, cache.say)
         if isinstance(out, Path):
             os.utime(out / CONVERSION)  # for `delete_unused`
-        delete_unused(out.parent, out, spec.output.cache_bytes)
+        delete_unused(cache.folder, {out.name}, cache.max_bytes)
     report = read_counts(out)
     # Where the converted files are, the way to the storage is that of the output.
     options = {} if isinstance(out, Path) else expanded(spec.output.storage_options)
     converted = {"path": str(out), "storage_options": options, "long": None}
     section = data.model_copy(update={**converted, "target": (report["label"],), "id": long.object})
-    opened = Inputs(_open(section, str(out)), None, section)
+    opened = Inputs(_open(section, str(out), cache), None, section)
     return Opened(opened, tuple(fingerprints), tuple(_left_out(report)))
 
 
@@ -187,10 +190,10 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _source_fingerprint(path: str | Sequence[str], section: DataSection) -> str:
+def _source_fingerprint(path: str | Sequence[str], section: DataSection, cache: CsvCache) -> str:
     """Fingerprint of judgment files, which may also be CSV."""
     files = list_tables(path, section.storage_options)
     if not any(is_csv(file) for file in files):
-        return _open(section, path).fingerprint
+        return _open(section, path, cache).fingerprint
     stamps = [[file.path, str(file.n_bytes), file.stamp] for file in files]
     return "csv:" + hashlib.sha256(json.dumps(stamps).encode()).hexdigest()

@@ -16,6 +16,7 @@ from distfms.data.dataset import PartitionReader, open_dataset
 from distfms.data.folds import FoldPlan, assign_parts
 from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import require_columns
+from distfms.data.storage import list_data_files
 from distfms.data.write import CsvFile, GroupedFile
 from distfms.engine import make_executor
 from distfms.engine.base import Executor
@@ -61,7 +62,7 @@ def predict_file(
         Folder of a finished run, or of all runs of a job for the last of them; or
         ``registry:NAME`` or ``registry:NAME@version``.
     data : str
-        Parquet folder, file, glob or URL.
+        Folder, file, glob or URL of Parquet or CSV.
     out : path or URL
         File to write, CSV if its name ends so: the id column where the data has it, else the
         row number, and the prediction; in the order of the data. If it ends in ``/``, a folder
@@ -98,7 +99,7 @@ def predict_file(
     )
     predictor = method.predictor(finished, dataset, budget)
     parts = _Parts.of(files, dataset) if with_folds else None
-    _refuse_place(target, data, dataset, into_folder)
+    _refuse_place(target, data, options, into_folder)
     predict = partial(_predicted, predictor, parts)
     with single_threaded_blas(), make_executor(engine or EngineSection()) as executor:
         if executor.name != "local":
@@ -208,7 +209,7 @@ class _Parts:
         return table.append_column("fold", pa.array(found, pa.int16(), mask=none))
 
 
-def _refuse_place(out: Location, data: str, dataset: Dataset, into_folder: bool) -> None:
+def _refuse_place(out: Location, data: str, options: Mapping[str, Any], into_folder: bool) -> None:
     """Refuse to write where the predictions would hurt the data."""
     with reading(out):
         if not into_folder and out.is_dir():
@@ -219,7 +220,7 @@ def _refuse_place(out: Location, data: str, dataset: Dataset, into_folder: bool)
     suffix = PurePath(out.name).suffix.lower()
     if not into_folder and suffix not in ("", ".parquet", ".pq", ".csv"):
         raise SpecError(f"--out {out} ends in {suffix}; use .parquet or .csv.")
-    files = {file.path for file in dataset.files}
+    files = {file.path for file in list_data_files(data, options)}
     if isinstance(out, RemotePath):
         # By URL, as another storage may have a file of the same path.
         folder = str(locate(data)) if is_url(data) else ""

@@ -106,7 +106,7 @@ def test_retraining_reads_what_is_new_and_keeps_one_copy(tmp_path):
     assert night("day-3", later) == ([], ["day-1.csv"], 1)
     assert night("day-4", ["p1,a,w1,3", "p1,b,w1,3"]) == ([], [], 0)  # no label
     (copy,) = (tmp_path / "runs" / ".data").glob("judgments-*")
-    assert "several name" in notes(content(folders[-1], "manifest.json"))
+    assert "Several files hold" in notes(content(folders[-1], "manifest.json"))
     fresh = run_job(long_job(days, tmp_path / "fresh", data={"folds": 0})).folder
     for name in RESULTS:
         assert (folders[-1] / name).read_bytes() == (fresh / name).read_bytes()

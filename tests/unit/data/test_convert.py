@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distfms.data.convert import ConversionReport, Converter
-from distfms.data.convert_files import delete_unused
 from distfms.data.sorted_runs import SortedRuns
+from distfms.data.storage import delete_unused
 from distfms.errors import DataError
 from tests.reference.long_form import pivot
 
@@ -378,7 +378,7 @@ def test_conversions_that_nobody_has_used_for_a_day_are_deleted(tmp_path: Path) 
         (tmp_path / name / "part.parquet").write_bytes(bytes(100))
         then = time.time() - (days + 0.5) * 86_400
         os.utime(tmp_path / name / "part.parquet", (then, then))
-    delete_unused(tmp_path, tmp_path / "used", 350)
+    delete_unused(tmp_path, {"used"}, 350)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old", "used"]
-    delete_unused(tmp_path, tmp_path / "used", 0)
+    delete_unused(tmp_path, {"used"}, 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "used"]
