@@ -153,10 +153,9 @@ class MultiselectJob(ChoosingJob):
 
     def columns(self) -> Sequence[str]:
         """Return the columns the job reads."""
-        roles = self.roles
-        others = (*roles.target, roles.weight, roles.query, roles.id, roles.time)
-        own = (*self.layout.columns, *self.layout.rater_columns)
-        return [*own, *(c for c in others if c is not None)]
+        layout, time = self.layout, self.roles.time
+        names = (*layout.columns, *layout.rater_columns, *self.roles.target)
+        return [*self.roles.with_row_columns(names), *([] if time is None else [time])]
 
     def last_stages(self) -> Sequence[Stage]:
         """Return the stage of the acquisition plan, if it is asked for."""
@@ -339,9 +338,7 @@ class MultiselectJob(ChoosingJob):
 
     # --- comparison with another run ---
 
-    def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
-        """Return the reader of judgment statistics."""
-        return self.reader(context, dataset, held_out)
+    summary_reader = reader
 
     def summary_names(self, context: Context) -> Sequence[str]:
         """Return the attributes and the label."""
