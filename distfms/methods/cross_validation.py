@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -72,10 +72,11 @@ class Fold:
         try:
             with open_binary(place) as file:
                 return load_npz(file)
-        except FileNotFoundError:
+        except OSError:
             arrays = make()
-        with whole_file(place, durable=False) as temporary, temporary.open("wb") as out:
-            save_npz(out, arrays)
+        with suppress(OSError), whole_file(place, durable=False) as temporary:
+            # Without room, or leave to write, it is made again.
+            save_npz(temporary, arrays)
         return arrays
 
 

@@ -132,6 +132,21 @@ def selection_fold(costs, seed=0, **changes):
     return procedure, Fold(*({"judgments": part} for part in parts))
 
 
+def test_stages_share_what_is_made_of_a_fold(tmp_path, monkeypatch):
+    """The same bits from a file, and where none can be written."""
+    procedure, fold = selection_fold([1, 1, 1, 1])
+    made, make_psd = [], objective.nearest_psd
+    monkeypatch.setattr(objective, "nearest_psd", lambda m: made.append(1) or make_psd(m))
+    (tmp_path / "a file").touch()
+    expected = procedure.problem_on(fold).problem
+    for folder, n_made in (("kept", 2), ("kept", 2), ("a file", 3)):
+        own = replace(fold, kept_at=tmp_path / folder)
+        problem = procedure.problem_on(own).problem
+        assert len(made) == n_made
+        for name, array in expected.to_arrays().items():
+            np.testing.assert_array_equal(problem.to_arrays()[name], array)
+
+
 @pytest.mark.parametrize("costs", [[1, 1, 1, 1], [2, 2, 2, 2], [1, 3, 2, 0.5]])
 @pytest.mark.parametrize(
     ("algorithm", "refine"),
