@@ -50,6 +50,8 @@ class RowPredictor:
         probability of the second; `outputs` then has the name of the column of predicted classes.
     threshold : float
         Probability from which on the second of two classes is predicted.
+    gaps : str
+        What the model takes missing values for.
     """
 
     reader: PartitionReader
@@ -59,6 +61,7 @@ class RowPredictor:
     spending: str = ""
     classes: Sequence[Any] = ()
     threshold: float = 0.5
+    gaps: str = "replaced with the training mean"
 
     @property
     def columns(self) -> Sequence[str]:
@@ -112,7 +115,7 @@ class RowPredictor:
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows that lack a value."""
-        label = "Rows with missing values or unknown categories, replaced with the training mean"
+        label = f"Rows with missing values or unknown categories, {self.gaps}"
         return {label: n_positive(table.column(MISSING))}
 
 

@@ -102,6 +102,7 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
                 -expected.shape[1] :
             ]
         np.testing.assert_allclose(found[columns], expected, rtol=1e-6)
+    assert "taken by LightGBM as missing: " in said
     test = parts == 2
     if family == "gaussian":
         mse = np.mean((expected[test, 0] - y[test]) ** 2)

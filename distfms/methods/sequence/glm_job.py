@@ -112,7 +112,8 @@ class GlmSequenceJob(SequenceJob):
         n_values = self.guessed_columns() + len(self.roles.target) + 1
         n_folds = self.inputs.section.folds
         again = f", and again without each of {n_folds} folds" if n_folds > 1 else ""
-        model = f"{self.options.family}, fitted at {n_fits} of {n_groups} prefixes{again}"
+        kind = "" if self.options.model == "linear" else "LightGBM, "
+        model = f"{kind}{self.options.family}, fitted at {n_fits} of {n_groups} prefixes{again}"
         return {
             **super().describe(),
             "model": model,

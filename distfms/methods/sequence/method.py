@@ -300,6 +300,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
         _spending(run, model, number, budget),
         run.model["classes"] or (),
         run.model["threshold"],
+        model.models.gaps,
     )
 
 

@@ -58,6 +58,8 @@ class PrefixModels(Protocol):
     """
 
     kind: ClassVar[str]
+    #: What missing values are taken for.
+    gaps: ClassVar[str]
 
     def __len__(self) -> int: ...
 
@@ -99,6 +101,7 @@ class LinearModels(Fields):
     """
 
     kind: ClassVar[str] = "linear"
+    gaps: ClassVar[str] = "replaced with the training mean"
     coefficients: np.ndarray
     intercept: np.ndarray
     fill: np.ndarray

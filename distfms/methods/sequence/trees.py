@@ -115,6 +115,7 @@ class TreeModels(Fields):
     """
 
     kind: ClassVar[str] = "lightgbm"
+    gaps: ClassVar[str] = "taken by LightGBM as missing"
     null: np.ndarray
     spans: np.ndarray
     text: np.ndarray
