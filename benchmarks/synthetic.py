@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.catalog import CatalogEntry, by_name, require
+from distfms.data.builtin import CatalogEntry, by_name, require
 from distfms.data.write import ROWS_PER_SHARD, ShardWriter
 from distfms.errors import SpecError, nearest
 

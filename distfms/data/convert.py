@@ -22,6 +22,7 @@ from distfms.data.long_source import Labels, LongSource, Source, whole
 from distfms.data.pivot import (
     Cells,
     Duplicates,
+    SortedRuns,
     column_label,
     draw_judgments,
     drop_duplicates,
@@ -29,7 +30,6 @@ from distfms.data.pivot import (
     mean_label,
 )
 from distfms.data.raters import OF_ONE
-from distfms.data.sorted_runs import SortedRuns
 from distfms.data.storage import StoredFile
 from distfms.data.write import ROWS_PER_SHARD, ShardWriter, check_free, working_folder
 from distfms.errors import DataError, nearest

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distfms.data.convert import ConversionReport, Converter
-from distfms.data.sorted_runs import SortedRuns
+from distfms.data.pivot import SortedRuns
 from distfms.data.storage import delete_unused
 from distfms.errors import DataError
 from tests.reference.long_form import pivot
