@@ -220,9 +220,9 @@ class SequenceOptions(Section):
     family: Family = "gaussian"
     """Kind of label: a number, one of two classes, one of several, or a count."""
     model: Literal["linear", "lightgbm"] = "linear"
-    """What predicts from a prefix. The order of the groups is that of linear models. `lightgbm`
-    needs the extra `distfms[lightgbm]`, takes missing values and categories as LightGBM does, and
-    one target.
+    """What predicts from a prefix. The order of the groups is that of linear models; with `expand`,
+    of splines, which may suit trees better. `lightgbm` needs the extra `distfms[lightgbm]`,
+    takes missing values and categories as LightGBM does, and one target.
     """
     lightgbm: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Parameters of LightGBM, such as `num_leaves`. Without `num_iterations` each model has the
