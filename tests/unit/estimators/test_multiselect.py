@@ -327,7 +327,7 @@ def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):
         ("x0, x1, x2, x3: no object has two judgments", table, y),
         ("label 'y' is 3 .* Check `target`", array, np.full(60, 3.0)),
         ("60 rows, y", chunked, y[1:]),
-        ("3 chunks and y .* in 2", judged, dd.from_pandas(frame["y"], npartitions=2)),
+        ("3 chunks and y .* 2: chunk them", judged, dd.from_pandas(frame["y"], npartitions=2)),
         ("chunk Dask collections alike", judged, shifted),
         ("convert-string", dd.from_pandas(frame, npartitions=2), "y"),
     ):
