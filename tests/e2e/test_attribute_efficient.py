@@ -307,7 +307,7 @@ def test_check_tells_what_can_be_gained_before_anything_is_paid(data, tmp_path, 
     s = (X[first] ** 2).mean(axis=0)
     ratio = np.sqrt(s).sum() ** 2 / (D * s.sum())
     assert f"improvement ratio: {ratio:.2f}" in said
-    assert f"factor of up to {1 / ratio:.1f}" in said
+    assert f"up to a factor of {1 / ratio:.1f}" in said
     assert not (tmp_path / "runs").exists()
 
 

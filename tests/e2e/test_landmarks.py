@@ -112,7 +112,7 @@ def test_what_is_linear_is_said_to_be_so(tmp_path):
     report = (folder / "report.html").read_text()
     assert "; a linear model on the columns is within one standard error" in report
     notes = " ".join(content(folder, "manifest.json")["notes"])
-    assert re.search(r"best in cross-validation; within one standard error of it: [a-z]+", notes)
+    assert re.search(r"best in cross-validation; within one standard error: [a-z]+", notes)
     # Products with rows add up to next to nothing, and to less than nothing.
     assert re.search(r"Above the chart: .*kernel regression, linear \(", report)
     few = landmarks_job(data, tmp_path / "runs", landmarks={"landmarks": 3})
@@ -212,7 +212,7 @@ def test_a_metric_is_learned_without_the_rows_that_judge_it(tmp_path):
     parts = assign_parts(np.array(columns["id"], object), n_folds=2, test=0.25, seed=0)
     assert content(folder, "model.json")["range"] == [y[parts < 2].min(), y[parts < 2].max()]
     report = (folder / "report.html").read_text()
-    for text in (f"({told['kind']} metric) explain", "did not teach them"):
+    for text in (f"({told['kind']} metric) explain", "they were not learned from"):
         assert text in report
     own = own | {"metric": "none"}
     without = landmarks_job(data, tmp_path / "plain", data={"folds": 2}, landmarks=own)
@@ -399,7 +399,7 @@ def test_classes_of_rows_with_categories_gaps_and_weights(tmp_path):
     folder = run_job(landmarks_job(data, tmp_path / "runs", data=own, landmarks=section)).folder
     metrics = content(folder, "metrics.json")
     assert metrics["test"]["error"] < 0.35
-    assert "Constant columns play no part: still" in " ".join(
+    assert "Constant columns are ignored: still" in " ".join(
         content(folder, "manifest.json")["notes"]
     )
     predict_file(folder, str(data), tmp_path / "out.parquet")

@@ -55,7 +55,7 @@ def test_pairs_never_judged_together_are_told(tmp_path):
     columns["a"] = lists([v if i % 2 else [] for i, v in enumerate(columns["a"])])
     columns["b"] = lists([[] if i % 2 else v for i, v in enumerate(columns["b"])])
     _, _, _, manifest = run(write(tmp_path, columns), tmp_path)
-    assert "1 pair of attributes (of 3) without an object that has both" in notes(manifest)
+    assert "1 pair of attributes (of 3) have no object with both" in notes(manifest)
 
 
 def test_more_folds_than_objects(tmp_path):
@@ -64,7 +64,7 @@ def test_more_folds_than_objects(tmp_path):
     )
     assert metrics["folds"] == []
     assert "Choose fewer folds" in notes(manifest)
-    assert "without two folds to choose by: selection greedy, ridge 0.01" in notes(manifest)
+    assert "with fewer than two folds to choose by: selection greedy, ridge 0.01" in notes(manifest)
 
 
 def test_headline_of_few_objects_promises_nothing(tmp_path):
@@ -95,7 +95,7 @@ def test_nothing_worth_buying(tmp_path):
     assert selection["status"] == "no_positive_gain"
     assert selection["constant"] == list(NAMES)
     assert metrics["test"]["projected_loss"] == pytest.approx(metrics["test"]["mse"])
-    assert "No judgment is worth its cost" in (folder / "report.html").read_text()
+    assert "Buy nothing: no judgment lowers" in (folder / "report.html").read_text()
     predict_file(folder, str(path), tmp_path / "predicted.parquet")
     predicted = pq.read_table(tmp_path / "predicted.parquet").column("predicted_y").to_numpy()
     parts = assign_parts(np.arange(N), n_folds=3, test=0.2, seed=0)

@@ -137,7 +137,7 @@ def test_plan_names_raters_and_the_report_says_what_they_share(bought_from_the_s
     assert all(row["attribute"] == "kind" for row in asked_again)
     page = (folder / "report.html").read_text()
     assert "Who judges" in page
-    assert "claimed if nothing were known of raters" in page
+    assert "claimed if raters were unknown" in page
 
 
 def test_check_says_whether_raters_are_known(bought_from_the_same, tmp_path):
@@ -169,4 +169,4 @@ def test_positions_and_columns_say_the_same(tmp_path):
     assert metrics["train"]["raters"]["known"]
     assert manifest["raters"] == {"n_unknown": 0, "n_second": 0, "n_alone": 0}
     assert not found[2][2]["train"]["raters"]["known"]
-    assert "judgments were taken as independent" in (found[2][0] / "report.html").read_text()
+    assert "judgments count as independent" in (found[2][0] / "report.html").read_text()

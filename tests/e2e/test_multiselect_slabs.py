@@ -132,7 +132,7 @@ def test_form_depends_on_the_spec_and_the_number_of_attributes(judgments, tmp_pa
     assert form(**few) is MultiselectJob
     assert form(**few | {"data": {"folds": 2}}) is MultiselectSlabsJob
     assert form(**few | {"multiselect": {"baselines": ["copies"]}}) is MultiselectJob
-    with pytest.raises(SpecError, match=r"`multiselect\.ridge` leaves a choice to cross"):
+    with pytest.raises(SpecError, match=r"`multiselect\.ridge` needs cross"):
         form(multiselect={"ridge": [0.1, 0.2]})
 
 

@@ -141,7 +141,7 @@ def test_rows_that_come_with_gaps(tmp_path):
         weights, intercept = solved(gaps, own)
         filled = np.where(np.isnan(gaps[out]), np.nanmean(gaps[own], axis=0), gaps[out])
         assert entry["mse"] == pytest.approx(np.mean((filled @ weights + intercept - Y[out]) ** 2))
-    assert any("as if they were missing at random: x0" in note for note in manifest["notes"])
+    assert any("as missing at random: x0" in note for note in manifest["notes"])
     names = [curve["name"] for curve in content(run, "metrics.json")["curves"]]
     assert names == ["pairs", "imputed"]
     with pytest.raises(SpecError, match="attributes_per_example` is missing"):

@@ -139,7 +139,7 @@ def test_a_budget_buys_the_dear_group_that_the_sequence_puts_after_cheap_ones(
     said = predict_file(run, str(data), tmp_path / "r.parquet")
     assert "22.78 a row on 1 of 7 groups: what the budget pays for" in said
     page = (run / "report.html").read_text()
-    assert "The best groups for each budget" in page
+    assert "the best groups for each budget" in page
     if family == "gaussian":
         # The model of the set is least squares on its column.
         model, weights = content(run, "model.json"), np.load(run / "weights.npz")

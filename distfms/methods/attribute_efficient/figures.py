@@ -118,7 +118,9 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
                 f"mean squared error over that of predicting {_constant(run)}, {_ROWS[rows]}",
             ),
             *(
-                KeyNumber(number(loss), "relative loss", f"{_TITLES[name]}, for as many attributes")
+                KeyNumber(
+                    number(loss), "relative loss", f"{_TITLES[name]}, with as many attributes"
+                )
                 for name, loss in others[-1:]
             ),
             KeyNumber(
@@ -130,7 +132,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
             KeyNumber(
                 number(ratio, 2),
                 "improvement ratio ρ",
-                f"drawing by second moments can save a factor of up to {number(1 / ratio, 2)}",
+                f"drawing by second moments saves up to a factor of {number(1 / ratio, 2)}",
             ),
         ]
     )
@@ -153,10 +155,10 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
     )
     n_repeats = curves[0].points[0]["repeats"]
     caption = (
-        f"Mean relative loss on {_ROWS[rows]}, against the attributes observed "
-        f"while learning; bands are one standard deviation over {count(n_repeats, 'repeat')} with "
-        "other orders and draws. Online algorithms take the steps of the theory for each size"
-        f"{_factor(run)}. Values beyond the scale are in the table."
+        f"Mean relative loss on {_ROWS[rows]}, against the attributes observed while learning. "
+        f"Bands: one standard deviation over {count(n_repeats, 'repeat')} with other orders and "
+        f"draws. Online algorithms take the steps of the theory for each size{_factor(run)}. "
+        "Values beyond the scale are in the table."
     )
     return [Figure(chart, caption), _comparison_table(curves, rows, chosen)]
 
@@ -194,8 +196,8 @@ def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str) -> Tabl
     return Table(
         [Column("Algorithm", "text"), *(Column(title, "number") for title in titles)],
         rows,
-        "The points of the curves. Algorithms that observe all attributes have fewer examples for "
-        "as many attributes; their last points have all examples.",
+        "Points of the curves. Algorithms that observe all attributes use fewer examples for the "
+        "same number of attributes; their last points use all examples.",
         emphasis=[i for i, row in enumerate(rows) if row[0] == _TITLES[chosen]],
     )
 
@@ -204,9 +206,9 @@ def _sampling_blocks(selection: Json) -> list[Block]:
     names, values = list(selection["sampling"]), list(selection["sampling"].values())
     ratio = selection["improvement_ratio"]
     text = (
-        f"The improvement ratio is {number(ratio)}: with probabilities by second moments, up to "
-        f"{percent(1 - ratio, 0)} of the attributes can be saved over drawing all alike. At 1, all "
-        "attributes have the same second moment, and there is nothing to gain."
+        f"The improvement ratio is {number(ratio)}: drawing by second moments saves up to "
+        f"{percent(1 - ratio, 0)} of the attributes, compared with uniform draws. At 1, all second "
+        "moments are equal and nothing is saved."
     )
     if selection["image"]:
         chart = picture_chart(
@@ -215,7 +217,7 @@ def _sampling_blocks(selection: Json) -> list[Block]:
             ["probability of being drawn", "coefficient"],
             title="Probabilities and coefficients of the pixels",
         )
-        caption = "Left: how often each pixel is drawn, at the end of learning. Right: the model."
+        caption = "Left: how often each pixel is drawn at the end of learning. Right: the model."
         return [Text(text), Figure(chart, caption)]
     ranked = sorted(zip(values, names, strict=True), key=lambda pair: -pair[0])
     bars = [Bar(name, value, percent(value)) for value, name in ranked[:_BARS_SHOWN]]

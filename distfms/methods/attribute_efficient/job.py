@@ -86,21 +86,20 @@ class AttributeEfficientJob(RowJob):
     def _check_all_that_there_is(self) -> None:
         if self.options.solver == "online" or self.inputs.section.missing != "pairs":
             raise SpecError(
-                "`attribute_efficient.attributes_per_example` is missing: say how many attributes "
-                "to draw of each example. Leave it out to learn from rows with missing values as "
-                "they are, with `solver: pairs` and `data.missing: pairs`."
+                "`attribute_efficient.attributes_per_example` is missing: set the number of "
+                "attributes to draw of each example. Only `solver: pairs` with `data.missing: "
+                "pairs` does without it."
             )
 
     def _check_roles(self) -> None:
         if len(self.roles.target) != 1:
             raise SpecError(
-                "Attribute-efficient regression wants one column as `data.target`; there are "
+                "Attribute-efficient regression needs one column as `data.target`; there are "
                 f"{len(self.roles.target)}."
             )
         if self.roles.weight is not None:
             raise SpecError(
-                "Attribute-efficient regression takes every row as one example: leave "
-                "`data.weight` out."
+                "Attribute-efficient regression does not weigh rows: leave `data.weight` out."
             )
         if self.categorical:
             text = self.categorical[0]
@@ -225,20 +224,19 @@ class AttributeEfficientJob(RowJob):
         largest = float(np.max(norm_of(scaled, train) / design.norm))
         if not options.scale and largest > 1.0:
             context.note(
-                f"The theory assumes attributes of norm 1 at most, and it is up to {largest:g}: "
-                "its steps are too long. Set `scale: true`, or a `step_factor`."
+                f"The theory assumes attributes of norm 1 at most, but norms go up to {largest:g}: "
+                "its steps are too long. Set `scale: true` or a `step_factor`."
             )
         if options.standardize:
             context.note(
-                "Standardized attributes have equal second moments: drawing by them is drawing all "
-                "alike."
+                "Standardized attributes have equal second moments: drawing by them is uniform."
             )
         if options.scanned_for:
             context.note(
                 f"A pass over all {train['counts'].n_rows * len(moments):,} attributes of the "
-                f"training rows found {options.scanned_for}; they are not counted as "
-                "observed. With `scale: false`, algorithms of two phases and those that draw all "
-                "alike learn from what they observe alone."
+                f"training rows found {options.scanned_for}; they do not count as observed. With "
+                "`scale: false`, two-phase and uniform algorithms learn only from what they "
+                "observe."
             )
 
     # --- learning ---
@@ -413,7 +411,7 @@ class AttributeEfficientJob(RowJob):
 def said_ratio(ratio: float) -> str:
     """Write what an improvement ratio promises."""
     return (
-        f"{number(ratio, 2)}: drawing by second moments can save a factor of up to "
+        f"{number(ratio, 2)}: drawing by second moments saves up to a factor of "
         f"{number(1.0 / ratio, 2)} here ({percent(1.0 - ratio, 0)} of the attributes)"
     )
 

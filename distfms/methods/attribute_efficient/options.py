@@ -40,11 +40,11 @@ Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
 
 
 class AttributeEfficientOptions(Section):
-    """How many attributes of each example to observe, and what to learn from them."""
+    """How many attributes of each example to observe, and how to learn from them."""
 
     attributes_per_example: Annotated[int, Strict(), Field(ge=2)] | None = None
-    """Attributes drawn of each training example: k + 1 of the paper. Leave it out to take all that
-    each row has, with `solver: pairs` and `data.missing: pairs`.
+    """Attributes to draw of each training example: k + 1 of the paper. Leave it out to use all
+    observed values, with `solver: pairs` and `data.missing: pairs`.
     """
     solver: Literal["auto", "pairs", "online"] = "auto"
     """`pairs` solves once, from the moments of pairs of attributes that were observed together;
@@ -54,17 +54,16 @@ class AttributeEfficientOptions(Section):
     cross-validation.
     """
     draws: Drawing = "uniform"
-    """With `solver: pairs`, which attributes are drawn: all alike; by their second `moments`, which
-    a pass over all rows finds; or in `two_phase`, by the moments that the first tenth of the rows
-    shows. Second moments help where all attributes have one unit.
+    """With `solver: pairs`, how attributes are drawn: with equal probabilities; by their second
+    `moments`, found by a pass over all rows; or in `two_phase`, by the moments of the first tenth
+    of the rows. Second moments help if all attributes have the same unit.
     """
     penalty: Literal["ridge", "lasso"] = "ridge"
     """Bound on the sum of squares of the weights (ridge) or of their absolute values (lasso)."""
     algorithm: Algorithm | None = None
     """`ddaerr` (ridge) and `ddaelr` (lasso) draw attributes by their second moments, which a pass
-    over all rows finds; `aerr` and `aelr` draw all alike; `two_phase_ddaerr` and `two_phase_ddaelr`
-    do so for the first tenth of the examples, which estimates the moments. By default by the second
-    moments.
+    over all rows finds; `aerr` and `aelr` draw uniformly; `two_phase_ddaerr` and `two_phase_ddaelr`
+    do so for the first tenth of the examples, to estimate the moments. Default: by second moments.
     """
     bound: Positive | None = None
     """Largest norm of the weights of scaled attributes: B of the paper. No target may be larger.
@@ -79,7 +78,7 @@ class AttributeEfficientOptions(Section):
     first_step_factor: Positive = 1.0
     """Multiplies the step of the theory in the first of two phases."""
     split: Literal["even", "one"] = "even"
-    """Half of the attributes estimate the inner product with the weights, or only one does."""
+    """Attributes that estimate the inner product with the weights: half of them, or one."""
     inner_product: Literal["improved", "base"] = "improved"
     """Draw attributes for the inner product by weight and second moment, where moments are known,
     or by the weights alone.
@@ -91,7 +90,7 @@ class AttributeEfficientOptions(Section):
     scale: bool = True
     """Divide all attributes by the largest norm of a row (ridge) or the largest value (lasso), as
     the theory assumes. A pass over all attributes of all rows finds it. Reported coefficients are
-    for attributes as they come.
+    for unscaled attributes.
     """
     standardize: bool = False
     """Divide every attribute by its root mean square before that, so that those of any unit are
@@ -100,14 +99,14 @@ class AttributeEfficientOptions(Section):
     then divides by the root of the mean square of the norms.
     """
     intercept: bool = False
-    """Learn the target less its mean, which a pass over all rows finds, and predict with it. No
-    target may then be farther from the mean than `bound`.
+    """Centre the target by its mean, found by a pass over all rows. No target may then be farther
+    from the mean than `bound`.
     """
     positive: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Value of the target that is learned as 1; all others are learned as −1."""
+    """Value of the target to learn as 1; all others are −1."""
     chains: Count = 1
-    """Chains that learn side by side from separate examples; their weights are averaged. Part of
-    the result: the error is that of a chain's share of the examples.
+    """Chains that learn in parallel from separate examples; their weights are averaged. It changes
+    the result: each chain has only its share of the examples.
     """
     baselines: tuple[str, ...] | None = None
     """What to compare with: algorithms of the penalty, `pairs`, and what observes all attributes:
@@ -116,7 +115,7 @@ class AttributeEfficientOptions(Section):
     them or, with `solver: pairs`, `rows` and the algorithm that draws in the same way.
     """
     repeats: Annotated[int, Strict(), Field(ge=0, le=1000)] = 10
-    """Repeats of the curves, for their error bars; 0 for no curves."""
+    """Repeats of the curves, for error bars; 0 for no curves."""
     sizes: Count = 6
     """Points of a curve; each has half of the examples of the next."""
     image: tuple[Count, Count] | None = None
@@ -132,7 +131,7 @@ class AttributeEfficientOptions(Section):
         known = [*self._all_baselines, "imputed"]
         if self.algorithm is not None and self.algorithm not in ALGORITHMS[self.penalty]:
             listed = ", ".join(ALGORITHMS[self.penalty])
-            raise ValueError(f"`{self.algorithm}` is no {self.penalty}; choose among {listed}")
+            raise ValueError(f"`{self.algorithm}` is not for {self.penalty}; choose from {listed}")
         for name in self.baselines or ():
             if name not in known:
                 raise ValueError(f"unknown baseline `{name}`; choose from {', '.join(known)}")
@@ -200,8 +199,8 @@ class AttributeEfficientOptions(Section):
         return tuple(dict.fromkeys((self.chosen, *wanted)))
 
 
-_STATES = "it says what examples cost and how they are shared out, not how to learn"
-_AFTERWARDS = "it concerns what is reported, not what is learned"
+_STATES = "it defines costs and shares of examples, not how to learn"
+_AFTERWARDS = "it affects only what is reported"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
     "attributes_per_example": _STATES,
@@ -211,8 +210,8 @@ NOT_TUNABLE = {
     "penalty": "the algorithms and the scale depend on it; run one job for each",
     "scale": "the bound and the steps mean something else without it",
     "standardize": "the bound and the steps mean something else without it",
-    "positive": "it says what is learned",
-    "intercept": "it says what is learned, and losses are measured against it",
+    "positive": "it defines the target",
+    "intercept": "it defines the target, and losses are measured against it",
     **dict.fromkeys(("baselines", "repeats", "sizes", "image"), _AFTERWARDS),
 }
 #: What `tune` may compare by, and whether more is better.

@@ -61,7 +61,7 @@ class PairsJob(AttributeEfficientJob):
     """Ridge or lasso from pairs of observed attributes, applied to one spec."""
 
     compared_by = "pairs"
-    missing_said = "Missing values count as not observed, as if they were missing at random"
+    missing_said = "Missing values count as not observed, and as missing at random"
 
     def __init__(self, options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> None:
         super().__init__(options.model_copy(update={"solver": "pairs"}), inputs, seed)
@@ -266,7 +266,7 @@ class TiledPairsJob(PairsJob):
             found = solve(TiledFolds(pool))
         context.note(
             f"The pairs of {self._plan.n_features:,} attributes were solved in {len(shards)} tiles "
-            "on actors. There are no cross-validation and no curves."
+            "on actors, without cross-validation and curves."
         )
         return [found]
 

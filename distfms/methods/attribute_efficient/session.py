@@ -136,8 +136,8 @@ class PairsLearner:
         """Add the examples of another, of other draws."""
         if self.streams & other.streams:
             raise SpecError(
-                "The two sessions have the same `random_state`: they asked for the same "
-                "attributes, and may hold the same examples. Begin each session with its own."
+                "The two sessions have the same `random_state`, so they asked for the same "
+                "attributes and may hold the same examples. Start each session with its own."
             )
         self.sums.merge(other.sums)
         self.streams |= other.streams
@@ -261,7 +261,7 @@ class Session:
             )
         for place, number in enumerate(numbers):
             if number in numbers[:place] or (0 <= number < self.n_asked) > (number in self._open):
-                raise DataError(f"Example {number} was told before: tell every example once.")
+                raise DataError(f"Example {number} was already told: tell every example once.")
             if number not in self._open:
                 raise DataError(
                     f"Example {number} was not asked for: questions so far have the numbers below "
@@ -273,7 +273,8 @@ class Session:
             if lacking.any():
                 raise DataError(
                     f"The value of attribute {attributes[np.argmax(lacking)]} of example {number} "
-                    "is missing or infinite: tell an example when all that was asked is there."
+                    "is missing or infinite: tell an example once all the values asked for are "
+                    "available."
                 )
             self.learner.check(values[place], float(target[place]), attributes, f"example {number}")
 

@@ -29,8 +29,8 @@ _LANDMARKS_SHOWN, _COLUMNS_SHOWN = 500, 50
 #: References are drawn up to this multiple of the highest point of a curve.
 _MOST_ABOVE = 1.2
 _MEASURES = (
-    "Measures of the model with all its landmarks. Folds share landmarks and scales, which were "
-    "found without a look at the target; each learns its own metric, width and ridge."
+    "Measures of the model with all its landmarks. Folds share landmarks and scales, which do not "
+    "depend on the target; each fold learns its own metric, width and ridge."
 )
 
 
@@ -186,9 +186,9 @@ def _baseline_table(run: FinishedRun) -> Table:
     return without_empty_columns(
         columns,
         rows,
-        f"{_sentence(run)} of the model and what it is compared with. Kernel regression compares "
-        "with every row of a sample. Where the similarities of a row sum to zero, it has no "
-        "answer and the mean stands in for it: these rows are counted as guarded.",
+        f"{_sentence(run)} of the model and its references. Kernel regression compares with every "
+        "row of a sample. Rows whose similarities sum to zero are predicted by the mean and "
+        "counted as guarded.",
         emphasis=[0],
     )
 
@@ -211,7 +211,7 @@ def _metric_tables(run: FinishedRun) -> list[Block]:
         Table(
             columns,
             compared,
-            "Metrics on rows that did not teach them, the best iteration of each.",
+            "Metrics on rows they were not learned from, at the best iteration of each.",
             emphasis=[kinds.index(metric["kind"])],
         )
     ]
@@ -252,7 +252,7 @@ def _landmark_table(run: FinishedRun) -> Table:
         *(Column(title, "measure") for title in titles),
     ]
     rest = more(len(run.selection["landmarks"]), _LANDMARKS_SHOWN, "in selection.json")
-    how = "as they were chosen" if run.selection["task"] == "sparse" else "in their random order"
+    how = "in the order of choice" if run.selection["task"] == "sparse" else "in random order"
     return Table(
         columns, rows, f"The landmarks {how}, and the weight of the similarity to each.{rest}"
     )

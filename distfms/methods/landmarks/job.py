@@ -101,9 +101,9 @@ class LandmarkJob(MappedJob):
         most = first.options.landmarks
         if name == "landmarks" and (self.options.landmarks or 0) > (most or DEFAULT_LANDMARKS):
             raise SpecError(
-                f"`landmarks.landmarks` is {self.options.landmarks}, and what is tried are the "
-                f"first of {most or DEFAULT_LANDMARKS} landmarks. Set `landmarks.landmarks` to "
-                "the largest number to try."
+                f"`landmarks.landmarks` is {self.options.landmarks}, but `tune` tries prefixes of "
+                f"{most or DEFAULT_LANDMARKS} landmarks. Set `landmarks.landmarks` to the largest "
+                "number to try."
             )
         if name == "keep" and (self.options.keep or 0) > self.most_landmarks():
             raise SpecError(
@@ -136,8 +136,8 @@ class LandmarkJob(MappedJob):
             constant = moments.train().constant_columns()
             if label != COLUMNS and "@" not in label and constant[:-1].all():
                 raise DataError(
-                    f"The similarity `{label}` is the same for all rows and landmarks: nothing can "
-                    "be learned from it."
+                    f"The similarity `{label}` is the same for all rows and landmarks: it is of no "
+                    "use."
                 )
             if constant[-1]:
                 raise DataError(
@@ -180,7 +180,7 @@ class LandmarkJob(MappedJob):
         others = ", ".join(name for name in tied if name != best)
         context.note(
             f"Of {len(errors)} similarities, {best} is the best in cross-validation"
-            + (f"; within one standard error of it: {others}." if others else ".")
+            + (f"; within one standard error: {others}." if others else ".")
         )
         return {COMPARED: {"best": best, "measure": measure, "errors": errors}}
 

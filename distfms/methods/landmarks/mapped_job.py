@@ -59,7 +59,7 @@ class MappedJob(RowJob):
         if len(names) > 1 and PRECOMPUTED in names:
             raise SpecError(
                 "`landmarks.similarity` lists `precomputed` beside others: the features are either "
-                "similarities or something to be compared."
+                "similarities or values to compare."
             )
         if PRECOMPUTED in names and self.categorical:
             raise SpecError(
@@ -69,8 +69,8 @@ class MappedJob(RowJob):
         if len(self.similarities) > 1:
             if inputs.section.folds < 2:
                 raise SpecError(
-                    "`landmarks.similarity` is a list, of which cross-validation keeps the best: "
-                    "set `data.folds` to at least 2, or name one similarity."
+                    "`landmarks.similarity` is a list for cross-validation to choose from: set "
+                    "`data.folds` to at least 2, or name one similarity."
                 )
             self.tuned_after = "similarities"
         for name in options.functions:
@@ -129,7 +129,7 @@ class MappedJob(RowJob):
         )
         constant = [n for n, s in zip(plan.feature_names, own["scale"], strict=True) if not s]
         if constant:
-            context.note(f"Constant columns play no part: {', '.join(constant)}.")
+            context.note(f"Constant columns are ignored: {', '.join(constant)}.")
         ids: Any = landmarks.row_ids if landmarks.ids is None else landmarks.ids
         if self.options.is_precomputed:
             ids = np.array(plan.feature_names)

@@ -62,8 +62,8 @@ class LandmarkModel:
         at = len(sizes) - 1 if budget is None else int(np.searchsorted(sizes, budget, "right")) - 1
         if at < 0:
             raise SpecError(
-                f"--budget is {budget:g}, which is a number of landmarks: the smallest model of "
-                f"this run has {sizes[0]}."
+                f"--budget is {budget:g}, in landmarks; the smallest model of this run has "
+                f"{sizes[0]}."
             )
         similarity = Similarity(model["similarity"], tuple(model["parameters"].items()))
         whole = LandmarkMap.of(similarity, arrays)
@@ -146,14 +146,14 @@ METHOD = Method(
         *("epsilon", "gamma", "spacing", "smoothing"),
     ),
     not_tunable={
-        "similarity": "a list of similarities is compared by itself: give `similarity` that list",
+        "similarity": "set `similarity` to the list of similarities to compare",
         "task": "its values explain different things",
         "loss": "its values explain different things",
-        "levels": "it says what the target may be, not how to learn",
+        "levels": "it defines the target, not how to learn",
         "clip": "errors from statistics are those before the cut",
         **dict.fromkeys(("scaling", "precision", "metric", "iterations", "metric_rows"), _STATES),
-        "sample": "it concerns what is compared with the model, not the model",
-        "baselines": "it concerns what is compared with the model, not the model",
+        "sample": "it affects only what the model is compared with",
+        "baselines": "it affects only what the model is compared with",
     },
     measures=MEASURES,
     question=("task",),

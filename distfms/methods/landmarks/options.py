@@ -48,12 +48,12 @@ class SimilaritySection(Section):
         is_function = ":" in self.name
         if not is_function and self.name not in PARAMETERS:
             raise ValueError(
-                f"there is no similarity `{self.name}`; known are {', '.join(PARAMETERS)}, and "
-                "functions as `module:function`"
+                f"unknown similarity `{self.name}`; choose from {', '.join(PARAMETERS)}, or a "
+                "function as `module:function`"
             )
         for name in self.given():
             if name not in PARAMETERS.get(self.name, {}):
-                raise ValueError(f"`{name}` is no parameter of `{self.name}`")
+                raise ValueError(f"`{name}` is not a parameter of `{self.name}`")
         return self
 
     def given(self) -> dict[str, float]:
@@ -68,7 +68,7 @@ class SimilaritySection(Section):
 
 
 class LandmarksOptions(Section):
-    """What is predicted, by which similarity to how many landmarks."""
+    """What to predict, from which similarity to how many landmarks."""
 
     task: Literal["regression", "sparse", "ordinal", "classification", "ranking"] = "regression"
     """`regression` and `sparse` predict a number, `ordinal` one of several levels in order,
@@ -83,18 +83,17 @@ class LandmarksOptions(Section):
     they fit.
     """
     epsilon: NonNegative | None = None
-    """Error that costs nothing, in units of the target; by default a tenth of its standard
-    deviation.
+    """Error without a loss, in units of the target; by default a tenth of its standard deviation.
     """
     gamma: Positive = 0.5
     """Margin that predictions keep from the thresholds of `ordinal`, whose levels are 1 apart."""
     spacing: NonNegative | None = None
-    """Learn the thresholds of `ordinal`, at least so far apart; by default they are fixed, half-way
-    between the levels.
+    """Learn the thresholds of `ordinal`, with at least this distance between them; by default they
+    are fixed half-way between the levels.
     """
     levels: tuple[float, ...] | None = None
     """Values that a target with classes or levels may have, ascending; others are refused. By
-    default those that it has.
+    default those in the data.
     """
     smoothing: Positive = 0.01
     """Width over which corners of a loss are rounded (1/β), in standard deviations of a target that
@@ -103,16 +102,16 @@ class LandmarksOptions(Section):
     similarity: Annotated[tuple[SimilaritySection, ...], Field(min_length=1)] = (
         SimilaritySection(name="gaussian"),
     )
-    """Name, or section of a name and parameters; or a list of these, of which the one with the
-    least error in cross-validation is kept.
+    """Name, or section with name and parameters; or a list of these, from which cross-validation
+    chooses the one with the least error.
     """
     landmarks: Count | None = None
-    """Rows that others are compared with, taken from the training rows by hash, or from
-    `data.unlabelled_path`. By default 500, or all rows where there are fewer.
+    """Number of rows to compare others with, drawn from the training rows by hash, or from
+    `data.unlabelled_path`. By default 500, or all rows if fewer.
     """
     keep: Count | None = None
-    """Landmarks of the model: for `sparse` those chosen (default 50), otherwise the first of the
-    random order (default all).
+    """Number of landmarks in the model: for `sparse` those chosen (default 50), otherwise the first
+    in random order (default all).
     """
     ridge: NonNegative | None = None
     """Ridge: ½·`ridge`·wᵀAw is added to the mean loss of every task, where A has the similarities
@@ -123,15 +122,15 @@ class LandmarksOptions(Section):
     """
     metric: Literal["auto", "none", "diagonal", "full"] = "auto"
     """Metric of distances for `gaussian` and `laplace`, learned from the target: a weight for each
-    column (`diagonal`) or for each direction (`full`). `auto` takes the better one, or `none` where
-    neither is clearly better on rows that did not teach it. With a metric, width and ridge are
-    chosen, too, unless they are given. A task `ranking` has `none`.
+    column (`diagonal`) or for each direction (`full`). `auto` takes the better one, or `none` if
+    neither is clearly better on rows it was not learned from. A metric comes with its own width and
+    ridge, unless they are given. A task `ranking` has `none`.
     """
     iterations: Annotated[int, Strict(), Field(ge=1, le=50)] = 5
     """Most iterations of the metric; each learns from the gradients of a model under the last."""
     metric_rows: Annotated[int, Strict(), Field(ge=100)] | None = None
-    """Rows that the metric is learned from, a quarter of which chooses among metrics: those with
-    the least hashes. By default 8,192, or fewer if there are more than 512 columns.
+    """Number of rows to learn the metric from, drawn by hash; a quarter of them chooses among
+    metrics. By default 8,192, or fewer if there are more than 512 columns.
     """
     bound: Positive | None = None
     """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks;
@@ -150,13 +149,11 @@ class LandmarksOptions(Section):
     training rows. Errors in the report that come from statistics are those before the cut.
     """
     scaling: Literal["standard", "unit", "quantile", "none"] = "standard"
-    """Whether features are compared in units of their standard deviation, of their range, by the
-    normal scores of their quantiles in a `sample`, or as they are.
+    """Scale of the features: in units of their standard deviation or range, as normal scores of
+    their quantiles in a `sample`, or unchanged.
     """
     precision: Literal["float32", "float64"] = "float64"
-    """Of similarities. With `float32` they take half the time and memory; what is summed up of them
-    is float64.
-    """
+    """Type of similarities. `float32` takes half the time and memory; sums are float64."""
     sample: Count = 4096
     """Rows of each fold, and of the held-out rows, that kernel regression is fitted to and judged
     on, and that decide the default of `sigma` (500 of them at most).
@@ -197,7 +194,7 @@ class LandmarksOptions(Section):
             raise ValueError("the task `ranking` has no metric; leave `metric` out")
         if self.keep is not None and self.landmarks is not None and self.keep > self.landmarks:
             raise ValueError(
-                f"`keep` is {self.keep}, and there are {self.landmarks} landmarks to choose from"
+                f"`keep` is {self.keep}, but there are {self.landmarks} landmarks to choose from"
             )
         return self
 

@@ -121,8 +121,8 @@ class PassLandmarkJob(LandmarkJob):
         if unfinished:
             worst = max(fit["gap"] for fit in unfinished)
             context.note(
-                f"{len(unfinished)} of {len(fits)} fits ended before they had converged; their "
-                f"loss is up to {worst:.3g} above its minimum."
+                f"{len(unfinished)} of {len(fits)} fits did not converge; their loss is up to "
+                f"{worst:.3g} above its minimum."
             )
         return {**found, "loss": self.options.chosen_loss, "classes": self.class_names(context)}
 
@@ -293,8 +293,8 @@ class RankingJob(LandmarkJob):
         if n_empty:
             n_queries = sum(len(own.norms) for own in gains.values())
             context.note(
-                f"{n_empty:,} of {n_queries:,} queries have no relevant row: no ranking of them is "
-                "better than another, and NDCG is the mean over the others."
+                f"{n_empty:,} of {n_queries:,} queries have no relevant row and are left out of "
+                "the mean NDCG."
             )
         return {
             QUERIES: {f"{n}/{key}": a for n, own in gains.items() for key, a in vars(own).items()}

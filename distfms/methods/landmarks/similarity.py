@@ -197,7 +197,7 @@ def user_function(name: str) -> Callable[[np.ndarray, np.ndarray], Any]:
             "`module:function`, and make the module importable (PYTHONPATH) wherever workers run."
         ) from error
     if not callable(function):
-        raise SpecError(f"The similarity `{name}` is no function: {attribute} cannot be called.")
+        raise SpecError(f"The similarity `{name}` is not a function: {attribute} cannot be called.")
     return function
 
 
@@ -383,7 +383,7 @@ def landmark_arrays(
     """
     shift, scale = scales(moments, n_features, options.used_scaling)
     if not scale.any():
-        raise DataError("All features are constant: no row differs from another.")
+        raise DataError("All features are constant: all rows are the same.")
     arrays = {"shift": shift, "scale": scale, "fill": moments.mean[:n_features]}
     if options.scaling == "quantile":
         arrays["quantiles"] = normal_scores(pool.values[:n_features])

@@ -31,7 +31,7 @@ def headline(run: FinishedRun) -> str:
     """Return in one sentence what to buy, and what it explains of other objects."""
     repeats = repeats_of(run.selection)
     if not repeats:
-        return "No judgment is worth its cost: none lowers the loss"
+        return "Buy nothing: no judgment lowers the loss"
     ranked = sorted(repeats.items(), key=lambda item: -item[1])
     parts = [f"{r} of {name}" for name, r in ranked[:_NAMES_SAID]]
     parts[0] = f"{count(ranked[0][1], 'judgment')} of {ranked[0][0]}"
@@ -132,7 +132,7 @@ _MAPPED = 20
 _BOUGHT_FROM = {
     "loss_independent": "bought from independent raters",
     "loss_same": "bought from the same raters",
-    "loss_ignored": "claimed if nothing were known of raters",
+    "loss_ignored": "claimed if raters were unknown",
 }
 
 
@@ -142,10 +142,10 @@ def rater_blocks(run: FinishedRun) -> list[Block]:
     if not train["known"]:
         return [
             Text(
-                "Raters are unknown, so judgments were taken as independent: as if no rater judged "
-                "two attributes of an object. If some did, attributes share their raters' errors, "
-                "and these losses are wrong, mostly too small. `distfms check` says how to tell "
-                "who judged."
+                "Raters are unknown, so judgments count as independent, as if no rater judged two "
+                "attributes of an object. If some did, attributes share their raters' errors and "
+                "these losses are wrong, mostly too small. `distfms check` shows how to name "
+                "raters."
             )
         ]
     whose = "the same raters" if train["buy_from"] == "same" else "independent raters"
@@ -159,9 +159,9 @@ def rater_blocks(run: FinishedRun) -> list[Block]:
         Column("Held-out loss", "number"),
     ]
     caption = (
-        f"The loss of the model, whose judgments are planned to come from {whose} (bold). From the "
-        "same raters, rater j judges every attribute that is bought j times or more; independent "
-        "raters give one judgment of an object each."
+        f"Loss of the model, with judgments to be bought from {whose} (bold). Same raters: rater j "
+        "judges every attribute bought j times or more. Independent raters: each gives one "
+        "judgment of an object."
     )
     bold = [i for i, row in enumerate(rows) if row[-1]]
     table = without_empty_columns(columns, [row[:-1] for row in rows], caption, emphasis=bold)
@@ -176,9 +176,9 @@ def _noise_figures(correlations: Mapping[str, Mapping[str, float | None]]) -> li
         return [Text("No rater judged two of the attributes that are bought.")] if names else []
     chart = heat_map(values, names, title="Correlation of one rater's errors, by attribute")
     caption = (
-        "How far one rater's judgments of two attributes of an object share errors: correlation "
-        "of what is left when the attributes themselves are taken away. Near 0: as good as "
-        "independent. Blank: no rater judged both."
+        "How far one rater's judgments of two attributes of an object share errors: correlation of "
+        "the judgments after removing the attributes themselves. Near 0: practically independent. "
+        "Blank: no rater judged both."
     )
     return [Figure(chart, caption + more(len(correlations), _MAPPED, "in metrics.json"))]
 
@@ -202,7 +202,7 @@ def key_numbers(run: FinishedRun) -> KeyNumbers:
     selection, repeats, loss = run.selection, repeats_of(run.selection), Loss.of(run)
     where, projected = READINGS[loss.rows], loss.rows == "train"
     share = None if projected else loss.explained
-    caution = "expect more on other objects" if projected else where
+    caution = "expect a larger loss on new objects" if projected else where
     unknown = _UNSEEN if projected and loss.explained is not None else loss.why_not
     return KeyNumbers(
         [

@@ -40,8 +40,8 @@ def choices(options: MultiselectOptions, n_folds: int) -> list[Choice]:
     if len(found) > 1 and n_folds < 2:
         key = "ridge" if len(ridges) > 1 else "selection"
         raise SpecError(
-            f"`multiselect.{key}` leaves a choice to cross-validation, which this job does not do. "
-            "Set `data.folds` to at least 2, or give one value; a search in slabs has no folds."
+            f"`multiselect.{key}` needs cross-validation, which this job does not have. Set "
+            "`data.folds` to at least 2, or give one value; a search in slabs has no folds."
         )
     return found
 
@@ -102,7 +102,11 @@ class ChoosingJob(StatisticsJob):
         """Compare what there is to choose from, and say what is chosen."""
         found, values = super().tune_answers(context, self.choices, "projected_loss", "")
         best = best_choice(self.choices, values, found.weight)
-        how = "by cross-validation" if len(found.folds) > 1 else "without two folds to choose by"
+        how = (
+            "by cross-validation"
+            if len(found.folds) > 1
+            else "with fewer than two folds to choose by"
+        )
         context.note(f"Chosen {how}: {options_text(self.choices[best])}.")
         means = over_folds(values, found.weight)
         least = int(np.argmin(np.where(np.isnan(means.mean), np.inf, means.mean)))

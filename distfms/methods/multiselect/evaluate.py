@@ -268,13 +268,13 @@ def selection_remarks(train: JudgmentStatistics, loss: float) -> list[str]:
     together = pairs if weight is None else int(np.count_nonzero(np.triu(weight[:-1, :-1], 1)))
     if together < pairs:
         found.append(
-            f"{_counted(pairs - together, 'pair')} of attributes (of {pairs:,}) without an object "
-            "that has both; their covariance is taken to be 0."
+            f"{_counted(pairs - together, 'pair')} of attributes (of {pairs:,}) have no object "
+            "with both; their covariance is set to 0."
         )
     if loss < 0:
         found.append(
-            "The projected loss is negative: there are too few objects for so many attributes, and "
-            "the selection follows their noise. Trust the held-out losses, and try a "
+            "The projected loss is negative: there are too few objects for this many attributes, "
+            "and the selection fits noise. Trust the held-out losses, and try a "
             "`multiselect.ridge`, fewer attributes or more objects."
         )
     return found

@@ -54,8 +54,8 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "test": {"style": 2},
 }
 _STATUSES = {
-    "no_positive_gain": "The search ended before the budget: no further judgment lowers the loss.",
-    "unaffordable": "The rest of the budget pays for no further judgment that would help.",
+    "no_positive_gain": "The search ended below the budget: no further judgment lowers the loss.",
+    "unaffordable": "The rest of the budget buys no judgment that would help.",
 }
 _MEASURES = {
     "n_objects": "Objects",
@@ -85,9 +85,7 @@ def _notes(run: FinishedRun) -> list[Text]:
     constant, others = run.selection["constant"], []
     if constant:
         named = ", ".join(constant[:10]) + (" and others" if len(constant) > 10 else "")
-        others.append(
-            f"{count(len(constant), 'attribute')} never varied and played no part: {named}."
-        )
+        others.append(f"{count(len(constant), 'attribute')} never varied (ignored): {named}.")
     others += [text for key, text in _STATUSES.items() if run.selection["status"] == key]
     return notes(run.manifest, others)
 
@@ -119,7 +117,7 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
     ]
     caption = [
         f"Mean squared error of {name} against the budget for one object. The loss projected from "
-        "the training objects is optimistic where there are many attributes and few objects."
+        "the training objects is optimistic with many attributes and few objects."
     ]
     if curve.has("validation", "lower"):
         caption.append("The band is the confidence interval of the cross-validated loss.")
@@ -135,8 +133,8 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
     rows, chosen = trusted(curves, _LOSS), run.selection["algorithm"]
     lines = comparison_chart(curves, rows, _LOSS, title_of, _STYLES, chosen)
     caption = (
-        f"Mean squared error of all ways to spend the same budget, {READINGS[rows]}. The thicker "
-        "line is the chosen one."
+        f"Mean squared error of all ways to spend the same budget, {READINGS[rows]}. Thick line: "
+        "the chosen one."
     )
     return _loss_figure(run, lines, "Loss of all ways to spend the budget", [caption])
 
@@ -273,9 +271,9 @@ def _attribute_figures(points: Sequence[Point], n_left: int) -> list[Figure]:
         log_x=min(noise) > 0 and max(noise) > 30 * min(noise),
     )
     caption = (
-        "Each attribute by how much raters disagree about it (left: little) and how closely it "
-        "follows the label (far from 0: closely). Filled circles are bought, the larger the more "
-        "often; hollow ones are not."
+        "Attributes by rater disagreement (left: little) and by correlation with the label (far "
+        "from 0: strong). Filled circles: bought, larger for more judgments. Hollow circles: not "
+        "bought."
     )
     if n_left:
         which = count(n_left, "attribute")
@@ -296,8 +294,8 @@ def _model_blocks(run: FinishedRun) -> list[Block]:
         if error is not None:
             rows[f"{label} that hold all judgments"] = {"n_objects": n_complete, "mse": error}
     caption = (
-        "What the model loses, each row on other objects. The loss is the unbiased estimate of the "
-        "mean squared error with the judgments to be bought; the plain error is measured where "
-        "objects hold as many."
+        "Losses of the model, each row on different objects. Loss: unbiased estimate of the mean "
+        "squared error with the judgments to buy. Plain error: measured on objects that hold as "
+        "many."
     )
     return [*tables_of(rows, _MEASURES, caption)]

@@ -280,8 +280,8 @@ class MultiselectJob(ChoosingJob):
             n_lacking = solved.train["judgments"].n_objects - averages.n_samples
             if self.options.model == "refit" and n_lacking:
                 context.note(
-                    f"The refit used {averages.n_samples:,} training objects; {n_lacking:,} "
-                    "hold fewer judgments than the selection asks for."
+                    f"The refit used {averages.n_samples:,} training objects; {n_lacking:,} hold "
+                    "fewer judgments than the selection needs."
                 )
         model = self._fit(solved, averages)
         arrays = {
@@ -390,8 +390,8 @@ def _check_names(options: MultiselectOptions, names: Sequence[str]) -> None:
         for name in given:
             if name not in names:
                 raise SpecError(
-                    f"`multiselect.{key}` names `{name}`, which is no attribute of the data."
-                    f"{nearest(name, names)}"
+                    f"`multiselect.{key}` names `{name}`, which is not an attribute of the "
+                    f"data.{nearest(name, names)}"
                 )
 
 

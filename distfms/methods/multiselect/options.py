@@ -17,18 +17,18 @@ BASELINES = (*ALGORITHMS, "averages", "copies", "lasso")
 
 
 class MultiselectOptions(Section):
-    """How many judgments to buy, of what, and how to find out."""
+    """How many judgments to buy of which attributes, and how to choose them."""
 
     budget: Positive
     """Total cost of the judgments of one object."""
     algorithm: Literal["full", "scoring"] = "full"
-    """`full` takes the correlations of attributes into account; `scoring` treats them as
-    uncorrelated, which is faster and may do better with few objects.
+    """`full` uses the correlations of attributes; `scoring` treats them as uncorrelated, which is
+    faster and can be better with few objects.
     """
     selection: Literal["greedy", "lasso", "auto"] = "greedy"
     """What to buy: what the greedy search of the algorithm finds; or the attributes of a lasso path
     on the averages, judged equally often, with weights that allow for the disagreement of raters,
-    which may do better with few objects. `auto`: the lasso's where that lowers the cross-validated
+    which can be better with few objects. `auto` chooses the lasso if it lowers the cross-validated
     loss by more than one standard error of the difference.
     """
     criterion: Literal["best", "gain_per_cost", "gain"] = "best"
@@ -40,16 +40,15 @@ class MultiselectOptions(Section):
     internal_variance: dict[str, NonNegative] = Field(default_factory=dict)
     """Known rater variance by attribute name, instead of its estimate."""
     raters: Literal["auto", "columns", "positions", "ignore"] = "auto"
-    """How it is known who judged, so that what one rater's judgments of several attributes share is
-    told from the attributes. `columns`: lists of ids as long as those of the judgments, a column
-    `NAME__raters` for each attribute (`data.long.worker` makes them) or one column `raters` for
-    all. `positions`: the j-th judgments of all attributes of an object are one rater's. `auto`: by
-    the columns, if there are any.
+    """Source of rater ids, to separate the errors that one rater's judgments share from the
+    attributes. `columns`: lists of ids as long as those of the judgments, a column `NAME__raters`
+    for each attribute (`data.long.worker` makes them) or one column `raters` for all. `positions`:
+    the j-th judgments of all attributes of an object are one rater's. `auto`: by the columns, if
+    there are any.
     """
     buy_from: Literal["independent", "same"] = "independent"
-    """Who will give the judgments to be bought: `independent` raters, each for one judgment of an
-    object, or the `same` for all attributes (rater j judges those bought j times or more), which
-    needs known raters.
+    """Raters of the judgments to buy: `independent`, one judgment of an object each, or the `same`
+    for all attributes (rater j judges those bought j times or more), which needs known raters.
     """
     ridge: (
         NonNegative | Annotated[tuple[NonNegative, ...], Field(min_length=1)] | Literal["auto"]
@@ -86,9 +85,9 @@ class MultiselectOptions(Section):
     baseline_judgments: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
     """Judgments of an attribute that Averages buys at once, and Copies at most (k of the paper)."""
     confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = 0.95
-    """Level of the intervals, in (0, 1)."""
+    """Confidence level of the intervals, in (0, 1)."""
     plan: bool = False
-    """Write the acquisition plan: which training object needs how many more judgments."""
+    """Write the acquisition plan: the judgments each training object lacks."""
 
     @field_validator("baselines", mode="before")
     @classmethod
@@ -101,14 +100,14 @@ class MultiselectOptions(Section):
         for name in value:
             if name not in BASELINES and not name.startswith("single:"):
                 known = ", ".join([*BASELINES, "single:ATTRIBUTE"])
-                raise ValueError(f"no baseline `{name}`; known are {known}")
+                raise ValueError(f"unknown baseline `{name}`; choose from {known}")
         return value
 
 
 #: Options that `tune` may vary.
 TUNABLE = ("budget", "ridge", "selection", "algorithm", "criterion", "psd")
-_STATES = "it says what a judgment costs or how much raters differ, not how to choose"
-_AFTERWARDS = "it concerns what is made of the selection, not the selection"
+_STATES = "it describes costs or raters, not how to choose"
+_AFTERWARDS = "it does not affect the selection"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
     "costs": _STATES,

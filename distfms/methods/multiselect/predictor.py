@@ -64,7 +64,7 @@ class JudgmentPredictor:
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows with fewer judgments than the model asks for."""
-        label = "Rows with fewer judgments than the model asks for"
+        label = "Rows with fewer judgments than the model needs"
         return {label: n_positive(table.column("judgments_lacking"))}
 
 
@@ -169,7 +169,7 @@ def find_columns(
         hint = f" ({', '.join(own)} was left out in training, too.)" if own else ""
         raise DataError(
             f"The data hold no judgments of {', '.join(map(repr, lacking))}, which the model "
-            f"asks for.{hint}"
+            f"needs.{hint}"
         )
     trained = model.get("columns", {})
     for name, columns in found.items():

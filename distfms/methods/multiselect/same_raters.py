@@ -39,7 +39,7 @@ NOISE_TOLERANCE = 1e-12
 _OBJECTS_AT_A_TIME = 4096
 
 HOW_TO_TELL = (
-    "name the column of workers in `data.long.worker`, give lists of rater ids in columns "
+    "set the column of raters in `data.long.worker`, give lists of rater ids in columns "
     "`NAME__raters` (or `raters`, for all attributes), or set `multiselect.raters: positions` if "
     "the j-th judgments of all attributes of an object are one rater's"
 )
@@ -49,8 +49,8 @@ def check_buying(n_attributes: int, known: bool) -> None:
     """Refuse to buy from the same raters where that cannot be judged, or takes too long."""
     if not known:
         raise SpecError(
-            "`multiselect.buy_from: same` needs to know who judged, to estimate what a rater's "
-            f"judgments share: {HOW_TO_TELL}."
+            "`multiselect.buy_from: same` needs known raters, to estimate the errors that a "
+            f"rater's judgments share: {HOW_TO_TELL}."
         )
     if n_attributes > MOST_ATTRIBUTES:
         raise SpecError(
@@ -67,10 +67,10 @@ def check_told_apart(statistics: JudgmentStatistics) -> None:
     together, apart = statistics.raters.together[pairs], statistics.raters.apart[pairs]
     if together.any() and not apart.any():
         raise DataError(
-            "No object has judgments of two attributes by different raters, so that nothing tells "
-            "what attributes have in common from what the judgments of one rater share. Collect a "
-            "second rater's judgments of some objects, or set `multiselect.raters: ignore` to take "
-            "all of it for the attributes'."
+            "No object has judgments of two attributes by different raters, so correlations of "
+            "attributes and shared errors of raters cannot be told apart. Collect a second rater's "
+            "judgments of some objects, or set `multiselect.raters: ignore` to assign everything "
+            "to the attributes."
         )
 
 
@@ -99,7 +99,9 @@ def held_out_estimates(
 def raters_in_words(known: bool, buy_from: BuyFrom) -> str:
     """Say what is known of raters, for `check`, and how to tell where nothing is."""
     if not known:
-        return f"not known: taken as independent. If they judge several attributes, {HOW_TO_TELL}"
+        return (
+            f"unknown, treated as independent. If a rater judges several attributes, {HOW_TO_TELL}"
+        )
     whose = "raters of their own" if buy_from == "independent" else "the same raters"
     return f"known; the judgments to be bought come from {whose}"
 
@@ -114,15 +116,15 @@ def rater_remarks(train: JudgmentStatistics, buy_from: BuyFrom) -> list[str]:
     n_inseparable = int(np.count_nonzero(together & ~apart))
     n_strange = int(np.count_nonzero(~together)) if buy_from == "same" else 0
     counted = {
-        "judgments have no rater's id; each counts as by a rater of its own": n_unknown,
-        "judgments are second ones of an attribute by one rater, and count as by another": n_second,
-        "objects were judged by one rater alone, once each attribute; they tell nothing of how "
+        "judgments have no rater id; each counts as a different rater's": n_unknown,
+        "judgments repeat a rater's judgment of the same attribute and count as another "
+        "rater's": n_second,
+        "objects were judged by only one rater, once per attribute; they do not show how "
         "attributes vary together": n_alone,
-        "pairs of attributes were judged by one and the same rater only; they are taken as "
+        "pairs of attributes were judged only by the same rater; they count as "
         "uncorrelated": n_inseparable,
-        "pairs of attributes were never judged by one rater; their noise is taken as independent": (
-            n_strange
-        ),
+        "pairs of attributes were never judged by the same rater; their noise counts as "
+        "independent": (n_strange),
     }
     return [f"{n:,} {text}." for text, n in counted.items() if n]
 

@@ -345,17 +345,17 @@ class AnytimeSession:
         Raises
         ------
         SpecError
-            If there is no such group or it was delivered before.
+            If there is no such group or it was already delivered.
         DataError
             If the values have another shape or are infinite.
         """
         if self.expired:
             return False
         if group not in self._index:
-            raise SpecError(f"{group!r} is no group of this predictor.")
+            raise SpecError(f"{group!r} is not a group of this predictor.")
         index = self._index[group]
         if index in self._arrived:
-            raise SpecError(f"Group {group!r} was delivered before.")
+            raise SpecError(f"Group {group!r} was already delivered.")
         columns = list(self._predictor.columns[index])
         shape = (len(self._values), len(columns))
         block = np.asarray(values, dtype=np.float64)

@@ -58,8 +58,7 @@ _STEPS_SHOWN = 500
 _GROUPS_NAMED = 12
 #: Where a run is told to stop, by the rule of ``stop`` in ``metrics.json``.
 WHY = {
-    "one_standard_error": "the fewest groups within one standard error of the best in "
-    "cross-validation",
+    "one_standard_error": "fewest groups within one standard error of the best in cross-validation",
     "training_plateau": "where the curve on the training rows levels off",
     "budget": "what the budget pays for",
     "tuned": "the number of groups that tuning chose",
@@ -203,9 +202,9 @@ def _budget_table(run: FinishedRun) -> Table:
     return Table(
         columns,
         rows,
-        f"The best groups for each budget, and the {_what(run)} they explain ({reading}), beside "
-        "what the groups of the sequence explain that the budget pays for. Bold where a set "
-        "selected for a budget is better than the sequence.",
+        f"The {_what(run)} that the best groups for each budget explain ({reading}), next to the "
+        "groups of the sequence within the budget. Bold: a set selected for a budget is better "
+        "than the sequence.",
         emphasis=[i for i, e in enumerate(run.metrics["budgets"]) if e["model"] > len(spent)],
     )
 
@@ -247,7 +246,7 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
         )
         for i, rows in enumerate(known)
     ]  # fmt: skip
-    said = "The chosen sequence by itself. Where the lines separate, later groups are overfitting."
+    said = "The chosen sequence alone. Where the lines separate, later groups are overfitting."
     if budgets := run.metrics.get("budgets"):
         best = [_share(run, entry["model"])[0] for entry in budgets]
         x = [entry["budget"] for entry in budgets]
@@ -257,8 +256,8 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
         style = _STYLES["oracle"]
         lines.append(oracle.line("train", measure, title, style=style, dashed=True))
         said += (
-            " The oracle order sorts the steps by what they turned out to gain per cost, as if the "
-            "gains stayed what they were: an approximate bound of what this rule could reach."
+            " The oracle order sorts the steps by their actual gain per cost, as if gains did not "
+            "depend on the order: an approximate bound for this rule."
         )
     return Figure(_chart(lines, run, f"Explained {_what(run)} of the chosen sequence"), said)
 
@@ -308,11 +307,11 @@ def _timeliness_table(run: FinishedRun) -> Table:
     return without_empty_columns(
         [Column("Rule", "text"), *columns],
         [[rule_title(n), *(as_number(by_name[n][key]) for key in _TIMELINESS)] for n in ranked],
-        f"Timeliness: the area under explained {_what(run)} against cost, divided by the whole "
-        "area (1: all is explained at no cost); as steps, as predictions are, and with the "
-        "straight lines of the paper. The cost at α is where a rule reaches the share α of the "
-        f"final training objective; α-timeliness is the same area up to where {reference} reaches "
-        "it, on the training and on held-out rows. The chosen rule is bold.",
+        f"Timeliness: area under explained {_what(run)} against cost, as a share of the whole (1: "
+        "all explained at no cost); in steps, like predictions, and with the straight lines of "
+        "the paper. Cost at α: cost at which a rule reaches the share α of the final training "
+        f"objective. α-timeliness: the same area up to the cost at which {reference} reaches it, "
+        "on training and held-out rows. Bold: the chosen rule.",
         emphasis=[i for i, name in enumerate(ranked) if name == run.selection["rule"]],
     )
 
@@ -352,7 +351,7 @@ def _rule(selection: Mapping[str, Any]) -> str:
         f"ridge {number(selection['ridge'])}",
         f"{selection['family']} family",
     ]
-    return f"{', '.join(parts)}. Interrupted at any cost, use the groups computed so far."
+    return f"{', '.join(parts)}. If interrupted, predict with the groups computed so far."
 
 
 def _sequence_table(steps: Sequence[Step]) -> Table:

@@ -77,8 +77,8 @@ class Logistic(Family):
         """Refuse what is not between 0 and 1."""
         if y.size and (y.min() < 0.0 or y.max() > 1.0):
             raise DataError(
-                "The logistic family wants labels 0 and 1 (or shares between them), "
-                f"the target ranges from {y.min():g} to {y.max():g}."
+                "The logistic family needs labels 0 and 1 (or shares between them); the target "
+                f"ranges from {y.min():g} to {y.max():g}."
             )
 
     def mean(self, eta: np.ndarray) -> np.ndarray:
@@ -146,7 +146,7 @@ class Poisson(Family):
     def require(self, y: np.ndarray) -> None:
         """Refuse what is below 0."""
         if y.size and y.min() < 0.0:
-            raise DataError(f"The poisson family wants counts ≥ 0, the target has {y.min():g}.")
+            raise DataError(f"The poisson family needs counts ≥ 0; the target has {y.min():g}.")
 
     def mean(self, eta: np.ndarray) -> np.ndarray:
         """e^η, constant above the limit."""
@@ -245,11 +245,12 @@ class GlmDesign:
         values -= self.scaling.mean[kept][:, np.newaxis]
         values /= self.scaling.scale[kept][:, np.newaxis]
         if np.isinf(values).any():
-            raise DataError("A column holds infinite values; mend or exclude it.")
+            raise DataError("A column holds infinite values; correct or exclude it.")
         np.nan_to_num(values, copy=False)
         if not np.isfinite(response).all():
             raise DataError(
-                "The target holds missing or infinite values; drop these rows or mend the column."
+                "The target holds missing or infinite values; drop these rows or correct the "
+                "column."
             )
         self._family.require(response)
         weight = np.ones(n) if weight is None else np.array(weight)

@@ -36,8 +36,8 @@ from distfms.stats.classification import best_threshold, class_report
 #: Explained deviance from which classes without a ridge count as separated.
 _SEPARATED = 1 - 1e-6
 _NO_FOLDS = (
-    "`sequence.threshold` is chosen on folds, and there are none. Set `data.folds` to at least 2, "
-    "or give a probability."
+    "`sequence.threshold` is chosen on folds: set `data.folds` to at least 2, or give a "
+    "probability."
 )
 _ROWS = {"test": "held-out rows", "validation": "rows of the folds", "train": "training rows"}
 
@@ -86,12 +86,14 @@ class GlmSequenceJob(SequenceJob):
             raise SpecError(_NO_FOLDS)
         for name, default in (("class_weights", None), ("threshold", 0.5)):
             if getattr(options, name) != default and not self.has_classes:
-                raise SpecError(f"`sequence.{name}` wants one target of classes.")
+                raise SpecError(f"`sequence.{name}` needs one target of classes.")
         if len(self.roles.target) > 1 and self.text_targets:
-            raise SpecError("Classes in text are for one target; `data.target` names several.")
+            raise SpecError(
+                "Only a single target may hold text classes; `data.target` names several."
+            )
         if options.family == "softmax" and len(self.roles.target) > 1:
             raise SpecError(
-                "The softmax family wants one column of classes; `data.target` names "
+                "The softmax family needs one column of classes; `data.target` names "
                 f"{len(self.roles.target)}."
             )
 
@@ -259,8 +261,8 @@ class GlmSequenceJob(SequenceJob):
         notes = []
         if self.options.class_weights is not None:
             notes.append(
-                "Rows weigh by class (`sequence.class_weights`) in what is explained, in the model "
-                "as in the null model; all other measures count rows as they are."
+                "The explained deviance weighs rows by class (`sequence.class_weights`), in the "
+                "model and in the null model; other measures do not."
             )
         if self.asked_criterion not in (None, self.rule.criterion):
             notes.append(
@@ -268,25 +270,25 @@ class GlmSequenceJob(SequenceJob):
                 f"{self.rule.criterion}, the whitened gradient."
             )
         if self.left_out:
-            notes.append(f"Baselines for squared loss only, left out: {', '.join(self.left_out)}.")
+            notes.append(f"Left out baselines that need squared loss: {', '.join(self.left_out)}.")
         if len(path.fitted) <= len(path):
             listed = ", ".join(map(str, path.fitted[1:].tolist()))
             notes.append(
-                f"Models were fitted to the prefixes of {listed} groups (`sequence.prefixes`); a "
-                "prefix in between has the model of the one before it."
+                f"Models were fitted to the prefixes of {listed} groups (`sequence.prefixes`); "
+                "other prefixes use the model of the next smaller one."
             )
         if not isinstance(path, GlmPath):
             return notes
         unfinished = sorted(set(path.status.tolist()) - {"converged"})
         if unfinished:
             notes.append(
-                f"Some fits ended otherwise than converged: {', '.join(unfinished)}. The gradient "
-                f"is up to {path.gradient_norm.max():.3g} times the tolerance."
+                f"Some fits did not converge: {', '.join(unfinished)}. The gradient is up to "
+                f"{path.gradient_norm.max():.3g} times the tolerance."
             )
         if path.outline.ridge == 0 and path.curve_value[-1] > _SEPARATED:
             notes.append(
-                "The model explains the training rows entirely: classes are separated, and the "
-                "coefficients have no bound. A ridge (`sequence.ridge`) gives them one."
+                "The model separates the classes of the training rows completely, so the "
+                "coefficients are unbounded. Set a ridge (`sequence.ridge`) to bound them."
             )
         return notes
 

@@ -125,8 +125,8 @@ class SequenceJob(ExpandedJob):
         end = self.options.max_groups
         if name == "max_groups" and end is not None and end > len(self.groups):
             raise SpecError(
-                f"`sequence.max_groups` is {end}, and there are {len(self.groups)} groups: every "
-                "value beyond that is the same point. Leave it out, or write `null` for all groups."
+                f"`sequence.max_groups` is {end}, but there are {len(self.groups)} groups: all "
+                "larger values are the same point. Leave it out, or write `null` for all groups."
             )
 
     def stages(self) -> Sequence[Stage]:

@@ -316,10 +316,10 @@ def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: fl
         line += f": {WHY[run.model['stop']['rule']]}"
         if n_groups < n_all:
             line += f" (`--budget {np.ceil(model.spent[-1]):.0f}` uses all)"
-    mean = f"every row is predicted by {constant_model(run)}"
+    mean = f"every prediction is {constant_model(run)}"
     if budget is not None and number > n_all:
         own = run.selection["budgets"][number - n_all - 1]["budget"]
-        return f"{line}, which were selected for a budget of {own:g}"
+        return f"{line}, selected for a budget of {own:g}"
     if budget is None or n_groups == n_all or spent >= 0.5 * budget:
         return line if n_groups else f"{line}: {mean}"
     cost = float(model.spent[n_groups]) - spent
@@ -339,20 +339,20 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
 #: What `tune` may vary.
 TUNABLE = ("ridge", "criterion", "cost_aware", "doubling", "max_groups")
 
-_STATES = "it says what there is to measure and what that costs, not how to choose"
-_AFTERWARDS = "it concerns what is compared with the sequence, not the sequence"
+_STATES = "it defines what can be measured and its cost, not how to choose"
+_AFTERWARDS = "it affects only what the sequence is compared with"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
     **dict.fromkeys(
         ("groups", "prefix_separator", "costs", "cost_file", "shared_costs", "requires"), _STATES
     ),
     "expand": "statistics are of its columns, and one reading of the rows is for all points",
-    "class_weights": "it states what matters, and deviances weigh rows by it",
+    "class_weights": "deviances depend on it, so its values cannot be compared",
     "family": "its values explain different things",
-    "threshold": "curves are of probabilities, on which it does not bear",
-    **dict.fromkeys(("model", "lightgbm"), "a run of each says more, as all prefixes count"),
-    **dict.fromkeys(("budget", "budgets"), "it states what may be spent"),
-    "prefixes": "it bounds the work, and more prefixes are never worse",
+    "threshold": "it does not change the probabilities that curves measure",
+    **dict.fromkeys(("model", "lightgbm"), "all prefixes count: run a job for each value"),
+    **dict.fromkeys(("budget", "budgets"), "it is the limit of what may be spent"),
+    "prefixes": "it only limits the work: more prefixes are never worse",
     "baselines": _AFTERWARDS,
     "alpha": _AFTERWARDS,
 }

@@ -57,7 +57,7 @@ def _claim(
     for pattern in patterns:
         if list(patterns).count(pattern) > 1:
             raise SpecError(f"Group {group!r} lists {pattern!r} twice.")
-    what = f"of group {group!r} is no feature column"
+    what = f"of group {group!r} is not a feature column"
     members = dict.fromkeys(c for pattern in patterns for c in _matches(pattern, known, what))
     if not members:
         raise SpecError(f"Group {group!r} has no columns.")
@@ -89,7 +89,7 @@ def resolve_costs(
     by_glob: dict[str, str] = {}
     position = {name: group for group, name in enumerate(names)}
     for pattern, value in sorted(costs.items(), key=lambda item: item[0] in position):
-        for name in _matches(pattern, position, "in costs is no group"):
+        for name in _matches(pattern, position, "in costs is not a group"):
             if name != pattern and name in by_glob:
                 raise SpecError(
                     f"The cost of group {name!r} is given by {by_glob[name]!r} and by "
@@ -101,7 +101,7 @@ def resolve_costs(
     own[[group for group in required if names[group] not in by_glob]] = 0.0
     found = []
     for name, item in (shared or {}).items():
-        what = f"in shared cost {name!r} is no group"
+        what = f"in shared cost {name!r} is not a group"
         needing = {position[g] for p in item.groups for g in _matches(p, position, what)}
         found.append((name, needing, item.cost))
     # What a group costs is shared by all that are computed from it.
@@ -126,7 +126,7 @@ def _required(
     position: Mapping[str, int], requires: Mapping[str, Sequence[str]]
 ) -> dict[int, tuple[int, ...]]:
     """Find what groups are computed from, directly or not, in the order of computation."""
-    what = "in `sequence.requires` is no group"
+    what = "in `sequence.requires` is not a group"
     direct = {
         group: [other for p in own for other in _matches(p, position, what)]
         for name, own in requires.items()
@@ -158,16 +158,16 @@ Family = Literal["gaussian", "logistic", "softmax", "poisson"]
 
 
 class SharedCostSection(Section):
-    """A cost that the first computed group of a set pays for all of the set."""
+    """A cost that the first computed group of a set pays for the whole set."""
 
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
     """Names or globs of groups."""
     cost: NonNegative
-    """Paid once, beside the groups' own costs."""
+    """Paid once, in addition to the groups' own costs."""
 
 
 class ExpandSection(Section):
-    """What columns become, within their groups: a group's cost is paid once."""
+    """Columns to derive within each group, at no extra cost."""
 
     splines: Annotated[int, Field(ge=0)] = 0
     """Knots of each number, at quantiles of a sample of the training rows: a number x becomes the
@@ -176,33 +176,30 @@ class ExpandSection(Section):
     missing: bool = False
     """Add an indicator of missing values to columns that have any (with `data.missing: mean`)."""
     categories: Literal["target_free"] = "target_free"
-    """An indicator for each level, which the target has no part in."""
+    """Turn each level into an indicator, without using the target."""
 
 
 class SequenceOptions(Section):
-    """Which groups there are, what they cost, and by which rule they are put in order."""
+    """Groups, their costs, and the rule that orders them."""
 
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """For each group the names or globs of its columns. Every other column is its own group."""
+    """Names or globs of the columns of each group. Every other column is its own group."""
     prefix_separator: Annotated[str, Field(min_length=1)] | None = None
-    """Put the other columns together by the part of their name before it instead."""
+    """Separator: group the other columns by the part of their name before it."""
     costs: dict[str, NonNegative] = Field(default_factory=dict)
-    """Cost by group name or glob; `default` for the rest (1). What costs nothing comes
-    first.
-    """
+    """Cost by group name or glob; `default` for the rest (1). Free groups come first."""
     cost_file: str | None = None
-    """CSV or Parquet with the columns `group` and `cost`. Its content is taken into `costs`, whose
-    own entries go before those of the file, so that the resolved spec says all that the result
-    depends on.
+    """CSV or Parquet with the columns `group` and `cost`. Its rows are added to `costs`, so that
+    the resolved spec is complete; entries of `costs` override the file.
     """
     shared_costs: dict[str, SharedCostSection] = Field(default_factory=dict)
-    """Costs by a name of their own that several groups share: `{groups: [...], cost: 5}`."""
+    """Named costs that several groups share: `{groups: [...], cost: 5}`."""
     requires: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Groups that are computed from others: `{fti: [tt4, t4u]}`. Such a group costs what is not
-    bought yet of these, and nothing once they are; what `costs` says of it is added.
+    """Groups that are computed from others: `{fti: [tt4, t4u]}`. Such a group costs those of the
+    others that are not bought yet, plus its own entry in `costs`.
     """
     expand: ExpandSection | None = None
-    """Columns in place of numbers, for models that are not linear in them."""
+    """Derived columns, for models that are not linear in the data."""
     criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] | None = None
     """What a step maximises: with `fr` the gain in explained variance, with the others a function
     of the gradient at the present model, which is faster: whitened within the group (`omp`), its
@@ -212,26 +209,25 @@ class SequenceOptions(Section):
     cost_aware: bool = True
     """Maximise the criterion per cost."""
     doubling: bool = False
-    """Choose only among groups that cost at most what was spent so far."""
+    """Choose only among groups that cost at most the cost spent so far."""
     ridge: NonNegative | Literal["auto"] = "auto"
     """λ, in units of the standardised columns. `auto`: of 1, 0.1, … 1e-5 the best for the whole
     sequence in cross-validation; without `data.folds`, 1e-5.
     """
     family: Family = "gaussian"
-    """Kind of label: a number, one of two classes, one of several, or a count."""
+    """Type of target: a number, one of two classes, one of several, or a count."""
     model: Literal["linear", "lightgbm"] = "linear"
-    """What predicts from a prefix. The order of the groups is that of linear models; with `expand`,
-    of splines, which may suit trees better. `lightgbm` needs the extra `distfms[lightgbm]`,
-    takes missing values and categories as LightGBM does, and one target.
+    """Model of a prefix. Linear models always decide the order of the groups (with `expand`, models
+    of splines, which may suit trees better). `lightgbm` needs the extra `distfms[lightgbm]` and one
+    target, and takes missing values and categories as LightGBM does.
     """
     lightgbm: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Parameters of LightGBM, such as `num_leaves`. Without `num_iterations` each model has the
     number of trees that cross-validation within its training rows finds best, at most 500.
     """
     class_weights: dict[str, NonNegative] | Literal["balanced"] | None = None
-    """What the rows of a class weigh in fits and deviances of `logistic` and `softmax`: by class, 1
-    for the others, or `balanced`, the same for all classes together. Other measures count rows as
-    they are.
+    """Weights of rows by class (default 1) in fits and deviances of `logistic` and `softmax`, or
+    `balanced` for the same total weight of every class. Other measures do not weigh rows.
     """
     threshold: (
         Annotated[float, Field(gt=0, lt=1)]
@@ -244,9 +240,9 @@ class SequenceOptions(Section):
     false alarm costs 1 and a row of the second class that is missed 20.
     """
     prefixes: Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...] = "auto"
-    """Prefixes at which a model is fitted to the rows, as numbers of groups, for all families but
-    `gaussian`: `all`, those listed, or `auto`, which is 1 to 10 and then each an eighth more.
-    The whole sequence is always one of them. Any other prefix has the model of the one before it.
+    """Prefixes to fit a model to, as numbers of groups, for all families but `gaussian`: `all`, a
+    list, or `auto` (1 to 10, then steps of an eighth). The whole sequence is always included. Other
+    prefixes use the model of the next smaller one.
     """
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
@@ -254,8 +250,8 @@ class SequenceOptions(Section):
     `gaussian`, which have neither `sparse` nor `random`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of the final objective of `omp`, or of the rule itself where it is not among the
-    baselines, at which α-timeliness is cut. Left out: by the plateau rule.
+    """Share of the final objective of `omp` (or of the rule itself, if `omp` is not a baseline) at
+    which α-timeliness is cut. Default: by the plateau rule.
     """
     budgets: tuple[NonNegative, ...] | Literal["auto"] = ()
     """Also find the best set of groups for each of these costs: the better of greedy selection by
@@ -265,12 +261,12 @@ class SequenceOptions(Section):
     groups.
     """
     budget: NonNegative | None = None
-    """A budget that predictions use by default; one of `budgets`, listed there or not."""
+    """Budget that predictions use by default; added to `budgets` if missing there."""
     max_groups: Annotated[int, Field(ge=1)] | None = None
-    """End the sequence after so many groups. Where one process would take more than 4 GiB, but not
-    for the columns of a sequence that ends, the family `gaussian` computes, keeps and searches the
-    Gram matrix in slabs of groups, on actors (whatever this machine has, as it decides about the
-    result: there is then no cross-validation and no baseline `sparse`).
+    """End the sequence after this many groups. Where one process would take more than 4 GiB, but
+    not for the columns of a sequence that ends, the family `gaussian` computes, keeps and searches
+    the Gram matrix in slabs of groups, on actors (whatever this machine has, as it decides about
+    the result: there is then no cross-validation and no baseline `sparse`).
     """
 
     @model_validator(mode="before")

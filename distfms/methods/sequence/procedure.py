@@ -72,7 +72,7 @@ def parse_rule(name: str) -> Rule:
     if criterion not in CRITERIA:
         known = ", ".join((*CRITERIA, *OTHERS))
         raise SpecError(
-            f"There is no rule `{name}`. Known are {known}; the first four also with the endings "
+            f"Unknown rule `{name}`; choose from {known}; the first four also with the endings "
             f"{_BLIND} and {_DOUBLING}."
         )
     return rule

@@ -77,8 +77,8 @@ def weights_of_classes(
     for name in wanted:
         if name not in names:
             raise SpecError(
-                f"`sequence.class_weights` names {name!r}, which is no class of the target."
-                f"{nearest(name, names)}"
+                f"`sequence.class_weights` names {name!r}, which is not a class of the "
+                f"target.{nearest(name, names)}"
             )
     return tuple(wanted.get(name, 1.0) for name in names)
 
@@ -289,5 +289,5 @@ def few_rows(judged: Mapping[str, Any], rows: str) -> str:
         return ""
     return (
         f"{N_LARGEST} of {n_rows:,} {rows} carry {percent(share)} of the deviance: the model is "
-        "sure of another outcome there."
+        "confidently wrong there."
     )

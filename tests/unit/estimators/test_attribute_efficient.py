@@ -161,7 +161,7 @@ def test_what_was_not_asked_is_refused():
     cases = [
         ((one, [0.1], [7]), "7 was not asked for"),
         ((one, [0.1], [-1]), "-1 was not asked for"),
-        ((values[:2], [0.1, 0.2], [1, 1]), "1 was told before"),
+        ((values[:2], [0.1, 0.2], [1, 1]), "1 was already told"),
         ((broken, [0.1], [1]), f"attribute {questions.attributes[1, 0]} of example 1 is missing"),
         ((long, [0.1], [1]), "example 1 are 1.06 times as large as `norm` allows"),
         ((one, [77.0], [1]), "beyond the bound"),
@@ -175,7 +175,7 @@ def test_what_was_not_asked_is_refused():
     assert model.n_examples_seen_ == 0
     assert model.coef_.tobytes() == before
     model.tell(one, [0.1], [1])
-    with pytest.raises(DataError, match="1 was told before"):
+    with pytest.raises(DataError, match="1 was already told"):
         model.tell(one, [0.1], [1])
     with pytest.raises(SpecError, match="2 examples were asked for but not told"):
         model.partial_fit(X, Y)

@@ -188,7 +188,7 @@ def test_estimator_takes_raters_in_every_form() -> None:
     assert losses[0] == pytest.approx(losses[1])
     blind = FeatureMultiSelector(6).fit(judgments, label)
     assert blind.projected_loss_ != pytest.approx(fitted[0].projected_loss_, rel=1e-3)
-    with pytest.raises(SpecError, match="needs to know who judged"):
+    with pytest.raises(SpecError, match="needs known raters"):
         FeatureMultiSelector(6, buy_from="same").fit(judgments, label)
     with pytest.raises(DataError, match="raters has 299"):
         FeatureMultiSelector(6).fit(judgments, label, raters=ids[1:])

@@ -116,7 +116,7 @@ def test_deliveries_are_checked(case):
     name = predictor.groups[0]
     fine = values_of(case, name)
     for group, values, message in (
-        ("zz", [1.0], "'zz' is no group"),
+        ("zz", [1.0], "'zz' is not a group"),
         (name, np.zeros((199, 1)), "needs values of shape"),
         ("g2", np.zeros((3, 200)), "needs values of shape"),  # the wrong way round
         (name, np.full_like(fine, np.inf), "Infinite"),
@@ -124,7 +124,7 @@ def test_deliveries_are_checked(case):
         with pytest.raises((SpecError, DataError), match=message):
             session.deliver(group, values)
     session.deliver(name, fine)
-    with pytest.raises(SpecError, match="delivered before"):
+    with pytest.raises(SpecError, match="already delivered"):
         session.deliver(name, fine)
 
 

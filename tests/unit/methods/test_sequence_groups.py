@@ -41,7 +41,7 @@ def test_groups_of_columns(names, options, expected):
     [
         ({"a": ["x1"], "b": ["x*"]}, "'x1' is in group 'a' and in group 'b'"),
         ({"a": ["x1", "x1"]}, "lists 'x1' twice"),
-        ({"a": ["nope"]}, "'nope' of group 'a' is no feature column"),
+        ({"a": ["nope"]}, "'nope' of group 'a' is not a feature column"),
         ({"a": ["x11"]}, "Did you mean 'x1'"),
         ({"a": []}, "'a' has no columns"),
         ({"x2": ["x1"]}, "'x2' is in no group and would make a group named 'x2'"),
@@ -80,16 +80,16 @@ def test_costs_by_name_glob_and_default(costs, own):
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [
-        (NAMES, {"costs": {"chl": 1}}, "'chl' in costs is no group.*Did you mean 'chol'"),
+        (NAMES, {"costs": {"chl": 1}}, "'chl' in costs is not a group.*Did you mean 'chol'"),
         (NAMES, {"costs": {"c*": 1, "*l": 2}}, "cost of group 'chol' is given by"),
         (["default", "a"], {"costs": {"default": 3}}, "named 'default'"),
         (
             NAMES,
             {"shared": {"s": SharedCostSection(groups=("no",), cost=1)}},
-            "shared cost 's' is no group",
+            "shared cost 's' is not a group",
         ),
         (NAMES, {"requires": {"thal": ["cohl"]}}, "'cohl' in `sequence.requires`.*mean 'chol'"),
-        (NAMES, {"requires": {"tahl": ["chol"]}}, "'tahl' in `sequence.requires` is no group"),
+        (NAMES, {"requires": {"tahl": ["chol"]}}, "'tahl' in `sequence.requires` is not a group"),
         (NAMES, {"requires": {"fbs": ["fbs"]}}, "require one another: 'fbs' → 'fbs'"),
         (
             NAMES,

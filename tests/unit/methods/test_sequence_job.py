@@ -46,7 +46,7 @@ def test_names_of_rules_go_both_ways():
             rule = Rule(base, aware, doubling)
             assert parse_rule(rule.name) == rule
     for name in ("", "blind", "-blind", "fr-doubling-blind", "random-blind", "FR"):
-        with pytest.raises(SpecError, match="There is no rule"):
+        with pytest.raises(SpecError, match="Unknown rule"):
             parse_rule(name)
 
 
