@@ -215,12 +215,12 @@ def test_what_cannot_be_said_is_promised_nowhere(measured: Any, absent: str) -> 
     assert absent not in plain(render(chosen, content))
     if absent == "99 %":
         found = tables(sections(chosen, content))
-        assert "Share explained" not in [c.title for c in found["Losses of t"].columns]
+        assert "Share explained" not in [c.title for c in found["Losses of "].columns]
 
 
 def test_tables_of_the_page() -> None:
     found = tables(sections(selection(), metrics()))
-    measures = found["Losses of t"]
+    measures = found["Losses of "]
     titles = ["", "Objects", "Variance of the label", "Loss", "Share explained", "Plain error"]
     assert [column.title for column in measures.columns] == titles
     assert measures.rows == [
