@@ -326,7 +326,7 @@ BAD = [
     ({"bound": 1.0, "n_examples": 9}, "`second_moments` must be given or an algorithm of two"),
     ({**KNOWN, "second_moments": [1.0]}, "9 numbers"),
     ({**KNOWN, "second_moments": -np.ones(D)}, "at least 0"),
-    ({**KNOWN, "algorithm": "aelr"}, "is no ridge"),
+    ({**KNOWN, "algorithm": "aelr"}, "is not for ridge"),
     ({**KNOWN, "algorithm": "aerr", "attributes_per_example": 10}, "n_features = 9"),
 ]
 
