@@ -88,7 +88,7 @@ def values_of(metrics: Mapping[str, Any]) -> np.ndarray:
 
     In cross-validation sets count for a standard error of their gain less than they explain, as
     the better of two is so by chance too. One that is no better than the prefix that its budget
-    buys has -inf.
+    buys has less than all others.
     """
     n_prefixes = metrics["curves"][0]["points"][-1]["n_groups"] + 1
     models = range(n_prefixes + len(metrics["budgets"]))
@@ -100,10 +100,10 @@ def values_of(metrics: Mapping[str, Any]) -> np.ndarray:
         if np.isfinite(values).all():
             break
     values = values - np.array([own.get(ERROR, 0.0) for own in found])
-    costs = [point["budget"] for point in points[:n_prefixes]]
+    costs, least = [point["budget"] for point in points[:n_prefixes]], values.min() - 1.0
     for model, entry in enumerate(metrics["budgets"], start=n_prefixes):
         if values[model] <= values[longest_affordable(costs, entry["budget"]) - 1]:
-            values[model] = -np.inf
+            values[model] = least
     return values
 
 
