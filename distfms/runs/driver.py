@@ -30,6 +30,7 @@ from distfms.errors import DistfmsError, SpecError
 from distfms.hidden import hidden_in_urls
 from distfms.methods import load_method
 from distfms.methods.contract import Inputs, Job, Method, Stage
+from distfms.methods.statistics_job import KEPT
 from distfms.methods.tuning import Tuning
 from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say, record_end
@@ -246,6 +247,8 @@ def run_prepared(
                     in_memory=isinstance(path, RemotePath) and path.protocol == "memory",
                 )
                 skipped = _run_stages(prepared.stages(), context)
+                if skipped:  # the stage that removes what folds keep may be among them
+                    remove_tree(path / KEPT)
                 run.update(status="done", finished=now())
             except Exception as error:
                 record.fail(error, keep=_end_badly(run, error, made))

@@ -223,5 +223,5 @@ def test_closed_pool_says_so() -> None:
     pool.start(int, ["1"])
     pool.close()
     pool.close()
-    with pytest.raises(EngineError, match="closed"):
+    with pytest.raises(EngineError, match="not running"):
         pool.step(tasks.refuse)

@@ -147,7 +147,7 @@ def test_softmax_with_weights_and_a_cap_on_refits(tmp_path):
     assert selection["classes"] == [3.0, 5.0, 9.0]
     assert selection["refit_at"] == [2, 3]
     assert any("prefixes of 2, 3 groups" in note for note in selection["notes"])
-    assert any("left out: sparse" in note for note in selection["notes"])
+    assert any("need squared loss: sparse" in note for note in selection["notes"])
     assert [step["group"] for step in selection["sequence"]][-1] == "noise"
     first, second, _ = selection["sequence"]
     assert first["explained_deviance"] == 0.0 < second["explained_deviance"]
@@ -248,7 +248,7 @@ def test_class_weights_are_those_of_scikit_learn(tmp_path, weights):
     assert metrics["test"]["explained_deviance"] == pytest.approx(explained, rel=1e-9)
     right = (share > 0.5) == y
     assert metrics["test"]["accuracy"] == pytest.approx(right[test].mean())
-    assert "weigh by class" in (folder / "report.html").read_text()
+    assert "weighs rows by class" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize("threshold", ["f1", {"cost": [1, 9]}, 0.2])

@@ -336,7 +336,7 @@ def test_scheduler_gone_in_the_middle(tmp_path: Path) -> None:
         closer = threading.Thread(target=close_when_at_work)
         closer.start()
         try:
-            with pytest.raises(EngineError, match="stopped or was restarted"):
+            with pytest.raises(EngineError, match="stopped, was restarted"):
                 executor.map(mark_and_sleep, [ticket])
             map_, probe = (lambda: executor.map(abs, [1])), lambda: executor.probe([__file__])
             for status, asks in (
@@ -346,7 +346,7 @@ def test_scheduler_gone_in_the_middle(tmp_path: Path) -> None:
                 while executor._client.status not in (status, "closed"):
                     time.sleep(0.001)
                 for ask in asks:
-                    with pytest.raises(EngineError, match="stopped or was restarted"):
+                    with pytest.raises(EngineError, match="stopped, was restarted"):
                         ask()
         finally:
             closer.join()

@@ -324,7 +324,7 @@ def test_nothing_is_left_where_nothing_was_achieved(judgments, memory, tmp_path)
 def test_folder_of_something_else_is_refused(judgments, memory):
     place = locate(f"{memory}/mine")
     (place / "notes.txt").put(b"mine")
-    with pytest.raises(SpecError, match="not a run's"):
+    with pytest.raises(SpecError, match="files that no run wrote"):
         run_job(job(judgments, memory), out=str(place))
     with pytest.raises(SpecError, match="is a file"):
         run_job(job(judgments, memory), out=str(place / "notes.txt"))

@@ -110,7 +110,7 @@ def test_input_that_a_node_does_not_see(
         return {name: node, "other": node | {"sizes": {str(present): 5, str(absent): None}}}
 
     monkeypatch.setattr(RaySession, "examine", elsewhere)
-    message = r"Other does .*a\.parquet is another file \(5 bytes, 4 here\); .*b\.parquet cannot be"
+    message = r"Other sees .*a\.parquet is another file \(5 bytes, 4 here\); .*b\.parquet cannot be"
     with pytest.raises(EngineError, match=message):
         executor.probe([str(present), str(absent)])
 

@@ -69,8 +69,8 @@ def test_precomputed_similarities():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"similarity": "rbf"}, "no similarity `rbf`"),
-        ({"similarity": ["linear", "sigmoid"]}, "`similarity` is a list, .* set `folds` to"),
+        ({"similarity": "rbf"}, "unknown similarity `rbf`"),
+        ({"similarity": ["linear", "sigmoid"]}, "`similarity` is a list .* set `folds` to"),
         ({"landmarks": 0}, "^`landmarks` is 0"),
         ({"precision": "float16"}, "precision"),
     ],
