@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.report.formatting import number, percent
-from distfms.report.measures import without_empty_columns
-from distfms.report.page import Block, Column, Figure, Section, Table, Text
+from distfms.report.formatting import as_number, number, percent
+from distfms.report.page import Block, Figure, Section, Table, Text
 from distfms.report.plots import Line, line_chart
 
 #: Classes whose confusions make a table that can be read.
@@ -46,10 +45,11 @@ def class_section(metrics: Mapping[str, Any], model: str) -> Section:
         text += f" Predicts {names[1]} where its probability is at least {number(threshold, 3)}."
     blocks: list[Block] = [Text(text), _class_table(found, confusion, where)]
     if len(names) <= _IN_MATRIX:
-        rows = [[name, *row] for name, row in zip(names, confusion.tolist(), strict=True)]
-        columns = [Column("Class", "text"), *(Column(f"→ {name}", "number") for name in names)]
+        titles = ["Class", *(f"→ {name}" for name in names)]
+        counts = zip(names, confusion.tolist(), strict=True)
+        rows = [dict(zip(titles, [name, *row], strict=True)) for name, row in counts]
         caption = f"Rows by class and by predicted class (→): {where}."
-        blocks.append(Table(columns, rows, caption))
+        blocks.append(Table(rows, caption))
     if len(found["calibration"]) > 1:
         blocks.append(_calibration_figure(found, where))
     return Section("The classes", blocks)
@@ -62,22 +62,20 @@ def _class_table(found: Mapping[str, Any], confusion: np.ndarray, where: str) ->
         shares = [true / true.sum(), right / true, right / predicted]
         f1 = 2 * right / (true + predicted)
     measures = [true, *shares, f1, np.array(found["auroc_by_class"], dtype=float)]
-    columns = [Column(title, "percent") for title in ("Share", "Recall", "Precision")]
-    scores = [Column(title, "number") for title in ("F1", "AUROC")]
-    columns = [Column("Rows", "number"), *columns, *scores]
+    titles = ("Class", "Rows", "Share", "Recall", "Precision", "F1", "AUROC")
+    numbers = [[as_number(value) for value in own.tolist()] for own in measures]
     rows = [
-        [name, *(None if np.isnan(value) else float(value) for value in own)]
-        for name, *own in zip(found["names"], *measures, strict=True)
+        dict(zip(titles, row, strict=True)) for row in zip(found["names"], *numbers, strict=True)
     ]
     # One of r − 1 scores tells levels from those below them.
     is_level = found["auroc_by_class"][0] is None and len(rows) > 2
     event = "a row of this level or above" if is_level else "a row of the class"
-    return without_empty_columns(
-        [Column("Class", "text"), *columns],
+    return Table(
         rows,
         f"The classes: {where}. Recall: share of the rows of a class that are predicted as it. "
         "Precision: share of the rows predicted as a class that belong to it. F1: their harmonic "
         f"mean. AUROC: how often {event} scores higher than any other row.",
+        dict.fromkeys(titles[2:5], "percent"),
     )
 
 

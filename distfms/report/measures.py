@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distfms.report.formatting import as_number, measure_title
-from distfms.report.page import Column, Table
+from distfms.report.page import Table
 from distfms.stats.fold_means import over_folds
 
 Rows = dict[str, dict[str, Any]]
@@ -49,27 +49,15 @@ def tables_of(rows: Rows, titles: Mapping[str, str], caption: str) -> list[Table
     Columns are those of `titles` first, with these titles, then others by their names. Columns and
     rows that would be empty are left out; no measure makes no table.
     """
-    known = dict.fromkeys([*titles, *(name for own in rows.values() for name in own)])
-    table = [[label, *(as_number(own.get(name)) for name in known)] for label, own in rows.items()]
-    table = [row for row in table if any(value is not None for value in row[1:])]
-    columns = [
-        Column(""),
-        *(Column(titles.get(name) or measure_title(name, True), "measure") for name in known),
+    names = dict.fromkeys([*titles, *(name for own in rows.values() for name in own)])
+    known = {name: titles.get(name) or measure_title(name, True) for name in names}
+    table = [
+        {"": label, **{title: as_number(own.get(name)) for name, title in known.items()}}
+        for label, own in rows.items()
+        if any(as_number(value) is not None for value in own.values())
     ]
-    return [without_empty_columns(columns, table, caption)] if table else []
-
-
-def without_empty_columns(
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[Any]],
-    caption: str,
-    emphasis: Sequence[int] = (),
-) -> Table:
-    """Build a table of those columns that hold anything; the first is always kept."""
-    kept = [i for i in range(len(columns)) if i == 0 or any(row[i] is not None for row in rows)]
-    return Table(
-        [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], caption, emphasis
-    )
+    kinds = dict.fromkeys(known.values(), "measure")
+    return [Table(table, caption, kinds)] if table else []
 
 
 def _over_folds(folds: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, float | None]:

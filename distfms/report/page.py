@@ -7,15 +7,15 @@ in light and dark, on narrow screens and on paper, and is the same bytes for the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
 from distfms.report import formatting
 
-Kind = Literal["auto", "text", "number", "measure", "percent", "bytes", "seconds"]
-_WRITERS: dict[str, Callable[[Any], str]] = {
+#: How numbers of a column are written; percentages, and numbers of no kind, share their decimals.
+_WRITERS: dict[str | None, Callable[[Any], str]] = {
     "measure": formatting.number,
     "bytes": formatting.n_bytes,
     "seconds": formatting.seconds,
@@ -90,18 +90,6 @@ class KeyNumbers:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table, and how its cells are written.
-
-    Numbers of one column share their decimals; measures of different units do not. ``auto`` takes a
-    column of numbers (and missing values) for numbers, everything else for text.
-    """
-
-    title: str
-    kind: Kind = "auto"
-
-
-@dataclass(frozen=True)
 class Link:
     """Text of a cell that leads to another page, by a path from this one."""
 
@@ -121,43 +109,41 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; long ones scroll below a header that stays, `emphasis` sets rows in bold.
+    """A table; long ones scroll below a header that stays.
 
-    Cells are text, numbers, or None for what is missing. Raises ValueError if a row does not have
-    one cell for each column.
+    Attributes
+    ----------
+    rows : sequence of mapping
+        Title of a column → cell: text, a number, a Link, or None for what is missing. Columns that
+        hold nothing are left out. Numbers of one column share their decimals.
+    caption : str
+    kinds : mapping of str to str
+        How to write the numbers of columns, by title: ``percent``, ``bytes``, ``seconds``, or
+        ``measure`` for numbers of different units, which share no decimals.
+    emphasis : sequence of int
+        Rows to set in bold.
     """
 
-    columns: Sequence[str | Column]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Mapping[str, Any]]
     caption: str
+    kinds: Mapping[str, str] = field(default_factory=dict)
     emphasis: Sequence[int] = ()
     template = "table"
-
-    def __post_init__(self) -> None:
-        for i, row in enumerate(self.rows):
-            if len(row) != len(self.columns):
-                raise ValueError(f"row {i} has {len(row)} cells for {len(self.columns)} columns")
 
     @property
     def is_long(self) -> bool:
         """Whether the table gets a window of its own to scroll in."""
         return len(self.rows) > _LONG_TABLE
 
-    def heads(self) -> list[tuple[str, bool]]:
-        """Return (title, whether numeric) of each column."""
-        return [(title, kind != "text") for title, kind, _ in self._columns()]
-
-    def cells(self) -> list[list[Cell]]:
-        """Return the formatted cells, row by row."""
-        by_column = [_column_cells(values, kind) for _, kind, values in self._columns()]
-        return [[column[i] for column in by_column] for i in range(len(self.rows))]
-
-    def _columns(self) -> Iterator[tuple[str, Kind, list[Any]]]:
-        """Yield title, kind and values of each column."""
-        for i, given in enumerate(self.columns):
-            column = Column(given) if isinstance(given, str) else given
-            values = [row[i] for row in self.rows]
-            yield column.title, _resolve_kind(column.kind, values), values
+    def columns(self) -> dict[str, list[Cell]]:
+        """Return the formatted cells of each column, by its title."""
+        titles = dict.fromkeys(title for row in self.rows for title in row)
+        found = {title: [row.get(title) for row in self.rows] for title in titles}
+        return {
+            title: _column_cells(values, self.kinds.get(title))
+            for title, values in found.items()
+            if any(value is not None for value in values)
+        }
 
 
 Block = Text | Code | Figure | KeyValues | KeyNumbers | Table
@@ -238,16 +224,10 @@ def _anchor(title: str, taken: set[str]) -> str:
     return anchor
 
 
-def _resolve_kind(kind: Kind, values: Sequence[Any]) -> Kind:
-    if kind != "auto":
-        return kind
-    present = [v for v in values if v is not None]
+def _column_cells(values: Sequence[Any], kind: str | None) -> list[Cell]:
+    present = [value for value in values if value is not None]
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in present)
-    return "number" if present and numeric else "text"
-
-
-def _column_cells(values: Sequence[Any], kind: Kind) -> list[Cell]:
-    if kind == "text":
+    if not numeric:
         return [_text_cell(value) for value in values]
     if kind in _WRITERS:
         return [Cell(_WRITERS[kind](value), True) for value in values]

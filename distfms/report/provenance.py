@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.report.formatting import count, integer, n_bytes
-from distfms.report.page import Block, Code, Column, KeyValues, Page, Section, Table, Text
+from distfms.report.page import Block, Code, KeyValues, Page, Section, Table, Text
 
 _FILES_SHOWN = 200
 _FINGERPRINT = 16
@@ -74,13 +74,18 @@ def _input_table(inputs: Sequence[Mapping[str, Any]]) -> Table:
     shown = inputs[:_FILES_SHOWN]
     more = f" The first {_FILES_SHOWN} of {integer(len(inputs))}; all are in manifest.json."
     return Table(
-        ["File", "Rows", Column("Size", "bytes"), "Fingerprint"],
         [
-            [entry["path"], entry["n_rows"], entry["n_bytes"], entry["fingerprint"][:_FINGERPRINT]]
+            {
+                "File": entry["path"],
+                "Rows": entry["n_rows"],
+                "Size": entry["n_bytes"],
+                "Fingerprint": entry["fingerprint"][:_FINGERPRINT],
+            }
             for entry in shown
         ],
         "Input files. A file's fingerprint changes when the file changes; later runs do not read "
         "files with known fingerprints again." + (more if len(inputs) > len(shown) else ""),
+        {"Size": "bytes"},
     )
 
 
@@ -93,7 +98,7 @@ def _reproduce_section(manifest: Mapping[str, Any]) -> Section:
         "Identity": manifest["identity"],
     }
     packages = manifest["packages"]
-    versions = [["distfms", manifest["distfms"]], *([k, packages[k]] for k in sorted(packages))]
+    versions = {"distfms": manifest["distfms"], **dict(sorted(packages.items()))}
     blocks: list[Block] = [
         Text(
             "The run folder holds the resolved job spec. The same spec and data give the same "
@@ -104,14 +109,14 @@ def _reproduce_section(manifest: Mapping[str, Any]) -> Section:
             "distfms run RUN_FOLDER/spec.yaml\ndistfms report RUN_FOLDER      # redraws this page"
         ),
         KeyValues(facts),
-        Table(["Package", "Version"], versions, "Versions."),
+        Table([{"Package": k, "Version": v} for k, v in versions.items()], "Versions."),
         Table(
-            ["Stage", Column("Time", "seconds"), "Wrote"],
             [
-                [stage["name"], stage["seconds"], ", ".join(stage["files"])]
-                for stage in manifest["stages"]
+                {"Stage": s["name"], "Time": s["seconds"], "Wrote": ", ".join(s["files"])}
+                for s in manifest["stages"]
             ],
             "Stages of the run, in order, and the files they wrote.",
+            {"Time": "seconds"},
         ),
     ]
     return Section("How to reproduce", blocks)

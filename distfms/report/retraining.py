@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.report.formatting import count, integer, measure_title, number, percent
-from distfms.report.page import Block, Column, Figure, KeyValues, Section, Table, Text
+from distfms.report.page import Block, Figure, KeyValues, Section, Table, Text
 from distfms.report.plots import Line, line_chart
 
 _ROWS = {"held_out": "All held-out rows", "newest": "Held-out rows of new files"}
@@ -60,31 +60,27 @@ def _decision(content: Mapping[str, Any]) -> Section:
     }
     blocks: list[Block] = [Text(text, tone="note"), KeyValues(facts)]
     if content["conditions"]:
-        rows = [[c["text"], c["found"], c["holds"]] for c in content["conditions"]]
-        caption = "Conditions for promotion."
-        blocks.append(Table(["Condition", "Found", "Holds"], rows, caption))
-    if content["compared"]:
         rows = [
-            [
-                _ROWS[c["rows"]],
-                c["n_rows"],
-                measure_title(c["metric"], True),
-                c["in_place"],
-                c["new"],
-                c["gain"],
-            ]
+            {"Condition": c["text"], "Found": c["found"], "Holds": c["holds"]}
+            for c in content["conditions"]
+        ]
+        blocks.append(Table(rows, "Conditions for promotion."))
+    if content["compared"]:
+        version = f"Version {before}"
+        rows = [
+            {
+                "Rows": _ROWS[c["rows"]],
+                "Number": c["n_rows"],
+                "Measure": measure_title(c["metric"], True),
+                version: c["in_place"],
+                "This model": c["new"],
+                "Gain": c["gain"],
+            }
             for c in content["compared"]
         ]
-        scores = [Column(of, "measure") for of in (f"Version {before}", "This model")]
         caption = "Both models, on rows that neither learned from."
-        heads: list[str | Column] = [
-            "Rows",
-            "Number",
-            "Measure",
-            *scores,
-            Column("Gain", "percent"),
-        ]
-        blocks.append(Table(heads, rows, caption))
+        kinds = {version: "measure", "This model": "measure", "Gain": "percent"}
+        blocks.append(Table(rows, caption, kinds))
     return Section("Retraining", blocks)
 
 
@@ -95,13 +91,15 @@ def _listed(names: Sequence[str]) -> str:
 
 def _drift(drift: Mapping[str, Any]) -> Section:
     known = [q for q in _QUANTITIES if any(c[q]["shift"] is not None for c in drift["columns"])]
-    rows = [[c["name"], *(_shift(c[q]) for q in known)] for c in drift["columns"]]
+    rows = [
+        {"Column": c["name"], **{_QUANTITIES[q]: _shift(c[q]) for q in known}}
+        for c in drift["columns"]
+    ]
     which = "the new partitions are"  # of a run by a distfms that pooled them
     if "sets" in drift:
         many = count(len(drift["sets"]), "new file or day", "new files or days")
         which = f"{drift['name']} is (the furthest of {many})"
     table = Table(
-        ["Column", *(_QUANTITIES[q] for q in known)],
         rows,
         f"How far {which} from the data behind the current model, ± the {percent(drift['level'])} "
         "interval of chance. Mean: in standard deviations. Spread, and disagreement of raters: "
@@ -141,11 +139,13 @@ def _shift(entry: Mapping[str, Any]) -> str:
 
 def _selection(content: Mapping[str, Any]) -> Section:
     keys = ("name", "change", "before", "now", "gain")
-    rows = [[entry[key] for key in keys] for entry in content["selection"]]
-    version = f"Version {content['in_place']}"
-    columns: list[str | Column] = ["", "Change", version, "This model", Column("Gain", "measure")]
+    titles = ("", "Change", f"Version {content['in_place']}", "This model", "Gain")
+    rows = [
+        {title: entry[key] for title, key in zip(titles, keys, strict=True)}
+        for entry in content["selection"]
+    ]
     caption = (
         "Differences between the current model and this one: what each selected, and the gain in "
         "the objective there; for dropped entries, the gain in the current model."
     )
-    return Section("Changes in the selection", [Table(columns, rows, caption)])
+    return Section("Changes in the selection", [Table(rows, caption, {"Gain": "measure"})])

@@ -7,7 +7,7 @@ from typing import Any
 
 from distfms.report.curves import fences, more
 from distfms.report.formatting import as_number, count, measure_title, options_text
-from distfms.report.page import Column, Figure, Section, Table, Text
+from distfms.report.page import Figure, Section, Table, Text
 from distfms.report.plots import Line, line_chart
 
 Point = Mapping[str, Any]
@@ -134,25 +134,20 @@ def _table(tuning: Mapping[str, Any], points: Sequence[Point]) -> Table:
         best = _ranked(tuning, points)[:_ROWS_SHOWN]
         shown = [p for p in points if p in best or p["chosen"]]
     names = list(points[0]["options"])
+    measure, error = measure_title(tuning["measure"], True), "± standard error"
     rows = [
-        [
-            *(options_text({n: p["options"][n]}).removeprefix(f"{n} ") for n in names),
-            p["mean"],
-            p["standard_error"],
-            "chosen" if p["chosen"] else "best mean" if p["best"] else "",
-        ]
+        {
+            **{n: options_text({n: p["options"][n]}).removeprefix(f"{n} ") for n in names},
+            measure: p["mean"],
+            error: p["standard_error"],
+            "": "chosen" if p["chosen"] else "best mean" if p["best"] else "",
+        }
         for p in shown
-    ]
-    columns = [
-        *names,
-        Column(measure_title(tuning["measure"], True), "measure"),
-        Column("± standard error", "measure"),
-        "",
     ]
     rest = more(len(points), len(shown), "in metrics.json", "and the best")
     return Table(
-        columns,
         rows,
         f"Points of the grid, simplest first: means of the folds.{rest}",
+        {measure: "measure", error: "measure"},
         emphasis=[i for i, p in enumerate(shown) if p["chosen"]],
     )

@@ -10,7 +10,7 @@ from distfms.engine.storage import Location, locate, read_each
 from distfms.errors import DistfmsError, SpecError
 from distfms.methods.contract import FinishedRun, Method
 from distfms.report.formatting import as_number, measure_title
-from distfms.report.page import Block, Column, Figure, Link, Page, Section, Table
+from distfms.report.page import Block, Figure, Link, Page, Section, Table
 from distfms.report.plots import Line, line_chart
 from distfms.report.retraining import refusal
 from distfms.runs.finished import Run, find_run, read_run, redraw
@@ -86,19 +86,16 @@ def _entry(when: str, href: str, method: Method, run: FinishedRun) -> _Entry:
 
 def _page(name: str, jobs: Mapping[str, list[_Entry]]) -> Page:
     rows = [
-        [job, len(own), own[-1].when, _link(own[-1]), sum(entry.refused for entry in own) or None]
+        {
+            "Job": job,
+            "Runs": len(own),
+            "Last run": own[-1].when,
+            "Answer of the last run": _link(own[-1]),
+            "Refused": sum(entry.refused for entry in own) or None,
+        }
         for job, own in jobs.items()
     ]
-    heads: list[str | Column] = [
-        "Job",
-        "Runs",
-        "Last run",
-        Column("Answer of the last run", "text"),
-        "Refused",
-    ]
-    overview = Table(
-        heads, rows, "Jobs of this folder, with the answer of each job's last finished run."
-    )
+    overview = Table(rows, "Jobs of this folder, with the answer of each job's last finished run.")
     sections = [Section(job, _blocks(entries)) for job, entries in jobs.items()]
     title = f"{len(jobs)} job{'s' * (len(jobs) != 1)}"
     return Page(name, "Runs", title, [Section("", [overview]), *sections])
@@ -121,16 +118,15 @@ def _blocks(entries: list[_Entry]) -> list[Block]:
         caption = f"{title} on held-out rows, by run, oldest first. Rings: refused models."
         blocks.append(Figure(chart, caption))
     rows = [
-        [entry.when, "refused" if entry.refused else "", entry.value, _link(entry)]
+        {
+            "Run": entry.when,
+            "Model": "refused" if entry.refused else None,
+            title: entry.value,
+            "Answer": _link(entry),
+        }
         for entry in reversed(entries)
     ]
-    heads: list[str | Column] = [
-        "Run",
-        Column("Model", "text"),
-        Column(title, "measure"),
-        Column("Answer", "text"),
-    ]
-    return [*blocks, Table(heads, rows, "Finished runs, newest first.")]
+    return [*blocks, Table(rows, "Finished runs, newest first.", {title: "measure"})]
 
 
 def _link(entry: _Entry) -> str | Link:

@@ -19,7 +19,7 @@ from distfms.methods.contract import Chosen, Content, Context, FinishedRun, Meth
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import RowPredictor, plan_of_model, sources_of
 from distfms.methods.statistics_job import Procedure, Solved
-from distfms.report.page import Column, Section, Table
+from distfms.report.page import Section, Table
 from distfms.spec import Section as Options
 from distfms.stats.comoments import CoMoments
 
@@ -140,9 +140,8 @@ def predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPr
 
 def sections(run: FinishedRun) -> Sequence[Section]:
     points = run.metrics["curves"][0]["points"]
-    rows = [[point["budget"], point["train"]["mse"]] for point in points]
-    columns = [Column("Columns", "number"), "Training error"]
-    return [Section("Error", [Table(columns, rows, "Error of every prefix.")])]
+    rows = [{"Columns": p["budget"], "Training error": p["train"]["mse"]} for p in points]
+    return [Section("Error", [Table(rows, "Error of every prefix.")])]
 
 
 def headline(run: FinishedRun) -> str:

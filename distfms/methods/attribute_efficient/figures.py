@@ -10,7 +10,7 @@ from distfms.report.classes import class_section
 from distfms.report.curves import Curve, curves_of, measured, more
 from distfms.report.formatting import count, number, percent
 from distfms.report.measures import measure_tables
-from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
+from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table, Text
 from distfms.report.pictures import picture_chart
 from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.report.provenance import notes
@@ -185,20 +185,21 @@ def _top(lines: Sequence[Line]) -> float:
 
 def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str) -> Table:
     rows = [
-        [
-            *(_TITLES[curve.name], point["examples"], point["budget"]),
-            *(measured(point, judged, name) for name in (_LOSS, "deviation")),
-        ]
+        {
+            "Algorithm": _TITLES[curve.name],
+            "Examples": point["examples"],
+            "Attributes observed": point["budget"],
+            "Relative loss": measured(point, judged, _LOSS),
+            "± between repeats": measured(point, judged, "deviation"),
+        }
         for curve in curves
         for point in curve.points
     ]
-    titles = ("Examples", "Attributes observed", "Relative loss", "± between repeats")
     return Table(
-        [Column("Algorithm", "text"), *(Column(title, "number") for title in titles)],
         rows,
         "Points of the curves. Algorithms that observe all attributes use fewer examples for the "
         "same number of attributes; their last points use all examples.",
-        emphasis=[i for i, row in enumerate(rows) if row[0] == _TITLES[chosen]],
+        emphasis=[i for i, row in enumerate(rows) if row["Algorithm"] == _TITLES[chosen]],
     )
 
 
@@ -231,17 +232,17 @@ def _sampling_blocks(selection: Json) -> list[Block]:
 def _coefficient_table(selection: Json) -> Table:
     ranked = sorted(selection["coefficients"].items(), key=lambda item: -abs(item[1]))
     rows = [
-        [name, weight, selection["sampling"][name], selection["second_moments"][name]]
+        {
+            "Attribute": name,
+            "Coefficient": weight,
+            "Probability of a draw": selection["sampling"][name],
+            "Second moment": selection["second_moments"][name],
+        }
         for name, weight in ranked[:_ROWS_SHOWN]
     ]
     return Table(
-        [
-            Column("Attribute", "text"),
-            Column("Coefficient", "measure"),
-            Column("Probability of a draw", "percent"),
-            Column("Second moment", "measure"),
-        ],
         rows,
         "Coefficients in the original units of the attributes, the largest first."
         + more(len(ranked), len(rows), "in selection.json"),
+        {"Coefficient": "measure", "Probability of a draw": "percent", "Second moment": "measure"},
     )

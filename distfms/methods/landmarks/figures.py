@@ -11,8 +11,8 @@ from distfms.methods.contract import FinishedRun
 from distfms.report.classes import class_section
 from distfms.report.curves import ROWS, curves_of, measured, more, trusted, value_range
 from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.measures import measure_tables, without_empty_columns
-from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table
+from distfms.report.measures import measure_tables
+from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table
 from distfms.report.plots import Line, Point, line_chart, scatter_chart
 from distfms.report.provenance import notes
 from distfms.report.tuning import tuning_section
@@ -171,24 +171,22 @@ def _error_figure(run: FinishedRun) -> Figure:
 def _baseline_table(run: FinishedRun) -> Table:
     parts = {"test": "Held out", "validation": "Mean of folds"}
     model = {run.selection["similarity"]: run.metrics["curves"][0]["points"][-1]}
-    rows = []
-    for name, entry in {**model, **run.metrics["baselines"]}.items():
-        own = [entry.get(part) or {} for part in parts]
-        sampled = own[0] or own[1]
-        errors = [measured(entry, part, run.metrics["measure"]) for part in parts]
-        rows.append([name, *errors, sampled.get("n_train"), sampled.get("n_guarded")])
-    columns = [
-        Column("Model", "text"),
-        *(Column(title, "measure") for title in parts.values()),
-        Column("Rows compared with", "number"),
-        Column("Guarded", "number"),
+    rows = [
+        {
+            "Model": name,
+            **{t: measured(entry, part, run.metrics["measure"]) for part, t in parts.items()},
+            "Rows compared with": sampled.get("n_train"),
+            "Guarded": sampled.get("n_guarded"),
+        }
+        for name, entry in {**model, **run.metrics["baselines"]}.items()
+        for sampled in (entry.get("test") or entry.get("validation") or {},)
     ]
-    return without_empty_columns(
-        columns,
+    return Table(
         rows,
         f"{_sentence(run)} of the model and its references. Kernel regression compares with every "
         "row of a sample. Rows whose similarities sum to zero are predicted by the mean and "
         "counted as guarded.",
+        dict.fromkeys(parts.values(), "measure"),
         emphasis=[0],
     )
 
@@ -198,20 +196,14 @@ def _metric_tables(run: FinishedRun) -> list[Block]:
     metric = run.selection["metric"]
     if "compared" not in metric:
         return []
-    compared = [list(own.values()) for own in metric["compared"]]
+    titles = ("Metric", "Iterations", "Unexplained", "Gain", "± standard error")
+    compared = [dict(zip(titles, own.values(), strict=True)) for own in metric["compared"]]
     kinds = [entry["kind"] for entry in metric["compared"]]
-    columns = [
-        Column("Metric", "text"),
-        Column("Iterations", "number"),
-        Column("Unexplained", "percent"),
-        Column("Gain", "percent"),
-        Column("± standard error", "percent"),
-    ]
     found: list[Block] = [
         Table(
-            columns,
             compared,
             "Metrics on rows they were not learned from, at the best iteration of each.",
+            dict.fromkeys(titles[2:], "percent"),
             emphasis=[kinds.index(metric["kind"])],
         )
     ]
@@ -220,69 +212,67 @@ def _metric_tables(run: FinishedRun) -> list[Block]:
         rest = more(len(weights), _COLUMNS_SHOWN, "in selection.json")
         found.append(
             Table(
-                [Column("Column", "text"), Column("Weight", "percent")],
-                [list(pair) for pair in weights[:_COLUMNS_SHOWN]],
+                [{"Column": name, "Weight": share} for name, share in weights[:_COLUMNS_SHOWN]],
                 f"Share of each column in squared distances of standardised rows.{rest}",
+                {"Weight": "percent"},
             )
         )
     if "directions" in metric:
         rows = [
-            [own["share"], ", ".join(f"{n} {number(w, 2)}" for n, w in own["columns"].items())]
+            {
+                "Share": own["share"],
+                "Direction": ", ".join(f"{n} {number(w, 2)}" for n, w in own["columns"].items()),
+            }
             for own in metric["directions"]
         ]
-        titles = [Column("Share", "percent"), Column("Direction", "text")]
-        found.append(Table(titles, rows, "Leading directions, and their largest entries."))
+        caption = "Leading directions, and their largest entries."
+        found.append(Table(rows, caption, {"Share": "percent"}))
     return found
 
 
 def _landmark_table(run: FinishedRun) -> Table:
     weights = run.weights["weights"][-1]
+    n = weights.shape[1]
+    titles = ["Weight"] if n == 1 else [f"Weight {p + 1}" for p in range(n)]
     rows = [
-        [i + 1, str(name), *(float(w) for w in weights[i])]
-        for i, name in enumerate(run.selection["landmarks"][:_LANDMARKS_SHOWN])
-    ]
-    titles = (
-        ["Weight"]
-        if weights.shape[1] == 1
-        else [f"Weight {p + 1}" for p in range(weights.shape[1])]
-    )
-    columns = [
-        Column("Order", "number"),
-        Column("Row", "text"),
-        *(Column(title, "measure") for title in titles),
+        {"Order": i, "Row": str(name), **dict(zip(titles, own, strict=True))}
+        for i, (name, own) in enumerate(
+            zip(run.selection["landmarks"][:_LANDMARKS_SHOWN], weights.tolist(), strict=False), 1
+        )
     ]
     rest = more(len(run.selection["landmarks"]), _LANDMARKS_SHOWN, "in selection.json")
     how = "in the order of choice" if run.selection["task"] == "sparse" else "in random order"
-    return Table(
-        columns, rows, f"The landmarks {how}, and the weight of the similarity to each.{rest}"
-    )
+    caption = f"The landmarks {how}, and the weight of the similarity to each.{rest}"
+    return Table(rows, caption, dict.fromkeys(titles, "measure"))
 
 
 def _goodness_table(run: FinishedRun) -> Table:
     """List the goodness (ε₀, B) of each similarity for a ladder of landmarks."""
     curves, reading = curves_of(run.metrics).values(), _reading(run)
-    rows, emphasis = list[list[Any]](), []
+    rows, emphasis = list[dict[str, Any]](), []
     for curve in curves:
         surrogate = "loss" if curve.has(reading, "loss") else "mse"
         loss, largest = curve.values(reading, surrogate), curve.values("train", "largest_weight")
         found = zip(curve.x, loss, largest, strict=True)
-        rows += [[curve.name, n, n / run.selection["n_candidates"], *pair] for n, *pair in found]
+        rows += [
+            {
+                "Similarity": curve.name,
+                "Landmarks": n,
+                "Share τ": n / run.selection["n_candidates"],
+                "Loss ε₀": epsilon,
+                "Bound B": bound,
+            }
+            for n, epsilon, bound in found
+        ]
         if curve.name == run.selection["similarity"]:
             emphasis.append(len(rows) - 1)
-    columns = [
-        Column("Similarity", "text"),
-        Column("Landmarks", "number"),
-        Column("Share τ", "percent"),
-        Column("Loss ε₀", "measure"),
-        Column("Bound B", "measure"),
-    ]
     return Table(
-        columns,
         rows,
         "A similarity is (ε₀, B)-good for the task if weights of size at most B have a loss of "
         f"at most ε₀. Estimated with this number of landmarks: ε₀ is the loss ({ROWS[reading]}), "
         "B the largest weight where similarities are averaged, τ the share of the candidates "
         "that are used.",
+        {"Share τ": "percent", "Loss ε₀": "measure", "Bound B": "measure"},
         emphasis=emphasis,
     )
 

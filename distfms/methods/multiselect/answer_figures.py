@@ -9,8 +9,7 @@ from typing import Any
 from distfms.methods.contract import FinishedRun
 from distfms.report.curves import measured, more
 from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.measures import without_empty_columns
-from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Text
+from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Table, Text
 from distfms.report.pictures import heat_map
 
 #: The losses of a selection, the most trusted first: on which objects.
@@ -150,21 +149,20 @@ def rater_blocks(run: FinishedRun) -> list[Block]:
         ]
     whose = "the same raters" if train["buy_from"] == "same" else "independent raters"
     rows = [
-        [label, train[key], test and test[key], key == f"loss_{train['buy_from']}"]
+        {
+            "Judgments": label,
+            "Loss on training objects": train[key],
+            "Held-out loss": test and test[key],
+        }
         for key, label in _BOUGHT_FROM.items()
-    ]
-    columns = [
-        Column("Judgments", "text"),
-        Column("Loss on training objects", "number"),
-        Column("Held-out loss", "number"),
     ]
     caption = (
         f"Loss of the model, with judgments to be bought from {whose} (bold). Same raters: rater j "
         "judges every attribute bought j times or more. Independent raters: each gives one "
         "judgment of an object."
     )
-    bold = [i for i, row in enumerate(rows) if row[-1]]
-    table = without_empty_columns(columns, [row[:-1] for row in rows], caption, emphasis=bold)
+    bold = [i for i, key in enumerate(_BOUGHT_FROM) if key == f"loss_{train['buy_from']}"]
+    table = Table(rows, caption, emphasis=bold)
     return [*_noise_figures(train["noise_correlation"]), table]
 
 

@@ -29,8 +29,8 @@ from distfms.report.curves import (
     value_range,
 )
 from distfms.report.formatting import count, number
-from distfms.report.measures import measure_rows, tables_of, without_empty_columns
-from distfms.report.page import Block, Column, Figure, Section, Table, Text
+from distfms.report.measures import measure_rows, tables_of
+from distfms.report.page import Block, Figure, Section, Table, Text
 from distfms.report.plots import (
     Bar,
     Line,
@@ -173,13 +173,17 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
     if not metrics["baselines"]:
         return []
     own = {**metrics["chosen"], "repeats": selection["repeats"], "spent": selection["spent"]}
-    rows = []
-    for name, entry in {selection["algorithm"]: own, **metrics["baselines"]}.items():
-        n_judged = sum(1 for r in entry["repeats"].values() if r)
-        losses = [measured(entry, part, _LOSS) for part in reversed(READINGS)]
-        rows.append([title_of(name), entry["spent"], n_judged, *losses])
-    titles = ("Spent", "Attributes", "Projected loss", "Cross-validated loss", "Held-out loss")
-    columns = [Column("Way to spend", "text"), *(Column(title, "number") for title in titles)]
+    rows = [
+        {
+            "Way to spend": title_of(name),
+            "Spent": entry["spent"],
+            "Attributes": sum(1 for r in entry["repeats"].values() if r),
+            "Projected loss": measured(entry, "train", _LOSS),
+            "Cross-validated loss": measured(entry, "validation", _LOSS),
+            "Held-out loss": measured(entry, "test", _LOSS),
+        }
+        for name, entry in {selection["algorithm"]: own, **metrics["baselines"]}.items()
+    ]
     variances = f"{number(selection['label_variance'])} among the training objects"
     if metrics["test"] is not None:
         variances += f", {number(metrics['test']['label_variance'])} among those held out"
@@ -187,7 +191,7 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
         "The selection (bold) and the baselines at the whole budget. Without any judgment the loss "
         f"is the variance of the label: {variances}."
     )
-    return [without_empty_columns(columns, rows, caption, emphasis=(0,))]
+    return [Table(rows, caption, emphasis=(0,))]
 
 
 # --- what to buy --------------------------------------------------------------------------------
@@ -222,10 +226,14 @@ def _attribute_blocks(run: FinishedRun) -> list[Block]:
     rows = _attribute_rows(run)
     points = [
         Point(
-            name, v / sigma, correlation, r, f"{name}: correlation {number(correlation)}, r = {r}"
+            row["Attribute"],
+            row["v̂"] / row["σ̂"],
+            row["Correlation"],
+            row["Buy"],
+            f"{row['Attribute']}: correlation {number(row['Correlation'])}, r = {row['Buy']}",
         )
-        for name, r, _, correlation, _, _, v, sigma, *_ in rows
-        if correlation is not None
+        for row in rows
+        if row["Correlation"] is not None
     ]
     caption = (
         "All attributes, the most bought first. Buy: judgments to buy for one object; weight: "
@@ -236,27 +244,33 @@ def _attribute_blocks(run: FinishedRun) -> list[Block]:
         "standard deviation between objects; have: judgments of an object on average; without: "
         "objects that have none."
     )
-    titles = ("Buy", "Weight", "Correlation", "v̂/σ̂²", "b̂", "v̂", "σ̂")
-    numbers = (*titles, "Cost", "Mean", "Have", "Without")
-    columns = [Column("Attribute", "text"), *(Column(title, "number") for title in numbers)]
     rest = more(len(rows), _ATTRIBUTES_SHOWN, "in selection.json")
-    table = Table(columns, rows[:_ATTRIBUTES_SHOWN], caption + rest)
+    table = Table(rows[:_ATTRIBUTES_SHOWN], caption + rest)
     return [*_attribute_figures(points, len(rows) - len(points)), table]
 
 
-def _attribute_rows(run: FinishedRun) -> list[list[Any]]:
+def _attribute_rows(run: FinishedRun) -> list[dict[str, Any]]:
     """Return what is known of each attribute, the most bought first."""
     selection, deviation = run.selection, math.sqrt(run.selection["label_variance"])
     weights = dict(zip(run.model["attributes"], run.weights["weights"].tolist(), strict=True))
-    rows: list[list[Any]] = []
-    for a in selection["attributes"]:
-        name, b, v, sigma = (a[key] for key in ("name", "b", "v", "sigma"))
-        correlation = b / (sigma * deviation) if sigma and deviation else None
-        noise = v / sigma**2 if sigma else None
-        bought = selection["repeats"].get(name, 0), weights.get(name)
-        rest = (a[key] for key in ("cost", "mean", "mean_judgments", "n_missing"))
-        rows.append([name, *bought, correlation, noise, b, v, sigma, *rest])
-    return sorted(rows, key=lambda row: (-row[1], -abs(row[3] or 0.0)))
+    rows = [
+        {
+            "Attribute": a["name"],
+            "Buy": selection["repeats"].get(a["name"], 0),
+            "Weight": weights.get(a["name"]),
+            "Correlation": a["b"] / (a["sigma"] * deviation) if a["sigma"] and deviation else None,
+            "v̂/σ̂²": a["v"] / a["sigma"] ** 2 if a["sigma"] else None,
+            "b̂": a["b"],
+            "v̂": a["v"],
+            "σ̂": a["sigma"],
+            "Cost": a["cost"],
+            "Mean": a["mean"],
+            "Have": a["mean_judgments"],
+            "Without": a["n_missing"],
+        }
+        for a in selection["attributes"]
+    ]
+    return sorted(rows, key=lambda row: (-row["Buy"], -abs(row["Correlation"] or 0.0)))
 
 
 def _attribute_figures(points: Sequence[Point], n_left: int) -> list[Figure]:

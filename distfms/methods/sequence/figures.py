@@ -22,8 +22,8 @@ from distfms.report.curves import (
     value_range,
 )
 from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.measures import measure_tables, without_empty_columns
-from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
+from distfms.report.measures import measure_tables
+from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table, Text
 from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.report.provenance import notes
 from distfms.report.tuning import tuning_section
@@ -183,7 +183,11 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
 
 def _budget_table(run: FinishedRun) -> Table:
     """List what the best model of each budget explains, beside the prefix that it pays for."""
-    spent, rows, reading = [s["spent"] for s in run.selection["sequence"]], list[list[Any]](), ""
+    spent, rows, reading = (
+        [s["spent"] for s in run.selection["sequence"]],
+        list[dict[str, Any]](),
+        "",
+    )
     for entry in run.metrics["budgets"]:
         steps = steps_of(run.selection, entry["model"])
         share, reading = _share(run, entry["model"])
@@ -191,20 +195,21 @@ def _budget_table(run: FinishedRun) -> Table:
         rest = f" and {len(steps) - _GROUPS_NAMED} more" if len(steps) > _GROUPS_NAMED else ""
         prefix = _share(run, longest_affordable(spent, entry["budget"]))[0]
         cost = steps[-1]["spent"] if steps else 0.0
-        rows.append([entry["budget"], names + rest, cost, share, prefix])
-    columns = [
-        Column("Budget", "number"),
-        Column("Groups", "text"),
-        Column("Cost", "number"),
-        Column("Explained", "percent"),
-        Column("By the sequence", "percent"),
-    ]
+        rows.append(
+            {
+                "Budget": entry["budget"],
+                "Groups": names + rest,
+                "Cost": cost,
+                "Explained": share,
+                "By the sequence": prefix,
+            }
+        )
     return Table(
-        columns,
         rows,
         f"The {_what(run)} that the best groups for each budget explain ({reading}), next to the "
         "groups of the sequence within the budget. Bold: a set selected for a budget is better "
         "than the sequence.",
+        {"Explained": "percent", "By the sequence": "percent"},
         emphasis=[i for i, e in enumerate(run.metrics["budgets"]) if e["model"] > len(spent)],
     )
 
@@ -299,19 +304,19 @@ def _timeliness_table(run: FinishedRun) -> Table:
     """Rank the rules by timeliness."""
     by_name = run.metrics["timeliness"]
     ranked = sorted(by_name, key=lambda name: -(as_number(by_name[name]["step_timeliness"]) or 0.0))
-    columns = [
-        Column(title, "percent" if key == "alpha" else "number")
-        for key, title in _TIMELINESS.items()
-    ]
     reference = "omp" if "omp" in by_name else rule_title(run.selection["rule"])
-    return without_empty_columns(
-        [Column("Rule", "text"), *columns],
-        [[rule_title(n), *(as_number(by_name[n][key]) for key in _TIMELINESS)] for n in ranked],
+    return Table(
+        [
+            {"Rule": rule_title(name)}
+            | {title: as_number(by_name[name][key]) for key, title in _TIMELINESS.items()}
+            for name in ranked
+        ],
         f"Timeliness: area under explained {_what(run)} against cost, as a share of the whole (1: "
         "all explained at no cost); in steps, like predictions, and with the straight lines of "
         "the paper. Cost at α: cost at which a rule reaches the share α of the final training "
         f"objective. α-timeliness: the same area up to the cost at which {reference} reaches it, "
         "on training and held-out rows. Bold: the chosen rule.",
+        {"α": "percent"},
         emphasis=[i for i, name in enumerate(ranked) if name == run.selection["rule"]],
     )
 
@@ -356,30 +361,22 @@ def _rule(selection: Mapping[str, Any]) -> str:
 
 def _sequence_table(steps: Sequence[Step]) -> Table:
     """List the steps of a sequence with their costs and gains."""
-    rows: list[list[Any]] = []
-    for i, step in enumerate(steps[:_STEPS_SHOWN], start=1):
-        gain, cost = step["gain"], step["cost"]
-        rows.append(
-            [
-                i,
-                step["group"],
-                len(step["columns"]),
-                cost,
-                step["spent"],
-                gain,
-                gain / cost if cost else None,
-                step["explained_variance"],
-            ]
-        )
-    titles = ("Columns", "Cost", "Spent", "Gain", "Gain per cost")
-    columns = [
-        Column("Step", "number"),
-        Column("Group", "text"),
-        *(Column(title, "number") for title in titles),
-        Column("Explained", "percent"),
+    rows = [
+        {
+            "Step": i,
+            "Group": step["group"],
+            "Columns": len(step["columns"]),
+            "Cost": step["cost"],
+            "Spent": step["spent"],
+            "Gain": step["gain"],
+            "Gain per cost": step["gain"] / step["cost"] if step["cost"] else None,
+            "Explained": step["explained_variance"],
+        }
+        for i, step in enumerate(steps[:_STEPS_SHOWN], start=1)
     ]
     caption = "The sequence with its costs and gains, on the training rows."
-    return Table(columns, rows, caption + more(len(steps), _STEPS_SHOWN, "in selection.json"))
+    rest = more(len(steps), _STEPS_SHOWN, "in selection.json")
+    return Table(rows, caption + rest, {"Explained": "percent"})
 
 
 def rule_title(name: str) -> str:

@@ -215,15 +215,15 @@ def test_what_cannot_be_said_is_promised_nowhere(measured: Any, absent: str) -> 
     assert absent not in plain(render(chosen, content))
     if absent == "99 %":
         found = tables(sections(chosen, content))
-        assert "Share explained" not in [c.title for c in found["Losses of "].columns]
+        assert "Share explained" not in found["Losses of "].columns()
 
 
 def test_tables_of_the_page() -> None:
     found = tables(sections(selection(), metrics()))
     measures = found["Losses of "]
     titles = ["", "Objects", "Variance of the label", "Loss", "Share explained", "Plain error"]
-    assert [column.title for column in measures.columns] == titles
-    assert measures.rows == [
+    assert list(measures.columns()) == titles
+    assert [[row.get(title) for title in titles] for row in measures.rows] == [
         ["Training objects", 90, 100, 70, 0.29, None],
         ["Mean of 2 folds, each held out once", None, None, None, None, 76],
         ["± between folds", None, None, None, None, pytest.approx(2**0.5)],
@@ -232,7 +232,7 @@ def test_tables_of_the_page() -> None:
         ["Held-out objects that hold all judgments", 20, None, None, None, 83],
     ]
     attributes = found["All attrib"]
-    assert [row[:4] for row in attributes.rows] == [
+    assert [[*row.values()][:4] for row in attributes.rows] == [
         ["calm", 2, -4.0, 0.3],
         ["age", 1, 0.5, 0.2],
         ["warm", 0, None, -0.2],
@@ -240,8 +240,9 @@ def test_tables_of_the_page() -> None:
     ]
     assert "the prediction of mood, whose intercept is 3.25;" in attributes.caption
     baselines = found["The select"]
-    assert [row[0] for row in baselines.rows] == ["Full", "Scoring", "Copies"]
-    assert [row[3:6] for row in baselines.rows] == [[70, 76, 82], [74, None, 84], [75, 78, None]]
+    assert [row["Way to spend"] for row in baselines.rows] == ["Full", "Scoring", "Copies"]
+    losses = [[*row.values()][3:6] for row in baselines.rows]
+    assert losses == [[70, 76, 82], [74, None, 84], [75, 78, None]]
     assert "100 among the training objects, 100 among those held out" in baselines.caption
 
 
@@ -325,7 +326,7 @@ def test_a_refined_selection_is_a_point_of_its_own() -> None:
     # The answer is told by the refined selection's losses, not by those of the path's end (76).
     assert "in cross-validation; 100 without judgments" in page
     found = tables(sections(chosen, content))["The select"]
-    assert found.rows[0][4] == 70.5
+    assert found.rows[0]["Cross-validated loss"] == 70.5
     both = n_circles(chosen, content)
     content["chosen"] = point
     assert both == 2 * n_circles(chosen, content) > 0

@@ -195,14 +195,15 @@ def test_timeliness_table_ranks_and_sets_off_the_chosen_rule(
     content = {**metrics(), "curves": [curve(name) for name in rules]}
     content["timeliness"] = {name: timely(0.7 - i / 10, 8.0) for i, name in enumerate(rules)}
     table = tables(sections({**selection(), **chosen}, content))["Timeliness"]
-    assert [row[0] for row in table.rows] == titles
+    assert [row["Rule"] for row in table.rows] == titles
     assert list(table.emphasis) == emphasis
 
 
 def test_sequence_table_has_gains_and_costs() -> None:
     table = tables(sections(selection(), metrics()))["The sequen"]
-    assert [row[1:4] for row in table.rows] == [["blood", 2, 2.0], ["scan", 1, 6.0], ["age", 1, 2]]
-    assert [row[6] for row in table.rows] == pytest.approx([0.15, 0.25 / 6, 0.025])
+    found = [[*row.values()] for row in table.rows]
+    assert [row[1:4] for row in found] == [["blood", 2, 2.0], ["scan", 1, 6.0], ["age", 1, 2]]
+    assert [row[6] for row in found] == pytest.approx([0.15, 0.25 / 6, 0.025])
 
 
 def test_many_rules_are_cut_to_what_can_be_told_apart() -> None:

@@ -233,7 +233,10 @@ def test_section_has_words_a_figure_and_a_table():
     assert "2\xa0folds" in text.text
     assert "Ring: the chosen point" in figure.caption
     assert list(table.emphasis) == [0]
-    assert table.rows[:2] == [["1e-06", "fr", 1.5, 0.5, "chosen"], ["1e-06", "omp", None, None, ""]]
+    assert [list(row.values()) for row in table.rows[:2]] == [
+        ["1e-06", "fr", 1.5, 0.5, "chosen"],
+        ["1e-06", "omp", None, None, ""],
+    ]
     assert len(table.rows) == 6
     assert tuning_section({"train": {}}).blocks == []
 
