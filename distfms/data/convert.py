@@ -1,28 +1,30 @@
-"""Judgments from long form (object, attribute, worker, value) to one row per object.
+"""Judgments in long form (object, attribute, worker, value) to one row per object, file by file.
 
-The rows may be far more than memory holds: they are sorted by object by way of files on disk, and
-turned into wide rows one range of objects after the other. As the ranges ascend, the result is in
-the order of the ids whatever the bound.
+Each source file becomes a Parquet file of its name. An object is in the first file that names it,
+with its judgments from all files; a file is converted again when one of these or a label changes.
+Where its rows are more than memory holds, they are divided into ranges of objects by way of files
+on disk. The result is in the order of the ids, whatever the bound.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distfms.data.columns import number_view
-from distfms.data.long_source import Labels, LongSource, Source, whole
+from distfms.data.folds import hash_keys
+from distfms.data.long_source import Labels, LongSource, whole
+from distfms.data.partition import digest
 from distfms.data.pivot import (
     Cells,
-    Duplicates,
-    SortedRuns,
     column_label,
     draw_judgments,
     drop_duplicates,
@@ -31,8 +33,10 @@ from distfms.data.pivot import (
 )
 from distfms.data.raters import OF_ONE
 from distfms.data.storage import StoredFile
-from distfms.data.write import ROWS_PER_SHARD, ShardWriter, check_free, working_folder
+from distfms.data.write import GroupedFile, write_table
+from distfms.engine.storage import Location, files_below, whole_file, write_whole
 from distfms.errors import DataError, nearest
+from distfms.spec import LongForm
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,269 +44,331 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 2**30
 #: Bytes a long row takes at the peak of the pivot, and more with a worker: measured, rounded up.
 ROW_BYTES, WORKER_BYTES = 120, 120
-_MAX_RUN_ROWS = 2**20
+_MOST_BATCH_ROWS = 2**20
 
 #: Raised with every change of what the same judgments are converted to.
-CONVERTER_VERSION = 3
+CONVERTER_VERSION = 4
 
-#: File with the counts of a conversion, next to the shards.
+#: File with the states and counts of a conversion, next to the converted files.
 CONVERSION = "_conversion.json"
+#: Folder with the objects that each file names.
+_OBJECTS = "_objects"
 
 
-@dataclass
-class ConversionReport:
-    """What a conversion read, kept and left out.
-
-    Attributes
-    ----------
-    out : Path
-        Folder of the wide dataset.
-    id, label : str, str or None
-        Its id and label columns.
-    attributes : tuple of str
-        Its list columns.
-    n_rows, n_without_value : int
-        Long rows read, and those left out as their value is missing.
-    n_duplicates : int
-        Second judgments of a worker: dropped with ``duplicates="first"``, kept with ``"keep"``.
-    n_judgments, n_objects : int
-        Judgments and objects written.
-    n_unlabelled, n_unjudged_labels : int
-        Objects without a label, and labels of objects that nobody judged; left out.
-    n_empty_cells : int
-        (object, attribute) pairs without any judgment, among the objects written.
-    n_ranges : int
-        Parts the data were divided into; 1 when they fit in memory.
-    """
-
-    out: Path
-    id: str
-    label: str | None
-    attributes: tuple[str, ...] = ()
-    n_rows: int = 0
-    n_without_value: int = 0
-    n_duplicates: int = 0
-    n_judgments: int = 0
-    n_objects: int = 0
-    n_unlabelled: int = 0
-    n_unjudged_labels: int = 0
-    n_empty_cells: int = 0
-    n_ranges: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all but where and in how many parts: the same wherever the conversion runs."""
-        content = asdict(self)
-        del content["out"], content["n_ranges"]
-        return content
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some objects to convert: the files that name them, all attributes, a digest of the result."""
-
-    files: tuple[StoredFile, ...]
-    objects: pa.Array
-    attributes: tuple[str, ...]
-    state: str
-
-
-class Converter:
-    """Judgments in long form, to be written in the wide form that jobs read.
+def convert(
+    files: Sequence[StoredFile],
+    form: LongForm,
+    out: Location,
+    *,
+    labels: Sequence[StoredFile] = (),
+    seed: int = 0,
+    memory_bytes: int = MEMORY_BYTES,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Bring a folder of converted files up to date.
 
     Parameters
     ----------
-    source : path or sequence of paths
-        Parquet or CSV files, folders, globs or URLs. The first file's object column decides about
-        its type (a CSV column of digits is read as integers).
-    label : str, optional
-        If neither it nor ``labels`` is given, the result has no label. With ``label_from`` the name
-        of a column, the label column is named ``<label>_<label_from>``.
-    seed, storage_options, memory_bytes
-        What draws judgments, goes to fsspec, and bounds what the conversion may hold apart from
-        ``labels``, which does not change the result. The other options are those of
-        :class:`distfms.spec.LongForm`.
+    files : sequence of StoredFile
+        Parquet or CSV. The first one's object column decides about its type (a CSV column of digits
+        is read as integers).
+    form : LongForm
+    out : Path or RemotePath
+    labels : sequence of StoredFile
+        The table of labels, if the form names one.
+    seed : int
+        Draws judgments.
+    memory_bytes : int
+        Bounds what is held apart from ids and labels; does not change the result.
+    say : callable
+        Is told what is converted.
+
+    Returns
+    -------
+    dict
+        The name of the `label`, and counts: rows read (`n_rows`), and left out as their value is
+        missing (`n_without_value`); objects written (`n_objects`), without a label
+        (`n_unlabelled`), and of several files (`n_spread`); labels of objects that nobody judged
+        (`n_unjudged_labels`); second judgments of a worker (`n_duplicates`).
 
     Raises
     ------
     DataError
-        If a file, column or attribute is missing, an object or attribute is null, a value is not
-        a finite number, an object has two labels, a worker judged twice, no object has a label,
-        or the folder cannot be written.
+        If a column or attribute is missing, an object or attribute is null, a value is not a finite
+        number, an object has two labels, a worker judged twice, or no object has a label. Files
+        that are done stay.
+    """
+    own = {f"{file.name.replace('//', '/')}.parquet": file for file in files}
+    state = digest(*map(file_version, (*files, *labels)))
+    there, before = {entry.name for entry in files_below(out)}, dict[str, Any]()
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError):
+        before = json.loads((out / CONVERSION).read_bytes())
+    if before.get("state") == state and there.issuperset(own):
+        return before
+    converter = _Converter.of(files, form, labels, seed, memory_bytes)
+    known, facts = before.get("files", {}), dict[str, dict[str, Any]]()
+    objects = []
+    for name, file in own.items():
+        ids, facts[name] = converter.scan(file, out / _OBJECTS / name, known.get(name, {}))
+        objects.append(ids)
+    names = {name for fact in facts.values() for name in fact["attributes"]}
+    converter = replace(converter, attributes=tuple(sorted(names)))
+    parts, n_spread = _divide(objects)
+    todo = {}
+    for name, (ids, numbers) in zip(own, parts, strict=True):
+        n_rows = sum(facts[list(own)[k]]["scanned"]["n_rows"] for k in numbers)
+        part = _Part(ids, tuple(files[k] for k in numbers), n_rows)
+        new = converter.state(part)
+        if facts[name].get("state") != new or name not in there:
+            todo[name] = part, new
+    if todo:
+        say(f"Converting long judgments to {out}: {len(todo)} of {len(own)} files")
+    for name, (part, new) in todo.items():
+        facts[name] |= {"counts": converter.write(part, out / name), "state": new}
+        write_whole(out / CONVERSION, json.dumps({"files": facts}).encode())
+    for name in there - {CONVERSION, *own, *(f"{_OBJECTS}/{name}" for name in own)}:
+        (out / name).unlink(missing_ok=True)
+    of_files = (fact[key] for fact in facts.values() for key in ("scanned", "counts"))
+    counts = sum(map(Counter, of_files), Counter[str]())
+    if not counts["n_objects"]:
+        raise DataError(f"none of the {counts['n_unlabelled']} objects has a label.")
+    if converter.labels is not None:
+        counts["n_unjudged_labels"] = converter.labels.n_others(objects)
+    note = {"state": state, "label": converter.label.name, "n_spread": n_spread, **counts}
+    write_whole(out / CONVERSION, json.dumps(note | {"files": facts}, indent=1).encode())
+    return note
+
+
+def file_version(file: StoredFile) -> str:
+    """Return text that changes when the content of a file does."""
+    return f"{file.name}:{file.n_bytes}:{file.stamp}"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Objects of a converted file, by id, and the files that name them, with their rows in all."""
+
+    objects: pa.Array
+    files: tuple[StoredFile, ...]
+    n_rows: int
+
+
+def _divide(objects: Sequence[pa.Array]) -> tuple[list[tuple[pa.Array, list[int]]], int]:
+    """Give each object to the first file that names it.
+
+    Returns the objects of each file with the numbers of the files that name them, and how many
+    objects several files name.
+    """
+    import pyarrow as pa
+
+    if not any(map(len, objects)):
+        raise DataError("the source holds no judgments.")
+    n = len(objects)
+    found = pa.chunked_array(objects).dictionary_encode()
+    codes = np.concatenate([number_view(chunk.indices) for chunk in found.chunks])
+    ends = np.cumsum([len(own) for own in objects])
+    names = np.repeat(np.arange(n), [len(own) for own in objects])
+    first = np.full(codes.max() + 1, n)
+    np.minimum.at(first, codes, names)
+    owner = first[codes]
+    named_in: list[list[int]] = [[] for _ in objects]
+    for pair in np.unique(owner * n + names).tolist():
+        named_in[pair // n].append(pair % n)
+    mine = (
+        own.filter(pa.array(owner[end - len(own) : end] == k)).sort()
+        for k, (own, end) in enumerate(zip(objects, ends, strict=True))
+    )
+    n_spread = int(np.count_nonzero(np.bincount(codes) > 1))
+    return list(zip(mine, named_in, strict=True)), n_spread
+
+
+@dataclass(frozen=True)
+class _Converter:
+    """Judgments in long form, and what some of them become.
+
+    `memory_rows` fit in memory; `attributes` are those of all files, ascending.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        *,
-        object: str,
-        attribute: str,
-        value: str,
-        worker: str | None = None,
-        labels: str | os.PathLike[str] | None = None,
-        label: str | None = None,
-        label_from: str = "mean",
-        max_judgments: int | None = None,
-        seed: int = 0,
-        duplicates: Duplicates = "error",
-        memory_bytes: int = MEMORY_BYTES,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Check the options, find the files, and read the labels."""
-        bounds = {"memory_bytes": (memory_bytes, 1), "seed": (seed, 0)}
-        for name, (number, least) in {**bounds, "max_judgments": (max_judgments, 1)}.items():
-            if number is not None and number < least:
-                raise DataError(f"{name} is {number}; it must be at least {least}.")
-        if duplicates not in ("error", "keep", "first"):
-            raise DataError(f"duplicates is {duplicates!r}; choose error, keep or first.")
-        self.id, self.duplicates = object, duplicates
-        self.draw = None if max_judgments is None else (max_judgments, seed)
-        self.rule = _LabelRule.of(label, label_from, labels is not None)
-        roles: dict[str, str | None] = {"object": object, "attribute": attribute, "value": value}
-        roles |= {"worker": worker, "label": self.rule.column}
-        self.long, self.table = LongSource.open(source, roles, storage_options), None
-        if labels is not None and label is not None:
-            kind = self.long.object_type
-            self.table = Labels.read(labels, object, label, kind, storage_options)
-        #: Rows of which so many fit in memory.
-        self.rows = memory_bytes // (ROW_BYTES + (WORKER_BYTES if worker else 0))
-        #: Rows that are sorted together: that takes them twice beside what is being read.
-        self.run_rows = int(np.clip(self.rows // 4, 1, _MAX_RUN_ROWS))
+    source: LongSource
+    form: LongForm
+    label: _LabelRule
+    labels: Labels | None
+    seed: int
+    memory_rows: int
+    attributes: tuple[str, ...] = ()
 
-    def write(
-        self,
-        out: Path,
-        *,
-        rows_per_shard: int = ROWS_PER_SHARD,
-        overwrite: bool = False,
-        part: Part | None = None,
-    ) -> ConversionReport:
-        """Convert all rows, or those of some objects."""
+    @classmethod
+    def of(
+        cls,
+        files: Sequence[StoredFile],
+        form: LongForm,
+        labels: Sequence[StoredFile],
+        seed: int,
+        memory_bytes: int,
+    ) -> _Converter:
+        """Check the columns of files, and read the labels."""
+        label = _LabelRule.of(form)
+        roles = {role: getattr(form, role) for role in ("object", "attribute", "value", "worker")}
+        source = LongSource.open(files, {**roles, "label": label.column})
+        table = Labels.read(labels, form, source.object_type) if labels else None
+        row_bytes = ROW_BYTES + (WORKER_BYTES if form.worker else 0)
+        return cls(source, form, label, table, seed, memory_bytes // row_bytes)
+
+    def batches(self, files: Sequence[StoredFile]) -> Iterator[pa.Table]:
+        """Yield the rows of files; when they are sorted, they are held twice."""
+        rows = int(np.clip(self.memory_rows // 4, 1, _MOST_BATCH_ROWS))
+        yield from replace(self.source, files=tuple(files)).batches(rows)
+
+    def scan(
+        self, file: StoredFile, place: Location, known: Mapping[str, Any]
+    ) -> tuple[pa.Array, dict[str, Any]]:
+        """Return the objects that a file names, its attributes and counts; read where changed."""
+        import pyarrow as pa
         import pyarrow.compute as pc
+        import pyarrow.parquet as pq
 
-        report = ConversionReport(out, self.id, self.rule.name)
-        check_free(out, overwrite=overwrite)
-        working, codes, long = working_folder(out, "runs"), dict[str, int](), self.long
-        if part is not None:
-            long = replace(long, files=part.files)
-            codes = {name: code for code, name in enumerate(part.attributes)}
-        try:
-            runs = SortedRuns(working, "object", self.run_rows)
-            for rows in long.batches(self.run_rows):
-                if part is not None:
-                    rows = rows.filter(pc.is_in(rows.column("object"), part.objects))
-                report.n_rows += rows.num_rows
-                runs.add(_coded(rows, codes).filter(pc.is_valid(rows.column("value"))))
-            if runs.n_rows == 0 and part is None:
-                raise DataError("the source holds no judgments.")
-            report.n_without_value = report.n_rows - runs.n_rows
-            report.attributes = self.rule.attributes_besides(codes)
-            schema = _schema(report, long.object_type, "worker" in long.roles)
-            # Ranges differ in size.
-            most = max(1, 2 * self.rows // 3)
-            with ShardWriter(out, schema, rows_per_shard, overwrite=overwrite) as writer:
-                for rows in runs.ranges(most) if runs.n_rows else ():
-                    writer.write(self._pivot(rows, codes, schema, report))
-                if report.n_objects == 0 and part is None:
-                    raise DataError(f"none of the {report.n_unlabelled} objects has a label.")
-                if self.table is not None:
-                    report.n_unjudged_labels = int(np.count_nonzero(~self.table.used))
-                content = report.to_dict() | ({} if part is None else {"state": part.state})
-                writer.add_file(CONVERSION, (json.dumps(content, indent=1) + "\n").encode())
-        finally:
-            shutil.rmtree(working, ignore_errors=True)
-        return report
+        kind = self.source.object_type
+        version = [file_version(file), str(kind)]
+        if known.get("version") == version:
+            with suppress(FileNotFoundError, pa.ArrowInvalid):
+                table = pq.read_table(pa.BufferReader(place.read_bytes()))
+                return whole(table.column("object")).cast(kind), dict(known)
+        objects, attributes = pa.array([], kind), set[str]()
+        counts = Counter[str]()
+        for rows in self.batches([file]):
+            judged = rows.filter(pc.is_valid(rows.column("value")))
+            objects = pc.unique(pa.concat_arrays([objects, whole(judged.column("object"))]))
+            attributes.update(pc.unique(judged.column("attribute")).to_pylist())
+            counts["n_rows"] += rows.num_rows
+            counts["n_without_value"] += rows.num_rows - judged.num_rows
+        write_table(place, pa.table({"object": objects}))
+        return objects, {"version": version, "attributes": sorted(attributes), "scanned": counts}
 
-    def _pivot(
-        self, rows: pa.Table, codes: Mapping[str, int], schema: pa.Schema, report: ConversionReport
-    ) -> pa.Table:
-        """Turn long rows of whole objects into rows of the result; counts in the report."""
+    def state(self, part: _Part) -> str:
+        """Return a digest of all that the result depends on."""
+        files = json.dumps([[file_version(file) for file in part.files], self.attributes])
+        labels = "" if self.labels is None else self.labels.look_up(part.objects).tobytes().hex()
+        return digest(files, hash_keys(part.objects).tobytes().hex(), labels)
+
+    def write(self, part: _Part, place: Location) -> dict[str, int]:
+        """Convert some objects, and count."""
+        counts, schema = Counter[str](), self._schema()
+        with whole_file(place) as temporary, GroupedFile(temporary) as out:
+            out.write(schema.empty_table())
+            for ids, rows in self._ranges(part, temporary.parent):
+                wide, n_duplicates = self._pivot(ids, rows, schema)
+                out.write(wide)
+                counts["n_objects"] += wide.num_rows
+                counts["n_unlabelled"] += len(ids) - wide.num_rows
+                counts["n_duplicates"] += n_duplicates
+        return counts
+
+    def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        names = list(codes)
-        cells, n_duplicates = drop_duplicates(Cells.from_table(rows), names, self.duplicates)
-        labels = self._labels(cells, codes)
-        if self.draw is not None:
-            cells = draw_judgments(cells, names, *self.draw)
-        judged, judges = list_columns(cells, [codes[name] for name in report.attributes])
-        columns = [cells.ids, *([] if labels is None else [pa.array(labels)]), *judged, *judges]
-        wide = pa.Table.from_arrays(columns, schema=schema)
-        if labels is not None:
-            wide = wide.filter(pa.array(~np.isnan(labels)))
-        chunks = (chunk for name in report.attributes for chunk in wide.column(name).chunks)
-        lengths = np.concatenate([np.empty(0), *(np.diff(number_view(c.offsets)) for c in chunks)])
-        report.n_ranges += 1
-        report.n_judgments += int(lengths.sum())
-        report.n_empty_cells += int(np.count_nonzero(lengths == 0))
-        report.n_objects += wide.num_rows
-        report.n_unlabelled += len(cells.ids) - wide.num_rows
-        report.n_duplicates += n_duplicates
-        return wide
+        names = self.label.attributes_besides(self.attributes)
+        fields = [(self.form.object, self.source.object_type), (self.label.name, pa.float64())]
+        fields += [(name, pa.list_(pa.float64())) for name in names]
+        if self.form.worker:
+            fields += [(name + OF_ONE, pa.list_(pa.string())) for name in names]
+        schema = pa.schema(fields)
+        clash = next((name for name in schema.names if schema.names.count(name) > 1), None)
+        if clash is not None:
+            raise DataError(
+                f"two columns of the result would be named {clash!r} (id {self.form.object!r}, "
+                f"label {self.label.name!r}, attributes); rename one or leave the attribute out."
+            )
+        return schema
 
-    def _labels(self, cells: Cells, codes: Mapping[str, int]) -> np.ndarray | None:
-        if self.table is not None:
-            return self.table.look_up(cells.ids)
-        code = None if self.rule.attribute is None else codes[self.rule.attribute]
-        if self.rule.column is not None:
-            return column_label(cells, code, self.rule.column)
-        return None if code is None else mean_label(cells, code)
+    def _ranges(self, part: _Part, folder: Path) -> Iterator[tuple[pa.Array, pa.Table]]:
+        """Yield ranges of objects with their rows, at most about as many as memory holds."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        # Objects differ in their numbers of rows.
+        n_ranges = max(1, -(-part.n_rows // max(1, 2 * self.memory_rows // 3)))
+        step = max(1, -(-len(part.objects) // n_ranges))
+        starts = range(0, len(part.objects), step)
+        if len(starts) < 2:
+            yield from ((part.objects, pa.concat_tables(self._coded(part))) for _ in starts)
+            return
+        with TemporaryDirectory(prefix=".distfms-", dir=folder) as scratch:
+            runs = [Path(scratch) / f"{start}.arrow" for start in starts]
+            with ExitStack() as stack:
+                files: list[Any] = []
+                for rows in self._coded(part):
+                    files = files or [
+                        stack.enter_context(pa.ipc.new_file(str(run), rows.schema)) for run in runs
+                    ]
+                    for start, file in zip(starts, files, strict=True):
+                        at = rows.column("object")
+                        own = pc.and_(pc.greater_equal(at, start), pc.less(at, start + step))
+                        file.write_table(rows.filter(own))
+            for start, run in zip(starts, runs, strict=True):
+                with pa.memory_map(str(run)) as handle:
+                    rows = pa.ipc.open_file(handle).read_all()
+                    at = pc.subtract(rows.column("object"), pa.scalar(start, pa.int32()))
+                    yield part.objects.slice(start, step), rows.set_column(0, "object", at)
+
+    def _coded(self, part: _Part) -> Iterator[pa.Table]:
+        """Yield the judgments of a part's objects: objects and attributes as their positions."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for rows in self.batches(part.files):
+            rows = rows.filter(rows.column("value").is_valid())
+            for number, names in enumerate((part.objects, pa.array(self.attributes))):
+                role = rows.column_names[number]
+                rows = rows.set_column(number, role, pc.index_in(rows.column(role), names))
+            yield rows.filter(rows.column("object").is_valid())
+
+    def _pivot(self, ids: pa.Array, rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, int]:
+        """Return the rows of objects that have a label, and the number of second judgments."""
+        import pyarrow as pa
+
+        names, form, rule = list(self.attributes), self.form, self.label
+        cells, n_duplicates = drop_duplicates(Cells.from_table(rows, ids), names, form.duplicates)
+        if self.labels is not None:
+            label = self.labels.look_up(ids)
+        elif rule.column is not None:
+            code = None if rule.attribute is None else names.index(rule.attribute)
+            label = column_label(cells, code, rule.column)
+        else:
+            label = mean_label(cells, names.index(rule.name))
+        if form.max_judgments is not None:
+            cells = draw_judgments(cells, names, form.max_judgments, self.seed)
+        codes = [names.index(name) for name in rule.attributes_besides(self.attributes)]
+        columns = [ids, pa.array(label), *list_columns(cells, codes)]
+        wide = pa.Table.from_arrays(columns, schema=schema)
+        return wide.filter(pa.array(~np.isnan(label))), n_duplicates
 
 
 @dataclass(frozen=True)
 class _LabelRule:
     """The label column of the result, and the attribute and the column of the source it is from."""
 
-    name: str | None
+    name: str
     attribute: str | None = None
     column: str | None = None
 
     @classmethod
-    def of(cls, label: str | None, label_from: str, has_table: bool) -> _LabelRule:
-        if has_table or label is None:
+    def of(cls, form: LongForm) -> _LabelRule:
+        label, column = form.label, form.label_from
+        if form.labels is not None:
             return cls(label)
-        if label_from == "mean":
+        if column == "mean":
             return cls(label, attribute=label)
-        if label_from == "column":
+        if column == "column":
             return cls(label, column=label)
-        return cls(f"{label}_{label_from}", attribute=label, column=label_from)
+        return cls(f"{label}_{column}", attribute=label, column=column)
 
-    def attributes_besides(self, codes: Mapping[str, int]) -> tuple[str, ...]:
+    def attributes_besides(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the attributes of the result, by name."""
-        names = sorted(codes)
         if self.attribute is not None and self.attribute not in names:
             raise DataError(
                 f"no judgment of attribute {self.attribute!r}.{nearest(self.attribute, names)}"
             )
-        if self.column is None:
-            names = [name for name in names if name != self.attribute]
-        if not names:
+        left = [name for name in names if self.column is not None or name != self.attribute]
+        if not left:
             raise DataError("no attribute is left besides the label.")
-        return tuple(names)
-
-
-def _coded(rows: pa.Table, codes: dict[str, int]) -> pa.Table:
-    """Replace the names of attributes by codes in order of appearance, adding new ones."""
-    import pyarrow as pa
-
-    found = whole(rows.column("attribute")).dictionary_encode()
-    own = [codes.setdefault(name, len(codes)) for name in found.dictionary.to_pylist()]
-    column = pa.array(np.array(own, dtype=np.int64)[number_view(found.indices)])
-    return rows.set_column(rows.schema.get_field_index("attribute"), "attribute", column)
-
-
-def _schema(report: ConversionReport, object_type: pa.DataType, workers: bool) -> pa.Schema:
-    import pyarrow as pa
-
-    fields = [(report.id, object_type)]
-    if report.label is not None:
-        fields.append((report.label, pa.float64()))
-    fields += [(name, pa.list_(pa.float64())) for name in report.attributes]
-    if workers:
-        fields += [(name + OF_ONE, pa.list_(pa.string())) for name in report.attributes]
-    names = [name for name, _ in fields]
-    clash = next((name for name in names if names.count(name) > 1), None)
-    if clash is not None:
-        raise DataError(
-            f"two columns of the result would be named {clash!r} (id {report.id!r}, label "
-            f"{report.label!r}, attributes); rename one or leave the attribute out."
-        )
-    return pa.schema(fields)
+        return tuple(left)

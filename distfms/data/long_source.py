@@ -16,6 +16,7 @@ from distfms.data.storage import CSV, PARQUET, StoredFile, list_files
 from distfms.engine.remote import os_error
 from distfms.engine.storage import file_entry, open_stream, reading, storage_error
 from distfms.errors import DataError, DistfmsError, nearest
+from distfms.spec import LongForm
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,22 +53,20 @@ class LongSource:
     @classmethod
     def open(
         cls,
-        source: Source,
+        files: Sequence[StoredFile],
         roles: Mapping[str, str | None],
-        storage_options: Mapping[str, Any] | None = None,
         object_type: pa.DataType | None = None,
     ) -> LongSource:
-        """Find the files and check that each has the columns; the first decides about objects."""
+        """Check that each file has the columns; the first one decides about objects."""
         named = {role: name for role, name in roles.items() if name is not None}
         if len(set(named.values())) < len(named):
             raise DataError(f"one column is named for two roles: {named}.")
-        files = list_tables(source, storage_options)
         for file in files:
             schema = _schema(file)
             for role, name in named.items():
                 _require_column(schema.names, name, role, file.path)
             object_type = object_type or _decoded(schema.field(named["object"]).type)
-        return cls(files, named, object_type)
+        return cls(tuple(files), named, object_type)
 
     def batches(self, batch_rows: int) -> Iterator[pa.Table]:
         """Yield the rows in source order, checked; errors name file and row.
@@ -114,46 +113,42 @@ class LongSource:
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of objects from a table of their own; `used` marks those that were looked up."""
+    """Labels of objects from a table of their own."""
 
     ids: pa.Array
     values: np.ndarray
-    used: np.ndarray
 
     @classmethod
-    def read(
-        cls,
-        source: Source,
-        object: str,
-        label: str,
-        object_type: pa.DataType,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> Labels:
-        """Read the columns `object` and `label`; rows without a label are as good as absent."""
+    def read(cls, files: Sequence[StoredFile], form: LongForm, object_type: pa.DataType) -> Labels:
+        """Read them from files; rows without a label are as good as absent."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        roles = {"object": object, "label": label}
-        table = LongSource.open(source, roles, storage_options, object_type)
+        table = LongSource.open(files, {"object": form.object, "label": form.label}, object_type)
         rows = pa.concat_tables(table.batches(_LABEL_ROWS))
         counts = pc.value_counts(rows.column("object"))
         twice = counts.filter(pc.greater(counts.field("counts"), 1))
         if len(twice):
             raise DataError(
-                f"object {twice[0]['values']} has more than one row in the labels {source}."
+                f"object {twice[0]['values']} has more than one row in the labels {form.labels}."
             )
-        rows = rows.drop_null().combine_chunks()
-        values = as_floats(whole(rows.column("label")))
-        return cls(whole(rows.column("object")), values, np.zeros(len(values), dtype=bool))
+        rows = rows.drop_null()
+        return cls(whole(rows.column("object")), as_floats(whole(rows.column("label"))))
 
     def look_up(self, ids: pa.Array) -> np.ndarray:
         """Return the labels of objects, float64 of shape (n,), NaN where there is none."""
         import pyarrow.compute as pc
 
         at = pc.index_in(ids, self.ids).fill_null(-1)
-        found = number_view(at)
-        self.used[found[found >= 0]] = True
-        return np.append(self.values, np.nan)[found]
+        return np.append(self.values, np.nan)[number_view(at)]
+
+    def n_others(self, objects: Sequence[pa.Array]) -> int:
+        """Return how many labels are of none of these objects."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        known = pc.is_in(self.ids, pa.chunked_array(objects))
+        return len(self.ids) - (pc.sum(known).as_py() or 0)
 
 
 # --- files --------------------------------------------------------------------------------------

@@ -1,28 +1,23 @@
-"""Long judgments to wide ones, for as many objects as fit in memory, sorted by way of files."""
+"""Long judgments to wide ones, of as many objects as fit in memory."""
 
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from distfms.data.columns import as_floats, number_view
 from distfms.data.folds import GOLDEN, mix
-from distfms.data.write import writing_to
+from distfms.data.long_source import whole
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Duplicates = Literal["error", "keep", "first"]
-
-#: Values of a run that are remembered, to cut the whole into ranges.
-_SAMPLES = 64
 
 
 @dataclass(frozen=True)
@@ -33,12 +28,12 @@ class Cells:
     ----------
     ids : pyarrow.Array, length n_objects
         Ascending.
-    objects, attributes : ndarray of int64, shape (n,)
+    objects, attributes : ndarray of int32, shape (n,)
         Position of each judgment's object in `ids`, and its attribute's code.
     values : ndarray of float64, shape (n,)
     labels : ndarray of float64, shape (n,), or None
         NaN where there is none.
-    workers : ndarray of int64, shape (n,), or None
+    workers : ndarray of int32, shape (n,), or None
         Position of each judgment's worker in `worker_names`, −1 for unknown.
     """
 
@@ -51,27 +46,23 @@ class Cells:
     worker_names: pa.Array | None = None
 
     @classmethod
-    def from_table(cls, table: pa.Table) -> Cells:
-        """Sort long rows with the columns object, attribute, value and maybe label and worker."""
-        import pyarrow.compute as pc
+    def from_table(cls, table: pa.Table, ids: pa.Array) -> Cells:
+        """Sort long rows with the columns object, attribute, value and maybe label and worker.
 
-        table = table.combine_chunks()
-        found = table.column("object").chunk(0).dictionary_encode()
-        ascending = pc.sort_indices(found.dictionary)
-        rank = np.argsort(number_view(ascending))
-        cells = cls(
-            ids=found.dictionary.take(ascending),
-            objects=rank[number_view(found.indices)],
-            attributes=number_view(table.column("attribute").chunk(0)),
-            values=number_view(table.column("value").chunk(0)),
+        Objects and attributes are positions.
+        """
+        columns = {name: whole(table.column(name)) for name in table.column_names}
+        objects, attributes, values = (
+            number_view(columns[role]) for role in ("object", "attribute", "value")
         )
-        if "label" in table.column_names:
-            cells = replace(cells, labels=as_floats(table.column("label").chunk(0)))
-        if "worker" in table.column_names:
-            workers = table.column("worker").chunk(0).dictionary_encode()
-            codes = np.nan_to_num(as_floats(workers.indices), nan=-1.0).astype(np.int64)
+        cells = cls(ids, objects, attributes, values)
+        if "label" in columns:
+            cells = replace(cells, labels=as_floats(columns["label"]))
+        if "worker" in columns:
+            workers = columns["worker"].dictionary_encode()
+            codes = number_view(workers.indices.fill_null(-1))
             cells = replace(cells, workers=codes, worker_names=workers.dictionary)
-        return cells.take(np.lexsort((cells.attributes, cells.objects)))
+        return cells.take(np.lexsort((attributes, objects)))
 
     def take(self, rows: np.ndarray) -> Cells:
         """Return some judgments, by position or mask; the objects stay."""
@@ -187,8 +178,8 @@ def _scramble(values: np.ndarray) -> np.ndarray:
         return mix(values - GOLDEN)
 
 
-def list_columns(cells: Cells, attributes: Sequence[int]) -> tuple[list[pa.Array], list[pa.Array]]:
-    """Return a column of lists for each attribute code, and one of its workers where they are told.
+def list_columns(cells: Cells, attributes: Sequence[int]) -> list[pa.Array]:
+    """Return a column of lists for each attribute code, then those of their workers if told.
 
     Lists are empty where nothing was judged.
     """
@@ -208,78 +199,4 @@ def list_columns(cells: Cells, attributes: Sequence[int]) -> tuple[list[pa.Array
         judged.append(pa.ListArray.from_arrays(offsets, values[start:stop]))
         if workers is not None:
             judges.append(pa.ListArray.from_arrays(offsets, workers[start:stop]))
-    return judged, judges
-
-
-# --- rows beyond memory -------------------------------------------------------------------------
-
-
-class SortedRuns:
-    """Rows in sorted files below `folder`, read back in ranges of their key.
-
-    Rows of equal key stay in the order in which they came, whatever the number `run_rows` of rows
-    that are held before they are sorted and written. The key has no nulls.
-    """
-
-    def __init__(self, folder: Path, key: str, run_rows: int) -> None:
-        self.n_rows = 0
-        self._folder = folder
-        self._key = key
-        self._run_rows = run_rows
-        self._pending: list[pa.Table] = []
-        self._n_pending = 0
-        self._files: list[Path] = []
-        self._sample: list[Any] = []
-
-    def add(self, table: pa.Table) -> None:
-        """Append rows."""
-        self.n_rows += table.num_rows
-        self._pending.append(table)
-        self._n_pending += table.num_rows
-        if self._n_pending >= self._run_rows:
-            self._end_run()
-
-    def ranges(self, rows: int) -> Iterator[pa.Table]:
-        """Yield all rows by ascending ranges of the key, about `rows` at a time.
-
-        A key is in one range only, and the rows of a range are not sorted.
-        """
-        if self._pending:
-            self._end_run()
-        n_ranges = -(-self.n_rows // rows)
-        sample = sorted(self._sample)
-        cuts = dict.fromkeys(sample[k * len(sample) // n_ranges] for k in range(1, n_ranges))
-        starts = [0] * len(self._files)
-        for cut in (*cuts, None):
-            yield self._range(starts, cut)
-
-    def _end_run(self) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        table = pa.concat_tables(self._pending)
-        self._pending, self._n_pending = [], 0
-        table = table.take(pc.sort_indices(table.column(self._key)))
-        # As many rows stand for each value of the sample, also where the last run is short.
-        every = np.arange(0, table.num_rows, max(1, self._run_rows // _SAMPLES))
-        self._sample += table.column(self._key).take(pa.array(every)).to_pylist()
-        path = self._folder / f"{len(self._files):05d}.arrow"
-        with writing_to(self._folder), pa.ipc.new_file(str(path), table.schema) as file:
-            file.write_table(table)
-        self._files.append(path)
-
-    def _range(self, starts: list[int], cut: Any) -> pa.Table:
-        """Read the rows of each run from its start to the cut, which becomes its start."""
-        import pyarrow as pa
-
-        pieces = []
-        for number, path in enumerate(self._files):
-            with pa.memory_map(str(path)) as handle:
-                table = pa.ipc.open_file(handle).read_all()
-                keys = table.column(self._key)
-                stop = table.num_rows
-                if cut is not None:
-                    stop = bisect_left(keys, cut, key=lambda value: value.as_py())
-                pieces.append(table.slice(starts[number], stop - starts[number]))
-                starts[number] = stop
-        return pa.concat_tables(pieces)
+    return judged + judges

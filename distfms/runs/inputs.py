@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,16 +12,11 @@ from typing import Any
 
 from distfms.data.age import remember
 from distfms.data.builtin import BUILTIN, builtin_dataset
-from distfms.data.convert import (
-    CONVERSION,
-    CONVERTER_VERSION,
-    Converter,
-)
-from distfms.data.convert_files import convert_files, is_converted, read_counts
+from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert, file_version
 from distfms.data.csv_files import CsvCache
 from distfms.data.dataset import open_dataset
-from distfms.data.long_source import is_csv, list_tables
-from distfms.data.partition import Dataset
+from distfms.data.long_source import list_tables
+from distfms.data.partition import Dataset, digest
 from distfms.data.storage import delete_unused
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, locked_file, writing
@@ -144,22 +138,24 @@ def _open_long(spec: JobSpec, data: DataSection, cache: CsvCache) -> Opened:
     source, long = data.path, data.long
     assert source is not None
     assert long is not None
-    tables = [source] if long.labels is None else [source, long.labels]
-    fingerprints = [_source_fingerprint(table, data, cache) for table in tables]
+    files, labels = (
+        () if path is None else list_tables(path, data.storage_options)
+        for path in (source, long.labels)
+    )
+    fingerprints = [digest(*map(file_version, own)) for own in (files, labels) if own]
     # The seed only draws judgments.
     seed = 0 if long.max_judgments is None else spec.seed
     named = spec.data.model_dump()
-    name = f"judgments-{_digest([CONVERTER_VERSION, named['path'], named['long'], seed])}"
-    out, state = cache.folder / name, _digest(fingerprints)
-    lock = locked_file(out.with_name(f".{name}.lock")) if isinstance(out, Path) else nullcontext()
+    text = json.dumps([CONVERTER_VERSION, named["path"], named["long"], seed], sort_keys=True)
+    out = cache.folder / f"judgments-{digest(text)[:16]}"
+    lock = (
+        locked_file(out.with_name(f".{out.name}.lock")) if isinstance(out, Path) else nullcontext()
+    )
     with lock, writing(out):
-        if not is_converted(out, state):
-            given = {**long.model_dump(), "seed": seed, "storage_options": data.storage_options}
-            convert_files(Converter(source, **given), out, state, cache.say)
+        report = convert(files, long, out, labels=labels, seed=seed, say=cache.say)
         if isinstance(out, Path):
             os.utime(out / CONVERSION)  # for `delete_unused`
         delete_unused(cache.folder, {out.name}, cache.max_bytes)
-    report = read_counts(out)
     # Where the converted files are, the way to the storage is that of the output.
     options = {} if isinstance(out, Path) else expanded(spec.output.storage_options)
     converted = {"path": str(out), "storage_options": options, "long": None}
@@ -184,16 +180,3 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
             f"Several files hold judgments of {named}; each object counts with its first file."
         )
     return notes
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _source_fingerprint(path: str | Sequence[str], section: DataSection, cache: CsvCache) -> str:
-    """Fingerprint of judgment files, which may also be CSV."""
-    files = list_tables(path, section.storage_options)
-    if not any(is_csv(file) for file in files):
-        return _open(section, path, cache).fingerprint
-    stamps = [[file.path, str(file.n_bytes), file.stamp] for file in files]
-    return "csv:" + hashlib.sha256(json.dumps(stamps).encode()).hexdigest()

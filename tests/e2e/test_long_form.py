@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.convert import Converter
 from distfms.errors import DataError
 from distfms.retrain.job import retrain
 from distfms.runs.driver import prepare, run_job
@@ -98,26 +97,27 @@ def test_retraining_reads_what_is_new_and_keeps_one_copy(tmp_path):
         assert outcome.promoted
         told = content(outcome.folder, "retrain.json")["data"]
         folders.append(outcome.folder)
-        new, changed = ([n.split("/")[2] for n in told[key]] for key in ("new", "changed"))
+        new, changed = ([n.split("/")[2][:5] for n in told[key]] for key in ("new", "changed"))
         return new, changed, told["n_read"]
 
-    assert night("day-1", rows[: len(rows) // 2]) == (["day-1.csv"], [], 1)
-    assert night("day-2", rows[len(rows) // 2 :])[1:] == (["day-1.csv"], 2)  # an object of both
-    assert night("day-3", later) == ([], ["day-1.csv"], 1)
+    assert night("day-1", rows[: len(rows) // 2]) == (["day-1"], [], 1)
+    assert night("day-2", rows[len(rows) // 2 :])[1:] == (["day-1"], 2)  # an object of both
+    assert night("day-3", later) == ([], ["day-1"], 1)
     assert night("day-4", ["p1,a,w1,3", "p1,b,w1,3"]) == ([], [], 0)  # no label
     (copy,) = (tmp_path / "runs" / ".data").glob("judgments-*")
     assert "Several files hold" in notes(content(folders[-1], "manifest.json"))
     fresh = run_job(long_job(days, tmp_path / "fresh", data={"folds": 0})).folder
     for name in RESULTS:
         assert (folders[-1] / name).read_bytes() == (fresh / name).read_bytes()
-    by_id, options = [("object", "ascending")], {"labels": tmp_path / "labels.csv", "label": "y"}
-    Converter(whole, **FORM, **options).write(tmp_path / "wide")
-    found, wanted = (pq.read_table(p).sort_by(by_id) for p in (copy, tmp_path / "wide"))
+    prepare(long_job(whole, tmp_path / "whole-runs"))
+    (wide,) = (tmp_path / "whole-runs" / ".data").glob("judgments-*")
+    tables = (pq.read_table(p, partitioning=None) for p in (copy, wide))
+    found, wanted = (table.sort_by([("object", "ascending")]) for table in tables)
     assert found.column("object").equals(wanted.column("object"))
     assert sorted(map(len, found["a"].to_pylist())) == sorted(map(len, wanted["a"].to_pylist()))
     (days / "day-2.csv").unlink()
     prepare(long_job(days, tmp_path / "runs", data={"folds": 0}))
-    assert not list(copy.rglob("day-2.csv"))
+    assert not list(copy.rglob("day-2.csv*"))
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def read(folder, name):
 
 def test_selection_and_losses_are_those_of_the_literal_formulas(bought_from_the_same):
     _, folder = bought_from_the_same
-    (wide,) = (folder.parents[1] / ".data").glob("judgments-*/data/*/part-*.parquet")
+    (wide,) = (folder.parents[1] / ".data").glob("judgments-*/data/*.parquet")
     table = pq.read_table(wide)
     assert table["calm__raters"].to_pylist()[1] == list(WORKERS)
     selection, metrics = read(folder, "selection"), read(folder, "metrics")

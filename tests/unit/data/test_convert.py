@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import time
 from pathlib import Path
@@ -14,27 +13,33 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distfms.data.convert import ConversionReport, Converter
-from distfms.data.pivot import SortedRuns
+from distfms.data.convert import convert
+from distfms.data.long_source import LongSource, list_tables
 from distfms.data.storage import delete_unused
 from distfms.errors import DataError
+from distfms.spec import LongForm
 from tests.reference.long_form import pivot
 
-ROLES: dict[str, Any] = {"object": "thing", "attribute": "question", "value": "answer"}
+ROLES: dict[str, Any] = {
+    "object": "thing",
+    "attribute": "question",
+    "value": "answer",
+    "label": "truth",
+    "label_from": "column",
+}
 
 Row = tuple[Any, str, float | None]
 
 
 def long_table(rows: list[Row], **more: list[Any]) -> pa.Table:
     things, questions, answers = zip(*rows, strict=True)
-    return pa.table(
-        {
-            "question": pa.array(questions, pa.string()),
-            "thing": list(things),
-            "answer": pa.array(answers, pa.float64()),
-            **more,
-        }
-    )
+    columns = {
+        "question": pa.array(questions, pa.string()),
+        "thing": list(things),
+        "answer": pa.array(answers, pa.float64()),
+        "truth": [1.0] * len(rows),
+    }
+    return pa.table(columns | more)
 
 
 def write_long(path: Path, rows: list[Row], **more: list[Any]) -> Path:
@@ -51,19 +56,25 @@ def random_rows(n: int, *, text_ids: bool = False, seed: int = 0) -> list[Row]:
 
 
 def wide(folder: Path) -> list[dict[str, Any]]:
-    return pq.read_table(folder).to_pylist()
+    rows = pq.read_table(folder, partitioning=None).to_pylist()
+    return [{k: v for k, v in row.items() if k != "truth"} for row in rows]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+def contents(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.glob("[!_]*/*"))]
 
 
-def convert(source: Any, out: Path, *, overwrite: bool = False, **options: Any) -> ConversionReport:
-    return Converter(source, **options).write(out, overwrite=overwrite)
+def converted(
+    source: Any, out: Path, *, memory_bytes: int = 2**30, seed: int = 0, **options: Any
+) -> dict[str, Any]:
+    form = LongForm(**{**ROLES, **options})
+    labels = list_tables(form.labels) if form.labels else ()
+    files = list_tables(source)
+    return convert(files, form, out, labels=labels, memory_bytes=memory_bytes, seed=seed)
 
 
 @pytest.mark.parametrize("text_ids", [False, True])
-@pytest.mark.parametrize("options", [{}, {"label": "old", "max_judgments": 2, "worker": "who"}])
+@pytest.mark.parametrize("options", [{}, {"max_judgments": 2, "worker": "who"}])
 def test_memory_bound_does_not_change_a_byte(
     tmp_path: Path, text_ids: bool, options: dict[str, Any]
 ) -> None:
@@ -71,25 +82,21 @@ def test_memory_bound_does_not_change_a_byte(
     workers = [f"w{j}" for j in range(4000)]
     write_long(tmp_path / "a.parquet", rows[:1500], who=workers[:1500])
     write_long(tmp_path / "b.parquet", rows[1500:], who=workers[1500:])
-    reports, written = [], []
+    notes, written = [], []
     for memory_bytes in (2**30, 300_000, 40_000):
         out = tmp_path / f"out-{memory_bytes}"
-        given = {**ROLES, **options, "memory_bytes": memory_bytes}
-        converter = Converter(str(tmp_path / "?.parquet"), **given)
-        reports.append(converter.write(out, rows_per_shard=20))
+        given = {**options, "memory_bytes": memory_bytes}
+        notes.append(converted(str(tmp_path / "?.parquet"), out, **given))
         written.append(contents(out))
-    assert [report.n_ranges > k for report, k in zip(reports, (0, 1, 9), strict=True)] == [True] * 3
-    assert reports[0].n_ranges == 1
+    assert notes[0] == notes[1] == notes[2]
     assert written[0] == written[1] == written[2]
-    assert len(written[0]) > 3
-    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
+    assert len(written[0]) == 2
+    assert not list(tmp_path.rglob(".*"))
     if not options:
-        cells = pivot(rows)
         assert {row.pop("thing"): row for row in wide(out)} == {
             thing: {name: of.get(name, []) for name in ("loud", "near", "old", "tall")}
-            for thing, of in cells.items()
+            for thing, of in pivot(rows).items()
         }
-        assert reports[0].n_empty_cells == sum(4 - len(of) for of in cells.values())
 
 
 @settings(
@@ -115,44 +122,36 @@ def test_any_rows(
     expected = pivot(rows)
     if not expected:
         with pytest.raises(DataError):
-            convert(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
+            converted(source, folder / "out", memory_bytes=memory_bytes)
         return
-    report = convert(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
-    assert report.n_without_value == sum(value is None for *_, value in rows)
+    note = converted(source, folder / "out", memory_bytes=memory_bytes)
+    assert note.get("n_without_value", 0) == sum(value is None for *_, value in rows)
     found = {row.pop("thing"): row for row in wide(folder / "out")}
     assert list(found) == list(expected)
     for thing, cells in expected.items():
         assert {name: values for name, values in found[thing].items() if values} == cells
 
 
-def test_csv_in_several_files_reads_as_parquet_does(tmp_path: Path) -> None:
+def test_csv_reads_as_parquet_does(tmp_path: Path) -> None:
     rows = random_rows(500)
-    (tmp_path / "csv").mkdir()
-    for name, part in {"1.csv": rows[:200], "2.csv": rows[200:]}.items():
-        with (tmp_path / "csv" / name).open("w", newline="") as handle:
-            writer = csv.writer(handle)
-            writer.writerow(["answer", "thing", "extra", "question"])
-            writer.writerows([answer, thing, "x", question] for thing, question, answer in part)
-    convert(tmp_path / "csv", tmp_path / "from-csv", **ROLES)
-    source = write_long(tmp_path / "long.parquet", rows)
-    convert(source, tmp_path / "from-parquet", **ROLES)
+    with (tmp_path / "long.csv").open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["answer", "thing", "extra", "question", "truth"])
+        writer.writerows([answer, thing, "x", question, 1] for thing, question, answer in rows)
+    converted(tmp_path / "long.csv", tmp_path / "from-csv")
+    converted(write_long(tmp_path / "long.parquet", rows), tmp_path / "from-parquet")
     assert contents(tmp_path / "from-csv") == contents(tmp_path / "from-parquet")
 
 
 def test_label_is_the_mean_of_an_attribute(tmp_path: Path) -> None:
     rows: list[Row] = [(2, "a", 1), (1, "y", 4), (1, "a", 2), (1, "y", 7), (2, "b", 5), (3, "y", 1)]
     source = write_long(tmp_path / "long.parquet", rows)
-    report = convert(source, tmp_path / "out", **ROLES, label="y")
+    note = converted(source, tmp_path / "out", label="y", label_from="mean")
     assert wide(tmp_path / "out") == [
         {"thing": 1, "y": 5.5, "a": [2.0], "b": []},
         {"thing": 3, "y": 1.0, "a": [], "b": []},
     ]
-    assert report.n_unlabelled == 1
-    assert report.n_judgments == 1
-    assert report.attributes == ("a", "b")
-    saved = json.loads((tmp_path / "out" / "_conversion.json").read_text())
-    assert saved["n_unlabelled"] == 1
-    assert saved["label"] == "y"
+    assert (note["n_objects"], note["n_unlabelled"], note["label"]) == (2, 1, "y")
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
@@ -165,26 +164,26 @@ def test_label_from_a_table(tmp_path: Path, form: str) -> None:
     else:
         table = pa.table({"thing": [9, 1, 5, 4], "score": [90.0, 10.0, None, 40.5]})
         pq.write_table(table, labels)
-    report = convert(source, tmp_path / "out", **ROLES, labels=labels, label="score")
+    note = converted(source, tmp_path / "out", labels=str(labels), label="score")
     assert wide(tmp_path / "out") == [
         {"thing": 1, "score": 10.0, "a": [2.0]},
         {"thing": 4, "score": 40.5, "a": [3.0]},
     ]
-    assert (report.n_unlabelled, report.n_unjudged_labels, report.label) == (1, 1, "score")
+    assert (note["n_unlabelled"], note["n_unjudged_labels"], note["label"]) == (1, 1, "score")
 
 
 def test_label_next_to_the_judgments(tmp_path: Path) -> None:
     rows: list[Row] = [(1, "a", 1), (1, "y", 3), (2, "y", 4), (2, "a", 5)]
     source = write_long(tmp_path / "long.parquet", rows, gold=[7, 8, 9, 10], fixed=[1, 1, 2, 2])
-    convert(source, tmp_path / "g", **ROLES, label="y", label_from="gold")
+    converted(source, tmp_path / "g", label="y", label_from="gold")
     assert wide(tmp_path / "g") == [
         {"thing": 1, "y_gold": 8.0, "a": [1.0], "y": [3.0]},
         {"thing": 2, "y_gold": 9.0, "a": [5.0], "y": [4.0]},
     ]
-    convert(source, tmp_path / "f", **ROLES, label="fixed", label_from="column")
+    converted(source, tmp_path / "f", label="fixed", label_from="column")
     assert [row["fixed"] for row in wide(tmp_path / "f")] == [1.0, 2.0]
     with pytest.raises(DataError, match="object 1 has two labels in column 'gold'"):
-        convert(source, tmp_path / "e", **ROLES, label="gold", label_from="column")
+        converted(source, tmp_path / "e", label="gold", label_from="column")
 
 
 def test_drawn_judgments_are_uniform_and_seeded(tmp_path: Path) -> None:
@@ -193,7 +192,7 @@ def test_drawn_judgments_are_uniform_and_seeded(tmp_path: Path) -> None:
     drawn = {}
     for seed in (0, 1):
         out = tmp_path / str(seed)
-        convert(source, out, **ROLES, max_judgments=2, seed=seed)
+        converted(source, out, max_judgments=2, seed=seed)
         drawn[seed] = pq.read_table(out)
     first = np.array(drawn[0]["a"].to_pylist())
     assert first.shape == (2000, 2)
@@ -212,34 +211,29 @@ def test_duplicates(tmp_path: Path) -> None:
     who = ["ann", "bob", "ann", "ann", None]
     source = write_long(tmp_path / "long.parquet", [*rows, (1, "a", 6)], who=[*who, None])
 
-    def converted(name: str, duplicates: Any) -> tuple[ConversionReport, list[float]]:
-        out = tmp_path / name
-        report = convert(source, out, **ROLES, worker="who", duplicates=duplicates)
-        return report, wide(out)[0]["a"]
-
     with pytest.raises(DataError, match="rater 'ann' judged attribute 'a' of object 1 more than"):
-        converted("error", "error")
-    assert not (tmp_path / "error").exists()
-    report, judged = converted("keep", "keep")
-    assert (report.n_duplicates, judged) == (1, [1, 2, 4, 5, 6])
-    report, judged = converted("first", "first")
-    assert (report.n_duplicates, judged) == (1, [1, 2, 5, 6])
+        converted(source, tmp_path / "error", worker="who")
+    assert not contents(tmp_path / "error")
+    for duplicates, values in {"keep": [1, 2, 4, 5, 6], "first": [1, 2, 5, 6]}.items():
+        out = tmp_path / duplicates
+        note = converted(source, out, worker="who", duplicates=duplicates)
+        assert (note["n_duplicates"], wide(out)[0]["a"]) == (1, values)
 
 
 def test_a_file_that_changes_while_it_is_converted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_long(tmp_path / "long.parquet", FINE)
-    add = SortedRuns.add
+    read = LongSource._checked
 
-    def add_and_replace(runs: SortedRuns, rows: pa.Table) -> None:
-        add(runs, rows)
+    def read_and_replace(*given: Any) -> Any:
         write_long(source, [*FINE, *FINE])
+        return read(*given)
 
-    monkeypatch.setattr(SortedRuns, "add", add_and_replace)
+    monkeypatch.setattr(LongSource, "_checked", read_and_replace)
     with pytest.raises(DataError, match=r"long\.parquet changed during the conversion"):
-        convert(source, tmp_path / "out", **ROLES)
-    assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
+        converted(source, tmp_path / "out")
+    assert not contents(tmp_path / "out")
 
 
 def test_dictionary_and_boolean_columns(tmp_path: Path) -> None:
@@ -248,10 +242,11 @@ def test_dictionary_and_boolean_columns(tmp_path: Path) -> None:
             "thing": pa.array(["x", "y", "x"]).dictionary_encode(),
             "question": pa.array(["q", "q", "r"]).dictionary_encode(),
             "answer": [True, False, True],
+            "truth": [1, 2, 1],
         }
     )
     pq.write_table(table, tmp_path / "long.parquet")
-    convert(tmp_path / "long.parquet", tmp_path / "out", **ROLES)
+    converted(tmp_path / "long.parquet", tmp_path / "out")
     assert wide(tmp_path / "out") == [
         {"thing": "x", "q": [1.0], "r": [1.0]},
         {"thing": "y", "q": [0.0], "r": []},
@@ -265,21 +260,20 @@ FINE: list[Row] = [(1, "a", 1.0), (2, "b", 2.0)]
     ("options", "message"),
     [
         ({"object": "thong"}, r"no column 'thong' \(object\)\. Did you mean 'thing'"),
-        ({"worker": "zzz"}, r"no column 'zzz' \(worker\)\. Choose from question, thing, answer"),
+        (
+            {"worker": "zzz"},
+            r"no column 'zzz' \(worker\)\. Choose from question, thing, answer, truth",
+        ),
         ({"worker": "answer"}, "one column is named for two roles"),
-        ({"label": "c"}, "no judgment of attribute 'c'. Choose from a, b"),
+        ({"label": "c", "label_from": "mean"}, "no judgment of attribute 'c'. Choose from a, b"),
         ({"label": "a", "label_from": "goald"}, r"no column 'goald' \(label\)"),
-        ({"max_judgments": 0}, "max_judgments is 0"),
-        ({"duplicates": "drop"}, "duplicates is 'drop'"),
-        ({"seed": -1}, "seed is -1"),
-        ({"memory_bytes": 0}, "memory_bytes is 0"),
     ],
 )
 def test_wrong_use(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     source = write_long(tmp_path / "long.parquet", FINE)
     with pytest.raises(DataError, match=message):
-        convert(source, tmp_path / "out", **{**ROLES, **options})
-    assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
+        converted(source, tmp_path / "out", **options)
+    assert not contents(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -299,8 +293,8 @@ def test_wrong_rows(tmp_path: Path, column: str, values: list[Any], message: str
     table = table.set_column(table.schema.get_field_index(column), column, pa.array(values))
     pq.write_table(table, tmp_path / "long.parquet")
     with pytest.raises(DataError, match=message):
-        convert(tmp_path / "long.parquet", tmp_path / "out", **ROLES)
-    assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
+        converted(tmp_path / "long.parquet", tmp_path / "out")
+    assert not contents(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -317,10 +311,9 @@ def test_wrong_rows(tmp_path: Path, column: str, values: list[Any], message: str
 def test_wrong_labels(tmp_path: Path, labels: str, message: str) -> None:
     source = write_long(tmp_path / "long.parquet", FINE)
     (tmp_path / "labels.csv").write_text(labels)
-    options = {"labels": tmp_path / "labels.csv", "label": "score"}
+    options = {"labels": str(tmp_path / "labels.csv"), "label": "score"}
     with pytest.raises(DataError, match=message):
-        convert(source, tmp_path / "out", **ROLES, **options)
-    assert not (tmp_path / "out").exists()
+        converted(source, tmp_path / "out", **options)
 
 
 @pytest.mark.parametrize(
@@ -333,23 +326,23 @@ def test_attributes_named_like_another_column(
     rows = [(1, attribute, 1.0) for attribute in attributes]
     source = write_long(tmp_path / "long.parquet", rows, who=["x", "x"])
     with pytest.raises(DataError, match=f"two columns of the result would be named '{name}'"):
-        convert(source, tmp_path / "out", **ROLES, **options)
+        converted(source, tmp_path / "out", **options)
 
 
 def test_no_such_source_and_broken_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no file or folder .*nowhere"):
-        convert(tmp_path / "nowhere", tmp_path / "out", **ROLES)
+        converted(tmp_path / "nowhere", tmp_path / "out")
     source = write_long(tmp_path / "long.parquet", FINE)
     source.write_bytes(source.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"long\.parquet cannot be read"):
-        convert(source, tmp_path / "out", **ROLES)
+        converted(source, tmp_path / "out")
 
 
 def test_ids_of_another_type_in_a_later_file(tmp_path: Path) -> None:
     write_long(tmp_path / "1.parquet", FINE)
     write_long(tmp_path / "2.parquet", [("x", "a", 1.0)])
     with pytest.raises(DataError, match=r"2\.parquet does not hold int64"):
-        convert(str(tmp_path / "*.parquet"), tmp_path / "out", **ROLES)
+        converted(str(tmp_path / "*.parquet"), tmp_path / "out")
 
 
 @pytest.mark.parametrize("memory_bytes", [2**30, 4_000])
@@ -363,7 +356,7 @@ def test_workers_stand_beside_their_judgments(tmp_path: Path, memory_bytes: int)
     rows = [(thing, name, value) for (thing, name, _), value in zip(rows, values, strict=True)]
     source = write_long(tmp_path / "a.parquet", rows, who=workers)
     options = {"worker": "who", "duplicates": "first", "max_judgments": 4, "seed": 3}
-    convert(source, tmp_path / "w", memory_bytes=memory_bytes, **ROLES, **options)
+    converted(source, tmp_path / "w", memory_bytes=memory_bytes, **options)
     told = dict(zip(values, workers, strict=True))
     found = wide(tmp_path / "w")
     assert list(found[0]) == ["thing", "a", "b", "a__raters", "b__raters"]
