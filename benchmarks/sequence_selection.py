@@ -1,11 +1,13 @@
 """Group sequencing from statistics against a group-lasso path on the rows.
 
 Prints, for D columns in J groups with costs: the statistics pass, the selection of all groups by
-each rule, the ratio of ``fr`` to ``omp``, the order of the baseline ``sparse`` from the statistics,
-and the time of celer's 100-point cost-weighted group-lasso path on the same rows. The pass has a
-thread for each processor and one BLAS thread for each; celer has as many BLAS threads as it likes.
+each rule, the ratio of ``fr`` to ``omp``, and the time of celer's 100-point cost-weighted
+group-lasso path on the same rows. The pass has a thread for each processor and one BLAS thread for
+each; celer has as many BLAS threads as it likes. ``--rows 200000`` is the full size: 0.8 GB, and up
+to twice as much again for celer.
 
-``--rows 200000`` is the full size: 0.8 GB, and up to twice as much again for celer.
+With ``--job jobs/sequence-breast-cancer.yaml`` it runs that job instead and prints the α-timeliness
+of its rules and of the order in which groups enter celer's path. Needs ``distfms[benchmark]``.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -26,7 +29,10 @@ from distfms.methods.sequence.problem import (
     SequenceProblem,
     problem_from_comoments,
 )
-from distfms.methods.sequence.sparse import sparse_order
+from distfms.methods.sequence.timeliness import timeliness
+from distfms.runs.driver import prepare, run_prepared
+from distfms.runs.folder import RunFolder
+from distfms.runs.job_spec import load_spec
 from distfms.stats.base import merge_tree
 from distfms.stats.comoments import CoMoments
 
@@ -100,6 +106,45 @@ def lasso_on_rows(block: np.ndarray, problem: SequenceProblem, tol: float) -> fl
     return time.perf_counter() - start
 
 
+def lasso_order(problem: SequenceProblem) -> list[int]:
+    """Order groups by entry on celer's path, on rows with the same Gram matrix; ties by size."""
+    from celer import celer_path
+
+    values, vectors = np.linalg.eigh(problem.gram)
+    root = vectors * np.sqrt(np.maximum(values, values[-1] * 1e-12))
+    X = np.asfortranarray(root.T) * np.sqrt(len(root))
+    y = np.linalg.solve(root, problem.target[:, 0]) * np.sqrt(len(root))
+    groups, costs = [list(group) for group in problem.groups.columns], problem.costs.alone
+    top = max(np.linalg.norm(problem.target[g]) / c for g, c in zip(groups, costs, strict=True))
+    alphas = np.geomspace(top, top * 1e-4, 200)
+    options = {"pb": "grouplasso", "groups": groups, "weights": costs, "tol": 1e-8}
+    weights = celer_path(X, y, alphas=alphas, **options)[1]
+    norms = np.stack([np.linalg.norm(weights[g], axis=0) for g in groups])
+    entry = np.where(norms.any(axis=1), (norms > 0).argmax(axis=1), len(alphas) - 1)
+    first = norms[np.arange(len(groups)), entry] / costs
+    return np.lexsort((-first, entry)).tolist()
+
+
+def compare_timeliness(path: str) -> None:
+    """Print the α-timeliness of the rules of a job and of the group lasso."""
+    with TemporaryDirectory() as place:
+        prepared = prepare(load_spec(path, [f"output.path={place}", "sequence.ridge=1e-5"]))
+        folder = RunFolder(run_prepared(prepared).folder)
+        metrics, solved = folder.read_json("metrics.json"), prepared.job.solved(folder)
+    found = {name: own["alpha_timeliness"] for name, own in metrics["timeliness"].items()}
+    lasso = sequence(solved.problem, "given", order=lasso_order(solved.problem))
+    curves = [*solved.paths.values(), lasso]
+    found["group lasso"] = timeliness(
+        lasso.curve_cost,
+        lasso.curve_value,
+        stop=metrics["alpha"]["cut"],
+        final=max(path.curve_value[-1] for path in curves),
+    )
+    print(f"cut at α = {metrics['alpha']['alpha']}")
+    for name, value in sorted(found.items(), key=lambda item: -item[1]):
+        print(f"{name:16} {value:.4f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=int, default=20_000)
@@ -109,7 +154,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tol", type=float, default=1e-4, help="celer's relative duality gap")
     parser.add_argument("--no-lasso", action="store_true", help="leave celer out")
+    parser.add_argument("--job", help="spec of a sequence job: compare its rules by timeliness")
     options = parser.parse_args()
+    if options.job:
+        compare_timeliness(options.job)
+        return
     block = make_rows(options.rows, options.columns, options.groups, options.seed)
     print(f"{options.rows} rows, {options.columns} columns, {options.groups} groups")
     with single_threaded_blas():
@@ -121,17 +170,14 @@ def main() -> None:
             times[rule] = seconds(lambda rule=rule: sequence(problem, rule), options.repeats)
             print(f"{rule:24} {times[rule]:8.4f} s")
         path = sequence(problem, "fr")
-        models_s = seconds(path.models, options.repeats)
+        models_s = seconds(path.prefix_models, options.repeats)
         print(f"models of all prefixes   {models_s:8.4f} s")
         print(f"fr / omp                 {times['fr'] / times['omp']:8.2f}")
-        sparse_s = seconds(lambda: sparse_order(problem), 3)
-        print(f"group lasso, statistics  {sparse_s:8.3f} s")
     if options.no_lasso:
         return
     rows_s = lasso_on_rows(block, problem, options.tol)
     print(f"celer on the rows        {rows_s:8.3f} s")
     print(f"celer / (pass + fr)      {rows_s / (pass_s + times['fr']):8.1f}")
-    print(f"celer / (pass + sparse)  {rows_s / (pass_s + sparse_s):8.1f}")
 
 
 if __name__ == "__main__":

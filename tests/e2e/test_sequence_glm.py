@@ -141,13 +141,14 @@ def test_softmax_with_weights_and_a_cap_on_refits(tmp_path):
         tmp_path,
         "softmax",
         data={"weight": "w"},
-        sequence={"prefixes": (2,), "baselines": ["omp-blind", "sparse"]},
+        sequence={"prefixes": (2,), "baselines": ["omp-blind", "random"]},
     )
     folder, selection, metrics = finished(spec, "run")
     assert selection["classes"] == [3.0, 5.0, 9.0]
     assert selection["refit_at"] == [2, 3]
     assert any("prefixes of 2, 3 groups" in note for note in selection["notes"])
-    assert any("need squared loss: sparse" in note for note in selection["notes"])
+    drawn = [list(GROUPS)[g] for g in np.random.default_rng(spec.seed).permutation(3)]
+    assert metrics["baselines"]["random"]["groups"] == drawn
     assert [step["group"] for step in selection["sequence"]][-1] == "noise"
     first, second, _ = selection["sequence"]
     assert first["explained_deviance"] == 0.0 < second["explained_deviance"]

@@ -117,33 +117,6 @@ def literal_sequence(
     return result
 
 
-def group_lasso(
-    Z: np.ndarray, Y: np.ndarray, groups: Sequence[Sequence[int]], kappa: Sequence[float]
-) -> np.ndarray:
-    """Least ½‖Y − ZW‖²/n + Σ κ_g ‖W_g‖ by accelerated proximal gradients, started anew if it rises.
-
-    Ends where a step moves W by less than 1e-10 of its length.
-    """
-    gram, target = Z.T @ Z / len(Z), Z.T @ Y / len(Z)
-    step = 1.0 / np.linalg.eigvalsh(gram)[-1]
-    W = ahead = np.zeros_like(target)
-    momentum = 1.0
-    for _ in range(200_000):
-        after = ahead + step * (target - gram @ ahead)
-        for g, k in zip(groups, kappa, strict=True):
-            norm = np.linalg.norm(after[g])
-            after[g] *= max(0.0, 1.0 - step * k / norm) if norm else 0.0
-        moved = np.linalg.norm(after - ahead)
-        if ((ahead - after) * (after - W)).sum() > 0:
-            momentum = 1.0
-        following = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
-        ahead, W = after + (momentum - 1.0) / following * (after - W), after
-        momentum = following
-        if moved <= 1e-10 * max(np.linalg.norm(W), 1e-3):
-            return W
-    raise AssertionError("the proximal gradients did not converge")
-
-
 def submodularity_ratio(objective: Callable[[frozenset[int]], float], n: int) -> float:
     """Largest γ ≤ 1 of equation 9, by all sets A' ⊆ A and elements outside A."""
     gamma = 1.0

@@ -38,11 +38,10 @@ _TITLES = {
     "omp-single": "omp, best single column",
     "omp-no-whiten": "omp, not whitened",
     "oracle": "oracle order",
-    "sparse": "group lasso",
     "random": "random order",
 }
 _VARIANTS = {"-doubling": ", doubling", "-blind": ", cost-blind"}
-_STYLES = {"fr": 0, "omp": 1, "omp-single": 2, "omp-no-whiten": 3, "oracle": 6, "sparse": 4}
+_STYLES = {"fr": 0, "omp": 1, "omp-single": 2, "omp-no-whiten": 3, "oracle": 6}
 #: Columns of the table of timeliness, by their names in ``metrics.json``.
 _TIMELINESS = {
     "step_timeliness": "As steps",

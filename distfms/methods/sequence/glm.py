@@ -371,6 +371,7 @@ def sequence_glm(
     doubling: bool = False,
     max_groups: int | None = None,
     budget: float | None = None,
+    seed: int = 0,
     tol: float = TOLERANCE,
 ) -> GlmPath:
     """Put the groups of a problem in order for anytime prediction.
@@ -389,6 +390,8 @@ def sequence_glm(
     if budget is not None:
         order = best_set(fits.squared_loss(), budget, max_groups).order.tolist()
         n_wanted, ladder = len(order), Ladder(())
+    if criterion == "random":
+        order, criterion = np.random.default_rng(seed).permutation(n_groups).tolist(), "omp"
     trail, pivots, fitted = Trail(problem, cost_aware, doubling), list[Pivot](), [0]
     state = ResidualGram(
         problem.gram, fits.gradient[:-1], columns, "omp" if criterion == "fr" else criterion,

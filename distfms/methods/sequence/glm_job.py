@@ -20,7 +20,7 @@ from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.models import Ladder
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceProblem
-from distfms.methods.sequence.procedure import OTHERS, Rule, SequenceProcedure, parse_rule
+from distfms.methods.sequence.procedure import Rule, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import GlmReader, few_rows, measures_of, weights_of_classes
 from distfms.methods.sequence.trees import (
     Refit,
@@ -69,15 +69,14 @@ class GlmSequenceJob(SequenceJob):
         self.asked_criterion = options.criterion
         self._of_folds: dict[Unit, Path] = {}
         names = ("oracle",) if options.baselines is None else options.baselines
-        self.left_out: list[str] = []
         changed: dict[str, Any] = {"baselines": names}
         if options.family != "gaussian":
-            rules = [parse_rule(name) for name in names]
-            others = [rule.name for rule in rules if rule.criterion in OTHERS]
-            self.left_out = [name for name in others if name != "oracle"]
+            rules = map(parse_rule, names)
             own = [replace(rule, criterion=_on_gradient(rule.criterion)) for rule in rules]
-            kept = tuple(rule.name for rule in own if rule.name not in self.left_out)
-            changed = {"criterion": _on_gradient(options.criterion), "baselines": kept}
+            changed = {
+                "criterion": _on_gradient(options.criterion),
+                "baselines": tuple(rule.name for rule in own),
+            }
         super().__init__(options.model_copy(update=changed), inputs, seed)
         if options.model == "lightgbm":
             require_trees(options.lightgbm, len(self.roles.target))
@@ -269,8 +268,6 @@ class GlmSequenceJob(SequenceJob):
                 f"The criterion {self.asked_criterion} needs squared loss; groups were chosen by "
                 f"{self.rule.criterion}, the whitened gradient."
             )
-        if self.left_out:
-            notes.append(f"Left out baselines that need squared loss: {', '.join(self.left_out)}.")
         if len(path.fitted) <= len(path):
             listed = ", ".join(map(str, path.fitted[1:].tolist()))
             notes.append(

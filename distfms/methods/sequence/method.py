@@ -39,14 +39,11 @@ from distfms.methods.sequence.problem import (
     outline_from_columns,
     require_varying_targets,
 )
-from distfms.methods.sequence.procedure import MEASURES, Rule
+from distfms.methods.sequence.procedure import MEASURES
 from distfms.methods.slabs import Pool, load_arrays
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Bundle
 from distfms.stats.comoments import CoMoments
-
-#: Baselines that need all products in one process.
-NOT_IN_SLABS = ("sparse",)
 
 
 @dataclass(frozen=True)
@@ -64,11 +61,10 @@ class Sizes:
     def of(cls, job: SequenceJob) -> Sizes:
         """Return the sizes of a job."""
         guessed = list(job.guessed_widths().values())
-        searched = set(job.searched) - set(map(Rule, NOT_IN_SLABS))
         return cls(
             tuple(sum(guessed[c] for c in group) for group in job.groups.columns),
             len(job.roles.target),
-            len(searched),
+            len(job.searched),
             job.options.max_groups or len(job.groups),
             job.inputs.section.folds,
             job.inputs.section.missing == "mean",
@@ -140,9 +136,7 @@ class SequenceSlabsJob(slab_job.SlabsJob):
 
     def __init__(self, job: SequenceJob, sizes: Sizes) -> None:
         whole = on_groups(job, range(len(job.groups)))
-        whole.baselines = tuple(b for b in job.baselines if b.criterion not in NOT_IN_SLABS)
-        left_out = [b.name for b in job.baselines if b not in whole.baselines]
-        super().__init__(whole, sizes.one_process_bytes(), left_out, sizes.widths)
+        super().__init__(whole, sizes.one_process_bytes(), (), sizes.widths)
         self.sizes, self.n_targets = sizes, sizes.n_targets
         self.matrices = slab_job.MATRICES_WITH_GAPS if sizes.has_gaps else 1
 

@@ -246,8 +246,7 @@ class SequenceOptions(Section):
     """
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
-    `sparse`, `random`. Left out: `omp, fr-blind, oracle`; `oracle` for families other than
-    `gaussian`, which have neither `sparse` nor `random`.
+    `random`. Left out: `omp, fr-blind, oracle`; `oracle` for families other than `gaussian`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective of `omp` (or of the rule itself, if `omp` is not a baseline) at
@@ -266,7 +265,7 @@ class SequenceOptions(Section):
     """End the sequence after this many groups. Where one process would take more than 4 GiB, but
     not for the columns of a sequence that ends, the family `gaussian` computes, keeps and searches
     the Gram matrix in slabs of groups, on actors (whatever this machine has, as it decides about
-    the result: there is then no cross-validation and no baseline `sparse`).
+    the result: there is then no cross-validation).
     """
 
     @model_validator(mode="before")

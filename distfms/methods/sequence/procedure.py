@@ -26,7 +26,6 @@ from distfms.methods.sequence.problem import (
     problem_from_comoments,
 )
 from distfms.methods.sequence.residual import CRITERIA
-from distfms.methods.sequence.sparse import sparse_order
 from distfms.methods.sequence.timeliness import MAX_POINTS, thinned, timeliness
 from distfms.methods.sequence.trees import TreePath
 from distfms.methods.statistics_job import Procedure
@@ -35,7 +34,7 @@ from distfms.stats.base import below, joined
 DEFAULT_BASELINES = ("omp", "fr-blind", "oracle")
 """What a sequence is compared with when the spec does not say."""
 
-OTHERS = ("oracle", "sparse", "random")
+OTHERS = ("oracle", "random")
 """Baselines that are no variant of a criterion."""
 
 _BLIND, _DOUBLING = "-blind", "-doubling"
@@ -43,7 +42,7 @@ _BLIND, _DOUBLING = "-blind", "-doubling"
 
 @dataclass(frozen=True)
 class Rule:
-    """How groups are put in order: by a criterion, or as ``oracle``, ``sparse`` or ``random``.
+    """How groups are put in order: by a criterion, or as ``oracle`` or ``random``.
 
     With a `budget` it finds a set for this cost instead; see :func:`budgets.best_set`.
     """
@@ -169,16 +168,13 @@ class SequenceProcedure(Procedure):
                 self.ladder,
                 criterion=rule.criterion,
                 budget=rule.budget,
+                seed=self.seed,
                 tol=self.tol,
                 **options,
             )
         if rule.budget is not None:
             return best_set(problem, rule.budget, self.max_groups, **where)
-        order, criterion = None, rule.criterion
-        if criterion == "sparse":
-            assert isinstance(problem, SequenceProblem)
-            order, criterion = sparse_order(problem), "given"
-        return sequence(problem, criterion, order=order, seed=self.seed, **options, **where)
+        return sequence(problem, rule.criterion, seed=self.seed, **options, **where)
 
     def grid(self, path: Path) -> np.ndarray:
         """Return the costs of the prefixes whose scores are kept."""

@@ -221,7 +221,7 @@ def test_without_doubling_an_expensive_group_blocks_small_budgets():
     assert short[False] > 0
 
 
-@pytest.mark.parametrize("rule", ["fr", "omp-blind", "fr-doubling", "sparse"])
+@pytest.mark.parametrize("rule", ["fr", "omp-blind", "fr-doubling"])
 def test_what_costs_nothing_comes_first_by_what_it_gains(rule):
     X, Y, groups = correlated(np.random.default_rng(3), 300, [2, 1, 3, 1, 2])
     costs = [4.0, 0.0, 2.0, 0.0, 9.0]
@@ -230,10 +230,9 @@ def test_what_costs_nothing_comes_first_by_what_it_gains(rule):
     assert set(path.order[:2].tolist()) == {1, 3}
     assert path.curve_cost[:3].tolist() == [0.0, 0.0, 0.0]
     assert path.affordable(0.0) == 2
-    if rule != "sparse":
-        alone = make_problem(X[:, [2, 6]], Y, [[0], [1]], [1.0, 1.0], 1e-3)
-        only = search(alone, rule)
-        assert [(1, 3)[g] for g in only.order] == path.order[:2].tolist()
+    alone = make_problem(X[:, [2, 6]], Y, [[0], [1]], [1.0, 1.0], 1e-3)
+    only = search(alone, rule)
+    assert [(1, 3)[g] for g in only.order] == path.order[:2].tolist()
     cost, oracle = oracle_curve(path.curve_cost, path.curve_value)
     assert cost[2] == 0.0
     assert np.isfinite(oracle).all()
