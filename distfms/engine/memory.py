@@ -100,7 +100,7 @@ def project(
 def require(projection: MemoryProjection, available: int | None = None) -> None:
     """Raise SpecError, with the numbers and what would help, for work that cannot fit."""
     limit = available_bytes() if available is None else available
-    if limit is None or projection.total_bytes <= limit:
+    if projection.total_bytes <= limit:
         return
     detail = "; ".join(" ".join(line.split()) for line in projection.lines())
     raise SpecError(
@@ -110,16 +110,21 @@ def require(projection: MemoryProjection, available: int | None = None) -> None:
     )
 
 
-def available_bytes(root: str | Path = "/") -> int | None:
-    """Return the memory this process may still take, None where that cannot be read.
+def available_bytes(root: str | Path = "/") -> int:
+    """Return the memory this process may still take.
 
     The least of what the system has available and what the control groups (version 1 and 2, with
     their parents) leave. ``root`` replaces ``/`` as the parent of ``proc`` and ``sys`` in tests.
     """
+    import psutil
+
     base = Path(root)
-    found = [_system_available(base), *_cgroups_left(base)]
-    known = [value for value in found if value is not None]
-    return max(0, min(known)) if known else None
+    left = (
+        _left(folder, *names)
+        for controller, group, *names in _MEMORY_GROUPS
+        for folder in _with_parents(base / group, _own_cgroup(base, controller))
+    )
+    return max(0, min(psutil.virtual_memory().available, *left))
 
 
 def require_room(needed: int, available: int | None, where: str, who: str = "one actor") -> None:
@@ -141,10 +146,10 @@ def n_processors(root: str | Path = "/") -> int:
     base = Path(root)
     n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for folder in _with_parents(base / "sys/fs/cgroup", _own_cgroup(base, controller="")):
-        n = _granted(n, *(_read(folder / "cpu.max") or "").split()[:2])
+        n = _granted(n, *_read(folder / "cpu.max").split()[:2])
     for folder in _with_parents(base / "sys/fs/cgroup/cpu", _own_cgroup(base, controller="cpu")):
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-        n = _granted(n, *((_read(folder / name) or "").strip() for name in names))
+        n = _granted(n, *(_read(folder / name).strip() for name in names))
     return n
 
 
@@ -170,30 +175,9 @@ def format_bytes(n_bytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def _system_available(base: Path) -> int | None:
-    text = _read(base / "proc/meminfo")
-    for line in (text or "").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    if base != Path("/"):
-        return None
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    except (ValueError, OSError):
-        return None
-
-
-def _cgroups_left(base: Path) -> list[int | None]:
-    return [
-        _left(folder, *names)
-        for controller, root, *names in _MEMORY_GROUPS
-        for folder in _with_parents(base / root, _own_cgroup(base, controller))
-    ]
-
-
 def _own_cgroup(base: Path, controller: str) -> str:
     """Return the path of this process's control group; version 2 has an empty controller list."""
-    for line in (_read(base / "proc/self/cgroup") or "").splitlines():
+    for line in _read(base / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             return path.strip("/")
@@ -208,23 +192,18 @@ def _with_parents(root: Path, path: str) -> list[Path]:
     return folders
 
 
-def _left(folder: Path, limit_name: str, usage_name: str, reclaimable: str) -> int | None:
+def _left(folder: Path, limit_name: str, usage_name: str, reclaimable: str) -> float:
     """Limit minus usage of one group; cached file pages can be taken back and do not count."""
-    limit = _number(_read(folder / limit_name))
-    usage = _number(_read(folder / usage_name))
-    if limit is None or usage is None or limit >= _NO_LIMIT:
-        return None
-    statistics = (_read(folder / "memory.stat") or "").splitlines()
+    limit, usage = _read(folder / limit_name).strip(), _read(folder / usage_name).strip()
+    if not (limit.isdigit() and usage.isdigit()) or int(limit) >= _NO_LIMIT:
+        return math.inf
+    statistics = _read(folder / "memory.stat").splitlines()
     cached = sum(int(line.split()[1]) for line in statistics if line.split()[:1] == [reclaimable])
-    return limit - max(0, usage - cached)
+    return int(limit) - max(0, int(usage) - cached)
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.strip().isdigit() else None
-
-
-def _read(path: Path) -> str | None:
+def _read(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
-        return None
+        return ""

@@ -187,8 +187,7 @@ def _shard_sums(shard: _Shard, message: Any) -> tuple[None, Sums]:
 
 def keeps_rows(n_bytes: int) -> bool:
     """Return whether workers keep rows of this size: half of the memory that there is."""
-    available = available_bytes()
-    return available is None or n_bytes <= available // 2
+    return n_bytes <= available_bytes() // 2
 
 
 def said_rows(n_bytes: int) -> str:
