@@ -96,9 +96,8 @@ def whole_file(place: Location, *, durable: bool = True) -> Iterator[Path]:
         return
     temporary = place.with_name(temporary_name(place.name))
     try:
-        make_folder(place.parent)
+        place.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        _close_to_others(temporary)
         if durable:
             sync(temporary)
         temporary.replace(place)
@@ -142,38 +141,18 @@ def create_whole(place: Location, payload: bytes) -> bool:
 def _link_new(place: Path, payload: bytes) -> None:
     """Write a file whole; FileExistsError where there is one."""
     temporary = place.with_name(temporary_name(place.name))
+    write_whole(temporary, payload)
     try:
-        make_folder(place.parent)
-        temporary.write_bytes(payload)
-        _close_to_others(temporary)
-        sync(temporary)
-        try:
-            os.link(temporary, place)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            with place.open("xb") as stream:
-                stream.write(payload)
-            _close_to_others(place)
-            sync(place)
-        sync(place.parent)
+        os.link(temporary, place)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with place.open("xb") as stream:
+            stream.write(payload)
+        sync(place)
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, which not everybody may write to whatever the umask."""
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(mode=0o775, exist_ok=True)
-
-
-def _close_to_others(path: Path) -> None:
-    """Let not everybody write to a new file, whatever the umask."""
-    mode = path.stat().st_mode
-    if mode & stat.S_IWOTH:
-        path.chmod(stat.S_IMODE(mode) & ~stat.S_IWOTH)
+        temporary.unlink()
+    sync(place.parent)
 
 
 def is_temporary(name: str) -> bool:
@@ -189,9 +168,8 @@ def locked_file(path: Path, busy: str = "") -> Iterator[None]:
     Where another process holds it, wait; or raise an EngineError that says how busy it is.
     """
     try:
-        make_folder(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
         stream = path.open("ab")
-        _close_to_others(path)
     except OSError as error:
         raise storage_error(path, error) from error
     with stream:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -336,8 +335,7 @@ class Recorder:
         if not isinstance(self._path, Path):
             self._waiting.append(line)
             return
-        opened = partial(os.open, mode=0o664)  # not for everybody, whatever the umask
-        with suppress(OSError), open(self._path, "a", encoding="utf-8", opener=opened) as file:
+        with suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
             file.write(line)
 
     def _say_unless_told(self, line: str) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 import time
 from contextlib import nullcontext
 
@@ -15,7 +14,6 @@ from distfms.registry import Registry
 from distfms.registry.journal import Journal
 from distfms.registry.records import SIGNING_KEY, Change, Lock, Version
 from distfms.registry.repair import repair, verify
-from distfms.runs.events import record_end
 from tests.unit.test_registry import files, filled
 
 FORM_0 = b'{"form": 0, "token": "0123456789abcdef"}'
@@ -238,22 +236,6 @@ def test_an_owner_commands_no_terminal(registry):
         pytest.raises(EngineError, match=r"night\\u001b\]0;title\\u0007\\u202e is working"),
     ):
         registry.locked("a", "day", 60).__enter__()
-
-
-def test_not_everybody_may_write_whatever_the_umask(tmp_path):
-    umask = os.umask(0)
-    try:
-        registry = filled(Registry(tmp_path / "some/where"))
-        with registry.locked("a", "night", 60):
-            pass
-        with storage.locked_file(tmp_path / "another/lock"):
-            pass
-        record_end(tmp_path / "run", "stopped")
-    finally:
-        os.umask(umask)
-    modes = {p: p.stat().st_mode for p in tmp_path.rglob("*")}
-    assert len(modes) > 15
-    assert not [p for p, mode in modes.items() if mode & stat.S_IWOTH]
 
 
 def test_the_same_on_object_storage(noted):
