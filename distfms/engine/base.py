@@ -139,13 +139,6 @@ class Executor(_Closing):
         """Raise EngineError unless every worker sees these local paths as this process does."""
         return
 
-    def heed(self, tell: Callable[[str], None]) -> None:
-        """Have a picklable function called, by another process, when this one ends without a word.
-
-        It receives what happened. Only Ray ends a process so.
-        """
-        return
-
     @abstractmethod
     def available_bytes(self) -> int | None:
         """Return the memory that work may use, over all workers, or None when not known."""

@@ -106,10 +106,6 @@ class RayExecutor(Executor):
         """Open a pool of Ray actors; see `Executor.pool`."""
         return RayPool(self.session, self.actors if n_actors is None else n_actors, **options)
 
-    def heed(self, tell: Callable[[str], None]) -> None:
-        """Have a function called that says why this process ended; see `Executor.heed`."""
-        self.session.heed(tell)
-
     def available_bytes(self) -> int | None:
         """Return the memory for tasks over all nodes; for a cluster here, what is free of it."""
         total = sum(self.session.memory_bytes().values()) or None

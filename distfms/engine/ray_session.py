@@ -162,11 +162,6 @@ class RaySession:
                 "the cluster again, then run the same command again; finished work is kept."
             )
 
-    def heed(self, tell: Callable[[str], None]) -> None:
-        """See `Executor.heed`."""
-        if self._witness is not None:
-            self._witness.heed(tell)
-
     def close(self) -> None:
         """Disconnect, and stop the cluster when it was started here; safe to call twice."""
         import ray

@@ -10,7 +10,7 @@ import atexit
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -26,8 +26,8 @@ _VITAL = ("gcs_server", "raylet")
 class Witness:
     """Watches this process and those it has started, but for some others.
 
-    When this process ends and has not dismissed it, the witness says so, ends the others, some of
-    which would stay for a minute, and calls the functions of `heed` with the words.
+    When this process ends and has not dismissed it, the witness says so and ends the others, some
+    of which would stay for a minute.
     """
 
     def __init__(self, others: Collection[Any]) -> None:
@@ -35,13 +35,9 @@ class Witness:
         self._vital = [process for process in self._cluster if process.name() in _VITAL]
         command = [sys.executable, "-P", __file__]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-        self._send(sys.path)
-        self._send([(process.pid, process.create_time()) for process in self._cluster])
+        cluster = [(process.pid, process.create_time()) for process in self._cluster]
+        self._send((sys.path, cluster))
         atexit.register(self.dismiss)
-
-    def heed(self, tell: Callable[[str], None]) -> None:
-        """Have a picklable function called with words should this process end without them."""
-        self._send(pickle.dumps(tell))
 
     def lost(self) -> bool:
         """Whether the cluster has lost a process that it cannot do without."""
@@ -72,13 +68,11 @@ def children() -> list[Any]:
 
 def _attend() -> None:
     """Wait for the end of the driver, and say what it could not."""
-    received: list[Any] = []
+    sys.path[:], cluster = pickle.load(sys.stdin.buffer)
     with suppress(EOFError):
-        while (message := pickle.load(sys.stdin.buffer)) is not None:
-            received.append(message)
+        pickle.load(sys.stdin.buffer)
         return
     print(f"Error: {_ENDED}", file=sys.stderr, flush=True)
-    sys.path[:], cluster, *heeding = received
     import psutil
 
     for pid, start_s in cluster:
@@ -86,8 +80,6 @@ def _attend() -> None:
             process = psutil.Process(pid)
             if process.create_time() == start_s:  # else another that has its number
                 process.kill()
-    for tell in heeding:
-        pickle.loads(tell)(_ENDED)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import metadata
 from itertools import groupby
 from pathlib import Path
@@ -33,7 +32,7 @@ from distfms.methods.contract import Inputs, Job, Method, Stage
 from distfms.methods.statistics_job import KEPT
 from distfms.methods.tuning import Tuning
 from distfms.runs.context import RunContext
-from distfms.runs.events import Display, Recorder, Say, record_end
+from distfms.runs.events import Display, Recorder, Say
 from distfms.runs.folder import (
     LATEST,
     SCHEMA_VERSION,
@@ -234,7 +233,6 @@ def run_prepared(
         with run.locked(), Recorder(run, say, progress) as record:
             try:
                 resumed = _begin(run, prepared, record, executor)
-                executor.heed(partial(record_end, path))
                 context = RunContext(
                     seed=spec.seed,
                     inputs=prepared.opened.inputs,

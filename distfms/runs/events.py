@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from distfms.engine.memory import format_bytes
-from distfms.engine.storage import Location, hangs, write_whole
+from distfms.engine.storage import hangs, write_whole
 from distfms.errors import SpecError
 from distfms.runs.folder import RunFolder, to_json
 from distfms.runs.metrics import FILE_VARIABLE, RUN_LABELS, Metrics
@@ -341,12 +341,6 @@ class Recorder:
     def _say_unless_told(self, line: str) -> None:
         if not getattr(self._display, "tells_events", False):
             self._say(line)
-
-
-def record_end(path: Location, text: str) -> None:
-    """Enter in the events of a run that its driver was ended."""
-    with Recorder(RunFolder(path), print, lambda event: None) as record:
-        record.show({"event": "failed", "error": text})
 
 
 def _failure(error: BaseException) -> Event:

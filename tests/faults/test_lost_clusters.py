@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -60,7 +59,7 @@ def test_head_gone_under_the_command_line(kind: str, undisturbed: Expected, tmp_
 def test_own_ray_cluster_loses_a_process(
     lost: str, job_data: Data, undisturbed: Expected, tmp_path: Path
 ) -> None:
-    """Whoever is left says what happened, ends all processes, and enters it in the events."""
+    """Whoever is left says what happened and ends all processes."""
     case = CASES["sequence"]
     spec = case.spec(job_data("sequence"), tmp_path, engine={"kind": "ray", "workers": 1})
     (tmp_path / "job.yaml").write_text(spec.to_yaml())
@@ -88,8 +87,6 @@ def test_own_ray_cluster_loses_a_process(
     assert said.endswith("Run the same command again; finished work is kept.")
     assert psutil.wait_procs(cluster, timeout=5)[1] == []
     (run,) = (tmp_path / "mixed").glob("20*")
-    last = json.loads((run / "events.jsonl").read_text().splitlines()[-1])
-    assert (last["event"], last["error"]) == ("failed", said)
     again = case.spec(job_data("sequence"), tmp_path)
     assert run_job(again).resumed
     assert contents(run) == undisturbed("sequence")
