@@ -35,9 +35,9 @@ def pass_over(folder: Path) -> None:
     from functools import partial
 
     from distfms.data.dataset import open_dataset
+    from distfms.engine.base import map_reduce
     from distfms.engine.graph import Unit
     from distfms.engine.local import LocalExecutor
-    from distfms.engine.mapreduce import map_reduce
     from distfms.stats.comoments import CoMoments
 
     dataset = open_dataset(folder)

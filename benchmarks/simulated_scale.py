@@ -41,10 +41,9 @@ from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import open_dataset
 from distfms.data.partition import Dataset
 from distfms.data.roles import resolve_roles
-from distfms.engine.base import Executor
+from distfms.engine.base import Executor, map_reduce
 from distfms.engine.graph import Unit, UnitRunner, batch_size, build_graph
 from distfms.engine.local import LocalExecutor
-from distfms.engine.mapreduce import map_reduce
 from distfms.engine.retry import RetryPolicy
 from distfms.stats.comoments import CoMoments
 
@@ -111,7 +110,7 @@ def task_graph(n_units: int, batch: int) -> list[tuple[int, int]]:
         for key in task[1:]:
             if key in position:
                 parents[position[key]] = i
-    units = [len(getattr(task[0], "unit_indices", ())) for task in graph.values()]
+    units = [len(task[0].keywords.get("units", ())) for task in graph.values()]
     return list(zip(units, parents, strict=True))
 
 

@@ -39,9 +39,9 @@ from distfms.data.dataset import open_dataset
 from distfms.data.folds import FoldPlan
 from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import resolve_roles
+from distfms.engine.base import map_reduce
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
-from distfms.engine.mapreduce import map_reduce
 from distfms.stats.base import Folded
 from distfms.stats.comoments import CoMoments
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, files_below, is_temporary, locate, write_whole
+from distfms.engine.storage import Location, files_below, is_temporary, write_whole
 
 T = TypeVar("T")
 
@@ -30,15 +30,6 @@ _failed: dict[str, tuple[float, str]] = {}
 
 
 @dataclass(frozen=True)
-class Lookup(Generic[T]):
-    """What a cache had under a key; an entry that failed its checks is corrupt and not found."""
-
-    found: bool = False
-    value: T | None = None
-    corrupt: bool = False
-
-
-@dataclass(frozen=True)
 class PartialCache(Generic[T]):
     """Values by content key, one file each, checked by hash when read.
 
@@ -49,7 +40,7 @@ class PartialCache(Generic[T]):
 
     Parameters
     ----------
-    folder : path, URL or RemotePath
+    folder : Path or RemotePath
         Root of the cache, which may hold the entries of many specs.
     encode, decode : callable
         Turn a value into bytes, the same bytes for the same value, and back. Picklable.
@@ -58,7 +49,7 @@ class PartialCache(Generic[T]):
         the version of their format.
     """
 
-    folder: str | Path | RemotePath
+    folder: Location
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
     spec_key: str = ""
@@ -66,29 +57,32 @@ class PartialCache(Generic[T]):
     def path(self, key: str) -> Location:
         """Return the file of an entry: two levels of folders, then the hash of both keys."""
         digest = _digest(self.spec_key.encode(), key.encode()).hex()
-        return locate(self.folder) / digest[:2] / digest[2:4] / (digest + _SUFFIX)
+        return self.folder / digest[:2] / digest[2:4] / (digest + _SUFFIX)
 
-    def lookup(self, key: str) -> Lookup[T]:
-        """Read an entry and check it; never raises for what is stored."""
+    def lookup(self, key: str) -> tuple[T | None, bool]:
+        """Read an entry; return it, or None, and whether there is one that failed its checks.
+
+        Never raises for what is stored.
+        """
         path = self.path(key)
         try:
             with self._watched():
                 raw = path.read_bytes()
         except OSError:
-            return Lookup()
+            return None, False
         head = len(_MAGIC) + _DIGEST_BYTES
         payload = memoryview(raw)[head:]
         if raw[: len(_MAGIC)] != _MAGIC or raw[len(_MAGIC) : head] != _seal(path, payload):
-            return Lookup(corrupt=True)
+            return None, True
         try:
             value = self.decode(bytes(payload))
         except Exception:
             # The bytes are what was written, but not what this version of decode reads.
-            return Lookup(corrupt=True)
+            return None, True
         if isinstance(path, Path):
             with contextlib.suppress(OSError):
                 os.utime(path)  # prune() drops what was used least recently
-        return Lookup(found=True, value=value)
+        return value, False
 
     def put(self, key: str, value: T) -> int:
         """Write an entry and return its bytes; OSError where the folder cannot be written."""
@@ -102,7 +96,7 @@ class PartialCache(Generic[T]):
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         """Leave remote storage alone that has failed; remember it when it fails."""
-        place = str(locate(self.folder))
+        place = str(self.folder)
         since, text = _failed.get(place, (None, ""))
         if since is not None and time.monotonic() - since < _PAUSE_S:
             raise OSError(errno.EIO, text)
@@ -111,7 +105,7 @@ class PartialCache(Generic[T]):
         except FileNotFoundError:
             raise
         except OSError as error:
-            if isinstance(locate(self.folder), RemotePath):
+            if isinstance(self.folder, RemotePath):
                 _failed[place] = (time.monotonic(), error.strerror or str(error))
             raise
 

@@ -6,6 +6,7 @@ import operator
 import uuid
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from distfms.engine.blas import limit_blas_threads
@@ -125,75 +126,46 @@ class UnitRunner(Generic[T]):
         return Partial(done[0].value, done[0].account, tuple(reports))
 
     def _merge_last(self, done: list[Partial[T]]) -> None:
-        right, left = done.pop(), done.pop()
-        done.append(Partial(self.merge_fn(left.value, right.value), left.account + right.account))
+        done[-2:] = [_merge(self.merge_fn, False, *done[-2:])]
 
     def _obtain(self, unit: Unit) -> tuple[T, Account]:
-        corrupt = False
+        value, corrupt = None, False
         if self.cache is not None:
-            entry = self.cache.lookup(unit.key)
-            if entry.found:
-                return entry.value, Account(n_cached=1)  # type: ignore[return-value]
-            corrupt = entry.corrupt
+            value, corrupt = self.cache.lookup(unit.key)
+        if value is not None:
+            return value, Account(n_cached=1)
         value, n_retries = call_with_retry(
             self.map_fn, unit.payload, policy=self.retry, what=f"Work on unit {unit.key!r}"
         )
-        account = Account(
-            n_computed=1,
-            bytes_read=unit.n_bytes,
-            n_retries=n_retries,
-            n_corrupt=int(corrupt),
-            cache_error=self._store(unit, value),
-        )
-        return value, account
-
-    def _store(self, unit: Unit, value: T) -> str:
-        """Write the cache entry; the cache is optional, so failing to is told, not raised."""
-        if self.cache is None:
-            return ""
+        cache_error = ""
         try:
-            self.cache.put(unit.key, value)
-        except OSError as error:
-            return f"{type(error).__name__}: {error}"
-        return ""
+            if self.cache is not None:
+                self.cache.put(unit.key, value)
+        except OSError as error:  # the cache is optional: this is told, not raised
+            cache_error = f"{type(error).__name__}: {error}"
+        return value, Account(1, 0, unit.n_bytes, n_retries, int(corrupt), cache_error)
 
 
-# The tasks are classes, not closures or dataclasses: they pickle by reference to this module, and
-# Dask takes them for opaque (it would look for graph keys inside tuples, dicts and dataclasses).
+# Tasks are partial functions, not closures: they pickle by reference to this module, and Dask takes
+# them for opaque (it would look for graph keys inside tuples, dicts and dataclasses).
 
 
-class _Shared:
-    """Task without arguments that returns the runner."""
-
-    def __init__(self, runner: UnitRunner[Any]) -> None:
-        self.runner = runner
-
-    def __call__(self) -> UnitRunner[Any]:
-        return self.runner
+def itself(value: Any) -> Any:
+    """Task that returns what is at hand."""
+    return value
 
 
-class _Leaf:
-    """Task that turns the shared runner into the partial of a run of units."""
-
-    def __init__(self, first: int, units: tuple[Unit, ...]) -> None:
-        self.first = first
-        self.units = units
-
-    def __call__(self, runner: UnitRunner[Any]) -> Partial[Any]:
-        return runner.run(self.first, self.units)
-
-
-class _Merge:
-    """Task that merges two neighbouring partials, the earlier one first."""
-
-    def __init__(self, runner: UnitRunner[Any]) -> None:
-        self.merge_fn = runner.merge_fn
-        self.limit_blas = runner.limit_blas
-
-    def __call__(self, left: Partial[Any], right: Partial[Any], *_: Any) -> Partial[Any]:
-        if self.limit_blas:
-            limit_blas_threads()
-        return Partial(self.merge_fn(left.value, right.value), left.account + right.account)
+def _merge(
+    merge_fn: Callable[[Any, Any], Any],
+    limit_blas: bool,
+    left: Partial[Any],
+    right: Partial[Any],
+    *_: Any,
+) -> Partial[Any]:
+    """Merge two neighbouring partials, the earlier one first."""
+    if limit_blas:
+        limit_blas_threads()
+    return Partial(merge_fn(left.value, right.value), left.account + right.account)
 
 
 @dataclass(frozen=True)
@@ -217,32 +189,33 @@ def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) 
     and units appended later leave every full subtree as it was. A task does the whole subtree of
     a batch, so batches change what travels and never what is computed.
 
-    Dask's schedulers break ties between equal subtrees by key, the greatest first. Keys
-    therefore count down, which makes batches start in index order, depth first, each merge as
-    soon as both children are there. With ``w`` workers and ``n`` batches of like duration at most
-    ``2w + log2(n)`` values exist between tasks on local executors, those being made included;
-    whatever the durations, at most about ``(w + 1) · log2(n)``, as each running task can hold up
-    one full subtree of each size. A Dask cluster adds a few for each worker, because it assigns
-    tasks ahead and copies values between workers. A running batch of ``b`` units holds up to
-    ``log2(b) + 2``.
+    Dask's schedulers break ties between equal subtrees by key, the greatest first. Keys, of equal
+    length so that text order is number order, therefore count down, which makes batches start in
+    index order, depth first, each merge as soon as both children are there. With ``w`` workers and
+    ``n`` batches of like duration at most ``2w + log2(n)`` values exist between tasks on local
+    executors, those being made included; whatever the durations, at most about
+    ``(w + 1) · log2(n)``, as each running task can hold up one full subtree of each size. A Dask
+    cluster adds a few for each worker, because it assigns tasks ahead and copies values between
+    workers. A running batch of ``b`` units holds up to ``log2(b) + 2``.
     """
     token = uuid.uuid4().hex  # a cluster takes equal keys for equal results
     n = len(units)
     shared = f"distfms-runner-{token}"
-    tasks: dict[Hashable, tuple[Any, ...]] = {shared: (_Shared(runner),)}
-    merge = _Merge(runner)
+    tasks: dict[Hashable, tuple[Any, ...]] = {shared: (partial(itself, runner),)}
+    merge = partial(_merge, runner.merge_fn, runner.limit_blas)
     pending: list[tuple[int, int, Any]] = []  # level, first unit and key of nodes without parent
     leaves = []
 
     def join() -> None:
         right, (level, first, left) = pending.pop()[2], pending.pop()
-        key = (f"distfms-merge-{token}", level + 1, _descending(n - first))
+        key = (f"distfms-merge-{token}", level + 1, f"{n - first:012d}")
         tasks[key] = (merge, left, right)
         pending.append((level + 1, first, key))
 
     for first in range(0, n, batch):
-        key = (f"distfms-unit-{token}", _descending(n - first))
-        tasks[key] = (_Leaf(first, tuple(units[first : first + batch])), shared)
+        key = (f"distfms-unit-{token}", f"{n - first:012d}")
+        leaf = partial(UnitRunner.run, first=first, units=tuple(units[first : first + batch]))
+        tasks[key] = (leaf, shared)
         leaves.append(key)
         pending.append((0, first, key))
         while len(pending) > 1 and pending[-1][0] == pending[-2][0]:
@@ -250,11 +223,6 @@ def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) 
     while len(pending) > 1:
         join()
     return Graph(tasks, pending[0][2], tuple(leaves))
-
-
-def _descending(remaining: int) -> str:
-    """Write a number so that text order is number order."""
-    return f"{remaining:012d}"
 
 
 def batch_size(

@@ -25,7 +25,7 @@ from typing import Any
 
 from distfms.engine.base import ActorPool, Executor
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
-from distfms.engine.graph import Graph, Partial, Watch, WorkerLoss
+from distfms.engine.graph import Graph, Partial, Watch, WorkerLoss, itself
 from distfms.engine.memory import available_bytes, n_processors, require_room
 from distfms.engine.replay_pool import Host, Loss, ReplayPool
 from distfms.engine.retry import RetryPolicy
@@ -73,7 +73,7 @@ class LocalExecutor(Executor):
                 if not policy.another(error, n_losses):
                     raise EngineError(_died(n_losses)) from error
             # Only what was lost is done again: results at hand become constants of the graph.
-            tasks.update({key: (partial(_itself, value),) for key, value in finished.items()})
+            tasks.update({key: (partial(itself, value),) for key, value in finished.items()})
 
     def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
         """Open a pool of processes of this machine; see `Executor.pool`."""
@@ -318,7 +318,3 @@ def _died(n: int) -> str:
         "of processes. This also happens when a script starts processes outside "
         '`if __name__ == "__main__":`. Then run the same command again; finished work is kept.'
     )
-
-
-def _itself(value: Any) -> Any:
-    return value

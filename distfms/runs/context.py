@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from distfms.data.partition import Dataset, HeldPartition, Partition
-from distfms.engine.base import ActorPool, Executor
+from distfms.engine.base import ActorPool, Executor, map_reduce
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import PartialCache
 from distfms.engine.graph import Unit
 from distfms.engine.local import SerialPool
-from distfms.engine.mapreduce import map_reduce
 from distfms.engine.retry import RetryPolicy
 from distfms.engine.storage import Location
 from distfms.methods.contract import Inputs, PartialReader
@@ -202,7 +201,7 @@ def reduce_lazily(
 ) -> Any:
     """Map-reduce over chunks of a Dask collection by a graph of Dask, where the chunks are.
 
-    The tree is that of :func:`distfms.engine.mapreduce.map_reduce`.
+    The tree is that of :func:`distfms.engine.base.map_reduce`.
     """
     import dask
 

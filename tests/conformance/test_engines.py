@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distfms.engine.base import Executor
+from distfms.engine.base import Executor, map_reduce
 from distfms.engine.cache import PartialCache
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
-from distfms.engine.mapreduce import map_reduce
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import DataError, EngineError
 from tests.conformance import engine_tasks as tasks

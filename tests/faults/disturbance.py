@@ -21,8 +21,7 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.base import ActorPool
-from distfms.engine.mapreduce import map_reduce
+from distfms.engine.base import ActorPool, map_reduce
 from distfms.runs import context, folder
 from tests.conformance.pool_tasks import kill_own_node
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from distfms import cli
 from distfms.engine import nodes
+from distfms.engine.base import map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import Unit
-from distfms.engine.mapreduce import map_reduce
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import DistfmsError

@@ -18,12 +18,11 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.base import Executor
+from distfms.engine.base import Executor, map_reduce
 from distfms.engine.cache import PartialCache
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
-from distfms.engine.mapreduce import map_reduce
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
@@ -82,7 +81,7 @@ INTERRUPTED = """
 import sys, time
 from distfms.engine.local import LocalExecutor
 from distfms.engine.graph import Unit
-from distfms.engine.mapreduce import map_reduce
+from distfms.engine.base import map_reduce
 
 def work(seconds):
     time.sleep(seconds)
@@ -162,7 +161,7 @@ def test_damaged_entries_are_computed_again_and_replaced(
     assert (third.n_computed, third.n_cached) == (0, N_UNITS)
 
 
-@pytest.mark.parametrize("reason", ["No space left", "File exists"])
+@pytest.mark.parametrize("reason", ["No space left", "Not a directory"])
 def test_storage_that_takes_nothing_costs_the_cache_and_one_warning(
     cache: PartialCache[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:

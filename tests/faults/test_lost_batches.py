@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.base import Executor
+from distfms.engine.base import Executor, map_reduce
 from distfms.engine.cache import PartialCache
 from distfms.engine.graph import Unit, batch_size
 from distfms.engine.local import LocalExecutor
-from distfms.engine.mapreduce import map_reduce
 from tests.conformance import engine_tasks as tasks
 
 N_UNITS = 66

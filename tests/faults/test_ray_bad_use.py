@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from distfms.engine import ray_cluster
+from distfms.engine.base import map_reduce
 from distfms.engine.graph import Unit
-from distfms.engine.mapreduce import map_reduce
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.engine.ray_session import RaySession, explained, lacking_token
 from distfms.errors import EngineError, SpecError

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from distfms.engine.base import map_reduce
 from distfms.engine.local import LocalExecutor
-from distfms.engine.mapreduce import map_reduce
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import EngineError

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from distfms.engine.base import map_reduce
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
-from distfms.engine.mapreduce import map_reduce
 
 
 def blas_threads() -> set[int]:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from distfms.engine import nodes
+from distfms.engine.base import map_reduce
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
-from distfms.engine.mapreduce import map_reduce
 from distfms.errors import EngineError, SpecError
 from distfms.spec import EngineSection, parse_section
 from tests.conformance import engine_tasks as tasks

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distfms.engine.base import map_reduce
 from distfms.engine.graph import (
     MOST_UNITS,
     TASKS_PER_WORKER,
@@ -21,7 +22,6 @@ from distfms.engine.graph import (
     build_graph,
 )
 from distfms.engine.local import LocalExecutor
-from distfms.engine.mapreduce import map_reduce
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import DistfmsError
 from tests.conformance import engine_tasks as tasks

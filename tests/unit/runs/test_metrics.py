@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import distfms
+from distfms.engine.base import map_reduce
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor, SerialPool
-from distfms.engine.mapreduce import map_reduce
 from distfms.runs.metrics import METRICS, Metrics
 from tests.conformance import pool_tasks
 
