@@ -509,20 +509,19 @@ class Method:
 
     def headline(self, run: FinishedRun) -> str:
         """Return a finished run's result in one sentence; of one that was refused, why."""
-        from distfms.report.retraining import refusal
+        from distfms.report.sections import refusal
 
         found: str = refusal(run.retraining) or import_module(self.figures).headline(run)
         return found
 
     def page(self, run: FinishedRun) -> str:
         """Return the report of a finished run, one self-contained HTML page."""
-        from distfms.report.provenance import build_page
-        from distfms.report.retraining import refusal, retraining_sections
+        from distfms.report.metrics import tuning_section
+        from distfms.report.sections import build_page, refusal, retraining_sections
 
         figures, told = import_module(self.figures), retraining_sections(run.retraining)
-        sections = [*figures.sections(run), *told]
-        if refusal(run.retraining) is not None:
-            sections = [*told, *figures.sections(run)]
+        own = [*figures.sections(run), tuning_section(run.metrics)]
+        sections = [*own, *told] if refusal(run.retraining) is None else [*told, *own]
         return build_page(self.headline(run), sections, run.manifest, figures.SUBTITLE).render()
 
     def report_stage(self) -> Stage:

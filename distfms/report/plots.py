@@ -1,4 +1,4 @@
-"""Charts: lines with bands, labelled points, horizontal bars. Each returns one SVG."""
+"""Charts: lines with bands, labelled points, bars, pictures and heat maps; each is one SVG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from distfms.report.axes import Frame, Scale, x_axis
 from distfms.report.formatting import as_number, number, percent, shorten
 from distfms.report.svg import (
     CARD,
@@ -19,12 +18,15 @@ from distfms.report.svg import (
     NAME_SIZE,
     SERIES,
     WIDE,
+    Frame,
     Pair,
+    Scale,
     amount,
     at_both_widths,
     circle,
     document,
     filled,
+    grid,
     ink,
     label,
     polyline,
@@ -32,6 +34,7 @@ from distfms.report.svg import (
     tip,
     width_of,
     words,
+    x_axis,
 )
 
 #: Dashes of the series, by style; dots for what is projected.
@@ -39,8 +42,6 @@ _DASHES = ("", "9 3", "2.4 2.4", "10 3 2.4 3", "4.5 2.2", "13 4.5", "7 2 1.8 2 1
 _DOTS = _DASHES[2]
 _MARKS_A_LINE = 9
 _TIPS_A_LINE = 40
-#: Distance of names at the ends of lines.
-_APART = 13.0
 _NAME_CHARACTERS = 24
 _BAR_HEIGHT = 19.0
 #: Points with a name of their own in the SVG (tooltips); the others share one path.
@@ -114,41 +115,23 @@ def line_chart(
 
     The title is read to those who cannot see the chart, and not drawn. With `y_percent` values are
     shares; a logarithmic x leaves out points at x ≤ 0; a limit of None is left to the data. `marks`
-    are vertical lines at x by their names. Names of lines stand at their ends where there is room,
-    otherwise in a legend.
+    are vertical lines at x by their names.
     """
     marks = marks or {}
     drawn = [_Drawn.of(line, place, log_x) for place, line in enumerate(lines)]
     xs = [float(v) for d in drawn for v in d.x] + [*marks.values()]
     ys = [float(v) for d in drawn for some in (d.y, d.lower, d.upper) for v in some]
     x, y = Scale.over(xs, margin=0.02, log=log_x), Scale.over(ys, margin=0.05, limits=y_limits)
-    height = 340.0
-    ends = width == WIDE and _ends_apart(drawn, x, y, height)
-    legend, top = ([], 8.0) if ends else _legend(drawn, width)
-    frame = Frame.of(
-        x,
-        y,
-        (xlabel, ylabel),
-        (percent, 0) if y_percent else (number, 4),
-        top=top + 15.0 * bool(marks),
-        size=(width, height),
-        beside=1.12 * max(width_of(d.name) for d in drawn) if ends else 0.0,
-    )
+    legend, top = _legend(drawn, width)
+    write, digits = (percent, 0) if y_percent else (number, 4)
+    top, size = top + 15.0 * bool(marks), (width, 340.0)
+    frame = Frame.of(x, y, (xlabel, ylabel), top=top, size=size, write=write, digits=digits)
     inside = [part for d in sorted(drawn, key=lambda d: d.line.bold) for part in d.draw(frame)]
-    if ends:
-        legend = [
-            label(frame.x.end + 8.0, frame.y(float(d.y[-1])) + 4.0, d.name, colour=SERIES[d.style])
-            for d in drawn
-        ]
     if width == WIDE:
-        legend += [part for d in drawn for part in d.tips(frame, percent if y_percent else number)]
-    parts = [
-        *frame.draw(),
-        frame.clipped(inside),
-        *(_mark(frame, *mark) for mark in marks.items()),
-        *legend,
-    ]
-    return document(width, height, title, parts)
+        legend += [part for d in drawn for part in d.tips(frame, write)]
+    lines_at = [_mark(frame, *mark) for mark in marks.items()]
+    parts = [*frame.draw(), frame.clipped(inside), *lines_at, *legend]
+    return document(*size, title, parts)
 
 
 @at_both_widths
@@ -171,7 +154,7 @@ def scatter_chart(
     shown = [p for p in points if _drawable(p.x, log_x) and _drawable(p.y, False)]
     x = Scale.over([p.x for p in shown], margin=0.08, log=log_x)
     y = Scale.over([p.y for p in shown], margin=0.08)
-    frame = Frame.of(x, y, (xlabel, ylabel), (number, 4), top=8.0, size=(width, 380.0))
+    frame = Frame.of(x, y, (xlabel, ylabel), size=(width, 380.0))
     rules = list[str]()
     if y.low < 0 < y.high:
         across = polyline((frame.at(x.low, 0.0), frame.at(x.high, 0.0)))
@@ -310,15 +293,6 @@ def _markers(places: Sequence[Pair], style: int) -> str:
     return filled(data, SERIES[style], edge) if data else ""
 
 
-def _ends_apart(drawn: Sequence[_Drawn], x: Scale, y: Scale, height: float) -> bool:
-    """Whether all lines end at the right edge, so far apart that a name can stand at each end."""
-    if not drawn or any(not len(d.x) or x(float(d.x[-1])) < 0.9 for d in drawn):
-        return False
-    ends = sorted(y(float(d.y[-1])) for d in drawn)
-    inside = ends[0] >= 0.0 and ends[-1] <= 1.0
-    return inside and all(b - a > _APART / (height - 60.0) for a, b in pairwise(ends))
-
-
 def _legend(entries: Sequence[_Drawn], room: float) -> tuple[list[str], float]:
     """Return the names of lines in rows at the top, and where the plot below may begin."""
     parts, x, y = list[str](), 10.0, 14.0
@@ -340,7 +314,7 @@ def _mark(frame: Frame, name: str, at: float) -> str:
     x, (top, bottom) = frame.x(at), (frame.y.end, frame.y.start)
     line = stroke(polyline(((x, top), (x, bottom))), INK, 1.0, dash=_DASHES[1])
     half = width_of(name, NAME_SIZE) / 2
-    place = max(min(x, frame.edge - half), half + 5.0)
+    place = max(min(x, frame.x.end + 11.0 - half), half + 5.0)
     return line + label(place, top - 4.0, name, anchor="middle", size=NAME_SIZE)
 
 
@@ -374,24 +348,16 @@ def _names(frame: Frame, points: Sequence[Point], n_names: int) -> Iterator[str]
             taken.append((x - r, y - r, x + r, y + r))
     for i in _ranked(points)[:n_names]:
         name = shorten(points[i].name, _NAME_CHARACTERS)
-        (x, y), width, gap = (
-            frame.at(points[i].x, points[i].y),
-            width_of(name, NAME_SIZE),
-            radii[i] + 3,
-        )
-        for anchor, base, edge in (
-            ("start", y + 3, x + gap),
-            ("end", y + 3, x - gap - width),
-            ("middle", y - gap, x - width / 2),
-            ("middle", y + gap + 8, x - width / 2),
-        ):
-            box = (edge, base - 8.0, edge + width, base + 2.0)
+        (x, y), gap = frame.at(points[i].x, points[i].y), radii[i] + 3
+        width = width_of(name, NAME_SIZE)
+        beside = ((x + gap, y + 3), (x - gap - width, y + 3))
+        for left, base in (*beside, (x - width / 2, y - gap), (x - width / 2, y + gap + 8)):
+            box = (left, base - 8.0, left + width, base + 2.0)
             inside = frame.x.start <= box[0] and box[2] <= frame.x.end
             inside &= frame.y.end <= box[1] and box[3] <= frame.y.start
             if inside and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                place = {"start": edge, "end": edge + width, "middle": x}[anchor]
-                yield label(place, base, name, anchor=anchor, size=NAME_SIZE)
+                yield label(left, base, name, size=NAME_SIZE)
                 break
 
 
@@ -418,3 +384,107 @@ def _values(values: Sequence[Any], log: bool = False) -> np.ndarray:
 def _drawable(value: Any, log: bool) -> bool:
     found = as_number(value)
     return found is not None and (found > 0 or not log)
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+_LARGEST_CELL, _READABLE_CELL = 44.0, 26.0
+
+
+@at_both_widths
+def picture_chart(
+    pictures: Sequence[Sequence[float]],
+    shape: tuple[int, int],
+    labels: Sequence[str],
+    *,
+    title: str,
+    width: float = WIDE,
+) -> str:
+    """Draw values of the pixels of pictures side by side, each with a scale of its own.
+
+    Parameters
+    ----------
+    pictures : sequence of sequence of float
+        Values of the pixels, row by row.
+    shape : (int, int)
+        Height and width in pixels.
+    labels : sequence of str
+        What the values of each picture are.
+    title : str
+        As for `line_chart`.
+
+    Returns
+    -------
+    str
+        SVG. Values of both signs have a scale with 0 in its middle.
+    """
+    across = min(width / len(pictures), 400.0)
+    wide = across - 70.0
+    tall = wide * shape[0] / shape[1]
+    parts = list[str]()
+    for place, (values, name) in enumerate(zip(pictures, labels, strict=True)):
+        left, cells = 10.0 + across * place, np.reshape(np.asarray(values, dtype=float), shape)
+        top = float(np.abs(cells).max()) or 1.0
+        low = -top if (cells < 0).any() else 0.0
+        parts += [
+            grid(_shades(cells / top), left, 8.0, wide, tall),
+            *_ramp(left + wide + 6.0, tall, top, low),
+            label(left, tall + 24.0, name),
+        ]
+    return document(width, tall + 34.0, title, parts)
+
+
+def _shades(shares: np.ndarray) -> list[list[str]]:
+    """Return colours of shares in [−1, 1]: blue from 0 on, red below, white in between."""
+    blue, red = np.array([8.0, 48.0, 107.0]), np.array([140.0, 20.0, 30.0])
+    strength = np.rint(64.0 * np.abs(shares)[..., None] ** 0.8) / 64.0
+    colours = 255.0 + strength * (np.where(shares[..., None] < 0, red, blue) - 255.0)
+    numbers = np.rint(colours).astype(np.uint8)
+    return [[f"#{bytes(cell).hex()}" for cell in row] for row in numbers]
+
+
+@at_both_widths
+def heat_map(
+    values: Sequence[Sequence[float | None]],
+    names: Sequence[str],
+    *,
+    title: str,
+    width: float = WIDE,
+) -> str:
+    """Draw correlations of things with each other, None where there are none; see `line_chart`."""
+    table = np.array(values, dtype=float)
+    short = [shorten(name, 18 if width == WIDE else 12) for name in names]
+    beside = max(map(width_of, short), default=0.0)
+    left, n = 20.0 + beside, max(1, len(short))
+    cell = min(_LARGEST_CELL, (width - left - 60.0) / n)
+    side = cell * n
+    shown = _shades(np.nan_to_num(table))
+    parts = [grid(shown, left, 8.0, side, side)] if short else []
+    for place, name in enumerate(short):
+        middle = cell * (place + 0.5)
+        parts.append(label(left - 6.0, 11.5 + middle, name, anchor="end"))
+        parts.append(label(left + middle + 3.5, 14.0 + side, name, anchor="end", turned=True))
+    for (row, column), value in np.ndenumerate(table):
+        if np.isfinite(value):
+            # The cells are the same on a dark page.
+            colour = "#fafafa" if abs(value) > 0.5 else "#111111"
+            x, y = left + cell * (column + 0.5), 11.0 + cell * (row + 0.5)
+            if cell > _READABLE_CELL:
+                text = f"{value:.2f}"
+                parts.append(label(x, y, text, anchor="middle", size=9.5, colour=colour))
+            parts.append(tip((x, y), f"{names[row]}, {names[column]}: {number(float(value), 3)}"))
+    parts += _ramp(left + side + 10.0, side, 1.0, -1.0)
+    return document(width, side + beside + 24.0, title, parts)
+
+
+def _ramp(left: float, height: float, top: float, low: float) -> list[str]:
+    """Return the scale of colours beside a picture."""
+    shades = _shades(np.linspace(1.0, low / top, 64)[:, None])
+    texts = ((16.0, top), (8.0 + height, low))
+    return [
+        grid(shades, left, 8.0, 8.0, height),
+        *(
+            label(left + 11.0, y, number(value, 2), size=NAME_SIZE, colour=MUTED)
+            for y, value in texts
+        ),
+    ]

@@ -17,7 +17,7 @@ from distfms.engine.storage import Location, reading
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, Stage
 from distfms.registry import Registry, author
-from distfms.report.retraining import refusal
+from distfms.report.sections import refusal
 from distfms.retrain.drift import Summaries, history, same_rows, summarise, worst
 from distfms.retrain.gate import Condition, changed_choices, compare, conditions, require_metric
 from distfms.retrain.place import (

@@ -12,7 +12,7 @@ from distfms.methods.contract import FinishedRun, Method
 from distfms.report.formatting import as_number, measure_title
 from distfms.report.page import Block, Figure, Link, Page, Section, Table
 from distfms.report.plots import Line, line_chart
-from distfms.report.retraining import refusal
+from distfms.report.sections import refusal
 from distfms.runs.finished import Run, find_run, read_run, redraw
 from distfms.runs.folder import LATEST, MANIFEST, parse_manifest, write_atomic
 from distfms.spec import expanded

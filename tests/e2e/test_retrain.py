@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import EngineError, SpecError
-from distfms.report.retraining import retraining_sections
+from distfms.report.sections import retraining_sections
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import RESULTS, content, stage
 from tests.e2e.retrain_jobs import (

@@ -6,15 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
-from distfms.report.classes import class_section
-from distfms.report.curves import Curve, curves_of, measured, more
 from distfms.report.formatting import count, number, percent
-from distfms.report.measures import measure_tables
+from distfms.report.metrics import Curve, class_section, curves_of, measure_tables, measured, more
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table, Text
-from distfms.report.pictures import picture_chart
-from distfms.report.plots import Bar, Line, bar_chart, line_chart
-from distfms.report.provenance import notes
-from distfms.report.tuning import tuning_section
+from distfms.report.plots import Bar, Line, bar_chart, line_chart, picture_chart
+from distfms.report.sections import notes
 
 SUBTITLE = "Attribute-efficient regression"
 
@@ -79,9 +75,8 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("", [*notes(run.manifest), _key_numbers(run)]),
         Section("What attributes buy", _curve_blocks(run)),
         Section("Which attributes are drawn", _sampling_blocks(run.selection)),
-        class_section(run.metrics, "the model"),
+        class_section(run.metrics),
         Section("The model", [*measures, _coefficient_table(run.selection)]),
-        tuning_section(run.metrics),
     ]
 
 

@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.contract import FinishedRun
-from distfms.report.classes import class_section
-from distfms.report.curves import ROWS, curves_of, measured, more, trusted, value_range
 from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.measures import measure_tables
+from distfms.report.metrics import (
+    ROWS,
+    class_section,
+    curves_of,
+    measure_tables,
+    measured,
+    more,
+    trusted,
+    value_range,
+)
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table
 from distfms.report.plots import Line, Point, line_chart, scatter_chart
-from distfms.report.provenance import notes
-from distfms.report.tuning import tuning_section
+from distfms.report.sections import notes
 
 SUBTITLE = "Learning with similarities to landmarks"
 
@@ -70,9 +76,8 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("The metric", _metric_tables(run)),
         Section("The landmarks", [_landmark_table(run)]),
         Section("How good the similarities are", [_goodness_table(run)]),
-        class_section(run.metrics, "the model"),
+        class_section(run.metrics),
         Section("The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]),
-        tuning_section(run.metrics),
     ]
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
-from distfms.report.curves import measured, more
 from distfms.report.formatting import as_number, count, number, percent
+from distfms.report.metrics import measured, more
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Table, Text
-from distfms.report.pictures import heat_map
+from distfms.report.plots import heat_map
 
 #: The losses of a selection, the most trusted first: on which objects.
 READINGS = {

@@ -19,17 +19,18 @@ from distfms.methods.multiselect.answer_figures import (
     title_of,
 )
 from distfms.methods.multiselect.answer_figures import headline as headline
-from distfms.report.curves import (
+from distfms.report.formatting import count, number
+from distfms.report.metrics import (
     Curve,
     comparison_chart,
     curves_of,
+    measure_rows,
     measured,
     more,
+    tables_of,
     trusted,
     value_range,
 )
-from distfms.report.formatting import count, number
-from distfms.report.measures import measure_rows, tables_of
 from distfms.report.page import Block, Figure, Section, Table, Text
 from distfms.report.plots import (
     Bar,
@@ -39,8 +40,7 @@ from distfms.report.plots import (
     line_chart,
     scatter_chart,
 )
-from distfms.report.provenance import notes
-from distfms.report.tuning import tuning_section
+from distfms.report.sections import notes
 
 SUBTITLE = "Feature multi-selection"
 
@@ -77,7 +77,6 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("The attributes", _attribute_blocks(run)),
         Section("Who judges", rater_blocks(run)),
         Section("The model", _model_blocks(run)),
-        tuning_section(run.metrics),
     ]
 
 

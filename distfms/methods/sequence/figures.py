@@ -10,23 +10,22 @@ from typing import Any
 from distfms.methods.contract import FinishedRun
 from distfms.methods.sequence.budgets import advised, point_of, steps_of
 from distfms.methods.sequence.problem import longest_affordable
-from distfms.report.classes import class_section
-from distfms.report.curves import (
+from distfms.report.formatting import as_number, count, number, percent
+from distfms.report.metrics import (
     ROWS,
     Curve,
+    class_section,
     comparison_chart,
     curves_of,
+    measure_tables,
     measured,
     more,
     trusted,
     value_range,
 )
-from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.measures import measure_tables
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table, Text
 from distfms.report.plots import Bar, Line, bar_chart, line_chart
-from distfms.report.provenance import notes
-from distfms.report.tuning import tuning_section
+from distfms.report.sections import notes
 
 SUBTITLE = "Feature-group sequencing"
 
@@ -107,9 +106,8 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("", [*notes(run.manifest, selection["notes"]), _key_numbers(run)]),
         Section("What a cost buys", _curve_blocks(run)),
         Section("The sequence", _sequence_blocks(run)),
-        class_section(metrics, "the model that predictions use"),
+        class_section(metrics),
         Section("The model", measure_tables(metrics, "Measures of the model with all groups.")),
-        tuning_section(metrics),
     ]
 
 

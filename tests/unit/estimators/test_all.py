@@ -24,7 +24,7 @@ import distfms
 from distfms.data.memory import FILE
 from distfms.estimators.inputs import array_names, of_memory
 from distfms.estimators.parameters import plain, said
-from distfms.report.curves import ROWS
+from distfms.report.metrics import ROWS
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file

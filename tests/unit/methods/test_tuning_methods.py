@@ -13,8 +13,8 @@ from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SharedCost
 from distfms.methods.sequence.procedure import MEASURES as SEQUENCE_MEASURES
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure
+from distfms.report.metrics import tuning_section
 from distfms.report.page import Figure
-from distfms.report.tuning import tuning_section
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
@@ -263,9 +263,3 @@ def test_a_point_that_diverges_does_not_flatten_the_others(far, is_cut):
     figure = tuning_section(entry(points)).blocks[1]
     assert ("Values beyond the scale are in the table." in figure.caption) == is_cut
     assert not re.search(r'class="y-tick"><text[^>]*>[^<]*000', figure.svg)
-
-
-def test_long_grids_show_their_best():
-    section = tuning_section(entry(points_over(ridge=[float(i) for i in range(1, 251)])))
-    assert len(section.blocks[2].rows) == 100
-    assert "150 more are in metrics.json" in section.blocks[2].caption

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distfms.report.axes import Scale, tick_texts
 from distfms.report.formatting import number
-from distfms.report.pictures import heat_map
 from distfms.report.plots import (
     Bar,
     Line,
     Point,
     bar_chart,
+    heat_map,
     line_chart,
     scatter_chart,
 )
+from distfms.report.svg import Scale, tick_texts
 
 X = list(range(41))
 LABELS = {"title": "a <title> & more", "xlabel": "cost", "ylabel": "loss"}

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from distfms.report.measures import measure_rows, tables_of
-from distfms.report.provenance import build_page, notes
+from distfms.report.metrics import measure_rows, tables_of
+from distfms.report.sections import build_page, notes
 from tests.unit.report.checks import check_page, manifest
 
 

@@ -11,7 +11,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from distfms.report.classes import class_section
+from distfms.report.metrics import class_section
 from distfms.stats.classification import (
     at_threshold,
     auroc,
@@ -106,9 +106,9 @@ def test_the_report_has_names_recall_and_calibration():
     )
     np.testing.assert_allclose([p["observed"] for p in report["calibration"]], observed, atol=0.02)
     assert report["largest_share"] == max(np.mean(target == k) for k in (0, 1))
-    found = tables([class_section({"classes": report}, "the model")])
+    found = tables([class_section({"classes": report})])
     recall = [np.mean(decoded[target == k] == k) for k in (0, 1)]
-    assert [row[0] for row in found["The classe"].rows] == ["no", "yes"]
-    assert [row[3] for row in found["The classe"].rows] == pytest.approx(recall)
-    assert found["Rows by cl"].rows[1][1:] == sums["confusion"][1].tolist()
-    assert class_section({}, "the model").blocks == ()
+    assert [row["Class"] for row in found["The classe"].rows] == ["no", "yes"]
+    assert [row["Recall"] for row in found["The classe"].rows] == pytest.approx(recall)
+    assert [*found["Rows by cl"].rows[1].values()][1:] == sums["confusion"][1].tolist()
+    assert class_section({}).blocks == ()

@@ -1,0 +1,418 @@
+"""What ``metrics.json`` says, for any method: curves, measures, classes, options tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from distfms.report.formatting import (
+    as_number,
+    count,
+    measure_title,
+    number,
+    options_text,
+    percent,
+)
+from distfms.report.page import Block, Figure, Section, Table, Text
+from distfms.report.plots import Line, line_chart
+from distfms.stats.fold_means import over_folds
+
+# --- curves ---------------------------------------------------------------------------------------
+
+
+#: The rows that measures are of, the most trusted first.
+ROWS = {"test": "held-out rows", "validation": "cross-validation", "train": "training rows"}
+#: Colours, dashes and markers that can be told apart.
+_N_STYLES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A rule's curve: measures by rows and name at points along a budget."""
+
+    name: str
+    points: Sequence[Mapping[str, Any]]
+
+    @property
+    def x(self) -> list[float]:
+        """Budgets of the points."""
+        return [point["budget"] for point in self.points]
+
+    def values(self, rows: str, measure: str) -> list[float | None]:
+        """Return a measure at all points; None where there is none."""
+        return [measured(point, rows, measure) for point in self.points]
+
+    def has(self, rows: str, measure: str) -> bool:
+        """Return whether any point has a measure."""
+        return any(value is not None for value in self.values(rows, measure))
+
+    def line(self, rows: str, measure: str, title: str, **looks: Any) -> Line:
+        """Return the curve as a line of a chart.
+
+        Parameters
+        ----------
+        rows, measure, title : str
+        **looks
+            Of :class:`~distfms.report.plots.Line`. A bold line gets the band ``lower``, ``upper``.
+        """
+        if looks.get("bold") and self.has(rows, "lower"):
+            looks |= {bound: self.values(rows, bound) for bound in ("lower", "upper")}
+        return Line(title, self.x, self.values(rows, measure), **looks)
+
+
+def measured(point: Mapping[str, Any], rows: str, measure: str) -> float | None:
+    """Return a measure of a point of a curve, or of a baseline; None where there is none."""
+    return as_number((point.get(rows) or {}).get(measure))
+
+
+def curves_of(metrics: Mapping[str, Any]) -> dict[str, Curve]:
+    """Return the curves of ``metrics.json`` that have points, by name."""
+    return {e["name"]: Curve(e["name"], e["points"]) for e in metrics["curves"] if e["points"]}
+
+
+def trusted(curves: Iterable[Curve], measure: str) -> str:
+    """Return the rows to judge by: the most trusted on which all curves have the measure."""
+    found = list(curves)
+    return next((r for r in ROWS if all(curve.has(r, measure) for curve in found)), "train")
+
+
+def comparison_chart(
+    curves: Sequence[Curve],
+    rows: str,
+    measure: str,
+    title: Callable[[str], str],
+    styles: Mapping[str, int],
+    chosen: str,
+) -> list[Line]:
+    """Return a line for each rule, the chosen one bold; known rules keep their colours."""
+    taken = {styles[curve.name] for curve in curves if curve.name in styles}
+    free = cycle([s for s in range(_N_STYLES) if s not in taken] or [_N_STYLES - 1])
+    own = {c.name: styles[c.name] if c.name in styles else next(free) for c in curves}
+    return [
+        Line(title(c.name), c.x, c.values(rows, measure), style=own[c.name], bold=c.name == chosen)
+        for c in curves
+    ]
+
+
+def value_range(lines: Sequence[Line]) -> tuple[float, float]:
+    """Return the least and the greatest value of some lines with their bands and marks."""
+    values = [
+        value
+        for line in lines
+        for ys in (line.y, line.lower or (), line.upper or (), [y for _, y in line.marks])
+        for y in ys
+        if (value := as_number(y)) is not None
+    ]
+    return min(values, default=0.0), max(values, default=1.0)
+
+
+def fences(lines: Sequence[Line]) -> tuple[float | None, float | None]:
+    """Return limits that leave out values far outside (Tukey's outer fences); None where none are.
+
+    One point that diverges would flatten all others.
+    """
+    values = [value for line in lines for y in line.y if (value := as_number(y)) is not None]
+    if not values:
+        return None, None
+    first, third = np.percentile(values, [25, 75]).tolist()
+    kept = [v for v in values if 4 * first - 3 * third <= v <= 4 * third - 3 * first]
+    if len(kept) == len(values):
+        return None, None
+    margin = 0.05 * (max(kept) - min(kept))
+    return min(kept) - margin, max(kept) + margin
+
+
+def more(n: int, shown: int, where: str, which: str = "") -> str:
+    """Return a sentence about what a table or chart leaves out; empty if it leaves out nothing."""
+    if n <= shown:
+        return ""
+    first = f"{shown} {which}".strip()
+    return f" The first {first}; {number(n - shown)} more are {where}."
+
+
+# --- measures -------------------------------------------------------------------------------------
+
+_Measures = dict[str, dict[str, Any]]
+
+
+def measure_rows(metrics: Mapping[str, Any], noun: str = "rows") -> _Measures:
+    """Return the measures of each set of rows.
+
+    ``metrics`` has ``train``, ``test`` (each ``{name: value}`` or null) and ``folds`` (a list of
+    such, each with its ``weight``).
+    """
+    rows = {f"Training {noun}": dict(metrics["train"])}
+    folds = metrics["folds"]
+    if folds:
+        # Means of counts over folds tell nothing about a model.
+        found = {
+            name: _over_folds(folds, name)
+            for name in dict.fromkeys(name for fold in folds for name in fold)
+            if name not in ("fold", "weight") and not name.startswith("n_")
+        }
+        rows[f"Mean of {len(folds)} folds, each held out once"] = {
+            n: v[0] for n, v in found.items()
+        }
+        rows["± between folds"] = {name: spread for name, (_, spread) in found.items()}
+    if metrics["test"]:
+        rows[f"Held-out {noun}"] = dict(metrics["test"])
+    return rows
+
+
+def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
+    """Put the measures of training, folds and held-out rows below one another."""
+    return tables_of(measure_rows(metrics), {}, caption)
+
+
+def tables_of(rows: _Measures, titles: Mapping[str, str], caption: str) -> list[Table]:
+    """Put the measures of sets of rows below one another.
+
+    Columns are those of `titles` first, with these titles, then others by their names. Columns and
+    rows that would be empty are left out; no measure makes no table.
+    """
+    names = dict.fromkeys([*titles, *(name for own in rows.values() for name in own)])
+    known = {name: titles.get(name) or measure_title(name, True) for name in names}
+    table = [
+        {"": label, **{title: as_number(own.get(name)) for name, title in known.items()}}
+        for label, own in rows.items()
+        if any(as_number(value) is not None for value in own.values())
+    ]
+    kinds = dict.fromkeys(known.values(), "measure")
+    return [Table(table, caption, kinds)] if table else []
+
+
+def _over_folds(folds: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, float | None]:
+    """Mean over the folds that have a number, and standard deviation between them."""
+    values = [as_number(fold.get(name)) for fold in folds]
+    known = np.array([np.nan if value is None else value for value in values])
+    found = over_folds(known, [fold["weight"] for fold in folds])
+    return as_number(float(found.mean)), as_number(float(found.deviation))
+
+
+# --- classes --------------------------------------------------------------------------------------
+
+#: Classes whose confusions make a table that can be read.
+_IN_MATRIX = 20
+_ROWS_OF_CLASSES = {
+    "test": "held-out rows",
+    "validation": "rows of each fold, predicted by the model of the others",
+    "train": "training rows",
+}
+
+
+def class_section(metrics: Mapping[str, Any]) -> Section:
+    """Return the section about the classes of a target; empty where it has none.
+
+    ``metrics["classes"]`` is a `distfms.stats.classification.class_report`.
+    """
+    found = metrics.get("classes")
+    if not found:
+        return Section("")
+    confusion, names = np.array(found["confusion"]), found["names"]
+    where = f"{_ROWS_OF_CLASSES[found['rows']]}; the model that predictions use"
+    largest = names[int(confusion.sum(axis=1).argmax())]
+    text = (
+        f"{percent(np.trace(confusion) / confusion.sum())} of the rows are classified correctly; "
+        f"predicting {largest} for all rows would be right for {percent(found['largest_share'])}. "
+        f"Mean recall of the classes {percent(found['balanced_accuracy'])}, macro F1 "
+        f"{number(found['macro_f1'], 3)}, AUROC {number(found['auroc'], 3)} "
+        f"(±{number(found['auroc_error'], 1)}, as scores are binned with width "
+        f"{number(found['bin_width'])})"
+    )
+    text += f", AUPRC {number(found['auprc'], 3)}." if "auprc" in found else "."
+    if (threshold := found.get("threshold", 0.5)) != 0.5:
+        text += f" Predicts {names[1]} where its probability is at least {number(threshold, 3)}."
+    blocks: list[Block] = [Text(text), _class_table(found, confusion, where)]
+    if len(names) <= _IN_MATRIX:
+        titles = ["Class", *(f"→ {name}" for name in names)]
+        counts = zip(names, confusion.tolist(), strict=True)
+        rows = [dict(zip(titles, [name, *row], strict=True)) for name, row in counts]
+        caption = f"Rows by class and by predicted class (→): {where}."
+        blocks.append(Table(rows, caption))
+    if len(found["calibration"]) > 1:
+        blocks.append(_calibration_figure(found, where))
+    return Section("The classes", blocks)
+
+
+def _class_table(found: Mapping[str, Any], confusion: np.ndarray, where: str) -> Table:
+    """List the classes with their recall and precision."""
+    right, true, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        shares = [true / true.sum(), right / true, right / predicted]
+        f1 = 2 * right / (true + predicted)
+    measures = [true, *shares, f1, np.array(found["auroc_by_class"], dtype=float)]
+    titles = ("Class", "Rows", "Share", "Recall", "Precision", "F1", "AUROC")
+    numbers = [[as_number(value) for value in own.tolist()] for own in measures]
+    rows = [
+        dict(zip(titles, row, strict=True)) for row in zip(found["names"], *numbers, strict=True)
+    ]
+    # One of r − 1 scores tells levels from those below them.
+    is_level = found["auroc_by_class"][0] is None and len(rows) > 2
+    event = "a row of this level or above" if is_level else "a row of the class"
+    return Table(
+        rows,
+        f"The classes: {where}. Recall: share of the rows of a class that are predicted as it. "
+        "Precision: share of the rows predicted as a class that belong to it. F1: their harmonic "
+        f"mean. AUROC: how often {event} scores higher than any other row.",
+        dict.fromkeys(titles[2:5], "percent"),
+    )
+
+
+def _calibration_figure(found: Mapping[str, Any], where: str) -> Figure:
+    predicted, observed = (
+        [point[name] for point in found["calibration"]] for name in ("predicted", "observed")
+    )
+    chart = line_chart(
+        [
+            Line("share of rows", predicted, observed, bold=True),
+            Line("well calibrated", [0.0, 1.0], [0.0, 1.0], style=6, dashed=True),
+        ],
+        title="Shares of rows against predicted probabilities",
+        xlabel="predicted probability",
+        ylabel="share of rows",
+        y_limits=(0.0, 1.0),
+        y_percent=True,
+    )
+    two = found["auroc_by_class"][0] is None
+    of = f"class {found['names'][1]}" if two else "all classes together"
+    return Figure(
+        chart,
+        f"Calibration, {of}: share of rows that belong to the class, by predicted probability in "
+        f"steps of 0.1; {where}.",
+    )
+
+
+# --- tuning ---------------------------------------------------------------------------------------
+
+_Point = Mapping[str, Any]
+
+_LINES_SHOWN = 8
+#: Least values of a number for a line over it.
+_LINE_VALUES = 3
+#: Ratio of the largest to the smallest value from which a scale is logarithmic.
+_WIDE = 50.0
+_RULES = {
+    "best": "Rule: the best mean.",
+    "one_standard_error": (
+        "Rule: the simplest point (first in the grid) whose mean is within one standard error of "
+        "the best."
+    ),
+    "by_difference": (
+        "Rule: the first point whose mean difference from the best is within one standard error; "
+        "with two ways to select, first within each, then between them."
+    ),
+}
+
+
+def tuning_section(metrics: Mapping[str, Any]) -> Section:
+    """Return the section; without blocks where nothing was tuned."""
+    tuning = metrics.get("tuning")
+    if tuning is None:
+        return Section("", [])
+    points = tuning["points"]
+    better = "more" if tuning["higher_is_better"] else "less"
+    measure = measure_title(tuning["measure"])
+    text = (
+        f"Chosen: {options_text(tuning['chosen'])}. Compared {count(len(points), 'point')} of the "
+        f"grid on {count(len(tuning['folds']), 'fold')} of the training rows, by {measure} "
+        f"({better} is better). {_RULES[tuning['rule']]} The chosen point's mean is slightly "
+        "optimistic; held-out rows show what to expect."
+    )
+    return Section("Options tried", [Text(text), *_figures(tuning, points), _table(tuning, points)])
+
+
+def _figures(tuning: Mapping[str, Any], points: Sequence[_Point]) -> list[Figure]:
+    """Draw the measure over an option with numbers; the table alone has what makes no lines."""
+    measure = measure_title(tuning["measure"])
+    title = f"{measure} of the grid's points"
+    over = _number_option(points)
+    lines = [] if over is None else _lines(points, over)
+    if over is None or len(lines) > _LINES_SHOWN:
+        return []
+    values = [v for line in lines for v in line.x]
+    log_x = min(values) > 0 and max(values) >= _WIDE * min(values)
+    limits = fences(lines)
+    chart = line_chart(
+        lines, title=title, xlabel=over, ylabel=measure, log_x=log_x, y_limits=limits
+    )
+    caption = (
+        f"Mean of the folds, weighted by their rows, against {over}. Ring: the chosen point, with "
+        "a band of one standard error."
+        + " Values beyond the scale are in the table."
+        * (limits != (None, None))
+    )
+    return [Figure(chart, caption)]
+
+
+def _number_option(points: Sequence[_Point]) -> str | None:
+    """Find the option that a line runs over: the number with the most values, the first of them.
+
+    None where no option has three, or where a zero stands beside numbers of several magnitudes.
+    """
+    found = {
+        name: {as_number(point["options"][name]) for point in points}
+        for name in points[0]["options"]
+    }
+    # A point that ends nowhere (`max_groups: null`) has no place on a line.
+    values = {name: {v for v in own if v is not None} for name, own in found.items()}
+    known = [name for name, own in found.items() if None not in own]
+    best = max(known, key=lambda name: len(values[name]), default=None)
+    if best is None or len(values[best]) < _LINE_VALUES:
+        return None
+    positive = sorted(v for v in values[best] if v > 0)
+    mixed = len(positive) < len(values[best]) and positive[-1:] >= [_WIDE * v for v in positive[:1]]
+    return None if mixed else best
+
+
+def _lines(points: Sequence[_Point], over: str) -> list[Line]:
+    """Return one line for each combination of the other options."""
+    by_rest: dict[str, list[_Point]] = {}
+    for point in points:
+        rest = options_text({k: v for k, v in point["options"].items() if k != over})
+        by_rest.setdefault(rest, []).append(point)
+    return [_line(name or "mean of the folds", own, over) for name, own in by_rest.items()]
+
+
+def _line(name: str, points: Sequence[_Point], over: str) -> Line:
+    own = sorted(points, key=lambda p: float(p["options"][over]))
+    x = [float(p["options"][over]) for p in own]
+    pairs = [(as_number(p["mean"]), as_number(p["standard_error"])) for p in own]
+    chosen = any(p["chosen"] for p in own)
+    bands = [[None if m is None or e is None else m + s * e for m, e in pairs] for s in (-1, 1)]
+    return Line(
+        name,
+        x,
+        [mean for mean, _ in pairs],
+        lower=bands[0] if chosen else None,
+        upper=bands[1] if chosen else None,
+        bold=chosen,
+        marks=[
+            (at, mean)
+            for at, (mean, _), p in zip(x, pairs, own, strict=True)
+            if p["chosen"] and mean is not None
+        ],
+    )
+
+
+def _table(tuning: Mapping[str, Any], points: Sequence[_Point]) -> Table:
+    names = list(points[0]["options"])
+    measure, error = measure_title(tuning["measure"], True), "± standard error"
+    rows = [
+        {
+            **{n: options_text({n: p["options"][n]}).removeprefix(f"{n} ") for n in names},
+            measure: p["mean"],
+            error: p["standard_error"],
+            "": "chosen" if p["chosen"] else "best mean" if p["best"] else "",
+        }
+        for p in points
+    ]
+    return Table(
+        rows,
+        "Points of the grid, simplest first: means of the folds.",
+        {measure: "measure", error: "measure"},
+        emphasis=[i for i, p in enumerate(points) if p["chosen"]],
+    )
