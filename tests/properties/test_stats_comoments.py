@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from distfms.stats import CoMoments, Moments, merge_tree
-from distfms.stats.base import to_bytes
+from distfms.stats.base import merge_tree, to_bytes
+from distfms.stats.comoments import CoMoments, Moments
 
 EPS = float(np.finfo(np.float64).eps)
 SETTINGS = settings(max_examples=60, deadline=None)

@@ -9,8 +9,9 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from distfms.stats import JudgmentStatistics, Ragged, merge_tree
-from distfms.stats.base import from_bytes, to_bytes
+from distfms.stats.base import from_bytes, merge_tree, to_bytes
+from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.ragged import Ragged
 from tests.reference import statistics as literal
 
 SETTINGS = settings(max_examples=50, deadline=None)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distfms.stats import Folded, merge_tree
-from distfms.stats.base import from_bytes, load_npz, save_npz, to_bytes
+from distfms.stats.base import Folded, from_bytes, load_npz, merge_tree, save_npz, to_bytes
 
 
 @dataclass(frozen=True)

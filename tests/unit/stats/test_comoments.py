@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, NumericalError
-from distfms.stats import CoMoments, Moments, merge_tree
 from distfms.stats import batch as batch_module
 from distfms.stats import comoments as comoments_module
-from distfms.stats.base import from_bytes, to_bytes
+from distfms.stats.base import from_bytes, merge_tree, to_bytes
 from distfms.stats.batch import Batch
+from distfms.stats.comoments import CoMoments, Moments
 from tests.reference import statistics as literal
 
 

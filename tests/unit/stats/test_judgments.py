@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.stats import JudgmentStatistics, Ragged, merge_tree
-from distfms.stats.base import from_bytes, to_bytes
-from distfms.stats.judgments import JudgmentEstimates
+from distfms.stats.base import from_bytes, merge_tree, to_bytes
+from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
+from distfms.stats.ragged import Ragged
 from tests.reference import statistics as literal
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.stats import JudgmentStatistics, Ragged, merge_tree
-from distfms.stats.base import from_bytes, to_bytes
-from distfms.stats.ragged import offsets_of
+from distfms.stats.base import from_bytes, merge_tree, to_bytes
+from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.ragged import Ragged, offsets_of
 from tests.reference import statistics as literal
 
 Ids = list[list[list[int | None]]]
