@@ -12,7 +12,7 @@ their noise covariance. Both are means over objects of products about means, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -33,9 +33,6 @@ _SPREAD_VALUES = 2**18
 
 #: Products of pairs of attributes at a time: with all that is made of them, a core's cache full.
 _PAIRED_VALUES = 2**15
-
-#: Stands for no rater at all, known or not.
-_NOBODY = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,21 +86,25 @@ class RaterStatistics(Fields):
         averaged = _first_columns(means, len(judgments))
         batch = _Batch(judgments, averages, averaged, weight)
         less, same = (_Sums.zero(averaged) for _ in range(2))
-        alike, rest = _alike(raters)
+        alike, n_judgments = _alike(raters), np.sum([each.counts() for each in judgments], axis=0)
         n_alone = n_second = 0
-        for k, rows in alike:
+        number = np.where(alike, raters[0].counts(), 0)
+        for k in np.unique(number[alike]).tolist():
+            rows = np.flatnonzero(number == k)
             products, of_averages = batch.within(rows, k), batch.of_averages(rows)
             same.add(of_averages, products / k)
             if k > 1:
                 less.product += products / (k * (k - 1))
             else:
                 less.add(of_averages)
-                n_alone += int((batch.present[:, rows].sum(axis=0) > 1).sum())
-        most = int(batch.n_judgments[rest].max()) if rest.size else 0
-        for rows in _divided(rest, most):
+                n_alone += rows.size if len(judgments) > 1 else 0
+        rest = np.flatnonzero(~alike & (n_judgments > 0))
+        for rows in _divided(rest, int(n_judgments[rest].max(initial=0))):
             own, codes = ([each.take(rows) for each in held] for held in (judgments, raters))
             spread, _, n = by_rater(own, codes, least=2)
             n_second += n
+            by_first = np.count_nonzero(~np.isnan(spread[:1]), axis=(0, 1))
+            n_alone += np.count_nonzero(by_first == n_judgments[rows])
             width = 4 * max(len(spread), 1) * len(judgments)
             for some in _divided(np.arange(rows.size), width):
                 batch.add_pairs(rows[some], spread[..., some], less, same)
@@ -139,12 +140,12 @@ class RaterStatistics(Fields):
     @property
     def together(self) -> np.ndarray:
         """Whether one rater has judged both attributes of some object; bool of shape (n, d)."""
-        return _weights(self.same) > 0
+        return self.same.pair_counts() > 0
 
     @property
     def apart(self) -> np.ndarray:
         """Whether different raters have judged the two of some object; bool of shape (n, d)."""
-        return _weights(self.different) > 0
+        return self.different.pair_counts() > 0
 
     def noise_covariance(self, variance: np.ndarray) -> np.ndarray:
         """Return N̂, shape (n, d): what two judgments by one rater share beyond their attributes.
@@ -157,12 +158,6 @@ class RaterStatistics(Fields):
         own = np.arange(variance.size)
         noise[own, self.same.start + own] = variance
         return noise
-
-
-def _weights(comoments: CoMoments) -> np.ndarray:
-    if comoments.pair_weight is not None:
-        return comoments.pair_weight
-    return np.full(comoments.comoment.shape, comoments.weight)
 
 
 def _first_columns(means: CoMoments, d: int) -> CoMoments:
@@ -221,7 +216,7 @@ class _Sums:
 def _as_sums(c: CoMoments) -> _Sums:
     if c.pair_weight is None or c.cross is None:
         nothing = np.zeros(c.comoment.shape)
-        return _Sums(c.comoment, _weights(c), nothing, nothing)
+        return _Sums(c.comoment, c.pair_counts(), nothing, nothing)
     right = c.cross.T if c.cross_columns is None else c.cross_columns
     return _Sums(c.comoment, c.pair_weight, c.cross, right)
 
@@ -243,33 +238,30 @@ class _Batch:
     weight: np.ndarray | None
 
     @cached_property
-    def present(self) -> np.ndarray:
-        """Where there are judgments."""
-        return ~np.isnan(self.averages)
-
-    @cached_property
     def centred(self) -> np.ndarray:
         """Averages about their means, 0 where there are none."""
-        return np.where(self.present, self.averages - self.averaged.mean[:, None], 0.0)
-
-    @cached_property
-    def n_judgments(self) -> np.ndarray:
-        """Judgments of each object, of all attributes."""
-        return np.sum([ragged.counts() for ragged in self.judgments], axis=0)
+        return np.nan_to_num(self.averages - self.averaged.mean[:, None], nan=0.0)
 
     def weights(self, rows: np.ndarray) -> np.ndarray:
         """Return the weights of some objects."""
         return np.ones(rows.size) if self.weight is None else self.weight[rows]
 
     def of_averages(self, rows: np.ndarray) -> _Sums:
-        """Sum the products of the averages of some objects."""
+        """Sum the products of the averages of some objects that have them all."""
         if rows.size == self.averages.shape[1]:
             return _as_sums(self.averaged)
-        centred, present = self.centred[:, rows], self.present[:, rows].astype(np.float64)
-        own, weight = self.averaged.rows, self.weights(rows)
-        weighted, counted = centred[own] * weight, present[own] * weight
+        centred, weight, shape = (
+            self.centred[:, rows],
+            self.weights(rows),
+            self.averaged.comoment.shape,
+        )
+        weighted = centred * weight
+        sums, own = weighted.sum(axis=1), self.averaged.rows
         return _Sums(
-            weighted @ centred.T, counted @ present.T, weighted @ present.T, counted @ centred.T
+            weighted[own] @ centred.T,
+            np.full(shape, weight.sum()),
+            np.broadcast_to(sums[own, None], shape),
+            np.broadcast_to(sums, shape),
         )
 
     def within(self, rows: np.ndarray, k: int) -> np.ndarray:
@@ -277,27 +269,16 @@ class _Batch:
 
         The k − 1 contrasts of a judgment with the mean of those before it have the same products.
         """
-        d, own = len(self.judgments), self.averaged.rows
-        total = np.zeros(self.averaged.comoment.shape)
-        if k == 1:
-            return total
-        complete = rows.size == len(self.averages[0]) and self.averaged.pair_weight is None
-        copies = [_columns(ragged, k, complete) for ragged in self.judgments]
-        pieces = _divided(rows, k * d)
-        held, made = np.zeros((k, d, pieces[0].size)), np.empty((d, pieces[0].size))
-        for some in pieces:
-            values, contrast = held[..., : some.size], made[:, : some.size]
-            if not complete:
-                values[:] = 0.0
-            for a, copy in enumerate(copies):
-                copy(some, values[:, a])
-            mean = values[0]
-            for j in range(1, k):
-                np.subtract(values[j], mean, out=contrast)
-                if j + 1 < k:
-                    mean += contrast / (j + 1)
+        own, total = self.averaged.rows, np.zeros(self.averaged.comoment.shape)
+        places = np.arange(k)[:, None]
+        for some in _divided(rows, k * len(self.judgments)) if k > 1 else []:
+            held = [ragged.values[ragged.offsets[some] + places] for ragged in self.judgments]
+            mean, *others = np.stack(held, axis=1)
+            for j, values in enumerate(others, start=1):
+                contrast = values - mean
+                mean += contrast / (j + 1)
                 contrast *= np.sqrt(j / (j + 1))
-                weighted = contrast if self.weight is None else contrast * self.weight[some]
+                weighted = contrast * self.weights(some)
                 total += weighted[own] @ contrast.T
         return total
 
@@ -361,64 +342,20 @@ def _divided(rows: np.ndarray, width: int) -> list[np.ndarray]:
     return np.array_split(rows, -(-rows.size * width // _SPREAD_VALUES)) if rows.size else []
 
 
-def _columns(
-    ragged: Ragged, k: int, complete: bool = False
-) -> Callable[[np.ndarray, np.ndarray], None]:
-    """Return what copies the lists of some rows, of length k or empty, to columns of an array.
-
-    Nothing is copied of empty lists; of a `complete` value all lists have length k.
-    """
-    counts = np.zeros(0) if complete else ragged.counts()
-    complete = complete or bool((counts == k).all())
-    matrix = ragged.content().reshape(-1, k) if complete else None
-
-    def copy(rows: np.ndarray, out: np.ndarray) -> None:
-        if matrix is not None and rows[-1] - rows[0] + 1 == rows.size:
-            out[:] = matrix[rows[0] : rows[-1] + 1].T
-            return
-        held = np.flatnonzero(counts[rows])
-        first = ragged.offsets[rows[held]]
-        for j in range(k):
-            out[j, held] = ragged.values[first + j]
-
-    return copy
-
-
-def _equal(codes: Ragged, other: Ragged) -> bool:
-    """Whether the lists are the same."""
-    return codes is other or (
-        np.array_equal(codes.offsets, other.offsets)
-        and np.array_equal(codes.content(), other.content())
-    )
-
-
-def _alike(raters: Sequence[Ragged]) -> tuple[list[tuple[int, np.ndarray]], np.ndarray]:
-    """Find objects whose attributes are judged by the same k raters, in one order, or not at all.
-
-    Return them by k, and the other objects that have judgments.
-    """
-    if all(_equal(codes, raters[0]) for codes in raters):
-        raters = raters[:1]
-    counts = np.array([codes.counts() for codes in raters])
-    most = counts.max(axis=0)
-    equal = ((counts == most) | (counts == 0)).all(axis=0)
-    alike, rest = [], [np.flatnonzero(~equal)]
-    for k in np.unique(most[equal & (most > 0)]).tolist():
-        rows = np.flatnonzero(equal & (most == k))
-        known, good = np.full((k, rows.size), _NOBODY), np.ones(rows.size, dtype=bool)
-        for a, codes in enumerate(raters):
-            held = np.flatnonzero(counts[a, rows])
-            own = np.empty((k, held.size), dtype=np.int64)
-            if held.size:
-                _columns(codes, k)(rows[held], own)
-            fresh = known[0, held] == _NOBODY
-            good[held] &= fresh | (known[:, held] == own).all(axis=0)
-            known[:, held[fresh]] = own[:, fresh]
-        ascending = np.sort(known, axis=0)
-        good &= (ascending[0] >= 0) & (np.diff(ascending, axis=0) > 0).all(axis=0)
-        alike.append((k, rows[good]))
-        rest.append(rows[~good])
-    return [group for group in alike if group[1].size], np.sort(np.concatenate(rest))
+def _alike(raters: Sequence[Ragged]) -> np.ndarray:
+    """Mark objects all of whose attributes have the same known raters, each once, in one order."""
+    first, counts = raters[0], raters[0].counts()
+    owner, codes = np.repeat(np.arange(counts.size), counts), first.content()
+    order = np.lexsort((codes, owner))
+    again = ~(_changes(owner[order]) | _changes(codes[order]))
+    alike = counts > 0
+    alike[owner[codes < 0]] = alike[owner[order[again]]] = False
+    for other in raters[1:]:
+        if other is not first:
+            alike &= other.counts() == counts
+            rows = np.repeat(np.flatnonzero(alike), counts[alike])
+            alike[rows[other.take(alike).values != first.take(alike).values]] = False
+    return alike
 
 
 def by_rater(
