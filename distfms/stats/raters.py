@@ -104,7 +104,7 @@ class RaterStatistics(Fields):
             spread, _, n = by_rater(own, codes, least=2)
             n_second += n
             by_first = np.count_nonzero(~np.isnan(spread[:1]), axis=(0, 1))
-            n_alone += np.count_nonzero(by_first == n_judgments[rows])
+            n_alone += int(np.count_nonzero(by_first == n_judgments[rows]))
             width = 4 * max(len(spread), 1) * len(judgments)
             for some in _divided(np.arange(rows.size), width):
                 batch.add_pairs(rows[some], spread[..., some], less, same)

@@ -209,22 +209,7 @@ def copies(
         estimates, problem.costs, problem.ridge, names=problem.names, psd="none"
     )
     raw = replace(raw, noise_covariance=problem.noise_covariance)
-    return greedy_path(raw, _AtMost(full_state(raw), n_judgments), budget, "copies")
-
-
-class _AtMost(GreedyState):
-    """A state that buys `most` judgments of an attribute at most."""
-
-    def __init__(self, inner: GreedyState, most: int) -> None:
-        self._inner, self._most, self.objective = inner, most, 0.0
-        self.costs, self.repeats = inner.costs, inner.repeats
-
-    def gains(self) -> np.ndarray:
-        return np.where(self.repeats < self._most, self._inner.gains(), -np.inf)
-
-    def buy(self, attribute: int, count: int = 1) -> None:
-        self._inner.buy(attribute, count)
-        self.objective = self._inner.objective
+    return greedy_path(raw, full_state(raw), budget, "copies", most=n_judgments)
 
 
 def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPath:

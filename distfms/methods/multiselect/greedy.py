@@ -39,7 +39,6 @@ from distfms.methods.multiselect.objective import (
     Purse,
     SelectionPath,
     Status,
-    WeightsState,
     inverse_of,
     scoring_objective,
 )
@@ -164,15 +163,10 @@ class FullSlab:
                 setattr(self, name, getattr(self, name)[kept])
 
     def gains(self, objective: float) -> np.ndarray:
-        """Gains of all attributes of the run, shape (n,).
+        """Gains of the attributes outside S, `own`.
 
-        −inf for attributes in S and for constant ones, 0 for those that depend linearly on S.
+        −inf for constant ones, 0 for those that depend linearly on S.
         """
-        gains = np.full(self.problem.n_attributes, -np.inf)
-        gains[self.own] = self._gains(objective)
-        return gains
-
-    def _gains(self, objective: float) -> np.ndarray:
         squares, least = self.num**2, RANK_TOLERANCE * self.diagonal
         noise = (NOISE_TOLERANCE**2 * max(objective, 0.0)) * self.diagonal
         gains = np.where(self.candidates, 0.0, -np.inf)
@@ -183,9 +177,9 @@ class FullSlab:
         """Offer what may be the best purchase of all, or else one that gains but is too dear."""
         if not self.own.size:
             return []
-        gains = self._gains(objective)
-        best = purse.best(gains, self.costs)
-        if best is None and (gains > 0).any():
+        gains = self.gains(objective)
+        best, any_gain = purse.choice(gains, self.costs, 0)
+        if best is None and any_gain:
             best = int(np.argmax(gains > 0))
         return [] if best is None else [self._offer(int(self.own[best]), float(gains[best]))]
 
@@ -217,7 +211,7 @@ def answer(slab: FullSlab, question: Question) -> tuple[FullSlab, Any]:
     return slab, getattr(slab, question.method)(*question.arguments)
 
 
-class FullState(WeightsState):
+class FullState:
     """P and w of the attributes S that have judgments; slabs of all attributes follow in a pool.
 
     M stays positive definite: a candidate that depends linearly on S, or would make M indefinite
@@ -228,6 +222,7 @@ class FullState(WeightsState):
     process unless a pool is given; the problem needs no matrix where the slabs have it.
     """
 
+    w: np.ndarray
     _diagonal: np.ndarray
 
     def __init__(
@@ -243,7 +238,7 @@ class FullState(WeightsState):
         self._pool.start(FullSlab, slabs_of(problem) if slabs is None else slabs)
         n = problem.n_attributes
         self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
-        self._support = np.flatnonzero((self.repeats > 0) & problem.candidates)
+        self.support = np.flatnonzero((self.repeats > 0) & problem.candidates)
         self._changes: list[Update | Afresh] = []
         self._offers: list[Offer] = []
         self._refresh()
@@ -252,18 +247,13 @@ class FullState(WeightsState):
         """Best purchase that can be afforded, and whether any judgment has a positive gain."""
         self._offers = [o for found in self._ask("offers", self.objective, purse) for o in found]
         offered = np.array([offer.attribute for offer in self._offers], dtype=np.int64)
-        attributes = np.concatenate([self._support, offered])
-        gains = np.concatenate([self._repeat_gains(), [offer.gain for offer in self._offers]])
+        attributes = np.concatenate([self.support, offered])
+        again = np.where(self.repeats[self.support] < purse.most, self._repeat_gains(), -np.inf)
+        gains = np.concatenate([again, [offer.gain for offer in self._offers]])
         scores = purse.scores(gains, self.costs[attributes])
         most = scores.max(initial=-np.inf)
         best = int(attributes[scores == most].min()) if most > 0 else None
         return best, bool((gains > 0).any())
-
-    def gains(self) -> np.ndarray:
-        """Gain of one more judgment, shape (d,); −inf for constant attributes."""
-        gains = np.concatenate(self._ask("gains", self.objective))
-        gains[self._support] = self._repeat_gains()
-        return gains
 
     def buy(self, attribute: int, count: int = 1) -> None:
         """Add `count` judgments of one attribute."""
@@ -275,8 +265,8 @@ class FullState(WeightsState):
         own = row[-1] + self.problem.ridge + float(self.problem.v[attribute]) / count
         q = self._inverse.combined(row[:-1])
         schur = own - float(row[:-1] @ q)
-        self._w, self._diagonal = np.append(self._w, 0.0), np.append(self._diagonal, 0.0)
-        self._support = np.append(self._support, attribute)
+        self.w, self._diagonal = np.append(self.w, 0.0), np.append(self._diagonal, 0.0)
+        self.support = np.append(self.support, attribute)
         if schur <= RANK_TOLERANCE * own:
             self._refresh()
         else:
@@ -287,7 +277,7 @@ class FullState(WeightsState):
         after = int(self.repeats[attribute])
         delta = float(self.problem.v[attribute]) * count / (after * (after - count))
         if delta > 0:
-            place = int(np.flatnonzero(self._support == attribute)[0])
+            place = int(np.flatnonzero(self.support == attribute)[0])
             q = self._inverse.row(place)
             self._update(delta / (1.0 - delta * float(q[place])), q, place)
 
@@ -306,24 +296,24 @@ class FullState(WeightsState):
 
         It is 0 where it would make M singular, which happens only where Σ is indefinite.
         """
-        r, v = self.repeats[self._support], self.problem.v[self._support]
+        r, v = self.repeats[self.support], self.problem.v[self.support]
         delta = v / (r * (r + 1.0))
         pivot = 1.0 - delta * self._diagonal
         gains = np.zeros(r.size)
-        return np.divide(delta * self._w**2, pivot, out=gains, where=pivot > RANK_TOLERANCE)
+        return np.divide(delta * self.w**2, pivot, out=gains, where=pivot > RANK_TOLERANCE)
 
     def _update(
         self, kappa: float, q: np.ndarray, place: int, row: np.ndarray | None = None
     ) -> None:
         """P ← P + κ q qᵀ and all that follows from it."""
-        product = float(q @ self.problem.b[self._support])
+        product = float(q @ self.problem.b[self.support])
         self._inverse.add(kappa, q, q)
         if self._inverse.is_full:
             self._inverse.make()
         self._diagonal = self._diagonal + kappa * q**2
-        self._w = self._w + (kappa * product) * q
+        self.w = self.w + (kappa * product) * q
         self.objective += kappa * product**2
-        self._changes.append(Update(kappa, product, q, int(self._support[place]), place, row))
+        self._changes.append(Update(kappa, product, q, int(self.support[place]), place, row))
         self._offers = []
         self._n_updates += 1
         if self._n_updates >= REFRESH_EVERY:
@@ -331,7 +321,7 @@ class FullState(WeightsState):
 
     def _refresh(self) -> None:
         """Compute everything afresh from the repeats."""
-        self._support = support = np.sort(self._support)
+        self.support = support = np.sort(self.support)
         self._changes = []
         matrix = np.zeros((0, 0))
         if support.size:
@@ -340,13 +330,13 @@ class FullState(WeightsState):
         matrix[np.diag_indices_from(matrix)] += noise + self.problem.ridge
         inverse = inverse_of(matrix)
         self._inverse, self._diagonal = Growing(inverse, square=True), np.diagonal(inverse)
-        self._w = inverse @ self.problem.b[support]
-        self.objective = float(self._w @ self.problem.b[support])
-        self._changes = [Afresh(support, inverse, self._w)]
+        self.w = inverse @ self.problem.b[support]
+        self.objective = float(self.w @ self.problem.b[support])
+        self._changes = [Afresh(support, inverse, self.w)]
         self._offers, self._n_updates = [], 0
 
 
-class ScoringState(GreedyState):
+class ScoringState:
     """State of the Scoring objective, a sum of one term for each attribute; a step costs O(d)."""
 
     def __init__(self, problem: Problem, repeats: np.ndarray | None = None) -> None:
@@ -354,7 +344,7 @@ class ScoringState(GreedyState):
         n = problem.n_attributes
         self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
         self.objective = scoring_objective(problem, self.repeats)
-        self._gains = self._gains_of(np.arange(n))
+        self.gains = self._gains_of(np.arange(n))
 
     def _gains_of(self, attributes: np.ndarray) -> np.ndarray:
         """Exact differences of two terms, without cancellation."""
@@ -367,18 +357,18 @@ class ScoringState(GreedyState):
         squares = problem.b[attributes] ** 2 * np.where(r > 0, share, 1.0)
         return np.divide(squares, after, out=gains, where=self._candidates[attributes])
 
-    def gains(self) -> np.ndarray:
-        """Gain of one more judgment, shape (d,); −inf for constant attributes."""
-        return self._gains
+    def best(self, purse: Purse) -> tuple[int | None, bool]:
+        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
+        return purse.choice(self.gains, self.costs, self.repeats)
 
     def buy(self, attribute: int, count: int = 1) -> None:
         """Add a judgment of one attribute."""
-        self.objective += float(self._gains[attribute])
+        self.objective += float(self.gains[attribute])
         self.repeats[attribute] += 1
-        self._gains[[attribute]] = self._gains_of(np.array([attribute]))
+        self.gains[[attribute]] = self._gains_of(np.array([attribute]))
 
 
-def full_state(problem: Problem, repeats: np.ndarray | None = None) -> WeightsState:
+def full_state(problem: Problem, repeats: np.ndarray | None = None) -> FullState | SameState:
     """State of Full's objective, of judgments by independent or by the same raters."""
     kind = FullState if problem.noise_covariance is None else SameState
     return kind(problem, repeats)
@@ -432,15 +422,19 @@ def greedy_path(
     budget: float,
     algorithm: str,
     criterion: str = "gain_per_cost",
+    most: float = np.inf,
 ) -> SelectionPath:
-    """Buy from where a state stands until the budget or the gains are used up."""
+    """Buy from where a state stands until the budget or the gains are used up.
+
+    At most `most` judgments of an attribute.
+    """
     attributes: list[int] = []
     objective: list[float] = []
     costs, limit = state.costs, budget * (1.0 + BUDGET_TOLERANCE)
     spent = float(state.repeats @ costs)
     per_cost = criterion == "gain_per_cost" and bool((costs != costs[0]).any())
     while True:
-        best, any_gain = state.best(Purse(spent, limit, per_cost))
+        best, any_gain = state.best(Purse(spent, limit, per_cost, most))
         if best is None:
             break
         state.buy(best)

@@ -10,15 +10,14 @@ from numpy.typing import ArrayLike
 
 from distfms.errors import DataError
 from distfms.linalg import symmetric_pinv
-from distfms.methods.multiselect.greedy import full_state
+from distfms.methods.multiselect.greedy import FullState, full_state
 from distfms.methods.multiselect.objective import (
     BuyFrom,
     Problem,
     SelectionPath,
-    WeightsState,
     full_weights,
 )
-from distfms.methods.multiselect.same_raters import averages_of_raters
+from distfms.methods.multiselect.same_raters import SameState, averages_of_raters
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged
 
@@ -94,7 +93,7 @@ def path_models(problem: Problem, path: SelectionPath, steps: np.ndarray) -> Pat
     repeats = np.zeros((steps.size, problem.n_attributes), dtype=np.int64)
     objective = np.zeros(steps.size)
     for row, state in enumerate(_follow(problem, path, used, steps)):
-        weights[row, used] = state.weights
+        weights[row, used[state.support]] = state.w
         repeats[row, used] = state.repeats
         objective[row] = state.objective
     intercepts = problem.label_mean - weights @ problem.means
@@ -119,7 +118,7 @@ def path_objective(problem: Problem, path: SelectionPath, steps: np.ndarray) -> 
 
 def _follow(
     problem: Problem, path: SelectionPath, used: np.ndarray, steps: np.ndarray
-) -> Iterator[WeightsState]:
+) -> Iterator[FullState | SameState]:
     """Buy along a path; yield the state on the attributes used after each of `steps`."""
     state, taken = full_state(problem.take(used)), 0
     attributes = np.searchsorted(used, path.attributes)

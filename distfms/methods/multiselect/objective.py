@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -438,55 +438,38 @@ class SelectionPath(Fields):
 
 
 class Purse(NamedTuple):
-    """What is left to buy from, and how purchases compare."""
+    """What is left to buy from, how purchases compare, and the most judgments of an attribute."""
 
     spent: float
     limit: float
     per_cost: bool
+    most: float = np.inf
 
     def scores(self, gains: np.ndarray, costs: np.ndarray) -> np.ndarray:
         """Gains (per cost); −inf where there is none, or it cannot be afforded."""
         usable = (gains > 0) & (self.spent + costs <= self.limit)
         return np.where(usable, gains / costs if self.per_cost else gains, -np.inf)
 
-    def best(self, gains: np.ndarray, costs: np.ndarray) -> int | None:
-        """Purchase of the largest score, the first of equals; None if there is none."""
+    def choice(
+        self, gains: np.ndarray, costs: np.ndarray, repeats: np.ndarray | int
+    ) -> tuple[int | None, bool]:
+        """Purchase of the largest score, the first of equals, and whether anything gains."""
+        gains = np.where(repeats < self.most, gains, -np.inf)
         scores = self.scores(gains, costs)
         best = int(np.argmax(scores))
-        return best if scores[best] > 0 else None
+        return best if scores[best] > 0 else None, bool((gains > 0).any())
 
 
-class GreedyState:
-    """What the greedy pass needs: what there is to gain, and a way to buy."""
+class GreedyState(Protocol):
+    """What the greedy pass needs."""
 
     costs: np.ndarray
     repeats: np.ndarray
     #: Explained part of the label's variance.
     objective: float
 
-    def gains(self) -> np.ndarray:
-        """Gain of one more judgment, shape (d,); −inf for attributes that are never bought."""
-        raise NotImplementedError
+    def best(self, purse: Purse) -> tuple[int | None, bool]:
+        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
 
     def buy(self, attribute: int, count: int = 1) -> None:
         """Add `count` judgments of one attribute."""
-        raise NotImplementedError
-
-    def best(self, purse: Purse) -> tuple[int | None, bool]:
-        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
-        gains = self.gains()
-        return purse.best(gains, self.costs), bool((gains > 0).any())
-
-
-class WeightsState(GreedyState):
-    """A state with the weights of the attributes that have judgments."""
-
-    _support: np.ndarray
-    _w: np.ndarray
-
-    @property
-    def weights(self) -> np.ndarray:
-        """Weights of the predictor, shape (d,); 0 for attributes that are not judged."""
-        weights = np.zeros(self.repeats.size)
-        weights[self._support] = self._w
-        return weights

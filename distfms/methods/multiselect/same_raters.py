@@ -20,7 +20,7 @@ from distfms.methods.multiselect.objective import (
     RANK_TOLERANCE,
     BuyFrom,
     Problem,
-    WeightsState,
+    Purse,
     covariance_of_averages,
     inverse_of,
 )
@@ -184,7 +184,7 @@ def averages_of_raters(
     return np.concatenate(found, axis=1)
 
 
-class SameState(WeightsState):
+class SameState:
     """P = C⁻¹ and w = P b of the attributes S that have judgments by the same raters.
 
     It buys like :class:`distfms.methods.multiselect.greedy.FullState`. Another judgment of a ∈ S
@@ -201,19 +201,23 @@ class SameState(WeightsState):
 
     def _refresh(self) -> None:
         problem = self.problem
-        self._support = np.flatnonzero((self.repeats > 0) & problem.candidates)
-        self._inverse = inverse_of(covariance_of_averages(problem, self.repeats, self._support))
-        self._w = self._inverse @ problem.b[self._support]
-        self.objective = float(self._w @ problem.b[self._support])
+        self.support = np.flatnonzero((self.repeats > 0) & problem.candidates)
+        self._inverse = inverse_of(covariance_of_averages(problem, self.repeats, self.support))
+        self.w = self._inverse @ problem.b[self.support]
+        self.objective = float(self.w @ problem.b[self.support])
 
     def buy(self, attribute: int, count: int = 1) -> None:
         """Add `count` judgments of one attribute."""
         self.repeats[attribute] += count
         self._refresh()
 
+    def best(self, purse: Purse) -> tuple[int | None, bool]:
+        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
+        return purse.choice(self.gains(), self.costs, self.repeats)
+
     def gains(self) -> np.ndarray:
         """Gain of one more judgment, shape (d,); −inf for constant attributes."""
-        problem, bought = self.problem, self._support
+        problem, bought = self.problem, self.support
         after, at = self.repeats + 1, np.arange(bought.size)
         shared = np.asarray(problem.noise_covariance)
         rows = problem.external[:, bought]
@@ -221,14 +225,14 @@ class SameState(WeightsState):
         rows[bought, at] = 0.0
         diagonal = np.diagonal(problem.external) + np.diagonal(shared) / after + problem.ridge
         projected = rows @ self._inverse
-        explained, expected = np.einsum("ij,ij->i", projected, rows), rows @ self._w
+        explained, expected = np.einsum("ij,ij->i", projected, rows), rows @ self.w
         # What is bought already gives up its own part first.
         inverse, lost = np.diagonal(self._inverse), np.zeros(self.repeats.size)
         share = np.divide(1.0, inverse, out=np.zeros(inverse.size), where=inverse > 0)
         own = projected[bought, at]
         explained[bought] -= own**2 * share
-        expected[bought] -= own * self._w * share
-        lost[bought] = self._w**2 * share
+        expected[bought] -= own * self.w * share
+        lost[bought] = self.w**2 * share
         left = diagonal - explained
         gains = np.where(problem.candidates, 0.0, -np.inf)
         usable = problem.candidates & (left > RANK_TOLERANCE * diagonal)
