@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.builtin import CatalogEntry, by_name, require
-from distfms.data.write import ROWS_PER_SHARD, ShardWriter
+from distfms.data.builtin import CatalogEntry, require
+from distfms.data.write import GroupedFile
 from distfms.errors import SpecError, nearest
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def generate(
     rows: int,
     *,
     seed: int = 0,
-    rows_per_shard: int = ROWS_PER_SHARD,
+    rows_per_shard: int = 1_000_000,
     **options: Any,
 ) -> Path:
     """Write ``part-*.parquet``, ``_metadata.json`` and the recipe's files to a new folder.
@@ -68,8 +68,8 @@ def generate(
     ------
     SpecError
         On a wrong option.
-    DataError
-        If the folder is taken or cannot be written.
+    OSError
+        If the folder cannot be written.
     """
     import pyarrow as pa
 
@@ -87,16 +87,21 @@ def generate(
         "truth": recipe.truth,
     }
     chunk_rows = max(1, min(_CHUNK_ROWS, _CHUNK_NUMBERS // recipe.numbers_per_row))
-    with ShardWriter(out, recipe.schema, rows_per_shard) as writer:
-        for number, start in enumerate(range(0, rows, chunk_rows)):
-            # Always drawn in full, so that a longer dataset begins with the rows of a shorter one.
-            columns = recipe.rows(_stream(seed, _CHUNK, number), start, chunk_rows)
-            chunk = pa.Table.from_arrays(columns, schema=recipe.schema)
-            writer.write(chunk.slice(0, rows - start))
-        writer.add_file("_metadata.json", (json.dumps(metadata, indent=1) + "\n").encode())
-        for name, content in recipe.files.items():
-            writer.add_file(name, content)
-    return Path(out)
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    for shard, first in enumerate(range(0, rows, rows_per_shard)):
+        last = min(first + rows_per_shard, rows)
+        with GroupedFile(out / f"part-{shard:05d}.parquet") as file:
+            for number in range(first // chunk_rows, -(-last // chunk_rows)):
+                # Always drawn in full, so that a longer dataset begins with a shorter one's rows.
+                start = number * chunk_rows
+                columns = recipe.rows(_stream(seed, _CHUNK, number), start, chunk_rows)
+                chunk = pa.Table.from_arrays(columns, schema=recipe.schema).slice(0, last - start)
+                file.write(chunk.slice(max(first - start, 0)))
+    metadata_file = {"_metadata.json": (json.dumps(metadata, indent=1) + "\n").encode()}
+    for name, content in (metadata_file | dict(recipe.files)).items():
+        (out / name).write_bytes(content)
+    return out
 
 
 def _stream(seed: int, *key: int) -> np.random.Generator:
@@ -285,7 +290,7 @@ def _correlated_groups(
 
 
 #: Every generator by name.
-GENERATORS: dict[str, CatalogEntry] = by_name(
+_ENTRIES = (
     CatalogEntry(
         "judgments",
         "objects with correlated latent attributes, a linear label and noisy judgments; the true "
@@ -302,3 +307,4 @@ GENERATORS: dict[str, CatalogEntry] = by_name(
         make=_correlated_groups,
     ),
 )
+GENERATORS = {entry.name: entry for entry in _ENTRIES}

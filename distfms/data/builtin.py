@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distfms.data.storage import cache_folder
-from distfms.data.write import ShardWriter, writing_to
-from distfms.engine.storage import locked_file
+from distfms.data.write import write_table
+from distfms.engine.storage import locked_file, writing
 from distfms.errors import SpecError, nearest
 
 if TYPE_CHECKING:
@@ -72,11 +73,6 @@ def require(holds: bool, message: str) -> None:
         raise SpecError(message + ".")
 
 
-def by_name(*entries: CatalogEntry) -> dict[str, CatalogEntry]:
-    """Return entries by their names."""
-    return {entry.name: entry for entry in entries}
-
-
 def builtin_dataset(
     name: str,
     cache: str | os.PathLike[str] | None = None,
@@ -95,13 +91,16 @@ def builtin_dataset(
     folder = Path(cache or cache_folder()) / "builtin" / f"{name}-v{entry.version}-{version}"
     if folder.is_dir():
         return folder
-    with writing_to(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked_file(folder.with_name(f".{folder.name}.lock")):
-            if not folder.is_dir():
-                table = entry.make(**resolved)
-                with ShardWriter(folder, table.schema, -(-table.num_rows // _N_SHARDS)) as writer:
-                    writer.write(table)
+    with writing(folder), locked_file(folder.with_name(f".{folder.name}.lock")):
+        if not folder.is_dir():
+            table = entry.make(**resolved)
+            n_rows = -(-table.num_rows // _N_SHARDS)
+            with TemporaryDirectory(prefix=".", dir=folder.parent) as scratch:
+                made = Path(scratch) / name
+                for shard in range(_N_SHARDS):
+                    rows = table.slice(shard * n_rows, n_rows)
+                    write_table(made / f"part-{shard:05d}.parquet", rows)
+                made.rename(folder)
     return folder
 
 
@@ -197,7 +196,7 @@ def _plain(
 
 
 #: Every embedded dataset by name; each is made as one table.
-BUILTIN: dict[str, CatalogEntry] = by_name(
+_ENTRIES = (
     CatalogEntry(
         "digits",
         "1797 images of digits; attributes are patches of neighbouring pixels, a judgment is a "
@@ -249,3 +248,4 @@ BUILTIN: dict[str, CatalogEntry] = by_name(
         make=lambda: _bundled("iris", "species"),
     ),
 )
+BUILTIN = {entry.name: entry for entry in _ENTRIES}

@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.write import ShardWriter, write_table
-from distfms.errors import DataError, EngineError
+from distfms.data.write import GroupedFile, write_table
+from distfms.errors import EngineError
 
 
 @pytest.fixture
@@ -99,89 +96,14 @@ def test_parent_is_a_file(tmp_path: Path, table: pa.Table) -> None:
         write_table(tmp_path / "file" / "t.parquet", table)
 
 
-def test_same_shards_however_the_rows_come(tmp_path: Path, table: pa.Table) -> None:
+def test_same_row_groups_however_the_rows_come(tmp_path: Path, table: pa.Table) -> None:
     contents = []
     for name, cuts in {"one": [1000], "many": [1, 77, 300, 622], "none": [0, 1000]}.items():
-        with ShardWriter(tmp_path / name, table.schema, 300, 130, 3000) as writer:
+        with GroupedFile(tmp_path / name, 130, 3000) as file:
             start = 0
             for rows in cuts:
-                writer.write(table.slice(start, rows))
+                file.write(table.slice(start, rows))
                 start += rows
-        shards = sorted((tmp_path / name).iterdir())
-        contents.append([shard.read_bytes() for shard in shards])
-        assert [shard.name for shard in shards] == [f"part-0000{j}.parquet" for j in range(4)]
-        assert [pq.ParquetFile(s).metadata.num_rows for s in shards] == [300, 300, 300, 100]
+        contents.append((tmp_path / name).read_bytes())
     assert contents[0] == contents[1] == contents[2]
     assert pq.read_table(tmp_path / "one").equals(table)
-
-
-def test_dataset_is_not_there_before_it_is_whole(tmp_path: Path, table: pa.Table) -> None:
-    out = tmp_path / "out"
-    with ShardWriter(out, table.schema, 100) as writer:
-        writer.write(table)
-        writer.add_file("_costs.csv", b"group,cost\n")
-        assert not out.exists()
-    assert len(everything_in(out)) == 11
-    assert everything_in(tmp_path)[0] == "out"
-
-
-def test_nothing_is_left_after_an_error(tmp_path: Path, table: pa.Table) -> None:
-    with (  # noqa: PT012 - the error has to come from inside of the writer's block
-        pytest.raises(RuntimeError, match="stop"),
-        ShardWriter(tmp_path / "out", table.schema, 100) as writer,
-    ):
-        writer.write(table)
-        raise RuntimeError("stop")
-    assert everything_in(tmp_path) == []
-    with ShardWriter(tmp_path / "out", table.schema):  # no rows keep the schema
-        pass
-    assert pq.read_table(tmp_path / "out").schema.equals(table.schema)
-
-
-def test_full_disk_leaves_nothing(tmp_path: Path, table: pa.Table, small_disk: None) -> None:
-    with (
-        pytest.raises(EngineError, match=r"disk is full.*out could not be written"),
-        ShardWriter(tmp_path / "out", table.schema) as writer,
-    ):
-        writer.write(table)
-    assert everything_in(tmp_path) == []
-
-
-def test_killed_writer_is_swept_up_by_the_next(tmp_path: Path, table: pa.Table) -> None:
-    script = """
-        import os, sys, pyarrow as pa
-        from distfms.data.write import ShardWriter
-        table = pa.table({"x": [1.0, 2.0, 3.0]})
-        ShardWriter(sys.argv[1], table.schema, 1).__enter__().write(table)
-        os.kill(os.getpid(), 9)
-    """
-    out = tmp_path / "out"
-    command = [sys.executable, "-c", textwrap.dedent(script), str(out)]
-    assert subprocess.run(command, check=False).returncode == -9
-    assert not out.exists()
-    assert any(name.startswith(".out.partial") for name in everything_in(tmp_path))
-    with ShardWriter(out, table.schema) as writer:
-        writer.write(table)
-    assert everything_in(tmp_path) == ["out", "out/part-00000.parquet"]
-
-
-def test_working_folder_of_a_live_writer_stays(tmp_path: Path, table: pa.Table) -> None:
-    with ShardWriter(tmp_path / "out", table.schema) as first:
-        first.write(table)
-        with pytest.raises(RuntimeError), ShardWriter(tmp_path / "out", table.schema):
-            raise RuntimeError("stop")
-    assert everything_in(tmp_path) == ["out", "out/part-00000.parquet"]
-
-
-def test_taken_folder(tmp_path: Path, table: pa.Table) -> None:
-    write_table(tmp_path / "out" / "a.parquet", table)
-    with pytest.raises(DataError, match="exists and is not empty"):
-        ShardWriter(tmp_path / "out", table.schema)
-    with ShardWriter(tmp_path / "out", table.schema, overwrite=True) as writer:
-        writer.write(table.slice(0, 1))
-    assert everything_in(tmp_path) == ["out", "out/part-00000.parquet"]
-    (tmp_path / "out" / "thesis.tex").write_text("years of work")
-    with pytest.raises(DataError, match=r"holds 'thesis\.tex'"):
-        ShardWriter(tmp_path / "out", table.schema, overwrite=True)
-    with pytest.raises(DataError, match="is a file"):
-        ShardWriter(tmp_path / "out" / "thesis.tex", table.schema, overwrite=True)
