@@ -173,15 +173,15 @@ class MappedJob(RowJob):
     def _metric(self, context: Context) -> Mapping[str, Content]:
         """Learn metrics of all training rows and without each fold, side by side."""
         sample, plain = self.sample(context), self.plain_maps(context)
-        n_folds, classes = sample.n_folds, self.classes(context)
+        n_folds, classes, most = sample.n_folds, self.classes(context), self.metric_rows()
         lessons = dict[str, Lesson]()
         for own in self.similarities:
             if own.label in self.learned:
                 mapping = replace(plain[own.label], similarity=own)
-                lesson = Lesson(mapping, sample.train(), classes, self.options)
+                lesson = Lesson(mapping, sample.train().first(most), classes, self.options)
                 lessons[own.label] = lesson
                 for fold in range(n_folds if n_folds > 1 else 0):
-                    rows = sample.train_without(fold)
+                    rows = sample.train_without(fold).first(most * (n_folds - 1) // n_folds)
                     lessons[of_fold(own.label, fold)] = replace(lesson, sample=rows)
         answers = context.map(Lesson.learned, list(lessons.values()))
         found = dict(zip(lessons, answers, strict=True))
@@ -265,36 +265,36 @@ class Lesson:
     classes: Sequence[float] | None
     options: Any
 
-    def rows(self) -> TaughtRows:
-        """Return the rows, those held out by the hash of their id, or of the row."""
+    def rows(self) -> tuple[TaughtRows, TaughtRows]:
+        """Return the rows that teach and those that judge, by the hash of their id or content."""
         sample, n = self.sample, len(self.mapping.scale)
-        if self.options.metric_rows:
-            sample = sample.first(self.options.metric_rows)
         target = coded(self.classes, sample.values[n])[np.newaxis]
         if self.options.task == "classification":
             target = (target == np.arange(len(self.classes or ()))[:, np.newaxis]) * 1.0
         keys = sample.hashes if sample.ids is None else hash_keys(sample.ids)
         weight = sample.values[n + 1] if len(sample.values) > n + 1 else np.ones(sample.n_rows)
-        held_out = mix(mix(keys)) % np.uint64(_HELD_OUT) == 0
-        return TaughtRows(self.mapping.scaled(sample.values[:n]), target, weight, held_out)
+        judges, features = mix(mix(keys)) % np.uint64(_HELD_OUT) == 0, sample.values[:n]
+        taught, judging = (
+            TaughtRows(self.mapping.scaled(features[:, own]), target[:, own], weight[own])
+            for own in (~judges, judges)
+        )
+        return taught, judging
 
     def learned(self) -> list[Metric]:
         """Learn; return the chosen metric, then those that it was compared with."""
-        options, rows, kernel = self.options, self.rows(), self.mapping.similarity.name
-        given = dict(self.mapping.similarity.parameters)
-        fixed = {"sigma": given.get("sigma"), "ridge": options.ridge}
+        options, given = self.options, dict(self.mapping.similarity.parameters)
+        taught, judging = self.rows()
         kinds = ("diagonal", "full") if options.metric == "auto" else (options.metric,)
-        if options.metric == "auto" and len(rows.features) > _MOST_FULL:
+        if options.metric == "auto" and len(taught.features) > _MOST_FULL:
             kinds = kinds[:1]
-        teaching = rows.features[:, ~rows.held_out]
-        if min(np.count_nonzero(rows.held_out), teaching.shape[1]) < _FEWEST:
+        if min(len(taught.weight), len(judging.weight)) < _FEWEST:
             return []
-        found = learn(rows, teaching[:, :_LANDMARKS], kernel, kinds, options.iterations, **fixed)
+        kernel = self.mapping.similarity.name
+        fitter = Fitter(taught, judging, kernel, given.get("sigma"), options.ridge)
+        found = learn(fitter, taught.features[:, :_LANDMARKS], kinds, options.iterations)
         best = choose(found) if options.metric == "auto" else found[-1]
         own = self.mapping.scaled(self.mapping.landmarks.T)
-        last, _ = Fitter(rows, own, kernel, **fixed).fitted(
-            best.kind, best.iteration, best.transform
-        )
+        last, _ = fitter.fitted(own, best.kind, best.iteration, best.transform)
         if options.task == "classification" and options.ridge is None:
             last = replace(last, ridge=last.ridge * _OF_MARGINS)
         return [last, *found]

@@ -20,7 +20,6 @@ import numpy as np
 
 from distfms.methods.landmarks.similarity import KERNELS, Similarity, transformed
 from distfms.methods.landmarks.squared import Ridges
-from distfms.methods.passes import Sums
 from distfms.stats.base import Fields
 
 #: Widths of the similarity that are tried, in median distances between landmarks.
@@ -36,7 +35,7 @@ _PATIENCE = 3
 
 @dataclass(frozen=True, eq=False)
 class TaughtRows:
-    """Rows that teach a metric, and rows that judge it.
+    """Rows that teach a metric, or judge it.
 
     Attributes
     ----------
@@ -44,14 +43,11 @@ class TaughtRows:
         Scaled and centred.
     target : ndarray of shape (P, n)
     weight : ndarray of shape (n,)
-    held_out : ndarray of bool, shape (n,)
-        Rows that judge.
     """
 
     features: np.ndarray
     target: np.ndarray
     weight: np.ndarray
-    held_out: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +61,10 @@ class Metric(Fields):
         After which it was learned; 0 for `none`.
     transform : ndarray of shape (d,) or (d, d)
         T, such that tr TᵀT = d; of a diagonal metric the diagonal.
+    width : float
+        Of the similarity, in median distances between landmarks.
     sigma : float
-        Width of the similarity, in distances under the metric.
+        The same in distances under the metric.
     ridge : float
         Of the norm of the function, for a target of unit variance.
     errors : ndarray of shape (m,)
@@ -78,6 +76,7 @@ class Metric(Fields):
     kind: str
     iteration: int
     transform: np.ndarray
+    width: float
     sigma: float
     ridge: float
     errors: np.ndarray
@@ -97,43 +96,30 @@ class Metric(Fields):
 
 
 def learn(
-    rows: TaughtRows,
-    landmarks: np.ndarray,
-    kernel: str,
-    kinds: Sequence[str],
-    iterations: int = 5,
-    sigma: float | None = None,
-    ridge: float | None = None,
+    fitter: Fitter, landmarks: np.ndarray, kinds: Sequence[str], iterations: int = 5
 ) -> list[Metric]:
     """Learn metrics; return the isotropic one, then the best of each kind.
 
     Parameters
     ----------
-    rows : TaughtRows
+    fitter : Fitter
     landmarks : ndarray of shape (d, L)
         As the features.
-    kernel : {"gaussian", "laplace"}
     kinds : sequence of {"diagonal", "full"}
     iterations : int
-        At most.
-    sigma, ridge : float, optional
-        The one width and the one ridge, in place of those that are tried.
+        At most; each but the first keeps the width of the one before it, in median distances.
     """
-    fitter = Fitter(rows, landmarks, kernel, sigma, ridge)
-    plain, start = fitter.fitted("none", 0, np.ones(len(landmarks)))
-    found = [plain]
-    for kind in kinds if np.ptp(rows.target, axis=1).any() else ():
-        best, weights, last = plain, start, plain
+    plain, weights = fitter.fitted(landmarks, "none", 0, np.ones(len(landmarks)))
+    found, first = [plain], fitter.mean_product(landmarks, plain, weights)
+    for kind in kinds if np.ptp(fitter.taught.target, axis=1).any() else ():
+        best, last, products = plain, plain, first
         for iteration in range(1, iterations + 1):
-            if iteration - best.iteration > _PATIENCE:
-                break
-            products = gradient_products(
-                fitter.teaching, landmarks, kernel, last.transform, last.sigma, weights
-            )
             transform = root(products, kind)
-            if transform is None:
+            if transform is None or iteration - best.iteration > _PATIENCE:
                 break
-            last, weights = fitter.fitted(kind, iteration, transform)
+            widths = (last.width,) if iteration > 1 else WIDTHS
+            last, weights = fitter.fitted(landmarks, kind, iteration, transform, widths)
+            products = fitter.mean_product(landmarks, last, weights)
             if last.error < best.error:
                 best = last
         if best is not plain:
@@ -143,53 +129,65 @@ def learn(
 
 @dataclass(frozen=True, eq=False)
 class Fitter:
-    """Fits models on teaching rows under one transform after another; see `learn`."""
+    """Fits models on rows under one transform after another.
 
-    rows: TaughtRows
-    landmarks: np.ndarray
+    Attributes
+    ----------
+    taught, judging : TaughtRows
+    kernel : {"gaussian", "laplace"}
+    sigma, ridge : float or None
+        The one width and the one ridge, in place of those that are tried.
+    """
+
+    taught: TaughtRows
+    judging: TaughtRows
     kernel: str
     sigma: float | None = None
     ridge: float | None = None
 
-    @property
-    def teaching(self) -> TaughtRows:
-        """The rows that are not held out."""
-        own, kept = self.rows, ~self.rows.held_out
-        return TaughtRows(
-            own.features[:, kept], own.target[:, kept], own.weight[kept], own.held_out[kept]
-        )
-
-    def fitted(self, kind: str, iteration: int, transform: np.ndarray) -> tuple[Metric, np.ndarray]:
+    def fitted(
+        self,
+        landmarks: np.ndarray,
+        kind: str,
+        iteration: int,
+        transform: np.ndarray,
+        widths: Sequence[float] = WIDTHS,
+    ) -> tuple[Metric, np.ndarray]:
         """Return the best width and ridge, and the weights (L, P) whose gradients are taken."""
-        rows, held = self.rows, self.rows.held_out
-        landmarks = np.ascontiguousarray(transformed(transform, self.landmarks).T)
-        far = distances(landmarks, transformed(transform, rows.features))
-        apart = distances(landmarks, landmarks.T)
+        moved = np.ascontiguousarray(transformed(transform, landmarks).T)
+        far, near, apart = (
+            distances(moved, transformed(transform, rows))
+            for rows in (self.taught.features, self.judging.features, landmarks)
+        )
         unit = float(np.sqrt(np.median(apart[np.triu_indices(len(apart), 1)]))) or 1.0
-        sigmas = [f * unit for f in WIDTHS] if self.sigma is None else [self.sigma]
         grid = RIDGES if self.ridge is None else np.array([self.ridge])
-        weight, found = rows.weight[~held] / rows.weight[~held].sum(), []
-        level = rows.target[:, ~held] @ weight
-        target = rows.target - level[:, np.newaxis]
-        scale = max(float(np.sum((target[:, ~held] ** 2) @ weight)), 1e-300)
-        for sigma in sigmas:
-            similar = of_distances(self.kernel, far, sigma)
-            similar -= (similar[:, ~held] @ weight)[:, np.newaxis]
-            taught, own = similar[:, ~held], similar[:, held]
-            weighed = taught * weight
+        share = self.taught.weight / self.taught.weight.sum()
+        level = (self.taught.target @ share)[:, np.newaxis]
+        target, truth = ((own.target - level) for own in (self.taught, self.judging))
+        scale, found = max(float(np.sum((target**2) @ share)), 1e-300), []
+        for width in widths if self.sigma is None else (self.sigma / unit,):
+            sigma = width * unit
+            similar, own = (of_distances(self.kernel, squared, sigma) for squared in (far, near))
+            mean = (similar @ share)[:, np.newaxis]
+            similar, own = (similar - mean) * np.sqrt(share), own - mean
             ridges = Ridges.of(
-                weighed @ taught.T,
-                weighed @ target[:, ~held].T,
+                similar @ similar.T,
+                similar @ (target * np.sqrt(share)).T,
                 of_distances(self.kernel, apart, sigma),
             )
-            errors = ridges.errors(grid, own, target[:, held]) / scale
-            at = int(np.argmin(errors @ rows.weight[held]))
-            metric = Metric(
-                kind, iteration, transform, sigma, float(grid[at]), errors[at], rows.weight[held]
-            )
-            found.append((metric, ridges))
-        best, ridges = min(found, key=lambda pair: pair[0].error)
-        return best, ridges.weights(best.ridge / _SHARPER)
+            errors = ridges.errors(grid, own, truth) / scale
+            at = int(np.argmin(errors @ self.judging.weight))
+            best = (float(grid[at]), errors[at], self.judging.weight)
+            found.append((Metric(kind, iteration, transform, width, sigma, *best), ridges))
+        metric, ridges = min(found, key=lambda pair: pair[0].error)
+        return metric, ridges.weights(metric.ridge / _SHARPER)
+
+    def mean_product(
+        self, landmarks: np.ndarray, metric: Metric, weights: np.ndarray
+    ) -> np.ndarray:
+        """Return the mean of ∇f ∇fᵀ over the rows that teach."""
+        given = (metric.transform, metric.sigma, weights)
+        return gradient_products(self.taught, landmarks, self.kernel, *given)
 
 
 def distances(landmarks: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -213,8 +211,8 @@ def gradient_products(
     transform: np.ndarray,
     sigma: float,
     weights: np.ndarray,
-) -> Sums:
-    """Sum ∇f ∇fᵀ over rows and outputs: ``outer`` (d, d) and ``weight``.
+) -> np.ndarray:
+    """Return the mean over rows of ∇f ∇fᵀ, summed over outputs (d, d).
 
     Parameters
     ----------
@@ -244,16 +242,15 @@ def gradient_products(
         moved = landmarks @ pulled - rows.features * pulled.sum(axis=0)
         moved = transformed(transform.T, transformed(transform, moved))
         outer += (moved * rows.weight) @ moved.T
-    return Sums({"outer": outer, "weight": np.array(rows.weight.sum())})
+    return outer / rows.weight.sum()
 
 
-def root(products: Sums, kind: str) -> np.ndarray | None:
+def root(mean: np.ndarray, kind: str) -> np.ndarray | None:
     """Return T of the mean product, or of its diagonal; None where no direction counts."""
-    mean = products["outer"] / products["weight"]
     trace = float(np.trace(mean))
     if not (np.isfinite(trace) and trace > 0):
         return None
-    mean *= len(mean) / trace
+    mean = mean * (len(mean) / trace)
     if kind == "diagonal":
         return np.sqrt(np.diagonal(mean))
     values, vectors = np.linalg.eigh(mean)

@@ -131,7 +131,7 @@ class Ridges:
         factor = cholesky(regular(penalty))
         white = solve_triangular(factor, covariance, trans=1)
         white = solve_triangular(factor, white.T, trans=1)
-        values, vectors = eigh((white + white.T) / 2)
+        values, vectors = eigh((white + white.T) / 2, driver="evd")
         basis = solve_triangular(factor, vectors)
         return cls(basis, np.maximum(values, 0.0), basis.T @ target)
 
