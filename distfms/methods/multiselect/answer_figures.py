@@ -8,9 +8,8 @@ from typing import Any
 
 from distfms.methods.contract import FinishedRun
 from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.metrics import measured, more
-from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Table, Text
-from distfms.report.plots import heat_map
+from distfms.report.metrics import measured
+from distfms.report.page import KeyNumber, KeyNumbers
 
 #: The losses of a selection, the most trusted first: on which objects.
 READINGS = {
@@ -97,10 +96,9 @@ class Loss:
         train, test, chosen = (run.metrics[key] for key in ("train", "test", "chosen"))
         found = measured(chosen, "validation", "projected_loss")
         if test is not None and (found is None or test["n_objects"] >= FEW_OBJECTS):
-            for key in ("projected_loss", "mse"):
-                value = as_number(test[key])
-                if value is not None:
-                    return cls(value, test["label_variance"], test["n_objects"], "test")
+            value = as_number(test["projected_loss"])
+            if value is not None:
+                return cls(value, test["label_variance"], test["n_objects"], "test")
         variance, n = run.selection["label_variance"], train["n_objects"]
         if found is not None:
             upper = measured(chosen, "validation", "upper") or found
@@ -124,61 +122,6 @@ class Loss:
         objects = count(self.n_objects, "object")
         are = "is" if self.n_objects == 1 else "are"
         return f"{objects} {are} too few to say what they explain"
-
-
-#: Attributes of a heat map at most.
-_MAPPED = 20
-_BOUGHT_FROM = {
-    "loss_independent": "bought from independent raters",
-    "loss_same": "bought from the same raters",
-    "loss_ignored": "claimed if raters were unknown",
-}
-
-
-def rater_blocks(run: FinishedRun) -> list[Block]:
-    """Show what raters who judge several attributes share, and what it does to the loss."""
-    train, test = run.metrics["train"]["raters"], (run.metrics["test"] or {}).get("raters")
-    if not train["known"]:
-        return [
-            Text(
-                "Raters are unknown, so judgments count as independent, as if no rater judged two "
-                "attributes of an object. If some did, attributes share their raters' errors and "
-                "these losses are wrong, mostly too small. `distfms check` shows how to name "
-                "raters."
-            )
-        ]
-    whose = "the same raters" if train["buy_from"] == "same" else "independent raters"
-    rows = [
-        {
-            "Judgments": label,
-            "Loss on training objects": train[key],
-            "Held-out loss": test and test[key],
-        }
-        for key, label in _BOUGHT_FROM.items()
-    ]
-    caption = (
-        f"Loss of the model, with judgments to be bought from {whose} (bold). Same raters: rater j "
-        "judges every attribute bought j times or more. Independent raters: each gives one "
-        "judgment of an object."
-    )
-    bold = [i for i, key in enumerate(_BOUGHT_FROM) if key == f"loss_{train['buy_from']}"]
-    table = Table(rows, caption, emphasis=bold)
-    return [*_noise_figures(train["noise_correlation"]), table]
-
-
-def _noise_figures(correlations: Mapping[str, Mapping[str, float | None]]) -> list[Block]:
-    """Map the noise correlations of the attributes that are bought."""
-    names = list(correlations)[:_MAPPED]
-    values = [[1.0 if a == b else correlations[a][b] for b in names] for a in names]
-    if not any(value is not None for a, row in enumerate(values) for value in row[:a]):
-        return [Text("No rater judged two of the attributes that are bought.")] if names else []
-    chart = heat_map(values, names, title="Correlation of one rater's errors, by attribute")
-    caption = (
-        "How far one rater's judgments of two attributes of an object share errors: correlation of "
-        "the judgments after removing the attributes themselves. Near 0: practically independent. "
-        "Blank: no rater judged both."
-    )
-    return [Figure(chart, caption + more(len(correlations), _MAPPED, "in metrics.json"))]
 
 
 def _simple(run: FinishedRun, loss: Loss) -> list[KeyNumber]:

@@ -14,7 +14,6 @@ from distfms.methods.multiselect.answer_figures import (
     FEW_OBJECTS,
     READINGS,
     key_numbers,
-    rater_blocks,
     repeats_of,
     title_of,
 )
@@ -44,8 +43,6 @@ from distfms.report.sections import notes
 
 SUBTITLE = "Feature multi-selection"
 
-Json = Mapping[str, Any]
-
 _STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3, "lasso": 4}
 _LOSS = "projected_loss"
 _LOOKS: dict[str, dict[str, Any]] = {
@@ -66,6 +63,13 @@ _MEASURES = {
 }
 _BARS_SHOWN = 30
 _ATTRIBUTES_SHOWN = 1000
+#: Attributes whose noise correlations are shown, at most.
+_SHOWN_TOGETHER = 20
+_BOUGHT_FROM = {
+    "loss_independent": "bought from independent raters",
+    "loss_same": "bought from the same raters",
+    "loss_ignored": "claimed if raters were unknown",
+}
 
 
 def sections(run: FinishedRun) -> list[Section]:
@@ -140,30 +144,20 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
 
 def _loss_figure(run: FinishedRun, lines: Sequence[Line], title: str, caption: list[str]) -> Figure:
     budget, variance = run.selection["budget"], run.selection["label_variance"]
-    limits = _loss_limits(lines, variance)
+    bottom, top = value_range(lines)
+    # A loss far from the label's own variance leaves the chart, unless all do.
+    top, bottom = min(top, max(1.3 * variance, 1.1 * bottom)), max(bottom, -0.25 * variance)
+    if cut := 0.5 * top <= bottom < top:
+        caption.append("The scale does not begin at zero.")
     chart = line_chart(
         lines,
         title=title,
         xlabel="budget for one object",
         ylabel="mean squared error",
         marks={f"budget {number(budget)}": budget},
-        y_limits=limits,
+        y_limits=(0.97 * bottom if cut else min(bottom, 0.0), max(1.03 * top, 0.0) or 1.0),
     )
-    if limits[0] > 0:
-        caption.append("The scale does not begin at zero.")
     return Figure(chart, " ".join(caption))
-
-
-def _loss_limits(lines: Sequence[Line], variance: float) -> tuple[float, float]:
-    """Range of a chart of losses: from zero, unless all of them are far from it."""
-    bottom, top = value_range(lines)
-    if variance:
-        # A loss far above the label's own variance leaves the chart, unless all do.
-        top, bottom = min(top, max(1.3 * variance, 1.1 * bottom)), max(bottom, -0.25 * variance)
-    if 0 <= bottom < 0.5 * top or bottom >= top:
-        top, bottom = max(top, 0.0) or 1.0, 0.0
-    margin = 0.06 * (top - bottom)
-    return (bottom - margin if bottom else 0.0), top + margin
 
 
 def _baseline_tables(run: FinishedRun) -> list[Table]:
@@ -292,6 +286,54 @@ def _attribute_figures(points: Sequence[Point], n_left: int) -> list[Figure]:
         which = count(n_left, "attribute")
         caption += f" {which} without variance between objects (σ̂ = 0) cannot be drawn."
     return [Figure(chart, caption)]
+
+
+# --- who judges -----------------------------------------------------------------------------------
+
+
+def rater_blocks(run: FinishedRun) -> list[Block]:
+    """Show what raters who judge several attributes share, and what it does to the loss."""
+    train, test = run.metrics["train"]["raters"], (run.metrics["test"] or {}).get("raters")
+    if not train["known"]:
+        return [
+            Text(
+                "Raters are unknown, so judgments count as independent, as if no rater judged two "
+                "attributes of an object. If some did, attributes share their raters' errors and "
+                "these losses are wrong, mostly too small. `distfms check` shows how to name "
+                "raters."
+            )
+        ]
+    whose = "the same raters" if train["buy_from"] == "same" else "independent raters"
+    rows = [
+        {
+            "Judgments": label,
+            "Loss on training objects": train[key],
+            "Held-out loss": test and test[key],
+        }
+        for key, label in _BOUGHT_FROM.items()
+    ]
+    caption = (
+        f"Loss of the model, with judgments to be bought from {whose} (bold). Same raters: rater j "
+        "judges every attribute bought j times or more. Independent raters: each gives one "
+        "judgment of an object."
+    )
+    bold = [i for i, key in enumerate(_BOUGHT_FROM) if key == f"loss_{train['buy_from']}"]
+    table = Table(rows, caption, emphasis=bold)
+    return [*_noise_tables(train["noise_correlation"]), table]
+
+
+def _noise_tables(correlations: Mapping[str, Mapping[str, float | None]]) -> list[Block]:
+    """Return the noise correlations of the attributes that are bought."""
+    names = list(correlations)[:_SHOWN_TOGETHER]
+    rows = [{"Attribute": a, **{b: correlations[a].get(b) for b in names}} for a in names]
+    if all(value is None for row in rows for value in [*row.values()][1:]):
+        return [Text("No rater judged two of the attributes that are bought.")] if names else []
+    caption = (
+        "How far one rater's judgments of two attributes of an object share errors: correlation of "
+        "the judgments after removing the attributes themselves. Near 0: practically independent. "
+        "Blank: no rater judged both."
+    )
+    return [Table(rows, caption + more(len(correlations), _SHOWN_TOGETHER, "in metrics.json"))]
 
 
 # --- the model ----------------------------------------------------------------------------------
