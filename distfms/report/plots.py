@@ -388,8 +388,6 @@ def _drawable(value: Any, log: bool) -> bool:
 
 # --- cells ----------------------------------------------------------------------------------------
 
-_LARGEST_CELL, _READABLE_CELL = 44.0, 26.0
-
 
 @at_both_widths
 def picture_chart(
@@ -441,40 +439,6 @@ def _shades(shares: np.ndarray) -> list[list[str]]:
     colours = 255.0 + strength * (np.where(shares[..., None] < 0, red, blue) - 255.0)
     numbers = np.rint(colours).astype(np.uint8)
     return [[f"#{bytes(cell).hex()}" for cell in row] for row in numbers]
-
-
-@at_both_widths
-def heat_map(
-    values: Sequence[Sequence[float | None]],
-    names: Sequence[str],
-    *,
-    title: str,
-    width: float = WIDE,
-) -> str:
-    """Draw correlations of things with each other, None where there are none; see `line_chart`."""
-    table = np.array(values, dtype=float)
-    short = [shorten(name, 18 if width == WIDE else 12) for name in names]
-    beside = max(map(width_of, short), default=0.0)
-    left, n = 20.0 + beside, max(1, len(short))
-    cell = min(_LARGEST_CELL, (width - left - 60.0) / n)
-    side = cell * n
-    shown = _shades(np.nan_to_num(table))
-    parts = [grid(shown, left, 8.0, side, side)] if short else []
-    for place, name in enumerate(short):
-        middle = cell * (place + 0.5)
-        parts.append(label(left - 6.0, 11.5 + middle, name, anchor="end"))
-        parts.append(label(left + middle + 3.5, 14.0 + side, name, anchor="end", turned=True))
-    for (row, column), value in np.ndenumerate(table):
-        if np.isfinite(value):
-            # The cells are the same on a dark page.
-            colour = "#fafafa" if abs(value) > 0.5 else "#111111"
-            x, y = left + cell * (column + 0.5), 11.0 + cell * (row + 0.5)
-            if cell > _READABLE_CELL:
-                text = f"{value:.2f}"
-                parts.append(label(x, y, text, anchor="middle", size=9.5, colour=colour))
-            parts.append(tip((x, y), f"{names[row]}, {names[column]}: {number(float(value), 3)}"))
-    parts += _ramp(left + side + 10.0, side, 1.0, -1.0)
-    return document(width, side + beside + 24.0, title, parts)
 
 
 def _ramp(left: float, height: float, top: float, low: float) -> list[str]:
