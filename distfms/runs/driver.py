@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from distfms.data.row_columns import row_remarks
 from distfms.engine import make_executor
-from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import prune
 from distfms.engine.memory import counted
@@ -33,6 +32,7 @@ from distfms.methods.statistics_job import KEPT
 from distfms.methods.tuning import Tuning
 from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say
+from distfms.runs.finished import require_tracker, track
 from distfms.runs.folder import (
     LATEST,
     SCHEMA_VERSION,
@@ -45,8 +45,8 @@ from distfms.runs.folder import (
 )
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
+from distfms.runs.metrics import RUN_LABELS
 from distfms.runs.projection import Projection, project_job
-from distfms.runs.tracking import require_tracker, track
 
 if TYPE_CHECKING:
     from distfms.registry import Registry
@@ -230,9 +230,12 @@ def run_prepared(
         with reading(path):
             made = missing_folders(path)
         run = RunFolder(path)
-        with run.locked(), Recorder(run, say, progress) as record:
+        names = (spec.name, path.name, spec.method, executor.name)
+        labels = dict(zip(RUN_LABELS, names, strict=True))
+        ray_address = getattr(executor, "address", None) if executor.name == "ray" else None
+        with run.locked(), Recorder(run, say, progress, labels, ray_address) as record:
             try:
-                resumed = _begin(run, prepared, record, executor)
+                resumed = _begin(run, prepared, record, labels)
                 context = RunContext(
                     seed=spec.seed,
                     inputs=prepared.opened.inputs,
@@ -313,7 +316,7 @@ def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bo
     return False
 
 
-def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Executor) -> bool:
+def _begin(run: RunFolder, prepared: Prepared, record: Recorder, labels: Mapping[str, str]) -> bool:
     """Enter the attempt in the manifest; return whether there was one before."""
     manifest = read_manifest(run.path)
     resumed = manifest is not None
@@ -337,16 +340,8 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Execu
         stages=[entry.model_dump() for entry in manifest.stages],
         notes=manifest.notes,
     )
-    record.begin(
-        f"{'Resuming' if resumed else 'Writing'} {run.path}",
-        ray_address=getattr(executor, "address", None) if executor.name == "ray" else None,
-        engine=executor.name,
-        run=run.path.name,
-        name=prepared.spec.name,
-        method=prepared.spec.method,
-        resumed=resumed,
-        attempt=content.attempt,
-    )
+    line = f"{'Resuming' if resumed else 'Writing'} {run.path}"
+    record.event("begin", line, **labels, resumed=resumed, attempt=content.attempt)
     for text in () if resumed else manifest.notes:
         record.event("note", f"Note: {text}", text=text)
     return resumed

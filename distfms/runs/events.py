@@ -23,7 +23,7 @@ from distfms.engine.memory import format_bytes
 from distfms.engine.storage import hangs, write_whole
 from distfms.errors import SpecError
 from distfms.runs.folder import RunFolder, to_json
-from distfms.runs.metrics import FILE_VARIABLE, RUN_LABELS, Metrics
+from distfms.runs.metrics import FILE_VARIABLE, Metrics
 
 Event = Mapping[str, Any]
 Say = Callable[[str], None]
@@ -237,70 +237,59 @@ class Recorder:
     """Hands every event of a run to the display, the run folder and the metrics.
 
     Used as a context manager, around all that happens once the folder is locked. Where
-    `tells_events` of the display is true, lines that only repeat an event are not said.
+    `tells_events` of the display is true, lines that only repeat an event are not said. See
+    `Metrics` for `labels` and `ray_address`.
     """
 
-    def __init__(self, run: RunFolder, say: Say, display: Display) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        say: Say,
+        display: Display,
+        labels: Mapping[str, str],
+        ray_address: str | None = None,
+    ) -> None:
         self._run = run
         self._say = say
         self._display = display
-        self._metrics: Metrics | None = None
+        self._metrics = Metrics(
+            labels,
+            ray_address=ray_address,
+            file=os.environ.get(FILE_VARIABLE),
+            on_problem=lambda text: self.event("metrics_unavailable", reason=text),
+        )
         self._path = run.path / "events.jsonl"
         # On remote storage, where files cannot be appended to: what is there, and what waits.
         self._written: bytes | None = None
         self._waiting: list[str] = []
         self._ends = _Throttle()
 
-    def begin(self, line: str, *, ray_address: str | None, **fields: Any) -> None:
-        """Record that a driver has taken the run, and count from now on.
-
-        ``fields`` of the event hold the labels of the metrics; see `Metrics` for ``ray_address``.
-        """
-        self.show({"event": "begin", **fields})
-        self._say_unless_told(line)
-        self._metrics = Metrics(
-            {label: fields[label] for label in RUN_LABELS},
-            ray_address=ray_address,
-            file=os.environ.get(FILE_VARIABLE),
-            on_problem=lambda text: self.event("metrics_unavailable", reason=text),
-        )
-        self.count({"event": "begin"})
-
     def __call__(self, event: Event) -> None:
-        """Count, show and keep an event."""
-        self.count(event)
-        self.show(event)
+        """Show, keep and count an event."""
+        self._display(event)
+        if event["event"] not in FREQUENT:
+            self._keep(event)
+        self._metrics(event)
 
     def iteration(self, event: Event) -> None:
-        """Count and keep an event of one of many passes; show the ends of passes now and then."""
-        self.count(event)
+        """Take an event of one of many passes; show the ends of passes now and then."""
         if not _ends_pass(event) or self._ends.due("unit"):
-            self.show(event)
+            self(event)
+        else:
+            self._metrics(event)
 
     def event(self, kind: str, line: str = "", /, **fields: Any) -> None:
         """Record an event made of these fields, with the line that says the same to people."""
         self({"event": kind, **fields})
-        if line:
-            self._say_unless_told(line)
+        if line and not getattr(self._display, "tells_events", False):
+            self._say(line)
 
     def fail(self, error: Exception, *, keep: bool) -> None:
         """Record that the run has ended with an error; kept in the folder only where asked."""
         event = _failure(error)
-        if self._metrics is not None:
-            self.count(event)
-            self._display(event)
-        if keep:
-            self._keep(event)
-
-    def count(self, event: Event) -> None:
-        """Count an event, without showing or keeping it."""
-        if self._metrics is not None:
-            self._metrics(event)
-
-    def show(self, event: Event) -> None:
-        """Show and keep an event, without counting it."""
         self._display(event)
-        if event["event"] not in FREQUENT:
+        self._metrics(event)
+        if keep:
             self._keep(event)
 
     def flush(self) -> None:
@@ -325,8 +314,7 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._metrics is not None:
-            self._metrics.close()
+        self._metrics.close()
         if error is None or not hangs(error):
             self.flush()
 
@@ -337,10 +325,6 @@ class Recorder:
             return
         with suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
             file.write(line)
-
-    def _say_unless_told(self, line: str) -> None:
-        if not getattr(self._display, "tells_events", False):
-            self._say(line)
 
 
 def _failure(error: BaseException) -> Event:

@@ -1,4 +1,4 @@
-"""Finished runs, in a folder or a registry: which one is meant, and reading it."""
+"""Finished runs, in a folder or a registry: which is meant, reading it, telling MLflow of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
@@ -28,7 +31,7 @@ from distfms.runs.folder import (
     read_manifest,
     write_atomic,
 )
-from distfms.spec import expand_variables, expanded
+from distfms.spec import expand_variables, expanded, parse_yaml
 from distfms.stats.base import from_bytes
 
 if TYPE_CHECKING:
@@ -240,3 +243,67 @@ def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Locati
                 stage.files[target.name] = hashlib.sha256(page).hexdigest()
         folder.update(stages=[stage.model_dump() for stage in stages])
     return target
+
+
+# --- telling MLflow, whose own settings say where it keeps what it is told -----------------------
+
+
+_ARTEFACTS = (
+    "spec.yaml",
+    "manifest.json",
+    "selection.json",
+    "model.json",
+    "weights.npz",
+    "metrics.json",
+    "report.html",
+)
+
+
+def require_tracker(tracker: str) -> Any:
+    """Import the package of a tracker.
+
+    Raises
+    ------
+    SpecError
+        If it is not installed.
+    """
+    try:
+        return import_module(tracker)
+    except ImportError as error:
+        raise SpecError(
+            f"`output.tracking: {tracker}` needs a package that this Python lacks ({error}). "
+            f"Install it (pip install 'distfms[{tracker}]'), or leave the key out."
+        ) from error
+
+
+def track(tracker: str, experiment: str, folder: Location) -> None:
+    """Log a finished run: options as parameters, numbers as metrics, files as artefacts."""
+    mlflow = require_tracker(tracker)
+    text = (folder / "spec.yaml").read_bytes().decode()
+    parameters = {
+        _name(key): str(value)[:6000] for key, value in flat(parse_yaml(text, "")).items()
+    }
+    _, run = open_run(folder)
+    mlflow.set_experiment(experiment)
+    with mlflow.start_run(run_name=folder.name), TemporaryDirectory() as scratch:
+        mlflow.set_tags({"distfms.run": str(folder), "distfms.identity": run.manifest["identity"]})
+        mlflow.log_params(parameters)
+        mlflow.log_metrics(_numbers(run.metrics))
+        for name in _ARTEFACTS:
+            with suppress(FileNotFoundError):
+                (Path(scratch) / name).write_bytes((folder / name).read_bytes())
+        mlflow.log_artifacts(scratch)
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return the single numbers of nested metrics."""
+    return {
+        _name(key): float(value)
+        for key, value in flat(metrics).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _name(key: str) -> str:
+    """Return a name that MLflow accepts."""
+    return re.sub(r"[^\w\-. /]", "_", key, flags=re.ASCII)[:250]

@@ -94,11 +94,8 @@ class Metrics:
         self.values: dict[tuple[str, tuple[str, ...]], float] = {}
         self._labels = {name: str(labels[name]) for name in RUN_LABELS}
         self._file = file or None
-        self._ray: dict[str, Any] | None = None
-        if ray_address is not None and ray_address.startswith("ray://"):
-            on_problem("a driver connected through ray:// is not part of the cluster; submit it")
-        elif ray_address is not None:
-            self._ray = {}
+        self._ray_address = ray_address
+        self._ray: dict[str, Any] = {}
         self._on_problem = on_problem
         self._clock = clock
         self._written_s = clock()
@@ -164,10 +161,12 @@ class Metrics:
 
     def _hand_to_ray(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
         """Hand a number to the agent, which keeps counters, and gets the rest when Ray leaves."""
-        if self._ray is None:
+        if self._ray_address is None:
             return
         metric = _BY_NAME[name]
         try:
+            if self._ray_address.startswith("ray://"):
+                raise ConnectionError("a driver connected through ray:// is no part of the cluster")
             from ray.util import metrics
 
             if name not in self._ray:
@@ -178,7 +177,7 @@ class Metrics:
             tags = self._labels | dict(zip(metric.labels, labels, strict=True))
             (made.inc if metric.is_counter else made.set)(float(amount), tags)
         except Exception as error:
-            self._ray = None
+            self._ray_address = None
             self._on_problem(f"cannot write to Ray's metrics agent ({error})")
 
     def collect(self) -> Iterator[Any]:
