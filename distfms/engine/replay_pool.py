@@ -35,7 +35,7 @@ class Reply:
 class Host:
     """The states of one actor; requests are pickled calls of its methods, one at a time.
 
-    A ``setup``, the pickled arguments of `build`, comes with the first request.
+    A ``setup``, the pickled arguments of `build`, comes with the first request, which may be empty.
     """
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class Host:
         try:
             if setup is not None:
                 self.build(reply, *pickle.loads(setup))
-            method, *arguments = pickle.loads(request)
-            if not reply.errors:
-                getattr(self, method)(reply, *arguments)
+            if request and not reply.errors:
+                method, call = pickle.loads(request)
+                getattr(self, method)(reply, call)
         except Exception as error:
             reply = Reply(error=portable(error))
         if reply.error is None and not reply.errors:
@@ -87,9 +87,6 @@ class Host:
             self._states[index] = state
 
         self._each(reply, one, shards)
-
-    def rest(self, reply: Reply) -> None:
-        """Do nothing more than a setup asks for."""
 
     def step(self, reply: Reply, call: bytes) -> None:
         """Call ``function(state, message)`` on every state."""
@@ -168,10 +165,12 @@ class Loss:
 
 @dataclass
 class _Work:
-    """What an actor is at; the request is as `_share` gave it."""
+    """What an actor is at; the request is as `_share` gave it, the answer what `_send` returned."""
 
     request: Any
     what: str
+    index: int = 0
+    answer: Any = None
     deadline_s: float = 0.0
     n_losses: int = 0
 
@@ -200,9 +199,7 @@ class ReplayPool(ActorPool):
         # An actor that hangs is ended, so what it does needs no limit of its own.
         self._retry = replace(retry or RetryPolicy(), timeout_s=None)
         self._on_event = on_event
-        self._up: set[int] = set()
-        self._set_up: set[int] = set()  # of these, those with states
-        self._asked: dict[int, Any] = {}
+        self._up: dict[int, bool] = {}  # whether they have states
         self._ready = False
         self._build = b""
         self._shards: list[bytes] = []
@@ -217,8 +214,8 @@ class ReplayPool(ActorPool):
         self._build = dump(build)
         self._shards = [dump(shard) for shard in shards]
         self._log = []
-        self._set_up.clear()
-        self._ask_all(_BUILDING, dump(("rest",)))
+        self._up = dict.fromkeys(self._up, False)
+        self._ask_all(_BUILDING, b"")
 
     def step(self, fn: StepFunction, message: Any = None) -> list[Any]:
         """Call ``fn(state, message)`` on every state; see `ActorPool.step`."""
@@ -243,27 +240,24 @@ class ReplayPool(ActorPool):
         """Call ``function(state, item)`` for every item; see `ActorPool.map`."""
         self._require_ready()
         todo = deque(enumerate(items))
-        at: dict[int, int] = {}
         answers: dict[int, Any] = {}
         errors: dict[int, BaseException] = {}
 
         def assign(actor: int) -> _Work | None:
             if not todo or errors:
                 return None
-            at[actor], item = todo.popleft()
+            index, item = todo.popleft()
             request = self._share(dump(("call", dump((function, item)))))
-            return _Work(request, f"item {at[actor]}")
+            return _Work(request, f"item {index}", index)
 
-        def take(actor: int, reply: Reply) -> None:
-            index = at[actor]
-            if reply.errors:
-                errors[index] = min(reply.errors.items())[1]
-                return
-            (answer,) = reply.answers.values()
-            answers[index] = pickle.loads(answer)
-            self.counts.n_items += 1
-            if on_answer is not None:
-                on_answer(index, answers[index])
+        def take(work: _Work, reply: Reply) -> None:
+            for error in reply.errors.values():
+                errors[work.index] = error
+            for answer in reply.answers.values():
+                answers[work.index] = pickle.loads(answer)
+                self.counts.n_items += 1
+                if on_answer is not None:
+                    on_answer(work.index, answers[work.index])
 
         self._run(assign, take)
         self._finish(errors)
@@ -272,7 +266,7 @@ class ReplayPool(ActorPool):
     def close(self) -> None:
         """End the actors; safe to call twice."""
         self._ready = False
-        self._drop(sorted(self._up))
+        self._drop(self._up)
 
     # --- how requests travel --------------------------------------------------------------------
 
@@ -312,26 +306,20 @@ class ReplayPool(ActorPool):
 
     def _ask_all(self, what: str, request: bytes) -> Reply:
         """Have all actors do the same."""
-        todo, shared = set(range(self.n_actors)), self._share(request)
-        found = Reply()
+        shared, found = self._share(request), Reply()
+        todo = {actor: _Work(shared, what) for actor in range(self.n_actors)}
 
-        def assign(actor: int) -> _Work | None:
-            if actor not in todo:
-                return None
-            todo.discard(actor)
-            return _Work(shared, what)
-
-        def take(actor: int, reply: Reply) -> None:
+        def take(work: _Work, reply: Reply) -> None:
             found.answers |= reply.answers
             found.errors |= reply.errors
             found.changed |= reply.changed
 
-        self._run(assign, take)
+        self._run(lambda actor: todo.pop(actor, None), take)
         self._finish(found.errors)
         return found
 
     def _run(
-        self, assign: Callable[[int], _Work | None], take: Callable[[int, Reply], None]
+        self, assign: Callable[[int], _Work | None], take: Callable[[_Work, Reply], None]
     ) -> None:
         """Hand actors work until there is no more, and make good what is lost."""
         self._ready = False  # until all is answered, states may stand at several steps
@@ -351,45 +339,42 @@ class ReplayPool(ActorPool):
                     if isinstance(news, Loss):
                         self._replace(actor, works[actor], news)
                     else:
-                        take(actor, self._opened(actor, works[actor], news))
+                        take(works[actor], self._opened(actor, works[actor], news))
                         go_on(actor)
         except BaseException:
             # What these would still answer belongs to no request any more.
-            self._drop(self._up & set(works))
+            self._drop(self._up.keys() & works.keys())
             raise
 
     def _post(self, actor: int, work: _Work) -> None:
         limit_s, setup = self._timeout_s, None
         if actor not in self._up:
             self._spawn(actor)
-            self._up.add(actor)
-        if actor not in self._set_up:
+            self._up[actor] = False
+        if not self._up[actor]:
             shards = {i: self._shards[i] for i in range(actor, len(self._shards), self.n_actors)}
             setup = dump((self._build, shards, self._log, self._retry))
             if limit_s is not None:
                 # A new process, every state, every step that is replayed, and the request.
                 limit_s = _START_S + limit_s * (2 + len(self._log))
         work.deadline_s = float("inf") if limit_s is None else time.monotonic() + limit_s
-        self._asked[actor] = self._send(actor, setup, work.request)
+        work.answer = self._send(actor, setup, work.request)
 
     def _drop(self, actors: Iterable[int]) -> None:
-        """End actors and forget what they were asked."""
         for actor in list(actors):
-            self._asked.pop(actor, None)
             self._end(actor)
-            self._up.discard(actor)
-            self._set_up.discard(actor)
+            del self._up[actor]
 
     def _next(self, works: Mapping[int, _Work]) -> dict[int, bytes | Loss]:
         """Wait for replies; actors beyond their deadline count as lost."""
         soonest_s = min(work.deadline_s for work in works.values())
         wait_s = min(_POLL_S, max(0.0, soonest_s - time.monotonic()))
-        done = self._done([self._asked[actor] for actor in works], wait_s)
+        done = self._done([work.answer for work in works.values()], wait_s)
         self._check()
         news: dict[int, bytes | Loss] = {}
         for actor, work in works.items():
-            if self._asked[actor] in done:
-                news[actor] = self._heard(self._asked[actor])
+            if work.answer in done:
+                news[actor] = self._heard(work.answer)
             elif time.monotonic() >= work.deadline_s:
                 news[actor] = Loss(f"it did not answer in time ({work.what})")
         return news
@@ -406,7 +391,7 @@ class ReplayPool(ActorPool):
             self._event("retry", key=f"actor-{actor}", n_retries=reply.n_retries)
         if reply.n_built and work.what != _BUILDING:
             self._event("actor_replayed", actor=actor, shards=reply.n_built, steps=reply.n_replayed)
-        self._set_up.add(actor)
+        self._up[actor] = True
         return reply
 
     def _replace(self, actor: int, work: _Work, loss: Loss) -> None:
