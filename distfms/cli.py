@@ -140,7 +140,7 @@ def run(
     from distfms.runs.job_spec import load_spec
 
     with orderly_end(complain), open_log(log, say, quiet, verbose) as (tell, say_more, progress):
-        loaded = load_spec(spec, _sets(engine, address, set_), out)
+        loaded = load_spec(spec, _sets(engine, address, set_))
         result = run_job(loaded, out=out, say=say_more, progress=progress, on_silence=end_at_once)
     tell(headline(result.folder))
     tell(f"Report: {result.folder / 'report.html'}")
@@ -274,11 +274,9 @@ def predict(
 ) -> None:
     """Predict the rows of a dataset."""
     from distfms.runs.finished import PREFIX
-    from distfms.runs.job_spec import require_lasting
     from distfms.runs.predict import predict_file
     from distfms.spec import EngineSection, parse_section
 
-    require_lasting(out)
     chosen = {"kind": engine or "local", "address": address}
     if len(places) != (1 if model else 2):
         raise SpecError("Give RUN and DATA; with --model, only DATA.")

@@ -187,23 +187,9 @@ def _without_secrets(value: Any) -> Any:
     return hidden_in_urls(value) if isinstance(value, str) else value
 
 
-def require_lasting(place: Location | str) -> None:
-    """Refuse a place that is gone when this process ends, for commands that end with their work."""
-    if re.match("memory:", str(place), re.IGNORECASE):
-        raise SpecError(
-            f"{place} exists only in the memory of this process: everything written there would be "
-            "lost when the command ends. Name a folder or other storage (`output` or --out)."
-        )
-
-
-def load_spec(path: str | Path, assignments: Sequence[str] = (), out: str | None = None) -> JobSpec:
-    """Read and check a spec file, overridden by ``section.key=value`` assignments.
-
-    Its runs, or the one at ``out``, have to outlast this process; :func:`build_spec` does not ask.
-    """
-    spec = build_spec(set_dotted(read_yaml(path), assignments))
-    require_lasting(spec.place(out))
-    return spec
+def load_spec(path: str | Path, assignments: Sequence[str] = ()) -> JobSpec:
+    """Read and check a spec file, overridden by ``section.key=value`` assignments."""
+    return build_spec(set_dotted(read_yaml(path), assignments))
 
 
 def build_spec(content: Mapping[str, Any]) -> JobSpec:

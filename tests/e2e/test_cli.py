@@ -115,7 +115,6 @@ def test_init_writes_a_spec_that_is_in_order(place, judgments, distfms, method):
         ("data.features=[warm, loudd]", ["loudd", "'loud'"]),
         ("multiselect.budgt=3", ["budget"]),
         ("multiselect.costs.warm=.nan", ["warm"]),
-        ("output=memory://lab", ["exists only in the memory of this process"]),
     ],
 )
 def test_bad_values(refusal, change, words):
@@ -126,9 +125,6 @@ def test_bad_values(refusal, change, words):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "job.yaml", "--out", "memory://lab/run"], "exists only in the memory"),
-        (["check", "job.yaml", "--set", "output=MEMORY://lab"], "exists only in the memory"),
-        (["predict", "none", "none.parquet", "--out", "memory://lab/p"], "exists only in the"),
         (["predict", "empty", "none.parquet", "--out", "p.parquet"], "not a run folder"),
         # A file in the way stops also a superuser, whom permissions do not.
         (["run", "job.yaml", "--set", "output=blocked/runs"], "blocked"),

@@ -82,12 +82,6 @@ def test_entry_prints_events_where_the_variable_says_so(spec, tmp_path, capsys, 
     assert err == f"Error: {last['fields']['error']}\n"
 
 
-def test_a_submitted_job_keeps_nothing_in_its_own_memory(spec, capsys):
-    given = [spec, "--engine", "local", "--set", "output=memory://lab"]
-    assert enter(*given) == 2
-    assert "exists only in the memory of this process" in capsys.readouterr().err
-
-
 def test_metrics_that_cannot_be_written_break_nothing(spec, tmp_path, distfms, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DISTFMS_METRICS_FILE", str(tmp_path / "file" / "m.prom"))
