@@ -21,15 +21,14 @@ from distfms.data.columns import (
     refuse_missing,
     require_summable,
 )
+from distfms.data.folds import Batch, FoldPlan, RowIndex, read_row_index
 from distfms.data.roles import Roles
-from distfms.data.rows import Batch, RowIndex, read_row_index
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from distfms.data.dataset import Partition, PartitionReader
-    from distfms.data.folds import FoldPlan
 
 MissingPolicy = Literal["error", "drop", "mean"]
 """What to do about missing features: refuse them, drop the row, or leave NaN for the mean."""

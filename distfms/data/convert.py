@@ -31,7 +31,7 @@ from distfms.data.pivot import (
     list_columns,
     mean_label,
 )
-from distfms.data.raters import OF_ONE
+from distfms.data.roles import OF_ONE
 from distfms.data.storage import StoredFile
 from distfms.data.write import GroupedFile, write_table
 from distfms.engine.storage import Location, files_below, whole_file, write_whole

@@ -36,7 +36,7 @@ from distfms.data.partition import (
     column_runs,
     digest,
 )
-from distfms.data.storage import common_filesystem, list_data_files
+from distfms.data.storage import common_filesystem, list_files
 from distfms.engine.memory import n_processors
 from distfms.errors import DataError, SpecError
 
@@ -331,9 +331,9 @@ def open_dataset(
             f"A partition of at most {max_rows} rows and {max_bytes} bytes is empty: both limits "
             "must be at least 1."
         )
-    named = list_data_files(path, storage_options)
+    named = list_files(path, storage_options)
     stored = (csv or CsvCache()).converted(named)
-    filesystem = common_filesystem(stored, path)
+    filesystem = common_filesystem(stored)
     footers = read_footers(filesystem, stored)
     schema = footers[0][1]
     refuse_duplicate_columns(schema, stored[0].path)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from distfms.data.row_columns import Limits, index_columns, index_metadata
+from distfms.data.roles import Limits, index_columns, index_metadata
 from distfms.data.storage import StoredFile, current_state
 from distfms.engine.remote import os_error
 from distfms.engine.storage import reading

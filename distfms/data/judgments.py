@@ -20,26 +20,28 @@ import numpy as np
 
 from distfms.data.columns import (
     as_floats,
+    describe_rows,
     fill_numbers,
     number_view,
     probably_finite,
     refuse_missing,
     require_summable,
 )
-from distfms.data.raters import BY_POSITION, OF_ALL, OF_ONE, RaterCodes, rater_columns
-from distfms.data.roles import Roles, is_number_list
-from distfms.data.rows import Batch, read_row_index
-from distfms.errors import SpecError
-from distfms.stats.ragged import Ragged
+from distfms.data.folds import Batch, FoldPlan, read_row_index
+from distfms.data.roles import OF_ALL, OF_ONE, Roles, is_number_list, rater_columns
+from distfms.errors import DataError, SpecError
+from distfms.stats.ragged import Ragged, offsets_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from distfms.data.dataset import Partition, PartitionReader
-    from distfms.data.folds import FoldPlan
 
 #: How it is known who judged.
 Raters = Literal["auto", "columns", "positions", "ignore"]
+
+#: In place of a column: the j-th judgments of all attributes of an object are one rater's.
+BY_POSITION = ""
 
 _NUMBERED = re.compile(r"(.+)__([0-9]+)")
 
@@ -363,3 +365,67 @@ def _take(ragged: Ragged, order: np.ndarray) -> Ragged:
         return ragged.take(order)
     values = ragged.content().reshape(-1, k).take(order, axis=0).reshape(-1)
     return Ragged(values, np.arange(0, len(order) * k + 1, k, dtype=np.int64))
+
+
+class RaterCodes:
+    """The raters of one partition's judgments as whole numbers, −1 where one is not known."""
+
+    def __init__(self, reader: PartitionReader, partition: Partition, columns: Any) -> None:
+        self._reader, self._partition = reader, partition
+        self._codes: dict[Any, int] = {}
+        self._lists: dict[str, Ragged] = {
+            name: self._encoded(table.column(name))
+            for table in (reader.column_tables(partition, columns) if columns else ())
+            for name in table.column_names
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Ids of the raters by code; of raters that are told by position there are none."""
+        return tuple(map(str, self._codes))
+
+    def of(self, judgments: Ragged, column: str | None, attribute: str) -> Ragged:
+        """Return the raters of an attribute's judgments, which are in the order of the file.
+
+        Raises
+        ------
+        DataError
+            If there are not as many ids as judgments; a column for all attributes may have more.
+        """
+        known = self._lists.get(column) if column is not None else None
+        if known is not None and np.array_equal(known.offsets, judgments.offsets):
+            return known
+        counts = judgments.counts()
+        if column is None:
+            return Ragged(np.full(counts.sum(), -1), judgments.offsets)
+        places = np.arange(counts.sum()) - np.repeat(offsets_of(counts)[:-1], counts)
+        if column == BY_POSITION:
+            self._lists[column] = Ragged(places, judgments.offsets)
+            return self._lists[column]
+        ids = self._lists[column]
+        bad = (counts > 0) & (counts != ids.counts())
+        if column == OF_ALL:
+            bad = counts > ids.counts()
+        if bad.any():
+            where, _ = describe_rows(self._reader, self._partition, bad, None)
+            row = int(np.argmax(bad))
+            raise DataError(
+                f"{self._partition.path} has {counts[row]} judgments of {attribute!r} but "
+                f"{ids.counts()[row]} ids in the column {column!r} ({where}): give every judgment "
+                "the id of its rater (null if unknown), or set `multiselect.raters: ignore`."
+            )
+        return Ragged(ids.values[np.repeat(ids.offsets[:-1], counts) + places], judgments.offsets)
+
+    def _encoded(self, column: pa.ChunkedArray) -> Ragged:
+        import pyarrow.compute as pc
+
+        lengths, values = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
+        for chunk in column.chunks:
+            lengths.append(np.nan_to_num(as_floats(pc.list_value_length(chunk))))
+            found = chunk.flatten().dictionary_encode()
+            names = found.dictionary.to_pylist()
+            codes = self._codes
+            own = [-1 if n is None else codes.setdefault(n, len(codes)) for n in names]
+            at = number_view(found.indices.fill_null(-1))
+            values.append(np.array([*own, -1], dtype=np.int64)[at])
+        return Ragged(np.concatenate(values), offsets_of(np.concatenate(lengths).astype(np.int64)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distfms.data.columns import as_floats, number_view
-from distfms.data.storage import CSV, PARQUET, StoredFile, list_files
+from distfms.data.storage import CSV, StoredFile
 from distfms.engine.remote import os_error
 from distfms.engine.storage import file_entry, open_stream, reading, storage_error
 from distfms.errors import DataError, DistfmsError, nearest
@@ -22,15 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LABEL_ROWS = 2**20
-
-Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-
-def list_tables(
-    source: Source, storage_options: Mapping[str, Any] | None = None
-) -> tuple[StoredFile, ...]:
-    """Find the files of a source: files, folders, globs or URLs of Parquet and CSV files."""
-    return list_files(source, storage_options, (*PARQUET, ".pq", *CSV))
 
 
 def is_csv(file: StoredFile) -> bool:

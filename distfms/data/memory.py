@@ -10,7 +10,7 @@ import numpy as np
 
 from distfms.data.dataset import MAX_ROWS, default_bytes
 from distfms.data.partition import NAME, Dataset, HeldPartition, Rows, RowsReader
-from distfms.data.row_columns import index_metadata
+from distfms.data.roles import index_metadata
 from distfms.errors import DataError
 
 if TYPE_CHECKING:

@@ -60,49 +60,33 @@ class StoredFile:
     place: Location
 
 
-def list_data_files(
-    path: Paths, storage_options: Mapping[str, Any] | None = None
-) -> tuple[StoredFile, ...]:
-    """Resolve a path (see :func:`list_files`) to Parquet files, or CSV where a folder has none.
-
-    A DataError says that a file is empty.
-    """
-    files = list_files(path, storage_options, PARQUET, CSV)
-    for file in files:
-        if file.n_bytes == 0:
-            raise DataError(
-                f"The file {file.path} is empty (0 bytes): rewrite it or remove it from the "
-                "dataset."
-            )
-    return files
-
-
 def list_files(
-    path: Paths, storage_options: Mapping[str, Any] | None, *kinds: tuple[str, ...]
+    path: Paths, storage_options: Mapping[str, Any] | None = None
 ) -> tuple[StoredFile, ...]:
     """Resolve a file, folder, glob, URL or list of those to files.
 
-    A folder is searched, with all below it, for files that end in one of the suffixes of a kind,
-    the first of which there are any; names (of files or folders) that start with ``_`` or ``.`` are
-    passed over. Files of a folder or glob come in name order, items of a list in the order given.
+    A folder is searched, with all below it, for Parquet files or, where there are none, for CSV;
+    names (of files or folders) that start with ``_`` or ``.`` are passed over. Files of a folder or
+    glob come in name order, items of a list in the order given.
 
     Raises
     ------
     DataError
-        If there is no such path, no such file in it, or a file is named twice.
+        If there is no such path, no such file in it, or a file is empty or named twice.
     EngineError
         If the storage does not answer, or refuses.
     """
-    if not _items(path):
+    items = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if not items:
         raise DataError("The list of data files is empty: name at least one file.")
     found = []
-    for item in _items(path):
+    for item in items:
         text = os.fspath(item)
         place = locate(
             text if is_url(text) else Path(text).expanduser().absolute(), storage_options
         )
         with reading(place):
-            root, entries = _resolve(text, place, kinds)
+            root, entries = _resolve(text, place)
         found += [(root, entry) for entry in entries]
     own_names = _own_names(root for root, _ in found)
     files = tuple(
@@ -116,21 +100,21 @@ def list_files(
         for root, entry in found
     )
     _refuse_repeats(files)
+    for file in files:
+        if file.n_bytes == 0:
+            raise DataError(
+                f"The file {file.path} is empty (0 bytes): rewrite it or remove it from the "
+                "dataset."
+            )
     return files
 
 
-def _items(path: Paths) -> list[str | os.PathLike[str]]:
-    return [path] if isinstance(path, str | os.PathLike) else list(path)
-
-
-def _resolve(
-    item: str, place: Location, kinds: Sequence[tuple[str, ...]]
-) -> tuple[Location, list[Entry]]:
+def _resolve(item: str, place: Location) -> tuple[Location, list[Entry]]:
     file = file_entry(place)
     if file is not None:
         return place.parent, [file]
     if place.is_dir():
-        return place, _folder(place, kinds)
+        return place, _folder(place)
     if _GLOB_CHARACTERS.search(str(place)):
         return _glob(place)
     where = (
@@ -141,18 +125,17 @@ def _resolve(
     raise DataError(f"There is no file or folder {item}: check `data.path`{where}.")
 
 
-def _folder(root: Location, kinds: Sequence[tuple[str, ...]]) -> list[Entry]:
+def _folder(root: Location) -> list[Entry]:
     """List the files under a folder in name order."""
     found = _visible(files_below(root))
-    for suffixes in kinds:
+    for suffixes in (PARQUET, CSV):
         files = [entry for entry in found if entry.name.lower().endswith(suffixes)]
         if files:
             return files
     other = f" (it holds {len(found)} other files, for example {found[0].name})" if found else ""
-    suffixes = tuple(suffix for kind in kinds for suffix in kind)
     raise DataError(
         f"There is no Parquet or CSV file in the folder {root}{other}: files must end in "
-        f"{' or '.join(suffixes)}, and names that start with _ or . are passed over."
+        f"{' or '.join(PARQUET + CSV)}, and names that start with _ or . are passed over."
     )
 
 
@@ -199,13 +182,6 @@ def _refuse_repeats(files: Iterable[StoredFile]) -> None:
         seen[real] = file.path
 
 
-def _one_by_server(files: Sequence[StoredFile]) -> list[Location]:
-    """Return one place of each server or bucket, and one of this machine."""
-    here = "a place of this machine"
-    servers = (here if isinstance(f.place, Path) else str(f.place).split("/")[:3] for f in files)
-    return list({str(key): file.place for key, file in zip(servers, files, strict=True)}.values())
-
-
 # --- copies ---------------------------------------------------------------------------------------
 
 
@@ -231,15 +207,21 @@ def delete_unused(folder: Location, used: Collection[str], max_bytes: int) -> No
 # --- as pyarrow reads them ----------------------------------------------------------------------
 
 
-def common_filesystem(files: Sequence[StoredFile], path: Paths) -> Any:
-    """Return the one pyarrow file system of the files of a path."""
-    filesystems = [arrow_filesystem(place) for place in _one_by_server(files)]
-    if any(other != filesystems[0] for other in filesystems[1:]):
+def common_filesystem(files: Sequence[StoredFile]) -> Any:
+    """Return the one pyarrow file system of files."""
+    # One place of each server or bucket, and one of this machine.
+    of_server = {
+        None if isinstance(file.place, Path) else tuple(str(file.place).split("/")[:3]): file.place
+        for file in files
+    }
+    first, *others = map(arrow_filesystem, of_server.values())
+    if any(other != first for other in others):
+        names = ", ".join(map(str, of_server.values()))
         raise DataError(
-            f"The data paths {', '.join(map(str, _items(path)))} are on several file systems: copy "
-            "them to one, or run a job for each."
+            f"The data files {names} are on several file systems: copy them to one, or run a job "
+            "for each."
         )
-    return filesystems[0]
+    return first
 
 
 def arrow_filesystem(place: Location) -> Any:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.memory import as_table
 from distfms.data.partition import NAME, Dataset
-from distfms.data.row_columns import index_columns
+from distfms.data.roles import index_columns
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.estimators.inputs import (

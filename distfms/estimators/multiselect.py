@@ -13,8 +13,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from distfms.data.judgments import Raters, detect_layout, read_judgments
-from distfms.data.raters import OF_ALL, OF_ONE
-from distfms.data.roles import resolve_roles
+from distfms.data.roles import OF_ALL, OF_ONE, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator

@@ -15,9 +15,8 @@ from distfms.data.builtin import BUILTIN, builtin_dataset
 from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert, file_version
 from distfms.data.csv_files import CsvCache
 from distfms.data.dataset import open_dataset
-from distfms.data.long_source import list_tables
 from distfms.data.partition import Dataset, digest
-from distfms.data.storage import delete_unused
+from distfms.data.storage import delete_unused, list_files
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, locked_file, writing
 from distfms.errors import SpecError, nearest
@@ -139,7 +138,7 @@ def _open_long(spec: JobSpec, data: DataSection, cache: CsvCache) -> Opened:
     assert source is not None
     assert long is not None
     files, labels = (
-        () if path is None else list_tables(path, data.storage_options)
+        () if path is None else list_files(path, data.storage_options)
         for path in (source, long.labels)
     )
     fingerprints = [digest(*map(file_version, own)) for own in (files, labels) if own]

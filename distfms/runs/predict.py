@@ -16,7 +16,7 @@ from distfms.data.dataset import PartitionReader, open_dataset
 from distfms.data.folds import FoldPlan, assign_parts
 from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import require_columns
-from distfms.data.storage import list_data_files
+from distfms.data.storage import list_files
 from distfms.data.write import CsvFile, GroupedFile
 from distfms.engine import make_executor
 from distfms.engine.base import Executor
@@ -220,7 +220,7 @@ def _refuse_place(out: Location, data: str, options: Mapping[str, Any], into_fol
     suffix = PurePath(out.name).suffix.lower()
     if not into_folder and suffix not in ("", ".parquet", ".pq", ".csv"):
         raise SpecError(f"--out {out} ends in {suffix}; use .parquet or .csv.")
-    files = {file.path for file in list_data_files(data, options)}
+    files = {file.path for file in list_files(data, options)}
     if isinstance(out, RemotePath):
         # By URL, as another storage may have a file of the same path.
         folder = str(locate(data)) if is_url(data) else ""

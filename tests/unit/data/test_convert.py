@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distfms.data.convert import convert
-from distfms.data.long_source import LongSource, list_tables
-from distfms.data.storage import delete_unused
+from distfms.data.long_source import LongSource
+from distfms.data.storage import delete_unused, list_files
 from distfms.errors import DataError
 from distfms.spec import LongForm
 from tests.reference.long_form import pivot
@@ -68,8 +68,8 @@ def converted(
     source: Any, out: Path, *, memory_bytes: int = 2**30, seed: int = 0, **options: Any
 ) -> dict[str, Any]:
     form = LongForm(**{**ROLES, **options})
-    labels = list_tables(form.labels) if form.labels else ()
-    files = list_tables(source)
+    labels = list_files(form.labels) if form.labels else ()
+    files = list_files(source)
     return convert(files, form, out, labels=labels, memory_bytes=memory_bytes, seed=seed)
 
 

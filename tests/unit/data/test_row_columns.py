@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms import AttributeEfficientRidge, GroupSequencer
-from distfms.data.row_columns import index_columns
+from distfms.data.roles import index_columns
 from distfms.errors import DataError
 from distfms.runs.driver import prepare
 from tests.e2e.jobs import spec_of
