@@ -97,7 +97,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
             `group_values` for groups of categories.
         """
         check_is_fitted(self)
-        return self.predictor_.start(n_samples=n_samples, deadline_s=deadline_s)
+        return AnytimeSession(self.predictor_, n_samples, deadline_s)
 
     def group_values(self, group: str, X: Any) -> np.ndarray:
         """Values of a group as `anytime` takes them.

@@ -102,11 +102,6 @@ def files(tmp_path_factory):
         ("rows", {"costs": {"blod": 2}}, "'blod' in costs is not a group. Did you mean 'blood'"),
         ("rows", {"baselines": ["ompp"]}, "Unknown rule `ompp`"),
         ("rows", {"cost_file": "nowhere.csv"}, "There is no cost file nowhere.csv"),
-        (
-            "rows",
-            {"tune.grid": {"max_groups": [2, 6, 7]}},
-            r"max_groups\[2\]` is 7, but there are 6",
-        ),
         ("rows", {"data.query": "search"}, "no column 'search', named as `query`"),
         ("rows", {"data.missing": "error"}, "missing value"),
         ("smooth", {"similarity": {"name": "linear", "sigma": 2.0}}, "not a parameter of `linear`"),

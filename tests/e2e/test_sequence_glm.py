@@ -323,8 +323,6 @@ def test_held_out_measures_are_those_of_the_predictions(tmp_path):
         assert judged["deviance"] == pytest.approx(2.0 * losses.mean(), rel=1e-9)
     last = metrics["test"]
     assert {name: last[name] for name in judged} == judged
-    few = np.sort(losses)[-10:].sum() / losses.sum()
-    assert last["share_of_10_rows"] == pytest.approx(few, rel=1e-9)
     decoded = np.array(selection["classes"])[shares.argmax(axis=1)]
     assert last["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(truth, decoded))
     assert last["macro_f1"] == pytest.approx(f1_score(truth, decoded, average="macro"))

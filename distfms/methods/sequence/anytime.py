@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain
 from typing import Any
@@ -15,7 +15,7 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.budgets import best_model
 from distfms.methods.sequence.glm import mean_response
 from distfms.methods.sequence.models import LinearModels, PrefixModels
-from distfms.methods.sequence.problem import Path, longest_affordable, moments_about
+from distfms.methods.sequence.problem import Path, moments_about
 from distfms.methods.sequence.trees import TreeModels
 from distfms.stats.comoments import CoMoments
 
@@ -98,10 +98,6 @@ class AnytimePredictor:
             values=path.curve_value if values is None else values,
         )
 
-    def affordable(self, budget: float | None) -> int:
-        """Count the groups of the longest prefix with a model that costs at most `budget`."""
-        return self.fitted[self.model_of(longest_affordable(self.spent, budget))]
-
     def model_of(self, number: int) -> int:
         """Return the position of a model among `models`."""
         if number > len(self.spent):
@@ -113,34 +109,18 @@ class AnytimePredictor:
         if budget is None:
             return len(self.spent)
         found = best_model(self.spent, self.set_spent, self.values, budget)
-        return found if found > len(self.spent) else self.affordable(budget)
+        return found if found > len(self.spent) else self.fitted[self.model_of(found)]
 
-    def predict(
-        self, X: np.ndarray | Mapping[str, np.ndarray], budget: float | None = None
-    ) -> np.ndarray:
-        """Predictions of the best model that a budget buys.
+    def predict(self, number: int, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
+        """Return predictions (n_rows, P) of a model from the values of at least its columns.
 
-        Parameters
-        ----------
-        X : numpy.ndarray of shape (n, D), or mapping of str to numpy.ndarray of shape (n,)
-            All features, or at least the columns of the model by name. NaN is a missing value.
-        budget : float, optional
-            Default: all groups.
-
-        Returns
-        -------
-        numpy.ndarray of shape (n,), or (n, P) for several targets
-
-        Raises
-        ------
-        DataError
-            If a needed column is not there, or a value is infinite.
+        NaN is a missing value, which the models take as their `gaps` say.
         """
-        return self.predict_by(self.best(budget), X)
-
-    def predict_by(self, model: int, X: np.ndarray | Mapping[str, np.ndarray]) -> np.ndarray:
-        """Predictions of the model of a number, which for prefixes is that of their groups."""
-        return self._of_model(model, self._values(X, self._used(model)))
+        used = self._used(number)
+        own = np.empty((n_rows, len(used)), order="F")  # filled column by column
+        for j, c in enumerate(used):
+            own[:, j] = values[self.feature_names[c]]
+        return mean_response(self.family, self.models.score(self.model_of(number), used, own))
 
     def errors_on(
         self, statistics: CoMoments, feature_names: Sequence[str], model: int
@@ -185,26 +165,6 @@ class AnytimePredictor:
             "r2": float(1 - np.mean(mse / spread)) if varies else float("nan"),
         }
 
-    def start(
-        self,
-        *,
-        n_samples: int = 1,
-        deadline_s: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> AnytimeSession:
-        """Begin a prediction whose groups come one by one.
-
-        Parameters
-        ----------
-        n_samples : int
-            Rows that are predicted together.
-        deadline_s : float, optional
-            Seconds from now after which nothing is taken any more.
-        clock : callable
-            Seconds, monotonic.
-        """
-        return AnytimeSession(self, n_samples, deadline_s, clock)
-
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Numbers of the predictor; with `to_dict` all there is to store."""
         return {name: getattr(self, name) for name in _ARRAYS} | self.models.to_arrays()
@@ -231,44 +191,10 @@ class AnytimePredictor:
             **{name: arrays[name] for name in _ARRAYS if name in arrays},
         )
 
-    def _values(self, X: np.ndarray | Mapping[str, np.ndarray], used: Sequence[int]) -> np.ndarray:
-        """Take the used columns of X as an (n, len(used)) array, missing values filled in."""
-        if not isinstance(X, Mapping):
-            X = np.asarray(X, dtype=np.float64)
-            if X.ndim != 2 or X.shape[1] != len(self.feature_names):
-                raise DataError(
-                    f"The data have shape {X.shape}; the model knows "
-                    f"{len(self.feature_names)} features."
-                )
-            values = X[:, used]
-        else:
-            missing = [self.feature_names[c] for c in used if self.feature_names[c] not in X]
-            if missing:
-                raise DataError(f"The data lack the columns {', '.join(missing)}.")
-            n_samples = len(next(iter(X.values()))) if X else 0
-            values = np.empty((n_samples, len(used)), order="F")  # filled column by column
-            for j, c in enumerate(used):
-                values[:, j] = X[self.feature_names[c]]
-        return self._finite(values, used)
-
-    def _finite(self, values: np.ndarray, columns: Sequence[int]) -> np.ndarray:
-        """Return values; infinite ones are refused."""
-        infinite = np.isinf(values).any(axis=0)
-        if infinite.any():
-            names = [self.feature_names[c] for c, bad in zip(columns, infinite, strict=True) if bad]
-            raise DataError(f"Infinite values in {', '.join(names)}.")
-        return values
-
     def _used(self, model: int) -> list[int]:
         if model > len(self.spent):
             return list(self.sets[model - len(self.spent) - 1])
         return [c for group in self.columns[:model] for c in group]
-
-    def _of_model(self, model: int, values: np.ndarray) -> np.ndarray:
-        """Predict from the values of a model's columns; a vector when there is one target."""
-        score = self.models.score(self.model_of(model), self._used(model), values)
-        mean = mean_response(self.family, score)
-        return mean[:, 0] if mean.shape[1] == 1 else mean
 
 
 class AnytimeSession:
@@ -286,23 +212,20 @@ class AnytimeSession:
         Rows predicted together.
     deadline_s : float or None
         Seconds after the start from which on nothing is taken.
-    clock : callable
-        Seconds, monotonic.
     """
 
     def __init__(
         self,
         predictor: AnytimePredictor,
-        n_samples: int,
-        deadline_s: float | None,
-        clock: Callable[[], float],
+        n_samples: int = 1,
+        deadline_s: float | None = None,
     ) -> None:
         self._predictor = predictor
-        self._clock = clock
-        self._end = None if deadline_s is None else clock() + deadline_s
+        self._end = None if deadline_s is None else time.monotonic() + deadline_s
         self._index = {name: i for i, name in enumerate(predictor.groups)}
         self._arrived: set[int] = set()
-        self._values = np.zeros((n_samples, len(predictor.feature_names)))
+        self._n_samples = n_samples
+        self._values: dict[str, np.ndarray] = {}
         self.n_groups = 0
         """Groups behind the present prediction."""
         self._update()
@@ -320,7 +243,7 @@ class AnytimeSession:
     @property
     def expired(self) -> bool:
         """Whether the deadline is over."""
-        return self._end is not None and self._clock() >= self._end
+        return self._end is not None and time.monotonic() >= self._end
 
     @property
     def next_group(self) -> str | None:
@@ -356,44 +279,17 @@ class AnytimeSession:
         index = self._index[group]
         if index in self._arrived:
             raise SpecError(f"Group {group!r} was already delivered.")
-        columns = list(self._predictor.columns[index])
-        shape = (len(self._values), len(columns))
+        names = [self._predictor.feature_names[c] for c in self._predictor.columns[index]]
+        shape = (self._n_samples, len(names))
         block = np.asarray(values, dtype=np.float64)
         if block.size != shape[0] * shape[1] or (block.ndim == 2 and block.shape != shape):
             raise DataError(f"Group {group!r} needs values of shape {shape}, not {block.shape}.")
-        self._values[:, columns] = self._predictor._finite(block.reshape(shape), columns)
+        if np.isinf(block).any():
+            raise DataError(f"Group {group!r} has infinite values.")
+        self._values |= zip(names, block.reshape(shape).T, strict=True)
         self._arrived.add(index)
         self._update()
         return True
-
-    def run(
-        self, compute: Mapping[str, Callable[[], np.ndarray]], *, budget: float | None = None
-    ) -> np.ndarray:
-        """Compute groups in the order of the sequence until the deadline or the budget.
-
-        Parameters
-        ----------
-        compute : mapping of str to callable
-            For each group a function that computes its values. The run ends at the first group
-            without one, because no later prefix could be completed.
-        budget : float, optional
-            Cost of the longest prefix to compute.
-
-        Returns
-        -------
-        numpy.ndarray
-            The prediction at the end. A group whose computation ends after the deadline does
-            not count.
-        """
-        for index in range(self._predictor.affordable(budget)):
-            group = self._predictor.groups[index]
-            if index in self._arrived:
-                continue
-            if self.expired or group not in compute:
-                break
-            if not self.deliver(group, compute[group]()):
-                break
-        return self.prediction
 
     def _update(self) -> None:
         """Extend the prefix over all groups that are there, and predict."""
@@ -402,5 +298,5 @@ class AnytimeSession:
             self.n_groups += 1
         if self.n_groups == before and before > 0:
             return
-        values = self._values[:, model._used(self.n_groups)]
-        self._prediction = model._of_model(self.n_groups, values)
+        found = model.predict(self.n_groups, self._values, self._n_samples)
+        self._prediction = found[:, 0] if found.shape[1] == 1 else found

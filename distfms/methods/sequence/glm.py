@@ -244,14 +244,7 @@ class GlmDesign:
         values = features[kept]
         values -= self.scaling.mean[kept][:, np.newaxis]
         values /= self.scaling.scale[kept][:, np.newaxis]
-        if np.isinf(values).any():
-            raise DataError("A column holds infinite values; correct or exclude it.")
         np.nan_to_num(values, copy=False)
-        if not np.isfinite(response).all():
-            raise DataError(
-                "The target holds missing or infinite values; drop these rows or correct the "
-                "column."
-            )
         self._family.require(response)
         weight = np.ones(n) if weight is None else np.array(weight)
         fold = np.zeros(n, dtype=np.intp) if fold is None else fold

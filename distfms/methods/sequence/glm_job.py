@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Inputs, Job, Stage
+from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Inputs, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, Unit, arranged, evaluated, split_fold
 from distfms.methods.passes import Passes, Sums, said_rows, together
 from distfms.methods.row_job import CLASSES
@@ -121,15 +121,6 @@ class GlmSequenceJob(SequenceJob):
             "passes": said_rows(8 * n_values * self.inputs.train.n_rows),
         }
 
-    def check_tried(self, name: str, first: Job) -> None:
-        """Refuse a criterion that stands for another."""
-        super().check_tried(name, first)
-        if name == "criterion" and self.asked_criterion == "fr":
-            raise SpecError(
-                f"`sequence.criterion` fr needs squared loss, and the family {self.options.family} "
-                "takes `omp` for it: try `omp`."
-            )
-
     # --- classes ---
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
@@ -189,7 +180,8 @@ class GlmSequenceJob(SequenceJob):
                 }
             if refits:
                 return dict(zip(refits, self._refitted(context, refits.values()), strict=True))
-            return self._judge_together(context, asked)
+            paths = [(path, [fold]) for fold, path in asked.values()]
+            return dict(zip(asked, self.measured(context, paths), strict=True))
 
         def run(search: Search, ask: Callable[[Any], Any]) -> Any:
             def refit(path: Path, ladder: Ladder) -> Any:
@@ -316,34 +308,32 @@ class GlmSequenceJob(SequenceJob):
         rows = rows if solved.test is None else "test"
         if isinstance(self.options.threshold, float) or validated is None:
             models = {rows: models[rows]}
-        found = self._judged_at(context, spent, models)
-        if text := few_rows(found[rows], _ROWS[rows]):
+        found = self._sums_at(context, spent, models)
+        by_deviance = self.options.family != "gaussian"
+        if by_deviance and (text := few_rows(found[rows], _ROWS[rows])):
             advice = "" if self.chooses_ridge else ", or raise `sequence.ridge`"
             context.note(f"{text} Look at these rows{advice}.")
         if self.has_classes:
-            names, sums = self.class_texts(context), found[rows]["scores"].arrays
+            names, sums = self.class_texts(context), found[rows].arrays
             threshold = self.options.threshold
             if not isinstance(threshold, float):
                 if validated is None:
                     raise DataError(_NO_FOLDS)
                 asked = threshold["cost"] if isinstance(threshold, dict) else threshold
-                threshold = best_threshold(found["validation"]["scores"].arrays, asked)
+                threshold = best_threshold(found["validation"].arrays, asked)
             more: dict[str, Any] = {"calibrated": True, "threshold": threshold}
             content["classes"] = class_report(sums, names, rows, **more)
         return content
 
-    def _judged_at(
+    def _sums_at(
         self, context: Context, spent: float, models: Mapping[str, Sequence[tuple[Path, list[int]]]]
-    ) -> dict[str, dict[str, Any]]:
+    ) -> dict[str, Sums]:
         """Judge, by one pass, what a cost buys of paths; merge what is of one name."""
         wanted = [(name, *one) for name, of_name in models.items() for one in of_name]
         asked = [(path, [path.affordable(spent)], parts) for _, path, parts in wanted]
-        judged = self.judged(context, asked)
-        merged: dict[str, dict[str, Any]] = {name: {} for name in models}
-        for (name, *_), members in zip(wanted, judged, strict=True):
-            known = merged[name]
-            for kind, own in members.items():
-                known[kind] = known[kind].merge(own) if kind in known else own
+        merged = dict.fromkeys(models, Sums({}))
+        for (name, *_), members in zip(wanted, self.judged(context, asked), strict=True):
+            merged[name] = merged[name].merge(members["scores"])
         return merged
 
     def judged(self, context: Context, asked: Sequence[Any], **options: Any) -> list[Any]:
@@ -359,14 +349,8 @@ class GlmSequenceJob(SequenceJob):
         rows: dict[str, Sequence[int]] = {"test": [-1]}
         if chosen:
             rows = {"train": range(max(self.inputs.section.folds, 1)), **rows}
-        points = solved.procedure.points(path)
-        judged = self.judged(context, [(path, points, parts) for parts in rows.values()])
-        found = {name: measures_of(members) for name, members in zip(rows, judged, strict=True)}
-        return {
-            part: {name: path.of_prefixes(points, values) for name, values in own.items()}
-            for part, own in found.items()
-            if own
-        }
+        found = self.measured(context, [(path, parts) for parts in rows.values()])
+        return {name: own for name, own in zip(rows, found, strict=True) if own}
 
     def evaluate_folds(
         self, context: Context, work: FoldWork, saved: str | None = None
@@ -397,18 +381,6 @@ class GlmSequenceJob(SequenceJob):
         own = Fold(fold.train, {**fold.held_out, "judge": judge}, fold.number)
         own.once("problem", lambda: problem)
         return evaluated(work, own, item)
-
-    def _judge_together(
-        self, context: Context, asked: Mapping[int, tuple[int, Path]]
-    ) -> dict[int, Answer]:
-        """Measure the prefixes of paths on the fold that each was found without."""
-        points = [SequenceProcedure.points(path) for _, path in asked.values()]
-        wanted = [(path, p, [fold]) for (fold, path), p in zip(asked.values(), points, strict=True)]
-        judged = self.judged(context, wanted)
-        return {
-            number: {name: path.of_prefixes(p, v) for name, v in measures_of(members).items()}
-            for number, (path, p, _), members in zip(asked, wanted, judged, strict=True)
-        }
 
 
 def _on_gradient(criterion: str | None) -> str:

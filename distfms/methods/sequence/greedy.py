@@ -104,7 +104,7 @@ def slabs_of(problem: SequenceProblem) -> list[GroupSlab]:
     return [GroupSlab.of(problem, first, last) for first, last in pairwise(starts)]
 
 
-def load_state(slab: Loadable[GroupSlab], criterion: str, rtol: float | None) -> ResidualGram:
+def load_state(slab: Loadable[GroupSlab], criterion: str) -> ResidualGram:
     """Return what is kept of a slab. A step costs O(n·|S|·|g|) for its n columns."""
     own = slab.load()
     members = own.groups.columns[own.first : own.last]
@@ -117,7 +117,6 @@ def load_state(slab: Loadable[GroupSlab], criterion: str, rtol: float | None) ->
         columns=own.columns.tolist(),
         first=own.first,
         ridge=own.ridge,
-        rtol=rtol,
     )
 
 
@@ -221,7 +220,6 @@ def sequence(
     seed: int = 0,
     max_groups: int | None = None,
     budget: float | None = None,
-    rtol: float | None = None,
     pool: Pool | None = None,
     slabs: Sequence[Loadable[GroupSlab]] | None = None,
 ) -> SequencePath:
@@ -249,16 +247,9 @@ def sequence(
         Stop after so many groups. Default: all.
     budget : float, optional
         What all groups together may cost; those that no longer fit are passed over.
-    rtol : float, optional
-        Share of a column's variance below which its residual counts as linear dependence.
     pool, slabs : optional
         Where the slabs are, and runs of groups that cover each once, in order; by default in this
         process, as `slabs_of` cuts them. The sequence is the same to the bit.
-
-    Raises
-    ------
-    SpecError
-        If the criterion is unknown.
 
     Notes
     -----
@@ -278,7 +269,7 @@ def sequence(
     # Of a fixed order nobody asks for values; this rule prepares nothing.
     rule = "omp-no-whiten" if fixed is not None else criterion
     pool = OneProcess() if pool is None else pool
-    pool.start(partial(load_state, criterion=rule, rtol=rtol), slabs)
+    pool.start(partial(load_state, criterion=rule), slabs)
     limit = np.inf if budget is None else budget
     trail, pivots, last = Trail(problem, cost_aware, doubling, limit), list[Pivot](), None
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from distfms.data.batches import ColumnPlan
 from distfms.data.partition import Dataset
-from distfms.errors import SpecError
 from distfms.methods.contract import (
     Answer,
     Content,
@@ -17,7 +16,6 @@ from distfms.methods.contract import (
     FinishedRun,
     FoldAnswers,
     Inputs,
-    Job,
     Judged,
     Stage,
 )
@@ -119,15 +117,6 @@ class SequenceJob(ExpandedJob):
             "budgets": ", ".join(f"{rule.budget:g}" for rule in self.of_budgets) or "none",
             **({"search": self.advice} if self.advice else {}),
         }
-
-    def check_tried(self, name: str, first: Job) -> None:
-        """Refuse an end of the sequence that no sequence reaches: all such are the same point."""
-        end = self.options.max_groups
-        if name == "max_groups" and end is not None and end > len(self.groups):
-            raise SpecError(
-                f"`sequence.max_groups` is {end}, but there are {len(self.groups)} groups: all "
-                "larger values are the same point. Leave it out, or write `null` for all groups."
-            )
 
     def stages(self) -> Sequence[Stage]:
         """Return the stages in order: the evaluation says where the model is to stop."""
@@ -343,12 +332,8 @@ class SequenceJob(ExpandedJob):
         if threshold is None and not ranks:
             return {}
         options: dict[str, Any] = {"threshold": threshold, "ranks": ranks}
-        path, points = solved.path, solved.procedure.points(solved.path)
-        (judged,) = self.judged(context, [(path, points, [-1])], **options)
-        found = {name: own for name, own in measures_of(judged).items() if name == "accuracy"}
-        if ranks:
-            found["ndcg@5"] = judged["ranking"].mean[0]
-        return {name: path.of_prefixes(points, values) for name, values in found.items()}
+        (found,) = self.measured(context, [(solved.path, [-1])], **options)
+        return {name: own for name, own in found.items() if name in ("accuracy", "ndcg@5")}
 
     def judge(self, context: Context, models: Sequence[FinishedRun]) -> Judged:
         """Return the errors of the prefixes that runs predict with, from statistics."""
@@ -364,6 +349,17 @@ class SequenceJob(ExpandedJob):
             if moments.n_samples
         ]
         return moments.n_samples, scores
+
+    def measured(
+        self, context: Context, asked: Sequence[tuple[Path, Sequence[int]]], **options: Any
+    ) -> list[Answer]:
+        """Measure all prefixes of paths on folds, or on held-out rows (−1), by a pass over them."""
+        wanted = [(path, SequenceProcedure.points(path), parts) for path, parts in asked]
+        judged = self.judged(context, wanted, **options)
+        return [
+            {name: path.of_prefixes(own, v) for name, v in measures_of(members).items()}
+            for (path, own, _), members in zip(wanted, judged, strict=True)
+        ]
 
     def judged(
         self,

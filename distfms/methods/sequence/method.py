@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any, ClassVar
 
@@ -27,7 +28,6 @@ from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.rows import MomentReader
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.budgets import advised, steps_of
-from distfms.methods.sequence.glm import mean_response
 from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.greedy import GroupSlab
 from distfms.methods.sequence.job import SequenceJob
@@ -262,24 +262,6 @@ def on_groups(job: SequenceJob, groups: Sequence[int]) -> SequenceJob:
 # --- prediction, and what the driver knows --------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class ModelOf:
-    """Picklable function from values by name to the predictions of a prefix or a set.
-
-    A missing value counts as the column's training mean: it says nothing, and so it moves nothing.
-    """
-
-    model: AnytimePredictor
-    number: int
-
-    def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
-        """Return predictions (n_rows, n_outputs)."""
-        if not self.number:  # nothing is read, but the rows are there
-            score = self.model.models.score(0, [], np.empty((n_rows, 0)))
-            return mean_response(self.model.family, score)
-        return self.model.predict_by(self.number, values).reshape(n_rows, -1)
-
-
 def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
     """Find the columns of the best model that a budget buys in a dataset."""
     model = AnytimePredictor.from_arrays(run.weights, run.model)
@@ -290,7 +272,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
         dataset.reader,
         plan_of_model(dataset, needed, run.model["sources"], run.model["id"]),
         tuple(f"predicted_{name}" for name in run.selection["targets"]),
-        ModelOf(model, number),
+        partial(model.predict, number),
         _spending(run, model, number, budget),
         run.model["classes"] or (),
         run.model["threshold"],

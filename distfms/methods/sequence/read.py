@@ -18,8 +18,7 @@ from distfms.methods.ranking import RankingScores
 from distfms.methods.rows import RowSource
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.models import PrefixModels
-from distfms.report.formatting import percent
-from distfms.stats.base import Bundle, Fields, Folded
+from distfms.stats.base import Bundle, Folded
 from distfms.stats.classification import class_measures, class_sums, log_odds
 
 
@@ -119,36 +118,13 @@ class GlmReader:
 # --- scores of held-out rows ---------------------------------------------------------------------
 
 _CHUNK_VALUES = 1 << 20
-N_LARGEST = 10
-"""Rows that may decide about a deviance: those of the largest losses."""
-FEW_ROWS = f"share_of_{N_LARGEST}_rows"
-"""Measure: what share of the deviance those rows carry."""
-#: Share of the deviance that a few rows are told to decide about.
-_FEW_ROWS_DECIDE = 0.25
-
-
-@dataclass(frozen=True, eq=False)
-class LargestLosses(Fields):
-    """The `N_LARGEST` largest losses of rows by M models, times their weights; (M, 10)."""
-
-    values: np.ndarray
-
-    def merge(self, other: LargestLosses) -> LargestLosses:
-        """Return the largest of both."""
-        return self.of(np.concatenate((self.values, other.values), axis=1))
-
-    @classmethod
-    def of(cls, losses: np.ndarray) -> LargestLosses:
-        """Keep the largest of losses (M, n), in descending order; 0 where there are fewer."""
-        if losses.shape[1] > N_LARGEST:
-            losses = np.partition(losses, -N_LARGEST, axis=1)[:, -N_LARGEST:]
-        most = -np.sort(-losses, axis=1)
-        return cls(np.pad(most, ((0, 0), (0, N_LARGEST - most.shape[1]))))
+#: As few rows that decide about a deviance are told; of fewer rows in all, fewer.
+_FEW_ROWS, _ENOUGH_ROWS = 160, 400
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreReader(PartialReader):
-    """Reads ``scores/i`` (`Sums`), ``largest/i`` and ``ranking/i`` of models on some parts.
+    """Reads ``scores/i`` (`Sums`) and ``ranking/i`` of models on some parts.
 
     ``asked[i]`` has the models and the parts: folds, and −1 for the held-out rows.
     `threshold` lies between the two values of binary targets; with `ranks` rows have a query. With
@@ -167,7 +143,7 @@ class ScoreReader(PartialReader):
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
-        types: dict[str, type[Any]] = {"scores": Sums, "largest": LargestLosses}
+        types: dict[str, type[Any]] = {"scores": Sums}
         types |= {"ranking": RankingScores} if self.ranks else {}
         return {f"{name}/{i}": own for i in range(len(self.asked)) for name, own in types.items()}
 
@@ -179,7 +155,6 @@ class ScoreReader(PartialReader):
         for i, (models, _) in enumerate(self.asked):
             none = np.zeros((0, len(models)))
             found[f"scores/{i}"] = [Sums({})] * (last + 1)
-            found[f"largest/{i}"] = [LargestLosses.of(none.T)] * (last + 1)
             found[f"ranking/{i}"] = [RankingScores.from_rows(keys, keys, none)] * (last + 1)
         asked = enumerate(self.asked)
         wanted = [(i, last if p < 0 else p) for i, (_, parts) in asked for p in parts]
@@ -201,17 +176,12 @@ class ScoreReader(PartialReader):
         for start in range(rows.start, rows.stop, step):
             chunk = slice(start, min(start + step, rows.stop))
             scores = models.scores(batch.features[:, chunk])
-            sums, losses = self._sums(batch, chunk, scores)
-            add("scores", sums)
-            add("largest", LargestLosses.of(losses))
+            add("scores", self._sums(batch, chunk, scores))
             if self.ranks:
                 add("ranking", _ranking(batch, chunk, scores))
 
-    def _sums(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> tuple[Sums, np.ndarray]:
-        """Add up over rows: their number and weight, and what each model is measured by, (M,).
-
-        Return the weighted losses too, (M, n), of no row for squared loss.
-        """
+    def _sums(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> Sums:
+        """Add up over rows: their number and weight, and what each model is measured by, (M,)."""
         target, n = batch.target[:, rows], rows.stop - rows.start
         weight = np.ones(n) if batch.weight is None else batch.weight[rows]
         sums = {"n_rows": np.array(n), "weight": np.array(weight.sum())}
@@ -221,7 +191,7 @@ class ScoreReader(PartialReader):
                 sums["correct"] = np.tensordot(weight, right, axes=(0, 0)).mean(axis=1)
             squares = np.square(scores - target.T[:, np.newaxis]).mean(axis=2)
             sums["squared"] = weight @ squares
-            return Sums(sums), np.zeros((scores.shape[1], 0))
+            return Sums(sums)
         family = FAMILIES[self.family]
         response = response_of(target, self.family, self.classes)
         y = family.responses(response, scores.shape[2])
@@ -234,12 +204,13 @@ class ScoreReader(PartialReader):
             columns["squared"].append(weight @ np.square(mean - y).mean(axis=0))
             columns["correct"].append(weight @ family.correct(eta, y))
         sums |= {name: np.array(values) for name, values in columns.items()}
-        sums |= {"loss": losses.sum(axis=1), "loss_weight": np.array(counts.sum())}
+        sums |= {"loss": losses.sum(axis=1), "loss_squares": np.square(losses).sum(axis=1)}
+        sums["loss_weight"] = np.array(counts.sum())
         if self.classes is not None:
             decoded = eta.argmax(axis=0) if len(eta) > 1 else eta[0] > 0
             n_classes, odds = len(self.classes), log_odds(mean)
             sums |= class_sums(response.ravel(), decoded, weight, n_classes, odds, y > 0.5)
-        return Sums(sums), losses
+        return Sums(sums)
 
     def key(self) -> dict[str, Any]:
         """Return nothing: scores are not cached."""
@@ -258,36 +229,38 @@ def measures_of(judged: Mapping[str, Any]) -> dict[str, np.ndarray]:
     `judged` has its members, of one part. The first model is that of no group. Empty where there is
     no row of positive weight; measures by class are NaN but for the last model.
     """
-    sums: Sums = judged["scores"]
-    weight = float(sums.arrays.get("weight", 0.0))
-    found: dict[str, np.ndarray] = {}
-    if weight > 0 and "loss" in sums.arrays:
+    sums: Mapping[str, np.ndarray] = judged["scores"].arrays
+    weight = float(sums.get("weight", 0.0))
+    if not weight > 0:
+        return {}
+    mse = sums["squared"] / weight
+    if "loss" in sums:
         deviance = 2.0 * sums["loss"] / max(float(sums["loss_weight"]), np.finfo(float).tiny)
         whole = deviance[0] if deviance[0] > 0 else np.nan
-        found = {"explained_deviance": 1.0 - deviance / whole, "deviance": deviance}
-        largest = judged["largest"].values.sum(axis=1)
-        lost = sums["loss"] > 0
-        found[FEW_ROWS] = np.divide(largest, sums["loss"], out=np.zeros(len(lost)), where=lost)
-    if weight > 0 and "squared" in sums.arrays:
-        mse = found["mse"] = sums["squared"] / weight
-        if "loss" not in sums.arrays:
-            found["explained_variance"] = 1.0 - mse / (mse[0] if mse[0] > 0 else np.nan)
-    if weight > 0 and "correct" in sums.arrays and np.isfinite(sums["correct"]).all():
+        found = {"explained_deviance": 1.0 - deviance / whole, "deviance": deviance, "mse": mse}
+    else:
+        found = {"mse": mse, "explained_variance": 1.0 - mse / (mse[0] if mse[0] > 0 else np.nan)}
+    if "correct" in sums and np.isfinite(sums["correct"]).all():
         found["accuracy"] = sums["correct"] / weight
-    if weight > 0 and "confusion" in sums.arrays:
-        for name, values in class_measures(sums.arrays).items():
-            found[name] = np.full(len(sums["loss"]), np.nan)
+    if "ranking" in judged:
+        found["ndcg@5"] = judged["ranking"].mean[0]
+    if "confusion" in sums:
+        for name, values in class_measures(sums).items():
+            found[name] = np.full(len(mse), np.nan)
             found[name][-1] = values
     return found
 
 
-def few_rows(judged: Mapping[str, Any], rows: str) -> str:
-    """Say where a few rows decide about a deviance, which has no bound; empty where none do."""
-    n_rows = int(judged["scores"].arrays.get("n_rows", 0))
-    share = float(measures_of(judged).get(FEW_ROWS, [0.0])[0])
-    if share < max(_FEW_ROWS_DECIDE, 10 * N_LARGEST / max(n_rows, 1)):
+def few_rows(sums: Sums, rows: str) -> str:
+    """Say where a few rows decide about a deviance, which has no bound; empty where none do.
+
+    Of n equal losses (Σ l)² / Σ l² is n.
+    """
+    n_rows, squares = int(sums["n_rows"]), float(sums["loss_squares"][0])
+    n_deciding = float(sums["loss"][0]) ** 2 / squares if squares else n_rows
+    if n_deciding > _FEW_ROWS * min(1.0, n_rows / _ENOUGH_ROWS) ** 2:
         return ""
     return (
-        f"{N_LARGEST} of {n_rows:,} {rows} carry {percent(share)} of the deviance: the model is "
+        f"About {n_deciding:.0f} of {n_rows:,} {rows} decide about the deviance: the model is "
         "confidently wrong there."
     )

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distfms.errors import SpecError
-
 
 @dataclass(frozen=True, eq=False)
 class Pivot:
@@ -47,7 +45,7 @@ class ResidualGram:
 
     `rows` (D, d) are those columns of the Gram matrix without ridge, kept and not copied; `target`
     (d, P) is b; `groups` divide 0..d-1, and `first` is the number of their first in the problem. A
-    column whose residual variance is at most a share `rtol` of its own is linearly dependent and
+    column whose residual variance is at most `dependence_rtol` of its own is linearly dependent and
     never enters. `criterion` is one of `CRITERIA`.
     """
 
@@ -61,10 +59,7 @@ class ResidualGram:
         columns: Sequence[int] | None = None,
         first: int = 0,
         ridge: float = 0.0,
-        rtol: float | None = None,
     ) -> None:
-        if criterion not in _VALUES:
-            raise SpecError(f"criterion {criterion!r} is none of {', '.join(CRITERIA)}.")
         n_total, n_own = rows.shape
         self.rank = 0
         self.ridge = ridge
@@ -73,8 +68,7 @@ class ResidualGram:
         self.rows = rows
         self.residual = np.array(target, dtype=np.float64, order="C")
         self._factor_rows = np.empty((min(n_total, 64), n_own))
-        rtol = dependence_rtol(n_total) if rtol is None else rtol
-        self.floor = rtol * (rows[self.columns, np.arange(n_own)] + ridge)
+        self.floor = dependence_rtol(n_total) * (rows[self.columns, np.arange(n_own)] + ridge)
         sizes = {len(own): None for own in self.groups.values()}
         self._values = [_VALUES[criterion](self, size) for size in sorted(sizes)]
 

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from distfms.errors import SpecError
 from distfms.methods.sequence.budgets import best_set, budget_ladder
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
@@ -121,7 +120,7 @@ def test_rules_break_ties_by_the_lowest_index(seed):
         assert sequence(problem, rule).order.tolist() == [1, 0, 2, 3, 4, 5]
 
 
-def test_given_random_and_unknown_orders():
+def test_given_and_random_orders():
     problem, X, Y, groups = problem_and_rows(1, ridge=1e-5)
     path = sequence(problem, "given", order=[4, 0, 2])
     assert path.groups == ("g4", "g0", "g2")
@@ -129,8 +128,6 @@ def test_given_random_and_unknown_orders():
     first, again, other = (sequence(problem, "random", seed=s).order.tolist() for s in (3, 3, 4))
     assert first == again != other
     assert sorted(first) == list(range(6))
-    with pytest.raises(SpecError, match="'best' is none of omp, fr"):
-        sequence(problem, "best")
 
 
 @pytest.mark.parametrize("rule", ["fr", "omp"])

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
+from distfms.methods.sequence import residual
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.residual import CRITERIA, ResidualGram, _whiteners
 from tests.reference.sequence import correlated, make_problem, standardised, value
 
 
-def state_of(p, criterion="omp-no-whiten", **options):
-    return ResidualGram(p.gram, p.target, p.groups.columns, criterion, ridge=p.ridge, **options)
+def state_of(p, criterion="omp-no-whiten"):
+    return ResidualGram(p.gram, p.target, p.groups.columns, criterion, ridge=p.ridge)
 
 
 def select(state, group):
@@ -25,12 +26,13 @@ def test_store_of_rows_grows_past_its_first_size():
     assert 0.5 * path.curve_value[-1] == pytest.approx(full, rel=1e-9)
 
 
-def test_gains_and_selection_agree_on_what_is_dependent():
+def test_gains_and_selection_agree_on_what_is_dependent(monkeypatch):
     """A column within the tolerance of dependence counts in neither, whatever the route."""
     X, Y, groups = correlated(np.random.default_rng(2), 100, [2, 2, 1])
     X[:, 1] = X[:, 0] + 0.02 * X[:, 0].std() * np.random.default_rng(3).standard_normal(100)
     p = make_problem(X, Y, groups)
-    state = state_of(p, "fr", rtol=1e-2)
+    monkeypatch.setattr(residual, "dependence_rtol", lambda n_columns: 1e-2)
+    state = state_of(p, "fr")
     gains = state.values()
     pivot = select(state, 0)
     assert pivot.columns.tolist() == [0]
@@ -38,11 +40,12 @@ def test_gains_and_selection_agree_on_what_is_dependent():
     assert gains[0] == pytest.approx(0.5 * p.target[0, 0] ** 2)
 
 
-def test_a_share_of_what_a_column_has_with_the_ridge_is_left_to_dependent_ones():
+def test_a_share_of_what_a_column_has_with_the_ridge_is_left_to_dependent_ones(monkeypatch):
     X, Y, _ = correlated(np.random.default_rng(2), 100, [1])
     p = make_problem(np.column_stack((X, 2 * X)), Y, [[0], [1]], ridge=1.0)
     for rtol, n_columns in ((0.7, 1), (0.8, 0)):  # 3/4 of 2 is left
-        state = state_of(p, rtol=rtol)
+        monkeypatch.setattr(residual, "dependence_rtol", lambda n_columns, rtol=rtol: rtol)
+        state = state_of(p)
         assert len(select(state, 0).columns) == 1
         assert len(state.pivot(1).columns) == n_columns
 
