@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +28,10 @@ _FOOTER_THREADS = 16
 _TAIL_BYTES = 64 * 2**10
 # Most least and greatest values that are kept of a file: reading each takes microseconds.
 _MOST_LIMITS = 2_000
+# How pyarrow says that content is damaged.
+_CONTENT = re.compile(
+    "deserializ|thrift|corrupt|ompress|flate|unexpected end|eof|page|magic", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -183,8 +188,8 @@ def _parse(footer: bytes) -> pq.ParquetFile:
 
 
 @contextmanager
-def readable(path: str) -> Iterator[None]:
-    """Turn pyarrow's errors about broken files into a DataError that names the file.
+def readable(path: str, form: str = "Parquet") -> Iterator[None]:
+    """Turn pyarrow's errors about broken files of a form into a DataError that names the file.
 
     Trouble with the store itself (the network, say) passes through: it is worth a retry.
     """
@@ -205,7 +210,7 @@ def readable(path: str) -> Iterator[None]:
         if isinstance(error, OSError) and not _speaks_of_content(str(error)):
             raise
         raise DataError(
-            f"The file {path} cannot be read as Parquet: it is truncated, damaged or in another "
+            f"The file {path} cannot be read as {form}: it is truncated, damaged or in another "
             f"format ({_first_line(error)}). Rewrite it or remove it from the dataset."
         ) from error
     except (ArrowException, DistfmsError, MemoryError):
@@ -217,8 +222,7 @@ def readable(path: str) -> Iterator[None]:
 
 def _speaks_of_content(message: str) -> bool:
     """Whether an error is about damaged content; trouble with the store is worth a retry."""
-    signs = ("deserializ", "thrift", "corrupt", "ompress", "unexpected end", "eof", "page", "magic")
-    return any(sign in message.lower() for sign in signs)
+    return _CONTENT.search(message) is not None
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distfms.data.columns import as_floats, number_view
+from distfms.data.footers import readable
 from distfms.data.storage import CSV, StoredFile
-from distfms.engine.remote import os_error
-from distfms.engine.storage import file_entry, open_stream, reading, storage_error
-from distfms.errors import DataError, DistfmsError, nearest
+from distfms.engine.storage import file_entry, open_stream, reading
+from distfms.errors import DataError, nearest
 from distfms.spec import LongForm
 
 if TYPE_CHECKING:
@@ -197,19 +196,10 @@ def opened(file: StoredFile) -> Iterator[Any]:
     """Open a file; explain what pyarrow says of a broken one, and failures of storage."""
     import pyarrow as pa
 
-    try:
-        with open_stream(file.place) as stream:
-            zipped = file.path.endswith(".gz")
-            yield pa.CompressedInputStream(stream, "gzip") if zipped else stream
-    except DistfmsError:
-        raise
-    except Exception as error:
-        here = isinstance(file.place, Path)
-        if isinstance(error, pa.ArrowException) or (here and isinstance(error, OSError)):
-            raise DataError(f"{file.path} cannot be read: {error}") from error
-        if here:
-            raise
-        raise storage_error(file.place, os_error(error), "read") from error
+    form = "CSV" if is_csv(file) else "Parquet"
+    with reading(file.place), readable(file.path, form), open_stream(file.place) as stream:
+        zipped = file.path.endswith(".gz")
+        yield pa.CompressedInputStream(stream, "gzip") if zipped else stream
 
 
 # --- columns ------------------------------------------------------------------------------------

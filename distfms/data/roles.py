@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from distfms.errors import DataError, SpecError, closest
+from distfms.errors import DataError, SpecError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: Lists of ids of the raters of all attributes, and of one attribute by its name.
 OF_ALL, OF_ONE = "raters", "__raters"
 
+_GLOB = re.compile(r"[*?\[]")
 #: What a column is taken for that nothing names.
 _INDEX = "the index of a frame"
 
@@ -135,20 +136,16 @@ def resolve_roles(
     return Roles(targets, chosen, weight, query, id, time)
 
 
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    near = closest(name, known)
-    return f" (did you mean {near!r}?)" if near else ""
-
-
 def require_columns(schema: pa.Schema, names: Iterable[str], role: str = "column") -> None:
     """Check that columns exist; `role` says what for in the message."""
     known = set(schema.names)
     for name in names:
         if name not in known:
-            raise DataError(
-                f"The data have no column {name!r}, named as {role}"
-                f"{_did_you_mean(name, schema.names)}. Columns: {_abridged(schema.names)}."
-            )
+            raise _no_column(name, role, schema.names)
+
+
+def _no_column(name: str, role: str, names: Iterable[str]) -> DataError:
+    return DataError(f"The data have no column {name!r}, named as {role}.{nearest(name, names)}")
 
 
 def require_same_kinds(
@@ -159,8 +156,8 @@ def require_same_kinds(
     for name in columns:
         if name not in known:
             raise DataError(
-                f"The held-out data {path} have no column {name!r}, which the training data have"
-                f"{_did_you_mean(name, other.names)}. Give them the same columns."
+                f"The held-out data {path} have no column {name!r}, which the training data have."
+                f"{nearest(name, other.names)}"
             )
         expected, found = schema.field(name).type, other.field(name).type
         if _kind(expected) != _kind(found):
@@ -224,18 +221,20 @@ def _choose_features(
         matched = _matching(names, pattern)
         if not matched:  # it would silently exclude nothing
             raise DataError(
-                f"`exclude` names {pattern!r}, which matches no column"
-                f"{_did_you_mean(pattern, names)}. Columns: {_abridged(names)}."
+                f"`exclude` names {pattern!r}, which matches no column.{nearest(pattern, names)}"
             )
         out.update(matched)
     chosen: dict[str, None] = {}
     for pattern in patterns:
         if not globs or _is_literal(names, pattern):
-            _add_literal(pattern, times, out, taken, chosen)
+            _refuse_second_role(pattern, times, out, taken)
+            chosen[pattern] = None
             continue
         matched = _matching(names, pattern)
+        if not matched and not _GLOB.search(pattern):
+            raise _no_column(pattern, "a feature", names)
         if not matched:
-            raise _refuse_pattern(pattern, names)
+            raise DataError(f"The pattern {pattern!r} in `features` matches no column.")
         chosen.update(dict.fromkeys(n for n in matched if n not in taken and n not in out))
     if not chosen:
         raise SpecError(
@@ -256,14 +255,10 @@ def _matching(names: Collection[str], pattern: str) -> list[str]:
     return [name for name in names if fnmatchcase(name, pattern)]
 
 
-def _add_literal(
-    name: str,
-    times: Counter[str],
-    out: set[str],
-    taken: dict[str, str],
-    chosen: dict[str, None],
+def _refuse_second_role(
+    name: str, times: Counter[str], out: set[str], taken: dict[str, str]
 ) -> None:
-    """Add a feature given by its name, which may not be named for anything else."""
+    """Refuse a feature given by its name that is named for anything else."""
     if taken.get(name, _INDEX) != _INDEX:
         raise SpecError(
             f"The column {name!r} is named as a feature and as {taken[name]}: give it one role."
@@ -272,16 +267,6 @@ def _add_literal(
         raise SpecError(f"The column {name!r} is both in `features` and excluded: remove one.")
     if times[name] > 1:
         raise SpecError(f"The column {name!r} is twice in `features`: name it once.")
-    chosen[name] = None
-
-
-def _refuse_pattern(pattern: str, names: Collection[str]) -> DataError:
-    """Return the error for a feature pattern that gives nothing."""
-    what = f"The data have no column {pattern!r}, named as a feature"
-    advice = _did_you_mean(pattern, names)
-    if re.search(r"[*?\[]", pattern):
-        what, advice = f"The pattern {pattern!r} in `features` matches no column", ""
-    return DataError(f"{what}{advice}. Columns: {_abridged(names)}.")
 
 
 def _require_number(schema: pa.Schema, name: str, role: str) -> None:
@@ -306,29 +291,12 @@ def _require_feature(schema: pa.Schema, name: str, judgments: bool) -> None:
     advice = f"Convert it, or leave it out with `exclude: [{name}]`."
     if pat.is_null(dtype):
         raise DataError(f"All values of the feature column {name!r} are missing. {advice}")
-    if is_number(dtype) or (judgments and is_number_list(dtype)):
-        return
-    if judgments:
+    fits = is_number_list if judgments else is_categorical
+    if not (is_number(dtype) or fits(dtype)):
+        wanted = "numbers or lists of numbers" if judgments else "a number or category in each row"
         raise DataError(
-            f"The attribute column {name!r} holds {dtype}, but judgments must be numbers or lists "
-            f"of numbers. {advice}"
+            f"The feature column {name!r} holds {dtype}, but must hold {wanted}. {advice}"
         )
-    if pat.is_nested(dtype):
-        raise DataError(
-            f"The feature column {name!r} is nested ({dtype}), but must hold one number or "
-            f"category per row. {advice}"
-        )
-    if not is_categorical(dtype):
-        raise DataError(
-            f"The feature column {name!r} holds {dtype}, which is neither a number nor a "
-            f"category. {advice}"
-        )
-
-
-def _abridged(names: Collection[str], limit: int = 12) -> str:
-    """List names, cut off when there are many."""
-    more = f", … ({len(names)} in all)" if len(names) > limit else ""
-    return ", ".join(islice(names, limit)) + more
 
 
 def rater_columns(schema: pa.Schema) -> dict[str, str]:

@@ -304,7 +304,7 @@ def test_wrong_rows(tmp_path: Path, column: str, values: list[Any], message: str
         ("thing,score\n1,high\n", "'score' of .* is not numeric: row 0 .* 'high'"),
         ("thang,score\n1,2\n", r"no column 'thing' \(object\)\. Did you mean 'thang'"),
         ("thing,score\n7,2\n", "none of the 2 objects has a label"),
-        ("thing,score\nseven,2\n", "cannot be read: .*seven"),
+        ("thing,score\nseven,2\n", "cannot be read as CSV: .*seven"),
         ("thing,score\n,2\n", "'thing' of .* has no value in row 0"),
     ],
 )

@@ -47,7 +47,7 @@ def rows(dataset):
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ("a,b,day\n1,2\n", r"2\.csv cannot be read: .*Row #2: Expected 3 columns, got 2"),
+        ("a,b,day\n1,2\n", r"2\.csv cannot be read as CSV: .*Row #2: Expected 3 columns, got 2"),
         (
             "a,b,day\n1,2,2026-01-01\n1,x,2026-01-01\n",
             r"2\.csv has invalid value 'x' in column 'b', row 3 .*is double",
