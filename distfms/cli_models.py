@@ -23,9 +23,6 @@ Because = Annotated[
     str, typer.Option("--because", metavar="TEXT", help="Reason, for `distfms models log`.")
 ]
 
-#: Seconds that others wait for a promotion.
-_PROMOTION_S = 60.0
-
 
 def _open(named: str | None, storage: list[str] | None) -> models.Registry:
     from distfms.engine.storage import reading
@@ -170,7 +167,7 @@ def promote(
     if number is None:
         raise SpecError(f"Name the version of {name!r} to promote, such as {name}@3.")
     kept.version(name, number)
-    with kept.locked(name, author(), _PROMOTION_S):
+    with kept.locked(name, author()):
         kept.promote(name, number, because=because)
     say(f"{name}: version {number} is current.")
 
@@ -200,11 +197,9 @@ def gc(
 @app.command()
 def verify(name: NameOrNone = None, registry: Registry = None, storage: Storage = None) -> None:
     """Check records, signatures and files; exit with code 2 if any is damaged."""
-    from distfms.registry.repair import verify
-
     kept = _open(registry, storage)
     names = kept.names() if name is None else [name]
-    problems = [f"{n}: {one.problem}" for n in names for one in verify(kept, n)]
+    problems = [f"{n}: {one.problem}" for n in names for one in kept.verify(n)]
     for problem in problems:
         say(problem)
     if problems:
@@ -221,11 +216,10 @@ def repair(
 ) -> None:
     """Set damaged records and versions aside; roll back if the current version is damaged."""
     from distfms.registry import author
-    from distfms.registry.repair import repair
 
     kept = _open(registry, storage)
-    with kept.locked(name, author(), _PROMOTION_S):
-        found = repair(kept, name, because)
+    with kept.locked(name, author()):
+        found = kept.repair(name, because)
     for one in found:
         say(f"Set aside: {one.place}")
     current = kept.last(name).version

@@ -16,8 +16,7 @@ later write stands. A lock is as old as the storage says it is; only `promote` d
 version was current.
 """
 
-from distfms.registry.journal import VARIABLE
-from distfms.registry.records import Lock, Record, Version, author
+from distfms.registry.journal import VARIABLE, Lock, Record, Version, author
 from distfms.registry.registry import Registry
 
 __all__ = ["VARIABLE", "Lock", "Record", "Registry", "Version", "author"]

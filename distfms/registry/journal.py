@@ -1,23 +1,179 @@
-"""Journals: numbered records in a folder, each written once and whole; and the lock of a model."""
+"""Journals: numbered records of a registry, each written once and whole; and the lock of a model.
+
+Every form of records that was ever written can be read.
+"""
 
 from __future__ import annotations
 
+import getpass
+import hashlib
+import hmac
+import json
+import os
 import re
+import secrets
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Generic
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from distfms.engine import storage
 from distfms.errors import DistfmsError, EngineError, SpecError
-from distfms.registry.records import LONGEST_LOCK_S, DamagedError, Lock, R, decode, encode
 
 #: Where the environment names a registry.
 VARIABLE = "DISTFMS_REGISTRY"
+
+#: Where the environment has the key that versions are signed with.
+SIGNING_KEY = "DISTFMS_SIGNING_KEY"
+
+#: Seconds for which the lock of a process that was killed keeps others out.
+LOCK_S = 60.0
+
+
+class DamagedError(SpecError):
+    """A record, or a file of a version, is not what was written."""
+
+
+class Record(BaseModel):
+    """What every record of a journal holds."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    form: int = 2
+    number: Annotated[int, Field(ge=0)]
+    created: str = Field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    token: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] = Field(
+        default_factory=lambda: secrets.token_hex(8)
+    )
+    """Tells the record from that of another writer."""
+
+
+class Version(Record):
+    """An immutable version of a model.
+
+    Attributes
+    ----------
+    number : int
+        1 for the first.
+    created : str
+        UTC time.
+    files : mapping of str to str
+        Name of each file and its sha256.
+    facts : mapping
+        What its maker wrote down about it, as JSON has it.
+    parent : int or None
+        The version that it was made to follow.
+    """
+
+    files: dict[str, str]
+    facts: dict[str, Any]
+    parent: int | None
+
+
+class Change(Record):
+    """A change of which version is current, or of which there are."""
+
+    kind: Literal["promote", "rollback", "remove", "repair"]
+    version: int | None
+    """Current from now on."""
+    below: int | None = None
+    """Number of the change that a rollback returns to."""
+    before: list[int] = []
+    """In form 1: versions that were current before, the last one last."""
+    removed: list[int]
+    """Versions that are gone, or about to be."""
+    author: str = ""
+    because: str = ""
+
+    @model_validator(mode="after")
+    def _descends(self) -> Change:
+        if self.below is not None and not 0 < self.below < self.number:
+            raise ValueError("it rolls back to a change that is not before it")
+        return self
+
+
+class Lock(Record):
+    """Who works on the next version of a model, and until when."""
+
+    owner: str
+    until: float
+    """Seconds since 1970 by the owner's clock; 0 when the work has ended."""
+    seconds: Annotated[float, Field(gt=0)] = 60.0
+    """How long it keeps others out after it was last written."""
+
+
+R = TypeVar("R", bound=Record)
+
+
+#: The form that records are written in. In form 1 locks had no `seconds`.
+_FORM = 2
+
+
+def encode(record: Record, model: str) -> bytes:
+    """Return a record as bytes, a version signed if there is a key."""
+    content = record.model_dump(mode="json")
+    if isinstance(record, Version) and (signature := _signature(content, model)):
+        content["signature"] = signature
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode(kind: type[R], payload: bytes, model: str, place: object, *, signed: bool = True) -> R:
+    """Read a record of any form.
+
+    Raises
+    ------
+    SpecError
+        If a newer distfms wrote it; if it is a version and, with ``signed``, not signed with the
+        key that there is.
+    ValueError
+        If it is damaged.
+    """
+    content = json.loads(payload)
+    form = content.get("form", 1) if isinstance(content, dict) else 0
+    if not isinstance(form, int) or form < 1 or "token" not in content:
+        raise ValueError("it is not a record")
+    if form > _FORM:
+        raise SpecError(f"{place} was written by a newer distfms. Upgrade distfms to read it.")
+    found = content.pop("signature", None)
+    record = kind.model_validate({**content, "form": _FORM})
+    if signed and kind is Version and (signature := _signature(content, model)):
+        if found is None:
+            raise SpecError(
+                f"{place} is not signed, and {SIGNING_KEY} is set. If you trust this version, sign "
+                f"it with `distfms models sign {model}@NUMBER`; if not, retrain with --anew."
+            )
+        if not hmac.compare_digest(signature.encode(), json.dumps(found).strip('"').encode()):
+            raise SpecError(
+                f"{place} is not signed with the key in {SIGNING_KEY}: it was changed, or signed "
+                "with another key. Use another version, or the right key."
+            )
+    return record
+
+
+def _signature(content: Mapping[str, Any], model: str) -> str:
+    """Return the HMAC-SHA256 of a record of a model; empty without a key."""
+    key = os.environ.get(SIGNING_KEY, "")
+    signed = json.dumps({**content, "model": model}, sort_keys=True, separators=(",", ":"))
+    return hmac.new(key.encode(), signed.encode(), hashlib.sha256).hexdigest() if key else ""
+
+
+def author() -> str:
+    """Return who is at work: user and host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # as in containers, where the user has no name
+        user = f"user {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+# --- journals -------------------------------------------------------------------------------------
 
 _RECORD = re.compile(r"(\d{8})\.json")
 #: What is added to the name of a record that is set aside.
@@ -82,9 +238,7 @@ class Journal(Generic[R]):
         except SpecError:
             raise
         except (ValueError, RecursionError) as error:
-            reason = (
-                "it is not a regular file" if payload is None else str(error).partition("\n")[0]
-            )
+            reason = str(error).partition("\n")[0]
         raise DamagedError(
             f"{place} is damaged ({reason}). Restore it from a copy of the registry, or set it "
             f"aside with `distfms models repair {self.model.name}`."
@@ -133,7 +287,7 @@ def _last(journal: Journal[Lock]) -> Lock | None:
     try:
         return journal.last()
     except SpecError:
-        return Lock(number=journal.numbers()[-1], owner="Somebody", until=1.0, seconds=60.0)
+        return Lock(number=journal.numbers()[-1], owner="Somebody", until=1.0)
 
 
 def _expires(journal: Journal[Lock], lock: Lock) -> float | None:
@@ -151,15 +305,11 @@ def _expires(journal: Journal[Lock], lock: Lock) -> float | None:
 
 
 @contextmanager
-def locked(
-    journal: Journal[Lock], name: str, owner: str, seconds: float
-) -> Iterator[Callable[[], None]]:
+def locked(journal: Journal[Lock], name: str, owner: str) -> Iterator[Callable[[], None]]:
     """Hold the lock of a model; see `Registry.locked`."""
-    if not 0 < seconds <= LONGEST_LOCK_S:
-        raise SpecError(f"A lock lasts up to {LONGEST_LOCK_S:.0f} s, not {seconds:g} s.")
     last = _last(journal)
     number = 1 if last is None else last.number + 1
-    own = Lock(number=number, owner=owner, until=time.time() + seconds, seconds=seconds)
+    own = Lock(number=number, owner=owner, until=time.time() + LOCK_S, seconds=LOCK_S)
     expires = None if last is None else _expires(journal, last)
     if expires is not None or not journal.write(own):
         other = _last(journal) or own
@@ -173,7 +323,7 @@ def locked(
         # Whoever still holds the lock goes on, whatever the storage answers for a moment.
         other: Lock | None = None
         with suppress(DistfmsError):
-            until = time.time() + seconds
+            until = time.time() + LOCK_S
             journal.write(own.model_copy(update={"until": until}), again=True)
         with suppress(DistfmsError):
             other = _last(journal)
@@ -186,7 +336,7 @@ def locked(
     ended = threading.Event()
 
     def keep() -> None:
-        while not ended.wait(seconds / 4):
+        while not ended.wait(LOCK_S / 4):
             with suppress(EngineError):  # the owner is told when asking
                 extend()
 

@@ -6,15 +6,27 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from distfms.engine import storage
 from distfms.errors import EngineError, SpecError, nearest, plain_name
-from distfms.registry.journal import Journal, listed, locked, writing
-from distfms.registry.records import SIGNING_KEY, Change, DamagedError, Lock, R, Version, author
+from distfms.registry.journal import (
+    SIGNING_KEY,
+    Change,
+    DamagedError,
+    Journal,
+    Lock,
+    R,
+    Record,
+    Version,
+    author,
+    listed,
+    locked,
+    writing,
+)
 
 #: As the name of a job.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -23,6 +35,35 @@ _ABANDONED_S = 86400.0
 #: What a change says of the current version and of those before it.
 _STATE = {"version", "below", "before"}
 _NOTHING = Change(number=0, kind="remove", version=None, removed=[])
+
+#: What a model's folders hold; others have records that only their writers know more of.
+_KINDS: Mapping[str, type[Record]] = {"locks": Lock, "changes": Change, "versions": Version}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a record of a model, or with the files of a version.
+
+    Attributes
+    ----------
+    problem : str
+    journal : Journal
+    number : int
+        Of the record.
+    repairable : bool
+        Whether `repair` sets the record aside; not where it only lacks a signature, or a newer
+        distfms wrote it.
+    """
+
+    problem: str
+    journal: Journal[Any]
+    number: int
+    repairable: bool = True
+
+    @property
+    def place(self) -> storage.Location:
+        """Place of the record."""
+        return self.journal.place(self.number)
 
 
 @dataclass(frozen=True)
@@ -243,17 +284,6 @@ class Registry:
 
         return self._change(name, because, change)
 
-    def replace_lost(self, name: str, because: str = "") -> Change:
-        """Where the current version is gone, make the one before it current, or none."""
-
-        def change(last: Change) -> dict[str, Any] | None:
-            if last.version is None or last.version in self.numbers(name, last):
-                return None
-            found = self._beneath(name, last) or _NOTHING
-            return {"kind": "repair", **found.model_dump(include=_STATE)}
-
-        return self._change(name, because, change)
-
     def sign(self, name: str, number: int | None = None) -> Version:
         """Sign a version, or the current one, with the key in the environment, whoever made it.
 
@@ -311,9 +341,7 @@ class Registry:
             elif storage.is_temporary(entry.name):
                 entry.place.unlink(missing_ok=True)
 
-    def locked(
-        self, name: str, owner: str, seconds: float
-    ) -> AbstractContextManager[Callable[[], None]]:
+    def locked(self, name: str, owner: str) -> AbstractContextManager[Callable[[], None]]:
         """Keep others from working on the next version of a model.
 
         The lock is renewed while the block runs, and expires if the process is killed. Yields a
@@ -325,15 +353,69 @@ class Registry:
         name : str
         owner : str
             Shown to whoever is refused.
-        seconds : float
-            How long the lock of a process that was killed keeps others out.
 
         Raises
         ------
         EngineError
             If another holds it.
         """
-        return locked(self.journal(name, Lock), name, owner, seconds)
+        return locked(self.journal(name, Lock), name, owner)
+
+    # --- repair ---
+
+    def verify(self, name: str) -> list[Finding]:
+        """Check all records of a model, their signatures, and the hashes of all files.
+
+        Raises
+        ------
+        SpecError
+            If there is no such model.
+        EngineError
+            If remote storage does not answer.
+        """
+        found = list(self._findings(name))
+        if not found and not self.numbers(name):
+            self.version(name)
+        return found
+
+    def _findings(self, name: str) -> Iterator[Finding]:
+        versions = self.journal(name, Version)
+        for folder in listed(versions.model):
+            if folder == "files" or not (versions.model / folder).is_dir():
+                continue
+            journal = Journal[Any](versions.model, folder, _KINDS.get(folder, Record))
+            of_versions = folder == versions.name
+            for number in self.numbers(name) if of_versions else journal.numbers():
+                try:
+                    self.read(name, number) if of_versions else journal.read(number)
+                except FileNotFoundError:  # it was removed meanwhile
+                    continue
+                except SpecError as error:
+                    yield Finding(str(error), journal, number, isinstance(error, DamagedError))
+        current = self.last(name, skip=True).version
+        if current is not None and current not in versions.numbers():
+            yield Finding(
+                f"Version {current} is current, but its files are gone.", versions, current
+            )
+
+    def repair(self, name: str, because: str = "") -> list[Finding]:
+        """Set aside what is damaged; return what that was.
+
+        Where the current version is among it, the one before it is current again, or none. Files
+        stay: a record that is set aside has ``.damaged`` added to its name.
+        """
+        found = [finding for finding in self.verify(name) if finding.repairable]
+        for finding in found:
+            finding.journal.set_aside(finding.number)
+
+        def change(last: Change) -> dict[str, Any] | None:
+            if last.version is None or last.version in self.numbers(name, last):
+                return None
+            before = self._beneath(name, last) or _NOTHING
+            return {"kind": "repair", **before.model_dump(include=_STATE)}
+
+        self._change(name, because, change)
+        return found
 
     # --- places ---
 

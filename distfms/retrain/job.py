@@ -39,9 +39,6 @@ from distfms.spec import RetrainSection
 #: Files of a run that no version needs: they can be computed again.
 _LEFT_OUT = ("statistics/", "plan", "report.html")
 
-#: Seconds for which others wait for a retraining that was killed.
-_LOCK_S = 60.0
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -110,7 +107,7 @@ def retrain(
     require_metric(section.gate, prepared.job.judged_by)
     owner = f"{author()}, process {os.getpid()}"
     registry = replace(registry, note=lambda line: say(f"Note: {line}"))
-    with registry.locked(spec.name, owner, _LOCK_S) as extend:
+    with registry.locked(spec.name, owner) as extend:
         in_place = InPlace.read(registry, spec.name, spec.options.functions, anew)
         made, train = None, prepared.opened.inputs.train
         number = None if in_place is None else in_place.number

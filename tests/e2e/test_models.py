@@ -105,7 +105,7 @@ def test_what_cannot_be_done_is_refused(place, distfms):
     assert "Name the version" in refused("models", "promote", "small")
     for wrong in ("a@b", "a@" + "9" * 5000):
         assert f"{wrong[:100]!r} is not a model name" in refused("models", "show", wrong)
-    with Registry(place / "runs/registry").locked("small", "night job", 60):
+    with Registry(place / "runs/registry").locked("small", "night job"):
         kept_out = refused("models", "promote", "small@2", code=1)
     assert "night job is working on 'small'" in kept_out
     assert "Give RUN and DATA" in refused("predict", "x", "--out", "o.parquet")

@@ -10,7 +10,6 @@ import pytest
 from distfms.engine.storage import locate
 from distfms.errors import DataError, EngineError, SpecError
 from distfms.registry import Registry
-from distfms.registry.repair import repair
 from distfms.retrain.job import retrain
 from tests.e2e.retrain_jobs import (
     again,
@@ -105,7 +104,7 @@ def test_a_clock_that_went_back_changes_no_order_of_versions(trained, days, monk
         def now(cls, tz=None):
             return cls(1999, 1, 1, tzinfo=tz)
 
-    for module in ("distfms.registry.records", "distfms.runs.folder", "distfms.runs.folder"):
+    for module in ("distfms.registry.journal", "distfms.runs.folder"):
         monkeypatch.setattr(f"{module}.datetime", Past)
     write_day(days, "2026-01-04", 4)
     outcome = again(trained)
@@ -175,7 +174,7 @@ def test_a_wrong_section_is_refused(days, tmp_path, section, words):
 def test_two_retrainings_cannot_both_work_on_a_model(trained, days):
     write_day(days, "2026-01-04", 4)
     with (
-        registry_of(trained).locked("growing", "the other", 60),
+        registry_of(trained).locked("growing", "the other"),
         pytest.raises(EngineError, match="the other is working on 'growing'"),
     ):
         again(trained)
@@ -205,7 +204,7 @@ def test_what_was_rolled_back_stays_so_where_no_model_is_left(trained, days):
     again(trained)
     registry.rollback("growing")
     (registry.files("growing", registry.version("growing")) / "model.json").write_text("{}")
-    repair(registry, "growing")
+    registry.repair("growing")
     assert again(trained).version is None
     (days / "2026-01-04.parquet").unlink()
     assert again(trained).version == 3

@@ -19,7 +19,6 @@ import pytest
 import distfms as package
 from distfms.methods import METHODS, load_method
 from distfms.registry import Registry
-from distfms.registry.repair import verify
 from distfms.retrain.job import retrain
 from distfms.runs import finished
 from distfms.runs.finished import read_run
@@ -68,7 +67,7 @@ def test_models_of_earlier_forms_predict(sample):
 
 def test_a_registry_of_an_earlier_form_goes_on(sample):
     for name in sample.names():
-        assert verify(sample, name) == []
+        assert sample.verify(name) == []
     assert [change.version for change in sample.history("sequence")] == [1, 2, 3, 2]
     assert sample.promote("sequence", 3).number == 5
     assert [sample.rollback("sequence").version for _ in range(2)] == [2, 1]

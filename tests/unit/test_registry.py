@@ -10,6 +10,7 @@ from distfms.engine import storage
 from distfms.engine.storage import locate
 from distfms.errors import EngineError, SpecError
 from distfms.registry import Registry
+from distfms.registry import journal as registry_journal
 
 
 def files(number: int) -> dict[str, bytes]:
@@ -81,33 +82,34 @@ def test_unknown_names_and_versions_are_refused(registry):
 
 def test_one_owner_at_a_time(registry):
     filled(registry, 1)
-    with registry.locked("a", "night", 60) as renew:
+    with registry.locked("a", "night") as renew:
         with pytest.raises(EngineError, match="night is working on 'a'"):
-            registry.locked("a", "day", 60).__enter__()
+            registry.locked("a", "day").__enter__()
         renew()
-    with registry.locked("a", "day", 60):
+    with registry.locked("a", "day"):
         pass
 
 
-def test_a_lock_lasts_as_long_as_its_owner(registry):
+def test_a_lock_lasts_as_long_as_its_owner(registry, monkeypatch):
     filled(registry, 1)
-    with registry.locked("a", "night", 1.0):
+    monkeypatch.setattr(registry_journal, "LOCK_S", 1.0)
+    with registry.locked("a", "night"):
         time.sleep(1.5)
         with pytest.raises(EngineError, match="night is working"):
-            registry.locked("a", "day", 60).__enter__()
+            registry.locked("a", "day").__enter__()
 
 
 def test_an_expired_lock_is_taken_over_and_its_owner_told(registry, monkeypatch):
     filled(registry, 1)
-    with registry.locked("a", "night", 60) as renew, ExitStack() as day:
+    with registry.locked("a", "night") as renew, ExitStack() as day:
         with monkeypatch.context() as patched:  # as if the process had stood still
             patched.setattr(storage, "clock", lambda folder: time.time() + 61)
-            day.enter_context(registry.locked("a", "day", 60))
+            day.enter_context(registry.locked("a", "day"))
         with pytest.raises(EngineError, match="night on 'a' has expired, and day has taken it"):
             renew()
         with pytest.raises(EngineError, match="day is working"):
-            registry.locked("a", "noon", 60).__enter__()
-    with registry.locked("a", "noon", 60):
+            registry.locked("a", "noon").__enter__()
+    with registry.locked("a", "noon"):
         pass
 
 

@@ -11,9 +11,8 @@ from distfms.engine import storage
 from distfms.engine.storage import locate
 from distfms.errors import EngineError, SpecError
 from distfms.registry import Registry
-from distfms.registry.journal import Journal
-from distfms.registry.records import SIGNING_KEY, Change, Lock, Version
-from distfms.registry.repair import repair, verify
+from distfms.registry import journal as registry_journal
+from distfms.registry.journal import SIGNING_KEY, Change, Journal, Lock, Version
 from tests.unit.test_registry import files, filled
 
 FORM_0 = b'{"form": 0, "token": "0123456789abcdef"}'
@@ -48,7 +47,7 @@ def registry(tmp_path, noted):
 def test_a_damaged_record_is_skipped_found_and_set_aside(registry, noted, kind, damage):
     filled(Registry(registry.root.parent / "other"))
     (registry.root.parent / "other/a").rename(registry.root / "other")
-    with registry.locked("a", "night", 60):
+    with registry.locked("a", "night"):
         pass
     place = registry.journal("a", kind).place(3 if kind is not Lock else 1)
     spoil(place, damage)
@@ -60,11 +59,11 @@ def test_a_damaged_record_is_skipped_found_and_set_aside(registry, noted, kind, 
     if kind is not Lock:
         with pytest.raises(SpecError, match=r"00000003.json is damaged .*models repair a"):
             registry.read("a")
-    (found,) = verify(registry, "a")
+    (found,) = registry.verify("a")
     assert str(place) in found.problem
-    with registry.locked("a", "day", 60):
-        assert repair(registry, "a", "a bad disk") == [found]
-    assert verify(registry, "a") == []
+    with registry.locked("a", "day"):
+        assert registry.repair("a", "a bad disk") == [found]
+    assert registry.verify("a") == []
     assert registry.current("a").number == (3 if kind is Lock else 2)
     assert registry.rollback("a").version == (2 if kind is Lock else 1)
     # Numbers are not used again.
@@ -85,8 +84,8 @@ def test_the_only_version_is_damaged(tmp_path, damaged):
     else:
         with pytest.raises(SpecError, match="is damaged"):
             registry.promote("a", 1)
-    assert len(verify(registry, "a")) == 1
-    repair(registry, "a", "a bad disk")
+    assert len(registry.verify("a")) == 1
+    registry.repair("a", "a bad disk")
     assert registry.current("a") is None
     last = registry.history("a")[-1]
     assert (last.kind, last.version, last.because) == ("repair", None, "a bad disk")
@@ -115,11 +114,12 @@ def test_the_lock_outlasts_a_hiccup_of_the_storage(registry, monkeypatch):
         return write(journal, record, **options)
 
     monkeypatch.setattr(Journal, "write", fails)
-    with registry.locked("a", "night", 0.8) as renew:
+    monkeypatch.setattr(registry_journal, "LOCK_S", 0.8)
+    with registry.locked("a", "night") as renew:
         time.sleep(1.2)
         assert len(failed) == 2
         with pytest.raises(EngineError, match="night is working"):
-            registry.locked("a", "day", 60).__enter__()
+            registry.locked("a", "day").__enter__()
         failed.clear()
         renew()
 
@@ -133,10 +133,10 @@ def test_clocks_that_are_wrong(registry, monkeypatch):
         patched.setattr(time, "time", lambda: now() + 2 * 86_400)
         registry.gc("a", keep=3)
         assert token.exists()
-        night = registry.locked("a", "night", 60)
+        night = registry.locked("a", "night")
         night.__enter__()
     with pytest.raises(EngineError, match=r"its lock expires at 20\d\d-\d\d-\d\d \d\d:"):
-        registry.locked("a", "day", 60).__enter__()
+        registry.locked("a", "day").__enter__()
     night.gen.close()
     journal = registry.journal("a", Lock)
     # Its owner was killed; then the clock was set back, and the times of files are ahead with it.
@@ -153,11 +153,9 @@ def test_clocks_that_are_wrong(registry, monkeypatch):
         journal.write(Lock(number=1, owner="night", until=now() + ahead, seconds=60), again=True)
         os.utime(journal.place(1), (now() + ahead,) * 2)
         kept_out = pytest.raises(EngineError, match="night is") if holds else nullcontext()
-        with kept_out, registry.locked("a", "day", 60):
+        with kept_out, registry.locked("a", "day"):
             pass
         journal.place(2).unlink(missing_ok=True)
-    with pytest.raises(SpecError, match="lasts up to 3600 s"):
-        registry.locked("a", "for ever", 1e9).__enter__()
 
 
 def test_each_change_is_written_once_and_says_who_and_why(tmp_path):
@@ -179,8 +177,8 @@ def test_versions_are_signed(tmp_path, monkeypatch, noted):
         registry.read("a")
     assert registry.versions("a") == []
     assert len(noted) == 1
-    assert [one.repairable for one in verify(registry, "a")] == [False]
-    repair(registry, "a")
+    assert [one.repairable for one in registry.verify("a")] == [False]
+    registry.repair("a")
     for entry in storage.files_below(tmp_path / "a/files"):
         os.utime(entry.place, (0, 0))
     registry.gc("a", keep=1)
@@ -220,7 +218,7 @@ def test_a_record_of_a_newer_form_is_left_alone(registry):
     place.write_text(json.dumps({**json.loads(place.read_text()), "form": 99}))
     with pytest.raises(SpecError, match="written by a newer distfms"):
         registry.read("a")
-    assert repair(registry, "a") == []
+    assert registry.repair("a") == []
     assert registry.last("a").version == 3
 
 
@@ -232,16 +230,16 @@ def test_no_such_number(registry, number):
 
 def test_an_owner_commands_no_terminal(registry):
     with (
-        registry.locked("a", "night\x1b]0;title\x07\u202e", 60),
+        registry.locked("a", "night\x1b]0;title\x07\u202e"),
         pytest.raises(EngineError, match=r"night\\u001b\]0;title\\u0007\\u202e is working"),
     ):
-        registry.locked("a", "day", 60).__enter__()
+        registry.locked("a", "day").__enter__()
 
 
 def test_the_same_on_object_storage(noted):
     registry = filled(Registry(locate("memory://guarantees"), noted.append))
     registry.journal("a", Version).place(3).put(b"{")
-    assert len(repair(registry, "a")) == 1
+    assert len(registry.repair("a")) == 1
     assert registry.current("a").number == 2
     assert [v.number for v in registry.versions("a")] == [1, 2]
     assert noted == []
