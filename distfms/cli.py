@@ -197,9 +197,6 @@ def schedule(
         ),
     ],
     zone: Annotated[str, typer.Option(help="Time zone, such as Europe/Berlin.")] = "UTC",
-    jitter: Annotated[
-        float, typer.Option(min=0, help="Delay each start by up to this many random seconds.")
-    ] = 0.0,
     missed: Annotated[
         str, typer.Option(help="After missed starts: start `once` now, or `skip` them.")
     ] = "once",
@@ -223,7 +220,6 @@ def schedule(
     Scheduler(
         parse_times(cron, zone),
         retrain_commands(specs, options),
-        jitter_s=jitter,
         missed="once" if missed == "once" else "skip",
         health=health,
         say=say,

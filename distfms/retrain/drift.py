@@ -10,9 +10,7 @@ the m partitions of before, and k new ones, it is ± t · s · √(1/m + 1/k).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,8 +28,7 @@ _DRAWN, _POINTS = 5, 200
 _LISTED = 40
 
 
-@dataclass(frozen=True, eq=False)
-class Summaries:
+class Summaries(NamedTuple):
     """What is followed of p partitions of d columns, the target last.
 
     Attributes
@@ -58,22 +55,18 @@ class Summaries:
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]]) -> Summaries:
         """Stack the summaries of single partitions."""
-        return cls(**{f.name: np.array([row[f.name] for row in rows]) for f in fields(cls)})
+        return cls(*(np.array([row[name] for row in rows]) for name in cls._fields))
 
     @staticmethod
     def rows_of(arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return the summaries of single partitions from stored arrays."""
-        names = [f.name for f in fields(Summaries)]
+        names = Summaries._fields
         stacks = zip(*(arrays[name] for name in names), strict=True)
         return [dict(zip(names, row, strict=True)) for row in stacks]
 
     def take(self, which: np.ndarray) -> Summaries:
         """Return those of some partitions."""
-        return Summaries(**{name: array[which] for name, array in self.to_arrays().items()})
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return Summaries(*(array[which] for array in self))
 
     def pooled(self) -> Summaries:
         """Return the summary of all partitions as one."""
@@ -95,16 +88,6 @@ class Summaries:
             "repeated": repeated,
         }
         return Summaries.of([one])
-
-    @cached_property
-    def variation(self) -> tuple[Summaries, np.ndarray, np.ndarray]:
-        """Pooled summary, and how many partitions know each quantity and differ how much in it."""
-        reference = self.pooled()
-        single = self.quantities(reference)
-        n_known = (~np.isnan(single)).sum(axis=1)
-        centre = np.nansum(single, axis=1) / np.maximum(n_known, 1)
-        squares = np.nansum((single - centre[:, None]) ** 2, axis=1)
-        return reference, n_known, np.sqrt(squares / np.maximum(n_known - 1, 1))
 
     def quantities(self, reference: Summaries) -> np.ndarray:
         """Return what is followed, shape (4, p, d): see the module. NaN where it is unknown."""
@@ -135,68 +118,67 @@ def summarise(member: str, partition: Partition, bundle: Bundle) -> dict[str, An
     return {**own, **folded.train().merge(folded.test).by_column()}
 
 
-@dataclass(frozen=True, eq=False)
-class Drift:
-    """How far the new partitions are from the others, each of shape (4, d).
+def drift_of(
+    before: Summaries, sets: Mapping[str, Summaries]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Compare sets of new partitions with those of before.
 
-    Attributes
-    ----------
-    shift : ndarray
-        How far each quantity moved; NaN where unknown.
-    half_width : ndarray
-        Of its interval; NaN with fewer than two partitions before.
+    Returns
+    -------
+    dict of str to (ndarray, ndarray), each of shape (4, d)
+        By set: how far each quantity moved, NaN where unknown; and half the width of its interval,
+        NaN with fewer than two partitions before.
     """
-
-    shift: np.ndarray
-    half_width: np.ndarray
-
-    @classmethod
-    def between(cls, before: Summaries, now: Summaries) -> Drift:
-        """Compare two sets of partitions."""
-        (reference, n_known, between), m, k = before.variation, len(before.keys), len(now.keys)
-        half = student_t(LEVEL, max(m - 1, 1)) * between * np.sqrt(1 / m + 1 / k)
-        shift = now.pooled().quantities(reference) - reference.quantities(reference)
-        return cls(shift[:, 0], np.where(n_known > 1, half, np.nan))
-
-    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the largest shift, and the columns by their own largest."""
-        size = np.where(np.isnan(self.shift), -1.0, np.abs(self.shift))
-        order = np.argsort(-size.max(axis=0), kind="stable")
-        quantity, column = np.unravel_index(int(np.argmax(size)), size.shape)
-        columns = [
-            {"name": names[c]}
-            | {
-                name: {"shift": self.shift[q, c], "half_width": self.half_width[q, c]}
-                for q, name in enumerate(QUANTITIES)
-            }
-            for c in order[:_LISTED].tolist()
-        ]
-        return {
-            "level": LEVEL,
-            "largest": max(float(size.max()), 0.0),
-            "column": names[int(column)],
-            "quantity": QUANTITIES[int(quantity)],
-            "n_columns": len(names),
-            "columns": columns,
-        }
+    reference, m = before.pooled(), len(before.keys)
+    single = before.quantities(reference)
+    n_known = (~np.isnan(single)).sum(axis=1)
+    centre = np.nansum(single, axis=1) / np.maximum(n_known, 1)
+    squares = np.nansum((single - centre[:, None]) ** 2, axis=1)
+    half = student_t(LEVEL, max(m - 1, 1)) * np.sqrt(squares / np.maximum(n_known - 1, 1))
+    origin, found = reference.quantities(reference), {}
+    for name, now in sets.items():
+        shift = (now.pooled().quantities(reference) - origin)[:, 0]
+        chance = np.sqrt(1 / m + 1 / len(now.keys))
+        found[name] = shift, np.where(n_known > 1, half * chance, np.nan)
+    return found
 
 
 def same_rows(before: Summaries | None, now: Summaries | None, file: str) -> bool:
     """Whether the summaries of a file are known and the same, to the bit."""
     if before is None or now is None or file not in now.files:
         return False
-    pairs = (s.take(s.files == file).to_arrays() for s in (before, now))
-    old, new = ([a for name, a in one.items() if a.dtype.kind == "f"] for one in pairs)
+    old, new = (s.take(s.files == file)[2:] for s in (before, now))
     return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(old, new, strict=True))
 
 
 def worst(
     before: Summaries, sets: Mapping[str, Summaries], names: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Judge each set of new partitions by itself; return the worst, and the shifts of all."""
-    found = {name: Drift.between(before, own).to_json(names) for name, own in sets.items()}
-    name = max(found, key=lambda one: found[one]["largest"])
-    return {**found[name], "name": name}, {one: own["largest"] for one, own in found.items()}
+    """Judge each set of new partitions by itself; return the worst, and the shifts of all.
+
+    Of the worst there are the largest shift, and the columns by their own largest.
+    """
+    found = drift_of(before, sets)
+    sizes = {name: np.where(np.isnan(own), -1.0, np.abs(own)) for name, (own, _) in found.items()}
+    largest = {name: max(float(size.max()), 0.0) for name, size in sizes.items()}
+    name = max(largest, key=largest.__getitem__)
+    size, (shift, half) = sizes[name], found[name]
+    quantity, column = np.unravel_index(int(np.argmax(size)), size.shape)
+    columns = [
+        {"name": names[c]}
+        | {q: {"shift": shift[i, c], "half_width": half[i, c]} for i, q in enumerate(QUANTITIES)}
+        for c in np.argsort(-size.max(axis=0), kind="stable")[:_LISTED].tolist()
+    ]
+    content = {
+        "level": LEVEL,
+        "largest": largest[name],
+        "column": names[int(column)],
+        "quantity": QUANTITIES[int(quantity)],
+        "n_columns": len(names),
+        "columns": columns,
+        "name": name,
+    }
+    return content, largest
 
 
 def history(

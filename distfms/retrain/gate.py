@@ -1,91 +1,317 @@
-"""The gate: two models on rows that neither learned from, and whether the new one is promoted."""
+"""The gate: the current model, what has changed in the data, and whether to promote a new model."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import Field
+
+from distfms.data.dataset import DataFile
 from distfms.data.partition import Dataset
-from distfms.errors import SpecError
+from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Context, FinishedRun, Inputs, Job, Method
-from distfms.registry import Registry
+from distfms.registry import Record, Registry
 from distfms.report.formatting import measure_title
-from distfms.retrain.place import Changes
+from distfms.retrain.drift import Summaries
+from distfms.runs.driver import Prepared, describe_inputs
 from distfms.runs.finished import read_version
-from distfms.spec import GateSection
+from distfms.spec import GateSection, parse_yaml
+from distfms.stats.base import from_bytes
+
+Json = Mapping[str, Any]
+
+# --- the current model ----------------------------------------------------------------------------
+
+#: Summaries of partitions, in a run.
+DRIFT = "statistics/drift.npz"
+
+_ANEW = (
+    "Retrain under another `name`, or with --anew, which promotes the new model without a "
+    "comparison."
+)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two models on the same rows: `rows` is ``held_out`` or ``newest``.
+@dataclass(frozen=True, eq=False)
+class InPlace:
+    """The current version: its number, its run, and its spec."""
 
-    `in_place` and `new` are what each scores by `metric`, of which more is better where `rises`.
+    number: int
+    run: FinishedRun
+    spec: Mapping[str, Any]
+    summaries: Mapping[str, Any]
+
+    def summaries_of(self, names: Sequence[str]) -> Summaries | None:
+        """Return those of its partitions, where they are of the columns of these names."""
+        if "files" not in self.summaries or self.summaries["names"].tolist() != names:
+            return None
+        return Summaries(*(self.summaries[name] for name in Summaries._fields))
+
+    @classmethod
+    def read(
+        cls, registry: Registry, name: str, allow: Iterable[str], anew: bool
+    ) -> InPlace | None:
+        """Read the current version; of a damaged one, to be replaced anew, only its number."""
+        number = registry.last(name).version
+        if number is None:
+            return None
+        try:
+            version, found = read_version(registry, name)
+            spec = parse_yaml(found.files["spec.yaml"].decode(), f"spec.yaml of {found.called}")
+            summaries = from_bytes(found.files[DRIFT]) if DRIFT in found.files else {}
+            return cls(version.number, found.open(allow)[1], spec, summaries)
+        except SpecError as error:
+            if not anew:
+                raise
+            registry.note(f"Replacing version {number} without reading it. {error}")
+            return cls(number, FinishedRun({}, {}, {}, {"inputs": []}, {}), {}, {})
+
+
+def made_before(registry: Registry, name: str, identity: str) -> tuple[int | None, bool]:
+    """Return the last version of an identity that was ever promoted, and whether it was withdrawn.
+
+    A version is withdrawn by a rollback, or by the promotion of an older one; not by a newer one.
+    """
+    promoted, withdrawn, current = set[int | None](), set[int | None](), None
+    for change in registry.history(name):
+        if change.version != current:
+            if change.kind == "rollback" or (change.version or 0) < (current or 0):
+                withdrawn.add(current)
+            current = change.version
+            promoted.add(current)
+            withdrawn.discard(current)
+    versions = [v for v in registry.versions(name) if v.facts.get("identity") == identity]
+    made = next((v.number for v in reversed(versions) if v.number in promoted), None)
+    return made, made in withdrawn
+
+
+class Refusal(Record):
+    """Files that have drifted: name → version, and whether somebody has accepted it."""
+
+    files: dict[str, tuple[str, bool]] = Field(default_factory=dict)
+
+    @classmethod
+    def read(cls, registry: Registry, name: str) -> Refusal:
+        """Read the last record of a model."""
+        return registry.journal(name, cls).last(skip=True) or cls(number=0)
+
+    def write(self, registry: Registry, name: str, files: dict[str, tuple[str, bool]]) -> Refusal:
+        """Write the next record, unless it would say the same."""
+        journal = registry.journal(name, Refusal)
+        new = Refusal(number=journal.next_number(), files=self.files | files)
+        if new.files != self.files:
+            journal.write(new)
+        return new
+
+    def accept(
+        self, registry: Registry, name: str, files: Sequence[DataFile], named: Sequence[str]
+    ) -> Refusal:
+        """Accept files by their names in the data, or parts of their paths."""
+        known = {file.name: (file.version, True) for file in files}
+        found = dict[str, tuple[str, bool]]()
+        for one in named:
+            own = {file: v for file, v in known.items() if f"/{one}/" in f"/{file}/"}
+            if not own:
+                raise SpecError(f"There is no file {one!r} to accept.{nearest(one, known)}")
+            found |= own
+        return self.write(registry, name, found)
+
+
+def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
+    """Refuse to compare a model with one that answers another question, or knew the held-out rows.
+
+    Raises
+    ------
+    SpecError
+    """
+    spec, before = prepared.spec.to_mapping(), in_place.spec
+    if before["method"] != spec["method"]:
+        raise SpecError(
+            f"Version {in_place.number} of {spec['name']!r}, the current model, is of the method "
+            f"`{before['method']}`, and the spec's is `{spec['method']}`. {_ANEW}"
+        )
+    data = ("target", "id", "query", "weight", "test", "long")
+    own: dict[tuple[str, ...], str] = {
+        ("data", key): "it decides what is predicted or which rows are held out" for key in data
+    }
+    own |= {("seed",): "it decides which rows are held out"}
+    why = "it decides what is predicted or selected from"
+    own |= {(spec["method"], option): why for option in prepared.method.question}
+    for keys, why in own.items():
+        was, now = _at(before, keys), _at(spec, keys)
+        if was != now:
+            raise SpecError(
+                f"`{'.'.join(keys)}` is {_said(now)} in the spec and was {_said(was)} for version "
+                f"{in_place.number} of {spec['name']!r}, the current model: {why}. {_ANEW}"
+            )
+    _require_same_columns(prepared, in_place)
+
+
+def _require_same_columns(prepared: Prepared, in_place: InPlace) -> None:
+    before, now = (in_place.run.retraining or {}).get("columns"), columns_of(prepared)
+    if before is None or before == now:
+        return
+    gone, new = (", ".join(sorted(set(a) - set(b))) for a, b in ((before, now), (now, before)))
+    other = ", ".join(
+        f"{n} ({before[n]}, now {now[n]})" for n in before if n in now and before[n] != now[n]
+    )
+    found = (("gone", gone), ("new", new), ("of another type", other))
+    listed = "; ".join(f"{what}: {names}" for what, names in found if names)
+    raise SpecError(
+        f"The columns of the data differ from those of version {in_place.number} of "
+        f"{prepared.spec.name!r}, the current model ({listed}). Restore them, or name the columns "
+        f"to learn from in `data.features`. {_ANEW}"
+    )
+
+
+def columns_of(prepared: Prepared) -> dict[str, str]:
+    """Return the types of the columns that a job reads."""
+    schema = prepared.opened.inputs.train.schema
+    return {name: str(schema.field(name).type) for name in prepared.job.columns()}
+
+
+def _at(content: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        content = content.get(key) if isinstance(content, Mapping) else None
+    return json.loads(json.dumps(content))
+
+
+def _said(value: Any) -> str:
+    return "not set" if value in (None, [], {}) else json.dumps(value, ensure_ascii=False)
+
+
+# --- the data -------------------------------------------------------------------------------------
+
+
+def changes_of(
+    before: Sequence[Json],
+    inputs: Inputs,
+    forgotten: Sequence[str],
+    same: Callable[[str], bool],
+) -> dict[str, Any]:
+    """Compare the inputs of a manifest with the data as they are.
+
+    A file is unchanged where name, footer and stamp (etag, or time of modification) are the
+    same. Where only the stamp differs, as in a copy, its rows decide: `same` compares their
+    statistics. What the window has passed has not vanished.
+
+    Returns
+    -------
+    dict
+        Names of files that are ``new``, ``changed`` and ``vanished``; ``n_new_rows`` of new and
+        changed files; ``n_lost_rows``, rows fewer in changed and vanished ones; ``n_before``, rows
+        behind the current model.
     """
 
-    rows: str
-    n_rows: int
-    metric: str
-    in_place: float
-    new: float
-    rises: bool = False
+    def is_changed(old: Json, new: Json) -> bool:
+        touched = old.get("version", new["version"]) != new["version"]
+        return old["footer"] != new["footer"] or (touched and not same(new["name"]))
 
-    @property
-    def gain(self) -> float:
-        """Share by which a loss falls, or what a score rises by; NaN where that is unknown."""
-        if self.rises:
-            return self.new - self.in_place
-        if self.in_place == self.new:
-            return 0.0
-        return (self.in_place - self.new) / abs(self.in_place) if self.in_place else math.nan
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {**asdict(self), "gain": self.gain}
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition of the gate, what was found in words, and whether it holds."""
-
-    text: str
-    found: str
-    holds: bool
+    known = {file["name"]: file for file in before}
+    now = {file["name"]: file for file in describe_inputs(inputs)["inputs"]}
+    new = [name for name in now if name not in known]
+    changed = [name for name in now if name in known and is_changed(known[name], now[name])]
+    vanished = [name for name in known if name not in now and name not in forgotten]
+    fewer = [known[name]["n_rows"] - now[name]["n_rows"] for name in changed]
+    return {
+        "new": new,
+        "changed": changed,
+        "vanished": vanished,
+        "n_new_rows": sum(now[name]["n_rows"] for name in (*new, *changed)),
+        "n_lost_rows": sum(known[name]["n_rows"] for name in vanished)
+        + sum(n for n in fewer if n > 0),
+        "n_before": sum(file["n_rows"] for file in before),
+    }
 
 
-def conditions(
+# --- two models on the same rows ------------------------------------------------------------------
+
+
+def gain_of(before: float, now: float, rises: bool) -> float:
+    """Return the share by which a loss falls, or what a score rises by; NaN where unknown."""
+    if rises:
+        return now - before
+    if before == now:
+        return 0.0
+    return (before - now) / abs(before) if before else math.nan
+
+
+def compare(
+    job: Job,
+    context: Context,
+    models: Sequence[FinishedRun],
+    newest: Sequence[str],
     gate: GateSection,
-    changes: Changes,
-    compared: Sequence[Comparison],
-    drift: Mapping[str, Any] | None,
-) -> list[Condition]:
-    """Check all conditions of the gate, for a model that follows another."""
-    found: list[Condition] = []
+) -> list[dict[str, Any]]:
+    """Compare the current model with a new one, on all held-out rows and on the newest.
 
-    def require(text: str, said: str, holds: bool) -> None:
-        found.append(Condition(text, said, holds))
+    Parameters
+    ----------
+    job : Job
+    context : Context
+    models : sequence of FinishedRun
+        The current one, then the new one.
+    newest : sequence of str
+        Names of new and changed files.
+    gate : GateSection
 
-    if changes.new or changes.changed:
-        rows = changes.n_new_rows
-        require(
-            f"at least {gate.min_rows:,} rows in new and changed files",
-            f"{rows:,} new rows",
-            rows >= gate.min_rows,
-        )
-    lost = changes.n_lost_rows / max(changes.n_before, 1)
+    Returns
+    -------
+    list of dict
+        For each set of ``rows`` (``held_out``, ``newest``) with a row held out: ``n_rows``, the
+        ``metric``, what the model ``in_place`` and the ``new`` one score by it, whether more is
+        better (``rises``), and the ``gain``.
+    """
+    found = []
+    for rows, inputs in (("held_out", job.inputs), ("newest", _only(job.inputs, newest))):
+        if inputs is None:
+            continue
+        n_rows, scores = job.judge(context.on(inputs), models)
+        if n_rows:
+            metric = gate.metric or next(iter(scores[0]))
+            require_metric(gate, tuple(scores[0]))
+            (before, now), rises = (own[metric] for own in scores), job.judged_by[metric]
+            entry = {"rows": rows, "n_rows": n_rows, "metric": metric, "in_place": before}
+            gain = gain_of(before, now, rises)
+            found.append({**entry, "new": now, "rises": rises, "gain": gain})
+    return found
+
+
+def checked(
+    gate: GateSection,
+    changes: Json,
+    compared: Sequence[Json],
+    drift: Json | None,
+) -> list[dict[str, Any]]:
+    """Check all conditions of the gate, for a model that follows another.
+
+    Each has its ``text``, what was ``found`` in words, and whether it ``holds``.
+    """
+    conditions: list[dict[str, Any]] = []
+
+    def require(text: str, found: str, holds: bool) -> None:
+        conditions.append({"text": text, "found": found, "holds": holds})
+
+    if changes["new"] or changes["changed"]:
+        rows, enough = changes["n_new_rows"], gate.min_rows
+        text = f"at least {enough:,} rows in new and changed files"
+        require(text, f"{rows:,} new rows", rows >= enough)
+    lost = changes["n_lost_rows"] / max(changes["n_before"], 1)
     most = f"at most {gate.max_lost:.1%} of the rows behind the current model lost"
     require(most, f"{lost:.1%} of its rows lost", lost <= gate.max_lost)
-    for comparison in compared:
-        gain, where = comparison.gain, f"{comparison.rows.replace('_', '-')} rows"
-        metric = measure_title(comparison.metric)
+    for entry in compared:
+        gain, where = entry["gain"], f"{entry['rows'].replace('_', '-')} rows"
+        metric = measure_title(entry["metric"])
         said = f"{metric} {_in_words(gain)} on {where}"
         worse = f"{metric} on {where} at most {gate.max_regression:.2%} worse"
         require(worse, said, gain >= -gate.max_regression)
-        if gate.min_gain is not None and comparison.rows == gate.on:
+        if gate.min_gain is not None and entry["rows"] == gate.on:
             better = f"{metric} on {where} better by at least {gate.min_gain:.2%}"
             require(better, said, gain >= gate.min_gain)
-    if gate.min_gain is not None and gate.on not in [comparison.rows for comparison in compared]:
+    if gate.min_gain is not None and gate.on not in [entry["rows"] for entry in compared]:
         better = f"better by at least {gate.min_gain:.2%} on {gate.on.replace('_', '-')} rows"
         require(better, f"no {gate.on.replace('_', '-')} row", False)
     if gate.max_drift is not None and drift is not None:
@@ -94,12 +320,8 @@ def conditions(
         require(bound, f"{said} in {drift['name']}", drift["largest"] <= gate.max_drift)
         if again := drift["refused"]:
             said = f"{', '.join(again)} drifted when last seen"
-            require(
-                "no file refused before, unless fixed or accepted (--accept FILE)",
-                said,
-                False,
-            )
-    return found
+            require("no file refused before, unless fixed or accepted (--accept FILE)", said, False)
+    return conditions
 
 
 #: What drifted how far, in words.
@@ -115,44 +337,6 @@ def _in_words(gain: float) -> str:
     if math.isnan(gain):
         return "cannot be compared"
     return f"{abs(gain):.2%} {'better' if gain > 0 else 'worse'}" if gain else "as good"
-
-
-def compare(
-    job: Job,
-    context: Context,
-    models: Sequence[FinishedRun],
-    newest: Sequence[str],
-    gate: GateSection,
-) -> list[Comparison]:
-    """Compare the current model with a new one, on all held-out rows and on the newest.
-
-    Parameters
-    ----------
-    job : Job
-    context : Context
-    models : sequence of FinishedRun
-        The current one, then the new one.
-    newest : sequence of str
-        Names of new and changed files.
-    gate : GateSection
-
-    Returns
-    -------
-    list of Comparison
-        Without sets of rows in which no row is held out.
-    """
-    found = []
-    for rows, inputs in (("held_out", job.inputs), ("newest", _only(job.inputs, newest))):
-        if inputs is None:
-            continue
-        n_rows, scores = job.judge(context.on(inputs), models)
-        if n_rows:
-            metric = gate.metric or next(iter(scores[0]))
-            require_metric(gate, tuple(scores[0]))
-            before, now = (own[metric] for own in scores)
-            rises = job.judged_by[metric]
-            found.append(Comparison(rows, n_rows, metric, before, now, rises))
-    return found
 
 
 def require_metric(gate: GateSection, known: Collection[str]) -> None:
@@ -190,17 +374,9 @@ def changed_choices(method: Method, before: FinishedRun, now: FinishedRun) -> li
         a, b = old.get(name), new.get(name)
         if a and b and (a.amount == b.amount or not whole):
             continue
-        last = b or a
-        assert last is not None
-        found.append(
-            {
-                "name": name,
-                "change": "entered" if a is None else "left" if b is None else "changed",
-                "before": a and a.amount,
-                "now": b and b.amount,
-                "gain": last.gain,
-            }
-        )
+        change = "entered" if a is None else "left" if b is None else "changed"
+        amounts = {"before": a and a.amount, "now": b and b.amount}
+        found.append({"name": name, "change": change, **amounts, "gain": (b or old[name]).gain})
     return sorted(found, key=lambda entry: -(entry["gain"] or 0.0))[:_LISTED]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,14 +19,17 @@ from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, 
 from distfms.registry import Registry, author
 from distfms.report.sections import refusal
 from distfms.retrain.drift import Summaries, history, same_rows, summarise, worst
-from distfms.retrain.gate import Condition, changed_choices, compare, conditions, require_metric
-from distfms.retrain.place import (
+from distfms.retrain.gate import (
     DRIFT,
-    Changes,
     InPlace,
     Refusal,
+    changed_choices,
+    changes_of,
+    checked,
     columns_of,
+    compare,
     made_before,
+    require_metric,
     require_same_question,
 )
 from distfms.runs.driver import Prepared, keep_last, prepare, run_prepared
@@ -161,18 +164,17 @@ class Retraining:
         names = list(prepared.job.summary_names(context))
         stored = None if in_place is None else in_place.summaries_of(names)
         summaries = self._summaries(context, stored)
-        changes = Changes.between(before, inputs, forgotten, partial(same_rows, stored, summaries))
-        newest = (*changes.new, *changes.changed)
+        changes = changes_of(before, inputs, forgotten, partial(same_rows, stored, summaries))
+        newest = (*changes["new"], *changes["changed"])
         drift = None
         if summaries is not None and in_place is not None and not self.anew:
             drift = self._drift(summaries, stored, newest, names)
-        checked: list[Condition] = []
-        compared, selection = [], []
+        conditions, compared, selection = list[dict[str, Any]](), [], []
         if in_place is not None and not self.anew:
             new = FinishedRun.of(context, prepared.spec.options.functions)
             compared = compare(prepared.job, context, (in_place.run, new), newest, gate)
             if self.made is None:
-                checked = conditions(gate, changes, compared, drift)
+                conditions = checked(gate, changes, compared, drift)
             selection = changed_choices(prepared.method, in_place.run, new)
         counts = _counts(context)
         context.account(**counts)
@@ -180,17 +182,17 @@ class Retraining:
             "in_place": None if in_place is None else in_place.number,
             "anew": self.anew,
             "made": self.made,
-            "promote": all(condition.holds for condition in checked),
-            "conditions": [asdict(condition) for condition in checked],
-            "compared": [comparison.to_json() for comparison in compared],
-            "data": {**asdict(changes), **counts, "forgotten": len(forgotten)},
+            "promote": all(condition["holds"] for condition in conditions),
+            "conditions": conditions,
+            "compared": compared,
+            "data": {**changes, **counts, "forgotten": len(forgotten)},
             "drift": drift,
             "selection": selection,
             "columns": columns_of(prepared),
         }
         if summaries is None:
             return {RETRAINING: content}
-        return {RETRAINING: content, DRIFT: {"names": np.array(names), **summaries.to_arrays()}}
+        return {RETRAINING: content, DRIFT: {"names": np.array(names), **summaries._asdict()}}
 
     def _summaries(self, context: Context, stored: Summaries | None) -> Summaries | None:
         """Summarise all partitions, reading only those not known; None where a job has none."""
@@ -198,7 +200,7 @@ class Retraining:
         read = job.summary_reader(context, train, False)
         if read is None:
             return None
-        rows = () if stored is None else Summaries.rows_of(stored.to_arrays())
+        rows = () if stored is None else Summaries.rows_of(stored._asdict())
         known: dict[str, Mapping[str, Any]] = {row["keys"]: row for row in rows}
         lacking = [part for part in train.partitions if part.fingerprint not in known]
         of_one = partial(summarise, job.compared_by)
@@ -222,15 +224,13 @@ class Retraining:
         parts = tuple(part for part in inputs.train.partitions if part.name in judged)
         if before is None or not parts:
             return None
-        labels, sets = [part.name for part in parts], dict[str, list[int]]()
+        labels = [part.name for part in parts]
         if (time := inputs.section.time) is not None:
             with suppress(DataError):  # where footers have no times
                 days = partition_dates(inputs.train.restricted(parts), time)
                 labels = [f"{day:%Y-%m-%d}" for day in days]
-        numbers = np.flatnonzero(np.isin(summaries.files, [*judged])).tolist()
-        for label, number in zip(labels, numbers, strict=True):
-            sets.setdefault(label, []).append(number)
-        taken = {label: summaries.take(np.array(own)) for label, own in sets.items()}
+        of, numbers = np.array(labels), np.flatnonzero(np.isin(summaries.files, [*judged]))
+        taken = {name: summaries.take(numbers[of == name]) for name in dict.fromkeys(labels)}
         content, shifts = worst(before, taken, names)
         drawn = [column["name"] for column in content["columns"]]
         content["history"] = history(before, summaries, is_new, names, drawn)

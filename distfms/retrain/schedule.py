@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -88,8 +87,6 @@ class Scheduler:
     times : Times
     commands : mapping of str to sequence of str
         By the name of what they do; run in this order at each time.
-    jitter_s : float
-        Most seconds by which a start is put off, at random.
     missed : {"once", "skip"}
         What to do about starts that were missed, because the machine was off or a job took longer:
         one start at once for all of them, or none.
@@ -100,21 +97,14 @@ class Scheduler:
     look_s : float
         Seconds between two looks at the clock, which may be set meanwhile; the health file is no
         older.
-    clock, wait, launch
-        For tests: the time; wait up to so many seconds and return whether to stop; run a command
-        and return its exit code.
     """
 
     times: Times
     commands: Mapping[str, Sequence[str]]
-    jitter_s: float = 0.0
     missed: Literal["once", "skip"] = "once"
     health: Path | None = None
     say: Say = print
     look_s: float = 20.0
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    wait: Callable[[float], bool] | None = None
-    launch: Callable[[Sequence[str]], int] | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _child: subprocess.Popen[bytes] | None = None
     _unwritten: bool = False
@@ -134,7 +124,7 @@ class Scheduler:
             last = self._last_start()
             while not self._stop.is_set():
                 start = self._due(last)
-                if self._wait_until(start + timedelta(seconds=random.uniform(0, self.jitter_s))):
+                if self._wait_until(start):
                     break
                 last = start
                 self._state["last_start"] = start.isoformat()
@@ -149,6 +139,10 @@ class Scheduler:
             with suppress(ProcessLookupError):
                 self._child.terminate()
 
+    def clock(self) -> datetime:
+        """Return the time."""
+        return datetime.now(UTC)
+
     # --- when ---
 
     def _last_start(self) -> datetime:
@@ -161,9 +155,7 @@ class Scheduler:
             self._state["jobs"] = dict(content["jobs"])
             if content.get("last_start") is None:
                 return now
-            last = datetime.fromisoformat(content["last_start"])
-            if last.tzinfo is None:
-                raise ValueError(f"`last_start` has no time zone: {last}")
+            last = datetime.fromisoformat(content["last_start"]).astimezone(UTC)
             self._state["last_start"] = content["last_start"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
@@ -176,12 +168,7 @@ class Scheduler:
     def _due(self, last: datetime) -> datetime:
         """Return the next start; of those missed since the last one, the latest or none."""
         now = self.clock()
-        if last - now > _AHEAD:
-            self.say(
-                f"The last start, {last:%Y-%m-%d %H:%M} UTC, is in the future: the clock was set "
-                "back."
-            )
-            last = now
+        last = now if last - now > _AHEAD else last
         start, latest = self.times.after(last), self.times.before(now)
         if latest > last and (now - start).total_seconds() > _LATE_S:
             if self.missed == "once":
@@ -193,11 +180,10 @@ class Scheduler:
 
     def _wait_until(self, start: datetime) -> bool:
         """Wait for a time of the clock, which may be set; return whether to stop."""
-        wait = self.wait or self._stop.wait
         self._state["next_start"] = start.isoformat()
         while (left := (start - self.clock()).total_seconds()) > 0:
             self._tell("waiting")
-            if wait(min(left, self.look_s)):
+            if self._stop.wait(min(left, self.look_s)):
                 return True
         return self._stop.is_set()
 
@@ -211,7 +197,7 @@ class Scheduler:
             self._state["jobs"][name] = job
             self._tell("running", job=name)
             self.say(f"Starting {name}")
-            code = (self.launch or self._launched)(command)
+            code = self._launched(command)
             job |= {"ended": self.clock().isoformat(), "exit_code": code}
             self.say(f"{name} ended with code {code}: {_MEANING.get(code, 'stopped or failed')}")
 

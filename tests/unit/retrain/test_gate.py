@@ -4,34 +4,42 @@ import math
 
 import pytest
 
-from distfms.retrain.gate import Comparison, conditions
-from distfms.retrain.place import Changes
+from distfms.retrain.gate import checked, gain_of
 from distfms.spec import GateSection
 
 
 def changes(n_new=100, n_lost=0, n_before=1000):
-    return Changes(("new",), (), (), n_new, n_lost, n_before)
+    files = {"new": ["new"], "changed": [], "vanished": []}
+    return {**files, "n_new_rows": n_new, "n_lost_rows": n_lost, "n_before": n_before}
+
+
+def comparison(rows, before, now):
+    gain = gain_of(before, now, rises=False)
+    return {"rows": rows, "metric": "mse", "gain": gain}
 
 
 def failed(gate, *compared, drift=None, **changed):
-    found = conditions(GateSection(**gate), changes(**changed), compared, drift)
-    return [condition.text for condition in found if not condition.holds]
+    found = checked(GateSection(**gate), changes(**changed), compared, drift)
+    return [condition["text"] for condition in found if not condition["holds"]]
 
 
-def test_gain_is_the_share_by_which_a_loss_falls():
-    assert Comparison("held_out", 9, "mse", 2.0, 1.5).gain == 0.25
-    assert Comparison("held_out", 9, "mse", 0.0, 0.0).gain == 0.0
-    assert Comparison("held_out", 9, "projected_loss", -1.0, -1.5).gain == 0.5
-    assert math.isnan(Comparison("held_out", 9, "mse", 0.0, 1.0).gain)
-
-
-def test_gain_of_a_score_is_what_it_rises_by():
-    assert Comparison("held_out", 9, "r2", 0.5, 0.75, rises=True).gain == 0.25
+@pytest.mark.parametrize(
+    ("before", "now", "rises", "gain"),
+    [
+        (2.0, 1.5, False, 0.25),
+        (0.0, 0.0, False, 0.0),
+        (-1.0, -1.5, False, 0.5),
+        (0.0, 1.0, False, math.nan),
+        (0.5, 0.75, True, 0.25),
+    ],
+)
+def test_gain_is_the_share_by_which_a_loss_falls_or_what_a_score_rises_by(before, now, rises, gain):
+    assert gain_of(before, now, rises) == pytest.approx(gain, nan_ok=True)
 
 
 def test_a_regression_on_either_set_of_rows_is_refused():
-    held_out = Comparison("held_out", 9, "mse", 1.0, 1.05)
-    newest = Comparison("newest", 9, "mse", 1.0, 0.9)
+    held_out = comparison("held_out", 1.0, 1.05)
+    newest = comparison("newest", 1.0, 0.9)
     assert failed({}, held_out, newest) == [
         "mean squared error on held-out rows at most 2.00% worse"
     ]
@@ -39,29 +47,29 @@ def test_a_regression_on_either_set_of_rows_is_refused():
 
 
 def test_gain_is_demanded_on_the_rows_named_only():
-    held_out = Comparison("held_out", 9, "mse", 1.0, 0.99)
-    newest = Comparison("newest", 9, "mse", 1.0, 0.8)
+    held_out = comparison("held_out", 1.0, 0.99)
+    newest = comparison("newest", 1.0, 0.8)
     assert len(failed({"min_gain": 0.1}, held_out, newest)) == 1
     assert failed({"min_gain": 0.1, "on": "newest"}, held_out, newest) == []
 
 
 def test_gain_on_rows_that_are_not_there_is_refused():
-    held_out = Comparison("held_out", 9, "mse", 1.0, 0.5)
+    held_out = comparison("held_out", 1.0, 0.5)
     assert failed({"min_gain": 0.1, "on": "newest"}, held_out) == [
         "better by at least 10.00% on newest rows"
     ]
 
 
 def test_an_unknown_gain_is_refused():
-    assert len(failed({}, Comparison("held_out", 9, "mse", 1.0, math.nan))) == 1
+    assert len(failed({}, comparison("held_out", 1.0, math.nan))) == 1
 
 
 @pytest.mark.parametrize(
     ("new", "said"), [(0.9, "10.00% better"), (1.0, "as good"), (1.0098, "0.98% worse")]
 )
 def test_what_was_found_is_said_without_a_sign(new, said):
-    found = conditions(GateSection(), changes(), [Comparison("newest", 9, "mse", 1.0, new)], None)
-    assert found[-1].found == f"mean squared error {said} on newest rows"
+    found = checked(GateSection(), changes(), [comparison("newest", 1.0, new)], None)
+    assert found[-1]["found"] == f"mean squared error {said} on newest rows"
 
 
 @pytest.mark.parametrize(("largest", "n_failed"), [(0.5, 0), (0.51, 1)])
