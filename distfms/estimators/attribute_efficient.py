@@ -41,7 +41,6 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     _method = "attribute_efficient"
     _Options = AttributeEfficientOptions
     _first = ("attributes_per_example",)
-    _left_out = ("image",)
     _defaults: ClassVar[Mapping[str, Any]] = {
         "attributes_per_example": 5,
         "baselines": (),

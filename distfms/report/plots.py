@@ -1,4 +1,4 @@
-"""Charts: lines with bands, labelled points, bars, pictures and heat maps; each is one SVG."""
+"""Charts: lines with bands, labelled points and bars; each is one SVG."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from distfms.report.svg import (
     circle,
     document,
     filled,
-    grid,
     ink,
     label,
     polyline,
@@ -384,71 +383,3 @@ def _values(values: Sequence[Any], log: bool = False) -> np.ndarray:
 def _drawable(value: Any, log: bool) -> bool:
     found = as_number(value)
     return found is not None and (found > 0 or not log)
-
-
-# --- cells ----------------------------------------------------------------------------------------
-
-
-@at_both_widths
-def picture_chart(
-    pictures: Sequence[Sequence[float]],
-    shape: tuple[int, int],
-    labels: Sequence[str],
-    *,
-    title: str,
-    width: float = WIDE,
-) -> str:
-    """Draw values of the pixels of pictures side by side, each with a scale of its own.
-
-    Parameters
-    ----------
-    pictures : sequence of sequence of float
-        Values of the pixels, row by row.
-    shape : (int, int)
-        Height and width in pixels.
-    labels : sequence of str
-        What the values of each picture are.
-    title : str
-        As for `line_chart`.
-
-    Returns
-    -------
-    str
-        SVG. Values of both signs have a scale with 0 in its middle.
-    """
-    across = min(width / len(pictures), 400.0)
-    wide = across - 70.0
-    tall = wide * shape[0] / shape[1]
-    parts = list[str]()
-    for place, (values, name) in enumerate(zip(pictures, labels, strict=True)):
-        left, cells = 10.0 + across * place, np.reshape(np.asarray(values, dtype=float), shape)
-        top = float(np.abs(cells).max()) or 1.0
-        low = -top if (cells < 0).any() else 0.0
-        parts += [
-            grid(_shades(cells / top), left, 8.0, wide, tall),
-            *_ramp(left + wide + 6.0, tall, top, low),
-            label(left, tall + 24.0, name),
-        ]
-    return document(width, tall + 34.0, title, parts)
-
-
-def _shades(shares: np.ndarray) -> list[list[str]]:
-    """Return colours of shares in [−1, 1]: blue from 0 on, red below, white in between."""
-    blue, red = np.array([8.0, 48.0, 107.0]), np.array([140.0, 20.0, 30.0])
-    strength = np.rint(64.0 * np.abs(shares)[..., None] ** 0.8) / 64.0
-    colours = 255.0 + strength * (np.where(shares[..., None] < 0, red, blue) - 255.0)
-    numbers = np.rint(colours).astype(np.uint8)
-    return [[f"#{bytes(cell).hex()}" for cell in row] for row in numbers]
-
-
-def _ramp(left: float, height: float, top: float, low: float) -> list[str]:
-    """Return the scale of colours beside a picture."""
-    shades = _shades(np.linspace(1.0, low / top, 64)[:, None])
-    texts = ((16.0, top), (8.0 + height, low))
-    return [
-        grid(shades, left, 8.0, 8.0, height),
-        *(
-            label(left + 11.0, y, number(value, 2), size=NAME_SIZE, colour=MUTED)
-            for y, value in texts
-        ),
-    ]

@@ -122,18 +122,6 @@ def circle(at: Pair, radius: float) -> str:
     return f"{start}a{r},{r} 0 1,0 {across},0a{r},{r} 0 1,0 -{across},0Z"
 
 
-def grid(colours: Sequence[Sequence[str]], x: float, y: float, wide: float, tall: float) -> str:
-    """Return a picture of cells, one path for the cells of each colour."""
-    places: dict[str, str] = {}
-    for row, line in enumerate(colours):
-        for column, colour in enumerate(line):
-            places[colour] = places.get(colour, "") + f"M{column},{row}h1v1h-1z"
-    scale = f"{wide / max(1, len(colours[0])):.4f} {tall / len(colours):.4f}"
-    paths = "".join(f'<path fill="{colour}" d="{data}"/>' for colour, data in places.items())
-    where = f"translate({amount(x)} {amount(y)}) scale({scale})"
-    return f'<g transform="{where}" shape-rendering="crispEdges">{paths}</g>'
-
-
 def tip(at: Pair, text: str) -> str:
     """Return a place that shows a text when it is pointed at."""
     where = f'cx="{amount(at[0])}" cy="{amount(at[1])}"'

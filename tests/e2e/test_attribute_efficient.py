@@ -251,7 +251,7 @@ def test_the_intercept_is_the_mean_of_the_training_rows(tmp_path):
 def test_prediction_report_and_labels(tmp_path, look):
     labels = np.where(np.median(Y) < Y, 5.0, 3.0)
     folder = write_rows(tmp_path / "data", few_columns(target=labels))
-    own = {"positive": 5, "image": [3, 4], "step_factor": 3.0}
+    own = {"positive": 5, "step_factor": 3.0}
     run = run_job(few_job(folder, tmp_path / "runs", own)).folder
     metrics, selection = content(run, "metrics.json"), content(run, "selection.json")
     assert selection["bound"] == 1.0
@@ -276,7 +276,6 @@ def test_prediction_report_and_labels(tmp_path, look):
         scanned,
         "AERR",
         "Relative loss",
-        "crispEdges",
         "Recall",
     ):
         assert text in page

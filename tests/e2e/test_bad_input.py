@@ -140,7 +140,6 @@ def files(tmp_path_factory):
         ("few", {"baselines": ["omp"]}, "unknown baseline `omp`; choose from ddaerr"),
         ("few", {"bound": 0.1}, "beyond `bound`"),
         ("few", {"step": 1.0, "step_factor": 2.0}, "exclude each other"),
-        ("few", {"image": [3, 3]}, "9 pixels"),
         ("few", {"positive": 77}, "same label"),
         ("few", {"tune.grid": {"bound": [0.1, 3.0]}}, "goes up to"),
         ("few", {"data.weight": "x0"}, "data.weight"),

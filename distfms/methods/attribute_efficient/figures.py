@@ -9,7 +9,7 @@ from distfms.methods.contract import FinishedRun
 from distfms.report.formatting import count, number, percent
 from distfms.report.metrics import Curve, class_section, curves_of, measure_tables, measured, more
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table, Text
-from distfms.report.plots import Bar, Line, bar_chart, line_chart, picture_chart
+from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.report.sections import notes
 
 SUBTITLE = "Attribute-efficient regression"
@@ -206,15 +206,6 @@ def _sampling_blocks(selection: Json) -> list[Block]:
         f"{percent(1 - ratio, 0)} of the attributes, compared with uniform draws. At 1, all second "
         "moments are equal and nothing is saved."
     )
-    if selection["image"]:
-        chart = picture_chart(
-            [values, list(selection["coefficients"].values())],
-            tuple(selection["image"]),
-            ["probability of being drawn", "coefficient"],
-            title="Probabilities and coefficients of the pixels",
-        )
-        caption = "Left: how often each pixel is drawn at the end of learning. Right: the model."
-        return [Text(text), Figure(chart, caption)]
     ranked = sorted(zip(values, names, strict=True), key=lambda pair: -pair[0])
     bars = [Bar(name, value, percent(value)) for value, name in ranked[:_BARS_SHOWN]]
     chart = bar_chart(

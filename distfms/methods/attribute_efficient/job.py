@@ -76,12 +76,6 @@ class AttributeEfficientJob(RowJob):
                 f"`attribute_efficient.attributes_per_example` is {drawn}, but the data have only "
                 f"{d} attributes. Choose at most {d}."
             )
-        if options.image is not None and options.image[0] * options.image[1] != d:
-            height, width = options.image
-            raise SpecError(
-                f"`attribute_efficient.image` is {height} × {width} = {height * width} pixels, but "
-                f"the data have {d} attributes."
-            )
 
     def _check_all_that_there_is(self) -> None:
         if self.options.solver == "online" or self.inputs.section.missing != "pairs":
@@ -320,7 +314,6 @@ class AttributeEfficientJob(RowJob):
             "improvement_ratio": design.improvement_ratio,
             "intercept": learned.intercept,
             "coefficients": dict(zip(names, learned.weights.tolist(), strict=True)),
-            "image": options.image,
         }
 
     def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:

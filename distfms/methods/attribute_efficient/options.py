@@ -118,10 +118,8 @@ class AttributeEfficientOptions(Section):
     """Repeats of the curves, for error bars; 0 for no curves."""
     sizes: Count = 6
     """Points of a curve; each has half of the examples of the next."""
-    image: tuple[Count, Count] | None = None
-    """Height and width, where the attributes are the pixels of a picture, row by row."""
 
-    @field_validator("baselines", "image", mode="before")
+    @field_validator("baselines", mode="before")
     @classmethod
     def _one_or_many(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
@@ -212,7 +210,7 @@ NOT_TUNABLE = {
     "standardize": "the bound and the steps mean something else without it",
     "positive": "it defines the target",
     "intercept": "it defines the target, and losses are measured against it",
-    **dict.fromkeys(("baselines", "repeats", "sizes", "image"), _AFTERWARDS),
+    **dict.fromkeys(("baselines", "repeats", "sizes"), _AFTERWARDS),
 }
 #: What `tune` may compare by, and whether more is better.
 MEASURES = {"relative_loss": False, "mse": False}
