@@ -25,7 +25,7 @@ from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import checked_target, in_words_of_python, plain
 from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Draws, drawing_weights
 from distfms.methods.attribute_efficient.learner import Chain
-from distfms.methods.attribute_efficient.lessons import design_with, root_mean_squares, stream
+from distfms.methods.attribute_efficient.lessons import design_with, stream
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
 from distfms.methods.attribute_efficient.session import PairsLearner, Questions, Session
 from distfms.methods.contract import FinishedRun
@@ -59,8 +59,6 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     second_moments: Any
     n_examples: int | None
     bound: float | None
-    step: float | None
-    standardize: bool
 
     # --- learning from rows ---
 
@@ -387,11 +385,11 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             needed["bound"] = self.bound
         if not by_pairs or sampling == "two_phase":
             needed["n_examples"] = n_examples
-        if sampling == "moments" or self.standardize:
+        if sampling == "moments":
             needed["second_moments"] = moments
         for name, value in needed.items():
             if value is None:
-                by_moments = name == "second_moments" and not (self.standardize or by_pairs)
+                by_moments = name == "second_moments" and not by_pairs
                 other = " or an algorithm of two phases" if by_moments else ""
                 raise SpecError(f"Before any example is seen, `{name}` must be given{other}.")
         seed = stream(int(self.random_state or 0), 0)
@@ -401,15 +399,13 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             draws = Draws(options.attributes_per_example, seed, weights)
             gaps = self.missing == "pairs"
             return PairsLearner(n_attributes, draws, options.penalty, gaps, n_first)
-        norm: Any = 1.0 if self.norm is None else float(self.norm)
         design = design_with(
             options,
             int(n_examples or 1),
             bound=float(self.bound or 1.0),
-            norm=norm * root_mean_squares(moments) if self.standardize else norm,
+            norm=float(self.norm or 1.0),
             moments=moments,
             n_attributes=n_attributes,
-            fixed_step=self.step,
         )
         return Chain(design, seed)
 

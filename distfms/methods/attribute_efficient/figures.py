@@ -149,19 +149,15 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
         y_limits=(0.0, _top(lines)),
     )
     n_repeats = curves[0].points[0]["repeats"]
+    tuned = "step_factor" in run.selection.get("tuning", {}).get("chosen", {})
     caption = (
         f"Mean relative loss on {_ROWS[rows]}, against the attributes observed while learning. "
         f"Bands: one standard deviation over {count(n_repeats, 'repeat')} with other orders and "
-        f"draws. Online algorithms take the steps of the theory for each size{_factor(run)}. "
+        "draws. Online algorithms take the steps of the theory for each size"
+        f"{', with the step_factor that was chosen' if tuned else ''}. "
         "Values beyond the scale are in the table."
     )
     return [Figure(chart, caption), _comparison_table(curves, rows, chosen)]
-
-
-def _factor(run: FinishedRun) -> str:
-    chosen = run.selection.get("tuning", {}).get("chosen", {})
-    named = [name for name in ("step", "step_factor") if name in chosen]
-    return f", with the {named[0]} that was chosen" if named else ""
 
 
 def _line(curve: Curve, rows: str, bold: bool) -> Line:

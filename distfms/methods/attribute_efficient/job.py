@@ -188,6 +188,7 @@ class AttributeEfficientJob(RowJob):
         """Refuse what nothing can be learned from; say what the theory assumes."""
         train = TrainMembers(statistics)
         self._check_values(train, statistics["counts"].test.n_rows)
+        design_of(self.options, train)
         self.tell_counts(context, self._plan, statistics["counts"])
         self._tell_assumptions(context, train)
 
@@ -206,7 +207,7 @@ class AttributeEfficientJob(RowJob):
             raise DataError("All attributes are 0 in all training rows: there is nothing to learn.")
 
     def _tell_assumptions(self, context: Context, train: Members) -> None:
-        options, design = self.options, design_of(self.options, train)
+        options = self.options
         moments = train["moments"].second_moment[:-1]
         zero = int((moments == 0).sum())
         if zero:
@@ -214,16 +215,11 @@ class AttributeEfficientJob(RowJob):
                 f"{count(zero, 'attribute is', 'attributes are')} 0 in all training rows: "
                 "drawing by second moments leaves them out, and their weights are 0."
             )
-        scaled = options.model_copy(update={"scale": True})
-        largest = float(np.max(norm_of(scaled, train) / design.norm))
+        largest = norm_of(options.penalty, train)
         if not options.scale and largest > 1.0:
             context.note(
                 f"The theory assumes attributes of norm 1 at most, but norms go up to {largest:g}: "
                 "its steps are too long. Set `scale: true` or a `step_factor`."
-            )
-        if options.standardize:
-            context.note(
-                "Standardized attributes have equal second moments: drawing by them is uniform."
             )
         if options.scanned_for:
             context.note(
@@ -307,7 +303,7 @@ class AttributeEfficientJob(RowJob):
             "scanned_for": options.scanned_for,
             "chains": options.chains,
             "bound": design.bound,
-            "norm": np.asarray(design.norm).tolist(),
+            "norm": design.norm,
             "step": learned.step,
             "second_moments": dict(zip(names, moments.tolist(), strict=True)),
             "sampling": dict(zip(names, learned.sampling.tolist(), strict=True)),
@@ -360,7 +356,7 @@ class AttributeEfficientJob(RowJob):
             context.note(
                 f"The mean of the target predicts the training rows better (mean squared error "
                 f"{variance:.4g}) than the model ({mse:.4g}): try `intercept: true`, "
-                "`standardize: true` or a larger `step_factor`."
+                "or a larger `step_factor`."
             )
         judged = "train" if solved.test is None else "test"
         if solved.test is None:

@@ -27,9 +27,10 @@ VALUE, GATHERED, SINCE, INNER, PENDING, SEEN, LOG, POINT = range(8)
 SPAN = LOG
 # Numbers of a chain: the scale, the sum of scales of this span, the squared norm of v (ridge) or
 # the normaliser (lasso) and its peak since all was settled, the logarithm that lasso's v is
-# relative to, the scale at the start of this span, η and B.
-SCALE, TOTAL, NORM, PEAK, BASE, START_SCALE, STEP, BOUND = range(8)
-N_NUMBERS = 8
+# relative to, the scale at the start of this span, η, B, and what divides the values for the inner
+# product: their number times the norm.
+SCALE, TOTAL, NORM, PEAK, BASE, START_SCALE, STEP, BOUND, INNER_UNIT = range(9)
+N_NUMBERS = 9
 # Counts of a chain: examples learned, examples averaged, distinct attributes observed, examples
 # and spans since all was settled.
 N_EXAMPLES, N_AVERAGED, N_SEEN, N_UNSETTLED, N_SPANS = range(5)
@@ -46,8 +47,7 @@ class State(NamedTuple):
 
     Node n has the children 2n and 2n + 1. `alias` is for the probabilities of the point, `squares`
     (d, 2) sum and count those of the values that a first phase observed, and `spans` has sums of
-    the scales from the beginning of a span to the end of the last that ended. Attributes are
-    divided by `units` (d,).
+    the scales from the beginning of a span to the end of the last that ended.
     """
 
     table: np.ndarray
@@ -59,7 +59,6 @@ class State(NamedTuple):
     counts: np.ndarray
     form: np.ndarray
     key: np.ndarray
-    units: np.ndarray
 
 
 #: Fall of the scale at which a span ends, or of the norm at which all is settled.
@@ -207,8 +206,7 @@ def draw(state: State, number: int, attributes: np.ndarray, factors: np.ndarray)
             j = _find_leaf(tree, u)
             probability = tree[(len(tree) >> 1) + j] / tree[1]
             weight = numbers[SCALE] * table[j, VALUE]
-            inner_unit = (n_draws - n_point) * state.units[j]
-            attributes[r], factors[r] = j, weight / (probability * inner_unit)
+            attributes[r], factors[r] = j, weight / (probability * numbers[INNER_UNIT])
         else:
             attributes[r], factors[r] = -1, 0.0
 
@@ -292,10 +290,10 @@ def _move(state: State, i: int, move: float) -> None:
 
 
 @inlined
-def length(values: np.ndarray, attributes: np.ndarray, units: np.ndarray, is_lasso: bool) -> float:
+def length(values: np.ndarray, attributes: np.ndarray, is_lasso: bool) -> float:
     """Return the norm of what was observed of an example, each attribute once.
 
-    It is that of the penalty's theory, ‖x‖₂ or ‖x‖_∞, and NaN where a value is missing.
+    It is that of the penalty's theory, ‖x‖₂ or ‖x‖_∞, unscaled, and NaN where a value is missing.
     """
     found = 0.0
     for r in range(len(attributes)):
@@ -303,7 +301,7 @@ def length(values: np.ndarray, attributes: np.ndarray, units: np.ndarray, is_las
         for other in range(r):
             is_new = is_new and attributes[other] != i
         if i >= 0 and is_new:
-            square = (values[r] / units[i]) ** 2
+            square = values[r] * values[r]
             if not is_lasso:
                 found += square
             elif found == found and not square <= found:
@@ -329,7 +327,7 @@ def learn_rows(
         for r in range(n_draws):
             values[r] = rows[row, attributes[r]] if attributes[r] >= 0 else 0.0
         if longest == longest:
-            size = length(values, attributes, state.units, state.form[LASSO] != 0)
+            size = length(values, attributes, state.form[LASSO] != 0)
             if not (size <= longest and abs(target[row]) <= state.numbers[BOUND]):
                 return place
         learn(state, target[row], values, attributes, factors)

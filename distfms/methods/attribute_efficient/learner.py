@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,9 @@ from distfms.methods.attribute_efficient.sampling import (
     alias_table,
     improvement_ratio,
 )
+
+#: Length that no scaled row exceeds but by rounding.
+LONGEST = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +39,7 @@ class Design:
         m, that the steps are for; more may come.
     bound : float
         B, of the weights of scaled attributes.
-    norm : float, or ndarray of shape (d,)
+    norm : float
         What attributes are divided by, so that ‖x‖₂ ≤ 1 (ridge) or ‖x‖_∞ ≤ 1 (lasso).
     moments : ndarray of shape (d,), or None
         Second moments as the attributes come, for ``sampling="moments"``.
@@ -47,8 +49,6 @@ class Design:
         Draw for the inner product by |w| √E[x²] where the moments are known.
     step_factor, first_step_factor : float
         Multiply the theoretical steps; the second those of the first of two phases.
-    fixed_step : float, optional
-        Instead of the theoretical step, but for the first of two phases.
     offset : float
         Taken off every target: the intercept of the model.
     confidence : float
@@ -61,27 +61,21 @@ class Design:
     n_draws: int
     n_examples: int
     bound: float
-    norm: Any
+    norm: float
     moments: np.ndarray | None = None
     even_split: bool = True
     improved: bool = True
     step_factor: float = 1.0
     first_step_factor: float = 1.0
-    fixed_step: float | None = None
     offset: float = 0.0
     confidence: float = 0.0
-
-    @property
-    def units(self) -> np.ndarray:
-        """What each attribute is divided by, shape (d,)."""
-        return np.full(self.n_attributes, self.norm, dtype=np.float64)
 
     @property
     def improvement_ratio(self) -> float:
         """ρ of the moments of scaled attributes; NaN while none are known."""
         if self.moments is None:
             return float("nan")
-        return improvement_ratio(self.penalty, self.moments / self.units**2)
+        return improvement_ratio(self.penalty, self.moments / self.norm**2)
 
     @property
     def n_point(self) -> int:
@@ -93,16 +87,11 @@ class Design:
         """Examples of the first phase, m₁; 0 where there is one phase."""
         return max(1, self.n_examples // FIRST_PHASE) if self.sampling == "two_phase" else 0
 
-    @property
-    def longest(self) -> float:
-        """Length that no scaled row exceeds; ridge divides standardized attributes by a mean."""
-        return np.inf if self.penalty == "ridge" and np.ndim(self.norm) else 1.0 + 1e-9
-
     def refuse(self, length: float, target: float, name: str) -> DataError:
         """Say what is wrong with an example whose observed values have a `length`."""
         if not np.isfinite(length):
             return DataError(f"A value of {name} is missing or infinite: leave the example out.")
-        if length > self.longest:
+        if length > LONGEST:
             return DataError(
                 f"The attributes of {name} are {length:.3g} times as large as `norm` allows: "
                 "choose a larger `norm` from the start, or divide them."
@@ -161,7 +150,6 @@ class Chain:
             counts=np.zeros(kernels.N_COUNTS, dtype=np.int64),
             form=np.zeros(5, dtype=np.int64),
             key=np.array([key], dtype=np.uint64),
-            units=design.units,
         )
         self.n_draws, self._before = design.n_draws, list[np.ndarray]()
         self._begin(design.phase(), np.zeros(n_attributes))
@@ -178,7 +166,7 @@ class Chain:
         """Draw attributes of each row, in the order given, and learn from their values.
 
         Return how many rows are learned from: all before the first whose target is beyond the
-        bound, or of which more was observed than is `longest` (NaN: none is).
+        bound, or whose observed values, unscaled, are beyond `longest` (NaN: none are).
         """
         order = np.arange(len(rows)) if order is None else np.asarray(order, dtype=np.int64)
         target = target - self.design.offset
@@ -199,7 +187,7 @@ class Chain:
             for kept, array in zip(self._before, self.state, strict=True):
                 kept[...] = array
         design, probabilities = self.design, self.probabilities
-        n_done = self.learn(rows, target, longest=design.longest)
+        n_done = self.learn(rows, target, longest=LONGEST * design.norm)
         if n_done == len(rows):
             return
         attributes, _ = self.draw(self.n_examples)
@@ -213,7 +201,7 @@ class Chain:
     def check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
         """Raise DataError if an example cannot be learned from."""
         design, length = self.design, self.length(values, attributes)
-        if not (length <= design.longest and abs(target - design.offset) <= design.bound):
+        if not (length <= LONGEST and abs(target - design.offset) <= design.bound):
             raise design.refuse(length, target, name)
 
     def draw(self, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -239,7 +227,7 @@ class Chain:
     def length(self, values: np.ndarray, attributes: np.ndarray) -> float:
         """Return the norm of observed values of an example, scaled."""
         is_lasso = self.design.penalty == "lasso"
-        found: float = self._kernels.length(values, attributes, self.state.units, is_lasso)
+        found: float = self._kernels.length(values, attributes, is_lasso) / self.design.norm
         return found
 
     # --- what was learned ---
@@ -300,12 +288,12 @@ class Chain:
     def estimated_moments(self) -> np.ndarray:
         """Mean squares of the attributes that a first phase observed, as they come, shape (d,).
 
-        An attribute that was never observed has the mean of the others, once they are scaled.
+        An attribute that was never observed has the mean of the others.
         """
         total, count = self.state.squares.T
-        squares, seen = self.state.units**2, count > 0
+        seen = count > 0
         means = np.divide(total, count, out=np.zeros(len(total)), where=seen)
-        means[~seen] = (means / squares)[seen].mean() * squares[~seen] if seen.any() else 1.0
+        means[~seen] = means[seen].mean() if seen.any() else 1.0
         return means
 
     # --- phases ---
@@ -328,14 +316,14 @@ class Chain:
         state.form[:] = (design.penalty == "lasso", squares, design.n_point, design.n_draws, first)
         table, numbers = state.table, state.numbers
         table[:] = 0.0
-        divisors = design.n_point * probabilities[drawn] * state.units[drawn]
+        divisors = design.n_point * probabilities[drawn] * design.norm
         table[drawn, kernels.POINT] = 1.0 / divisors
         table[:, kernels.INNER] = 1.0 if known is None else np.sqrt(known)
         numbers[:] = 0.0
         numbers[kernels.SCALE], numbers[kernels.BOUND] = 1.0, design.bound
+        numbers[kernels.INNER_UNIT] = (design.n_draws - design.n_point) * design.norm
         factor = design.first_step_factor if first else design.step_factor
-        fixed = None if first else design.fixed_step
-        numbers[kernels.STEP] = factor * phase.step() if fixed is None else fixed
+        numbers[kernels.STEP] = factor * phase.step()
         if design.penalty == "lasso":
             table[:, kernels.LOG] = logarithms(start, design.bound)
             numbers[kernels.BASE] = np.abs(table[:, kernels.LOG]).max()

@@ -148,19 +148,17 @@ def _in_full(lesson: Lesson, found: list[Ordered]) -> Learned:
 
     design, n = lesson.design, sum(len(order) for *_, order in found)
     d, bound, is_lasso = design.n_attributes, design.bound, design.penalty == "lasso"
-    scaled = (
-        (rows[own] / design.units, target[own] - design.offset) for rows, target, own in found
-    )
+    scaled = ((rows[own] / design.norm, target[own] - design.offset) for rows, target, own in found)
     if lesson.other == "offline":
         sums = reduce(np.add, (np.vstack([x.T, y]) @ x / n for x, y in scaled))
-        weights = offline_lasso(sums[:-1], sums[-1], bound) / design.units
+        weights = offline_lasso(sums[:-1], sums[-1], bound) / design.norm
         return Learned(weights, n, d * n, intercept=design.offset)
     # Theorems 3.3 and 4.4 with k → ∞.
     phase = Phase(design.penalty, d, design.n_examples, np.inf, bound, np.ones(d))
     step, weights, total = design.step_factor * phase.step(), np.zeros(d), np.zeros(d)
     for x, y in scaled:
         online(x, y, weights, total, is_lasso, step, bound)
-    return Learned(total / n / design.units, n, d * n, step=step, intercept=design.offset)
+    return Learned(total / n / design.norm, n, d * n, step=step, intercept=design.offset)
 
 
 def _numbered(found: list[Ordered]) -> Iterator[Ordered]:
@@ -204,39 +202,24 @@ def design_of(
             f"The target goes up to {where}, beyond `bound` ({bound:g}), as no prediction can: set "
             f"it to at least {farthest:g}, leave it out, or divide the target."
         )
-    step = options.step
-    if step is not None and n_examples:
-        step *= (n_rows / n_examples) ** 0.5
     second = moments.second_moment[:-1]
     return design_with(
         options,
         n_examples,
         bound=bound,
-        norm=norm_of(options, members),
+        norm=norm_of(options.penalty, members) if options.scale else 1.0,
         moments=second,
         n_attributes=len(second),
-        fixed_step=step,
         offset=offset,
     )
 
 
-def norm_of(options: AttributeEfficientOptions, members: Members) -> Any:
-    """Return what attributes are divided by: one number, or each by its own, shape (d,)."""
+def norm_of(penalty: Penalty, members: Members) -> float:
+    """Return the largest norm of a row (ridge), or of an attribute (lasso)."""
     moments = members["moments"]
-    units = root_mean_squares(moments.second_moment[:-1]) if options.standardize else 1.0
-    if not options.scale:
-        return units
-    if options.penalty == "lasso":
-        largest = np.maximum(np.abs(moments.minimum), np.abs(moments.maximum))[:-1]
-        return float((largest / units).max()) * units
-    if options.standardize:
-        return float(np.sqrt(np.count_nonzero(moments.second_moment[:-1]))) * units
+    if penalty == "lasso":
+        return float(np.maximum(np.abs(moments.minimum), np.abs(moments.maximum))[:-1].max())
     return float(np.sqrt(members["norms"].largest_square))
-
-
-def root_mean_squares(moments: np.ndarray) -> np.ndarray:
-    """Return the roots of second moments (d,); 1 for those of attributes that are always 0."""
-    return np.sqrt(np.where(moments > 0, moments, 1.0))
 
 
 def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:
@@ -378,14 +361,12 @@ def lesson_of(
     if trial.name not in ALGORITHMS[options.penalty]:
         design = design_of(options, members, options.chains * trial.size)
         return Lesson(design, key, trial.size, other=trial.name)
-    fixed = {} if trial.name == options.chosen else {"step": None}
     # Beside a solver that centres the target, the online learner centres it too.
     changed = options.model_copy(
         update={
             "solver": "online",
             "algorithm": trial.name,
             "intercept": options.centred,
-            **fixed,
         }
     )
     return Lesson(design_of(changed, members, trial.size), key, trial.size, options.chains)

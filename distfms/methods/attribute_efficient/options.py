@@ -26,14 +26,13 @@ MOST_CURVES = 2000
 TUNABLE = (
     "algorithm",
     "bound",
-    "step",
     "step_factor",
     "first_step_factor",
     "split",
     "inner_product",
     "confidence",
 )
-ONLINE_ONLY = (*TUNABLE, "scale", "standardize", "chains")
+ONLINE_ONLY = (*TUNABLE, "scale", "chains")
 
 Algorithm = Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"]
 Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
@@ -69,10 +68,6 @@ class AttributeEfficientOptions(Section):
     """Largest norm of the weights of scaled attributes: B of the paper. No target may be larger.
     By default the largest target.
     """
-    step: Positive | None = None
-    """Length of a step, by default that of the theory; in curves it is longer for fewer examples,
-    in the proportion of the theory.
-    """
     step_factor: Positive = 1.0
     """Multiplies the step of the theory, of this algorithm and of those it is compared with."""
     first_step_factor: Positive = 1.0
@@ -91,12 +86,6 @@ class AttributeEfficientOptions(Section):
     """Divide all attributes by the largest norm of a row (ridge) or the largest value (lasso), as
     the theory assumes. A pass over all attributes of all rows finds it. Reported coefficients are
     for unscaled attributes.
-    """
-    standardize: bool = False
-    """Divide every attribute by its root mean square before that, so that those of any unit are
-    learned alike. The pass over all rows finds it, also where algorithms of two phases estimate the
-    second moments. As these become equal, drawing by them is drawing all alike. For ridge `scale`
-    then divides by the root of the mean square of the norms.
     """
     intercept: bool = False
     """Centre the target by its mean, found by a pass over all rows. No target may then be farther
@@ -133,8 +122,6 @@ class AttributeEfficientOptions(Section):
         for name in self.baselines or ():
             if name not in known:
                 raise ValueError(f"unknown baseline `{name}`; choose from {', '.join(known)}")
-        if self.step is not None and self.step_factor != 1.0:
-            raise ValueError("`step` and `step_factor` exclude each other")
         if self.solver == "pairs" and self.online_options:
             raise ValueError(f"`{self.online_options[0]}` is an option of `solver: online`")
         return self
@@ -173,9 +160,7 @@ class AttributeEfficientOptions(Section):
     def scanned_for(self) -> str:
         """What a pass over all attributes of all rows finds before anything is learned, as text."""
         found = ["the scale"] if self.scale and self.solver != "pairs" else []
-        if self.standardize:
-            found.append("the root mean squares")
-        elif self.sampling == "moments":
+        if self.sampling == "moments":
             found.append("the second moments")
         return " and ".join(found)
 
@@ -207,7 +192,6 @@ NOT_TUNABLE = {
     "chains": _STATES,
     "penalty": "the algorithms and the scale depend on it; run one job for each",
     "scale": "the bound and the steps mean something else without it",
-    "standardize": "the bound and the steps mean something else without it",
     "positive": "it defines the target",
     "intercept": "it defines the target, and losses are measured against it",
     **dict.fromkeys(("baselines", "repeats", "sizes"), _AFTERWARDS),

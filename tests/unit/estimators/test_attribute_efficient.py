@@ -46,36 +46,6 @@ def acquire(rows, questions):
 
 
 @BOTH
-@pytest.mark.parametrize("phases", [1, 2])
-def test_standardized_attributes_are_learned_alike_in_any_unit(estimator, phases):
-    rows = X * 10.0 ** np.linspace(-3, 3, D)
-    algorithm = TWO_PHASES[estimator] if phases == 2 else None
-    options = {"algorithm": algorithm, "step_factor": 30.0, "bound": 5.0}
-    model = estimator(4, standardize=True, **options).fit(X, Y)
-    other = estimator(4, standardize=True, **options).fit(rows, Y)
-    np.testing.assert_allclose(other.predict(rows), model.predict(X), rtol=1e-9)
-    assert other.score(rows, Y) > estimator(4, **options).fit(rows, Y).score(rows, Y) + 0.05
-    assert model.improvement_ratio_ == pytest.approx(1.0)
-
-
-@BOTH
-def test_standardized_examples_that_come_later(estimator, tmp_path):
-    units = 10.0 ** np.linspace(-3, 3, D)
-    moments = np.mean(X**2, axis=0)
-    options = {**KNOWN, "standardize": True, "norm": 6.0}
-    model = estimator(4, second_moments=moments, **options).partial_fit(X, Y)
-    other = estimator(4, second_moments=moments * units**2, **options).start(D)
-    for number in range(N):
-        if number == N // 2:
-            other.save(tmp_path / "state")
-            other = clone(other).resume(tmp_path / "state")
-        other.tell(acquire(X * units, other.ask()), Y[[number]])
-    np.testing.assert_allclose(other.coef_ * units, model.coef_, rtol=1e-9)
-    with pytest.raises(SpecError, match=r"`second_moments` must be given\.$"):
-        two_phase(estimator, standardize=True).start(D)
-
-
-@BOTH
 def test_the_intercept_is_the_mean(estimator):
     model = estimator(4, intercept=True, bound=20.0, step_factor=3.0).fit(X, Y + 50.0)
     assert model.intercept_ == pytest.approx(Y.mean() + 50.0)
@@ -196,14 +166,6 @@ def test_rows_beyond_the_norm_are_refused(estimator):
         with pytest.raises(DataError, match=message.replace("7", "0")):
             many.partial_fit(rows[7:8], Y[7:8])
     assert many.coef_.tobytes() == before.tobytes()
-    rows[7] = 3.5
-    single = two_phase(estimator, standardize=True, norm=1.0, second_moments=np.ones(D)).start(D)
-    values = acquire(rows, single.ask(8))[7:] * 2.0 + 2.0  # of any length with a mean norm
-    if estimator is AttributeEfficientRidge:
-        assert single.tell(values, [0.1], [7]).n_examples_seen_ == 1
-    else:
-        with pytest.raises(DataError, match="of example 7 are"):
-            single.tell(values, [0.1], [7])
 
 
 # --- pairs --------------------------------------------------------------------------------------
