@@ -114,21 +114,22 @@ def prune(folder: Location, max_bytes: int) -> int:
     """Delete the least recently used entries of a cache until the rest fits; return how many.
 
     Remote storage knows only when they were written. Temporary files that a killed writer left
-    more than an hour ago are deleted too. Raises OSError.
+    more than an hour ago are deleted too. The cache is optional, so failing is no error.
     """
-    found = files_below(folder)
-    for entry in found:
-        if is_temporary(entry.name) and entry.modified_s < time.time() - _ABANDONED_AFTER_S:
-            entry.place.unlink(missing_ok=True)
-    entries = [e for e in found if e.name.endswith(_SUFFIX) and e.name.count("/") == 2]
-    excess = sum(entry.n_bytes for entry in entries) - max_bytes
     n_deleted = 0
-    for entry in sorted(entries, key=lambda entry: (entry.modified_s, entry.n_bytes)):
-        if excess <= 0:
-            break
-        entry.place.unlink(missing_ok=True)
-        excess -= entry.n_bytes
-        n_deleted += 1
+    with contextlib.suppress(OSError):
+        found = files_below(folder)
+        for entry in found:
+            if is_temporary(entry.name) and entry.modified_s < time.time() - _ABANDONED_AFTER_S:
+                entry.place.unlink(missing_ok=True)
+        entries = [e for e in found if e.name.endswith(_SUFFIX) and e.name.count("/") == 2]
+        excess = sum(entry.n_bytes for entry in entries) - max_bytes
+        for entry in sorted(entries, key=lambda entry: (entry.modified_s, entry.n_bytes)):
+            if excess <= 0:
+                break
+            entry.place.unlink(missing_ok=True)
+            excess -= entry.n_bytes
+            n_deleted += 1
     return n_deleted
 
 

@@ -350,14 +350,11 @@ def _speaks_grpc(host: str, port: str, timeout_s: float) -> bool:
 
 
 def _canonical(address: str) -> tuple[str, str]:
-    """Return host and port of an address, this machine by one name."""
+    """Return host, by its number, and port of an address."""
     host, _, port = address.rpartition(":")
-    own = {"127.0.0.1"}
-    with suppress(OSError):
-        own.add(socket.gethostbyname(socket.gethostname()))
     with suppress(OSError):
         host = socket.gethostbyname(host)
-    return ("127.0.0.1" if host in own else host), port
+    return host, port
 
 
 def _remove(folder: str) -> None:

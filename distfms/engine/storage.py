@@ -335,35 +335,14 @@ def read_each(folder: Location, name: str, ending: str = "") -> Iterator[tuple[L
     What is removed meanwhile, or may not be read, is passed over. Raises OSError if storage does
     not answer.
     """
-    if isinstance(folder, RemotePath):
-        yield from _read_each_remote(folder, name, ending)
-        return
-    try:
-        below = sorted((p for p in folder.iterdir() if p.name.endswith(ending)), reverse=True)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return
-    for path in below:
-        with suppress(OSError):
+    passed = (FileNotFoundError, NotADirectoryError, PermissionError)
+    below: list[Location] = []
+    with suppress(*passed):
+        below = [path for path in folder.iterdir() if path.name.endswith(ending)]
+    for path in sorted(below, key=lambda path: path.name, reverse=True):
+        with suppress(*passed):
             if (payload := read_regular(path / name)) is not None:
                 yield path, payload
-
-
-def _read_each_remote(
-    folder: RemotePath, name: str, ending: str
-) -> Iterator[tuple[Location, bytes]]:
-    inside, found = folder.inside, folder.iterdir()
-    wanted = {f"{inside}/{p.name}/{name}": p for p in found if p.name.endswith(ending)}
-    if not wanted:
-        return
-    # Side by side where the file system can.
-    found = folder.ask("cat", sorted(wanted), on_error="return", limit_s=10 * REQUEST_S)
-    for path in sorted(found, reverse=True):
-        content = found[path]
-        if isinstance(content, FileNotFoundError | NotADirectoryError | PermissionError):
-            continue
-        if isinstance(content, BaseException):
-            raise folder.os_error(content) from content
-        yield wanted[path], content
 
 
 def missing_folders(folder: Location) -> list[Location]:

@@ -20,11 +20,11 @@ from distfms.engine.cache import PartialCache
 from distfms.engine.graph import Unit
 from distfms.engine.local import SerialPool
 from distfms.engine.retry import RetryPolicy
-from distfms.engine.storage import Location
+from distfms.engine.storage import Location, open_binary, reading
 from distfms.methods.contract import Inputs, PartialReader
 from distfms.runs.events import Recorder
-from distfms.runs.folder import RunFolder
-from distfms.stats.base import Bundle
+from distfms.runs.folder import RunFolder, parse_json
+from distfms.stats.base import Bundle, load_npz
 
 #: Multiplications that take one process about 3 s (at 6 · 10⁹ a second), which is twice what actors
 #: take to start: from here on two of them are faster. The results do not depend on it.
@@ -171,11 +171,13 @@ class RunContext:
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read what an earlier stage wrote."""
-        return self.run.read_json(name)
+        with reading(self.folder / name):
+            return parse_json(self.folder / name, (self.folder / name).read_bytes())
 
     def read_arrays(self, name: str) -> dict[str, np.ndarray]:
         """Read what an earlier stage wrote."""
-        return self.run.read_arrays(name)
+        with reading(self.folder / name), open_binary(self.folder / name) as stream:
+            return load_npz(stream)
 
     def manifest(self) -> dict[str, Any]:
         """Return what the run folder says so far."""

@@ -254,9 +254,9 @@ def run_prepared(
             except Exception as error:
                 record.fail(error, keep=_end_badly(run, error, made))
                 if not hangs(error):
-                    _bound_cache(cache, spec)
+                    prune(cache, spec.output.cache_bytes)
                 raise
-            _bound_cache(cache, spec)
+            prune(cache, spec.output.cache_bytes)
             if spec.output.tracking is not None:
                 _track(spec.output.tracking, spec.name, path, record)
             record.event("done")
@@ -283,12 +283,6 @@ def _track(tracker: str, name: str, path: Location, record: Recorder) -> None:
     except Exception as error:
         text = f"{tracker} could not be told of this run ({type(error).__name__}: {error})."
         record.event("note", f"Note: {text}", text=text)
-
-
-def _bound_cache(cache: Location, spec: JobSpec) -> None:
-    """Delete partials that were used least recently; the cache is optional, so failing is too."""
-    with suppress(OSError):
-        prune(cache, spec.output.cache_bytes)
 
 
 def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bool:

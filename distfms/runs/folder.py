@@ -38,7 +38,6 @@ from distfms.engine.storage import (
     files_below,
     is_temporary,
     locked_file,
-    open_binary,
     read_each,
     read_regular,
     reading,
@@ -47,7 +46,7 @@ from distfms.engine.storage import (
     writing,
 )
 from distfms.errors import DistfmsError, EngineError, SpecError
-from distfms.stats.base import load_npz, to_bytes
+from distfms.stats.base import to_bytes
 
 MANIFEST = "manifest.json"
 #: Link to the last finished run, among the runs of a job.
@@ -380,44 +379,16 @@ class RunFolder:
         write_atomic(self.path / name, payload)
         return hashlib.sha256(payload).hexdigest()
 
-    # --- content ---
-
-    def read_json(self, name: str) -> dict[str, Any]:
-        """JSON content of a file of the run."""
-        return read_json(self.path / name)
-
-    def read_arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Arrays of a file of the run."""
-        with reading(self.path / name), open_binary(self.path / name) as stream:
-            return load_npz(stream)
-
-
-def read_json(path: Location) -> dict[str, Any]:
-    """Read a JSON file of a run."""
-    try:
-        with reading(path):
-            payload = path.read_bytes()
-    except FileNotFoundError as error:
-        raise SpecError(
-            f"There is no {path.name} in {path.parent}. Name the folder of a finished run, such "
-            "as runs/NAME/2026-01-31T12-00-00Z-1a2b3c4d."
-        ) from error
-    return parse_json(path, payload)
-
 
 def parse_json(path: Location, payload: bytes) -> dict[str, Any]:
     """Parse the content of a JSON file of a run."""
     try:
         content = json.loads(payload)
+        if not isinstance(content, dict):
+            raise ValueError("it is not a mapping")
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
-    if not isinstance(content, dict):
-        raise _damaged(path, "it is not a mapping")
+        raise SpecError(
+            f"{path} is damaged ({error}). Delete it and run the job again, for a run with --out "
+            f"{path.parent}; the stage that wrote it is repeated."
+        ) from error
     return content
-
-
-def _damaged(path: Location, reason: object) -> SpecError:
-    return SpecError(
-        f"{path} is damaged ({reason}). Delete it and run the job again, for a run with --out "
-        f"{path.parent}; the stage that wrote it is repeated."
-    )

@@ -63,15 +63,21 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Op
 def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
     section = _resolved(spec.data)
     csv = CsvCache(root / ".data", spec.output.cache_bytes, say)
-    if section.builtin is not None:
-        return _open_builtin(section, csv)
     if section.long is not None:
         return _open_long(spec, section, csv)
-    train = _open(section, section.path, csv)
-    test = None if section.test_path is None else _open(section, section.test_path, csv)
+    path: Any = section.path
+    if section.builtin is not None:
+        section, path = _made(section, section.builtin, say)
+    train = _open(section, path, csv)
+    test, unlabelled = (
+        None if named is None else _open(section, named, csv)
+        for named in (section.test_path, section.unlabelled_path)
+    )
     if test is not None:
         _refuse_overlap(train, test)
-    return _opened(section, train, test, train.fingerprint, csv)
+    own = train.fingerprint if section.builtin is None else f"builtin:{Path(path).name}"
+    others = [data.fingerprint for data in (test, unlabelled) if data is not None]
+    return Opened(Inputs(train, test, section, unlabelled), (own, *others))
 
 
 def _resolved(section: DataSection) -> DataSection:
@@ -81,20 +87,6 @@ def _resolved(section: DataSection) -> DataSection:
     if section.long is not None:
         update["long"] = section.long.model_copy(update={"labels": expanded(section.long.labels)})
     return section.model_copy(update=update)
-
-
-def _opened(
-    section: DataSection,
-    train: Dataset,
-    test: Dataset | None,
-    fingerprint: str,
-    csv: CsvCache,
-) -> Opened:
-    """Open the rows that need no target, and join all."""
-    path = section.unlabelled_path
-    unlabelled = None if path is None else _open(section, path, csv)
-    others = [data.fingerprint for data in (test, unlabelled) if data is not None]
-    return Opened(Inputs(train, test, section, unlabelled), (fingerprint, *others))
 
 
 def _refuse_overlap(train: Dataset, test: Dataset) -> None:
@@ -116,21 +108,14 @@ def _open(section: DataSection, path: Any, csv: CsvCache) -> Dataset:
     )
 
 
-def _open_builtin(section: DataSection, csv: CsvCache) -> Opened:
-    name = str(section.builtin)
+def _made(section: DataSection, name: str, say: Callable[[str], None]) -> tuple[DataSection, str]:
+    """Make embedded data; return the section with their columns, and their folder."""
     if name not in BUILTIN:
         raise SpecError(f"There is no embedded dataset `{name}`.{nearest(name, list(BUILTIN))}")
-    entry = BUILTIN[name]
-    folder = builtin_dataset(name, options=section.options)
-    csv.say(f"Embedded data {name}: {folder}")
-    resolved = section.model_copy(
-        update={
-            "target": section.target or (entry.target,),
-            "id": section.id or entry.id,
-        }
-    )
-    train = _open(section, str(folder), csv)
-    return _opened(resolved, train, None, f"builtin:{folder.name}", csv)
+    entry, folder = BUILTIN[name], builtin_dataset(name, options=section.options)
+    say(f"Embedded data {name}: {folder}")
+    columns = {"target": section.target or (entry.target,), "id": section.id or entry.id}
+    return section.model_copy(update=columns), str(folder)
 
 
 def _open_long(spec: JobSpec, data: DataSection, cache: CsvCache) -> Opened:

@@ -316,14 +316,11 @@ def dashboard_url(address: str) -> str:
 
 def is_loopback(url: str) -> bool:
     """Whether an address leads to this machine only."""
-    host = urlsplit(url).hostname or ""
     try:
-        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(urlsplit(url).hostname, None)}
     except OSError:
         return False
-    return bool(found) and all(
-        ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found
-    )
+    return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in found)
 
 
 def _asks_for_token(url: str) -> bool:
