@@ -354,8 +354,7 @@ def map_reduce(
     DataError
         There are no units.
     DistfmsError, Exception
-        What ``map_fn`` or ``merge_fn`` raised, as it is: of several, local executors raise that of
-        the first unit, a cluster the one it noticed first.
+        What ``map_fn`` or ``merge_fn`` raised, as it is: of several, what was noticed first.
     EngineError
         A unit kept failing for a transient reason, or workers or the cluster were lost.
     """

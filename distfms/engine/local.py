@@ -6,21 +6,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Hashable
-from concurrent.futures import (
-    BrokenExecutor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
+from collections.abc import Hashable
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures import Executor as Workers
 from contextlib import nullcontext
 from functools import partial
 from multiprocessing import resource_tracker, util
 from multiprocessing.connection import wait as wait_for_process
 from multiprocessing.synchronize import SemLock
-from types import TracebackType
 from typing import Any
 
 from distfms.engine.base import ActorPool, Executor
@@ -107,17 +100,6 @@ class LocalExecutor(Executor):
         elif pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _scheduler(self) -> Callable[..., Any]:
-        """Return Dask's scheduler for threads or processes."""
-        if not self.processes:
-            from dask.threaded import get
-
-            return get
-        from dask.multiprocessing import get as get_in_processes
-
-        # Neither fusion nor batching: a task is what is scheduled and what is lost.
-        return partial(get_in_processes, optimize_graph=False, chunksize=1)
-
     def _get(
         self,
         tasks: dict[Hashable, Any],
@@ -126,58 +108,23 @@ class LocalExecutor(Executor):
         watch: Watch | None,
     ) -> Any:
         """Run a graph with Dask's local scheduler; results still needed stay in ``finished``."""
-        pool = _WatchedPool(self._open_pool(), self.workers)
+        from dask import multiprocessing, threaded
+
+        get: Any = threaded.get
+        if self.processes:
+            # Neither fusion nor batching: a task is what is scheduled and what is lost.
+            get = partial(multiprocessing.get, optimize_graph=False, chunksize=1)
         hooks = (None, None, None, partial(_after_task, watch), None)
         try:
-            return self._scheduler()(tasks, key, pool=pool, cache=finished, callbacks=[hooks])
+            return get(tasks, key, pool=self._open_pool(), cache=finished, callbacks=[hooks])
         except BrokenExecutor:
             raise
         except Exception as error:
-            raise pool.first_failure(tasks, error) from error.__cause__
+            # Dask hands on an error of another process in one of its own.
+            raise getattr(error, "exception", error) from error.__cause__
         except BaseException:
             self._abandon()
             raise
-
-
-class _WatchedPool:
-    """A pool as Dask's local scheduler sees it, that remembers which tasks failed."""
-
-    def __init__(self, pool: Workers, workers: int) -> None:
-        self._pool = pool
-        self._max_workers = workers  # read by Dask
-        self._running: set[Future[Any]] = set()
-        self._failures: list[tuple[Hashable, Any]] = []
-
-    def submit(self, fn: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Submit a batch of Dask tasks."""
-        future = self._pool.submit(fn, *args)
-        self._running.add(future)
-        future.add_done_callback(self._done)
-        return future
-
-    def _done(self, future: Future[Any]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            self._failures += [(key, info) for key, info, failed in future.result() if failed]
-        self._running.discard(future)
-
-    def first_failure(self, tasks: dict[Hashable, Any], error: Exception) -> Exception:
-        """Wait for the tasks still running and return the error that comes first in graph order.
-
-        Tasks start in that order, so whichever failure was noticed first, the same one is told.
-        """
-        wait(set(self._running))
-        if len(self._failures) < 2:
-            return error
-        from dask.order import order
-
-        position = order(tasks)
-        _, info = min(self._failures, key=lambda failure: position[failure[0]])
-        if isinstance(info, bytes):
-            import cloudpickle
-
-            info = cloudpickle.loads(info)
-        first, trace = info
-        return first.with_traceback(trace) if isinstance(trace, TracebackType) else first
 
 
 class SerialPool(ReplayPool):

@@ -160,15 +160,6 @@ def test_data_error_arrives_as_itself(executor: Executor, tmp_path: Path) -> Non
         executor.map(tasks.bad_from_five, tasks.tickets(tmp_path, N_UNITS))
 
 
-def test_local_executors_tell_the_first_failing_unit(executor: Executor, tmp_path: Path) -> None:
-    if not isinstance(executor, LocalExecutor):
-        pytest.skip("a cluster tells the failure it noticed first")
-    with pytest.raises(DataError, match="unit 5 is"):
-        run(units_of(tmp_path), tasks.bad_from_five, executor)
-    with pytest.raises(DataError, match="unit 5 is"):
-        executor.map(tasks.bad_from_five, tasks.tickets(tmp_path, N_UNITS))
-
-
 def test_no_units_is_an_error(executor: Executor) -> None:
     with pytest.raises(DataError, match="no partitions"):
         map_reduce([], tasks.square, max, executor)
