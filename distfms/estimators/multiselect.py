@@ -24,8 +24,15 @@ from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect.model import LinearModel, averages
 from distfms.methods.multiselect.objective import BUDGET_TOLERANCE
 from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.multiselect.predictor import JudgmentPredictor, loss_on, trained_model
-from distfms.methods.multiselect.read import JudgmentSource, judgment_reader, object_column, plan_of
+from distfms.methods.multiselect.read import (
+    JudgmentPredictor,
+    JudgmentSource,
+    judgment_reader,
+    loss_on,
+    object_column,
+    plan_of,
+    trained_model,
+)
 from distfms.methods.rows import SummaryReader
 from distfms.spec import DataSection
 from distfms.stats.base import Bundle, merge_tree

@@ -169,7 +169,7 @@ def test_predictions_within_a_smaller_budget_are_those_of_a_run_with_it(tmp_path
     assert found["judgments_lacking"].equals(expected["judgments_lacking"])
     with pytest.raises(SpecError, match=r"budget of 30: this run bought for 20.*budget=30"):
         predicted(more, within=30)
-    with pytest.raises(SpecError, match="a refit is made for one budget"):
+    with pytest.raises(SpecError, match="a refit, like a refined selection, is made for one"):
         predicted(bought(2, model="refit"), within=1)
 
 

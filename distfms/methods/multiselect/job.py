@@ -42,7 +42,6 @@ from distfms.methods.multiselect.objective import (
     objective_of,
 )
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
-from distfms.methods.multiselect.predictor import loss_on, trained_columns, trained_model
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import (
     PLAN,
@@ -50,6 +49,9 @@ from distfms.methods.multiselect.read import (
     WritePlan,
     averages_reader,
     judgment_reader,
+    loss_on,
+    trained_columns,
+    trained_model,
 )
 from distfms.methods.multiselect.same_raters import (
     check_buying,

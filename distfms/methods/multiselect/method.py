@@ -24,9 +24,8 @@ from distfms.methods.multiselect.greedy import AttributeSlab, Question, answer, 
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.objective import Problem, SelectionPath
 from distfms.methods.multiselect.options import MEASURES, NOT_TUNABLE, TUNABLE, MultiselectOptions
-from distfms.methods.multiselect.predictor import make_predictor
 from distfms.methods.multiselect.procedure import Rule
-from distfms.methods.multiselect.read import JudgmentSlabReader
+from distfms.methods.multiselect.read import JudgmentSlabReader, make_predictor
 from distfms.methods.slabs import Pool, StoredMatrix
 from distfms.stats.base import Bundle
 from distfms.stats.judgments import JudgmentEstimates

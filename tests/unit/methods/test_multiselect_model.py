@@ -18,7 +18,7 @@ from distfms.methods.multiselect.model import (
     refit_statistics,
 )
 from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
-from distfms.methods.multiselect.predictor import find_columns, trained_columns
+from distfms.methods.multiselect.read import find_columns, trained_columns
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference.multiselect_cases import ragged, random_judgments, random_problem, statistics
