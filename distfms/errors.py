@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from distfms.hidden import hidden_in_urls, printable
 
@@ -90,3 +90,8 @@ def plain_name(name: str) -> str:
     near = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")
     example = f", as in `{near[:100]}`" if near else ""
     return f"use letters, digits, `.`, `_` and `-`{example}"
+
+
+def first_of(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names of a list, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

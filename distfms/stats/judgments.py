@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError, SpecError, first_of
 from distfms.stats.base import Fields
 from distfms.stats.batch import checked_weight
 from distfms.stats.comoments import CoMoments
@@ -343,8 +343,7 @@ def _refuse(bad: np.ndarray, names: Sequence[str], what: str) -> None:
     """Raise `DataError` naming the attributes for which `bad` holds."""
     found = [str(names[int(a)]) for a in np.flatnonzero(bad)]
     if found:
-        shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-        raise DataError(f"Attribute{'s' if len(found) > 1 else ''} {shown}: {what}.")
+        raise DataError(f"Attribute{'s' if len(found) > 1 else ''} {first_of(found)}: {what}.")
 
 
 def checked_judgments(

@@ -17,13 +17,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.methods.multiselect.greedy import (
     FullState,
+    GreedyState,
     ScoringState,
     criteria_of,
     full_state,
@@ -33,7 +34,6 @@ from distfms.methods.multiselect.greedy import (
 from distfms.methods.multiselect.model import path_objective
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
-    GreedyState,
     Problem,
     SelectionPath,
     full_objective,
@@ -157,6 +157,8 @@ def _of_averages(problem: Problem, estimates: JudgmentEstimates, n_judgments: in
         if problem.noise_covariance is not None:
             moment += estimates.noise_covariance / n_judgments
         moment[own] = estimates.second_moment[own]
+    # The covariance of rows without gaps is semi-definite but for rounding.
+    semidefinite = estimates.noise_covariance is None and not estimates.n_missing.any()
     return Problem.build(
         estimates.b,
         np.zeros(problem.n_attributes),
@@ -166,7 +168,7 @@ def _of_averages(problem: Problem, estimates: JudgmentEstimates, n_judgments: in
         ridge=problem.ridge,
         means=estimates.means,
         names=problem.names,
-        semidefinite=estimates.noise_covariance is None and not estimates.n_missing.any(),
+        psd="none" if semidefinite else "nearest",
     )
 
 
@@ -180,9 +182,8 @@ def copies(
     of judgments rather than from those in their places. The r copies of an attribute then weigh
     the same and explain what r judgments do, with the external covariance as it is estimated.
     """
-    raw = Problem.from_estimates(
-        estimates, problem.costs, problem.ridge, names=problem.names, psd="none"
-    )
+    known: Any = {"costs": problem.costs, "ridge": problem.ridge, "names": problem.names}
+    raw = Problem.from_estimates(estimates, psd="none", **known)
     raw = replace(raw, noise_covariance=problem.noise_covariance)
     return greedy_path(raw, full_state(raw), budget, "copies", most=n_judgments)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from distfms.errors import first_of
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Members
 from distfms.methods.curves import points_of
@@ -255,14 +256,13 @@ def entries(columns: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
 
 def selection_remarks(train: JudgmentStatistics, loss: float) -> list[str]:
     """Return what the user should know before trusting a selection of this projected loss."""
-    found = []
-    missing = train.n_objects - train.n_judged
+    found, missing = [], train.n_objects - train.n_judged
     if missing.any():
+        lacking = _counted(int(np.count_nonzero(missing)), "attribute")
+        cells = _counted(int(missing.sum()), "cell")
         found.append(
-            f"Some training objects have no judgment of "
-            f"{_counted(int(np.count_nonzero(missing)), 'attribute')} "
-            f"({_counted(int(missing.sum()), 'cell')} in all); each covariance is computed from "
-            "the objects that have both attributes."
+            f"Some training objects have no judgment of {lacking} ({cells} in all); each "
+            "covariance is computed from the objects that have both attributes."
         )
     weight, pairs = train.means.pair_weight, len(missing) * (len(missing) - 1) // 2
     together = pairs if weight is None else int(np.count_nonzero(np.triu(weight[:-1, :-1], 1)))
@@ -284,36 +284,27 @@ def evaluation_remarks(
     procedure: SelectionProcedure, judgments: Folded[JudgmentStatistics], folds: Sequence[int]
 ) -> list[str]:
     """Return which attributes cannot be followed into every fold and the held-out objects."""
-    unknown, train = np.isnan(procedure.known_variance), judgments.train()
+    unknown, train, test = np.isnan(procedure.known_variance), judgments.train(), judgments.test
     lost, unjudged = np.zeros((2, len(procedure.names)), dtype=bool)
     for fold in (judgments.folds[f] for f in folds):
         lost |= train.n_judged == fold.n_judged
         lost |= (train.n_repeated == fold.n_repeated) & unknown
         unjudged |= fold.n_judged == 0
-    found = []
-    if lost.any():
-        found.append(
-            f"Without one of the folds, {_named(procedure.names, lost)} cannot be estimated; the "
-            "cross-validation then selects among the others."
-        )
-    if unjudged.any():
-        found.append(
-            f"Some folds have no judgment of {_named(procedure.names, unjudged)}; the losses of "
-            "models that use it are averaged over the other folds."
-        )
-    test = judgments.test
-    if test.n_objects > 1 and (test.n_judged == 0).any():
-        found.append(
-            f"No held-out object has a judgment of {_named(procedure.names, test.n_judged == 0)}; "
-            "models that use it have no held-out loss."
-        )
-    return found
+    marked = {
+        "Without one of the folds, {} cannot be estimated; the cross-validation then selects among "
+        "the others.": lost,
+        "Some folds have no judgment of {}; the losses of models that use it are averaged over the "
+        "other folds.": unjudged,
+        "No held-out object has a judgment of {}; models that use it have no held-out loss.": (
+            (test.n_judged == 0) & (test.n_objects > 1)
+        ),
+    }
+    return [
+        text.format(first_of([repr(procedure.names[a]) for a in np.flatnonzero(own)]))
+        for text, own in marked.items()
+        if own.any()
+    ]
 
 
 def _counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
-def _named(names: Sequence[str], marked: np.ndarray) -> str:
-    chosen = [repr(names[int(a)]) for a in np.flatnonzero(marked)]
-    return ", ".join(chosen[:5]) + (f" and {len(chosen) - 5} more" if len(chosen) > 5 else "")

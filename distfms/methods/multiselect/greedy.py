@@ -34,7 +34,6 @@ from distfms.linalg import Growing
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     RANK_TOLERANCE,
-    GreedyState,
     Problem,
     Purse,
     SelectionPath,
@@ -366,6 +365,10 @@ class ScoringState:
         self.objective += float(self.gains[attribute])
         self.repeats[attribute] += 1
         self.gains[[attribute]] = self._gains_of(np.array([attribute]))
+
+
+#: What the greedy pass needs: `costs`, `repeats`, the `objective`, what is `best`, a way to `buy`.
+GreedyState = FullState | SameState | ScoringState
 
 
 def full_state(problem: Problem, repeats: np.ndarray | None = None) -> FullState | SameState:

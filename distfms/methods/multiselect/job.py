@@ -68,6 +68,11 @@ from distfms.stats.raters import COUNTS
 
 AVERAGES = "statistics/averages.npz"
 
+_NO_PLAIN_ERROR = (
+    "cannot be measured: no object holds enough judgments (at most {:g}, fewer than the budget "
+    "pays for)"
+)
+
 #: Most judgments a search may have to buy one at a time; so many take a minute or two.
 MOST_STEPS = 200_000
 
@@ -127,8 +132,8 @@ class MultiselectJob(ChoosingJob):
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""
         low, high = self.settings.costs.min(), self.settings.costs.max()
-        columns = [a.most_judgments for a in self.layout.attributes]
-        short = self._too_few(np.array(columns))
+        most = np.array([a.most_judgments for a in self.layout.attributes])
+        short = self._wants_averages and most @ self.settings.costs + high <= self.options.budget
         price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         return {
             "method": f"feature multi-selection, {self.options.algorithm}",
@@ -137,7 +142,7 @@ class MultiselectJob(ChoosingJob):
             "budget": f"{self.options.budget:g} per object",
             "search": f"up to {self.most_steps:,} judgments, bought one at a time",
             "raters": raters_in_words(self.layout.knows_raters, self.options.buy_from),
-            **({"plain error": short} if short else {}),
+            **({"plain error": _NO_PLAIN_ERROR.format(most.sum())} if short else {}),
             "baselines": ", ".join(rule.name for rule in self.settings.rules[1:]) or "none",
         }
 
@@ -196,8 +201,6 @@ class MultiselectJob(ChoosingJob):
             )
         for text in rater_remarks(train, self.options.buy_from):
             context.note(text)
-        if short := self._too_few(np.maximum(train.max_judgments, test.max_judgments)):
-            context.note(f"The plain error {short}.")
         if train.raters is not None:
             context.account(raters=dict(zip(COUNTS, train.raters.counts.tolist(), strict=True)))
         context.account(
@@ -211,16 +214,6 @@ class MultiselectJob(ChoosingJob):
     def procedure(self, context: Context) -> SelectionProcedure:
         """Return the pure part."""
         return self.settings
-
-    def _too_few(self, most: np.ndarray) -> str:
-        """Say why there is no plain error, if objects hold `most` judgments at most."""
-        costs, budget = self.settings.costs, self.options.budget
-        if not self._wants_averages or most @ costs + costs.max() > budget:
-            return ""
-        return (
-            f"cannot be measured: no object holds enough judgments (at most {most.sum():g}, fewer "
-            f"than the budget of {budget:g} pays for)"
-        )
 
     # --- selection ---
 

@@ -49,11 +49,6 @@ class LinearModel:
     intercept: float
     means: np.ndarray
 
-    @property
-    def bought(self) -> tuple[np.ndarray, float, np.ndarray]:
-        """Weights, intercept and repeats, as `holdout_loss` takes them."""
-        return self.weights, self.intercept, self.repeats
-
 
 def projected_model(problem: Problem, repeats: ArrayLike) -> LinearModel:
     """Model with the least projected loss, straight from the statistics.
@@ -72,14 +67,9 @@ class PathModels:
 
     repeats: np.ndarray
     weights: np.ndarray
-    intercepts: np.ndarray
+    intercept: np.ndarray
     objective: np.ndarray
     spent: np.ndarray
-
-    @property
-    def bought(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Weights, intercepts and repeats, as `holdout_loss` takes them."""
-        return self.weights, self.intercepts, self.repeats
 
 
 def path_models(problem: Problem, path: SelectionPath, steps: np.ndarray) -> PathModels:
@@ -96,8 +86,8 @@ def path_models(problem: Problem, path: SelectionPath, steps: np.ndarray) -> Pat
         weights[row, used[state.support]] = state.w
         repeats[row, used] = state.repeats
         objective[row] = state.objective
-    intercepts = problem.label_mean - weights @ problem.means
-    return PathModels(repeats, weights, intercepts, objective, np.append(0.0, path.spent)[steps])
+    intercept = problem.label_mean - weights @ problem.means
+    return PathModels(repeats, weights, intercept, objective, np.append(0.0, path.spent)[steps])
 
 
 def final_models(problem: Problem, path: SelectionPath) -> PathModels:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -93,14 +93,9 @@ class Problem(Fields):
         means: ArrayLike | None = None,
         names: Sequence[str] | None = None,
         psd: Psd = "nearest",
-        semidefinite: bool = False,
         noise_covariance: ArrayLike | None = None,
     ) -> Problem:
-        """Make the estimated external covariance semi-definite, in O(d³).
-
-        A matrix that is known to be `semidefinite` but for rounding, as a covariance of rows
-        without gaps is, is taken as it is.
-        """
+        """Make the estimated external covariance semi-definite, in O(d³)."""
         b_, v_ = np.asarray(b, dtype=float), np.asarray(v, dtype=float)
         external_ = np.asarray(external, dtype=float)
         # Rows are read for columns everywhere, so that it has to be symmetric to the bit.
@@ -120,34 +115,22 @@ class Problem(Fields):
             psd,
             None if noise_covariance is None else np.asarray(noise_covariance, dtype=float),
         )
-        if psd == "none" or semidefinite:
-            return problem
-        return replace(problem, **problem.made_psd())
+        return problem if psd == "none" else replace(problem, **problem.made_psd())
 
     @classmethod
     def from_estimates(
-        cls,
-        estimates: JudgmentEstimates,
-        costs: ArrayLike = 1.0,
-        ridge: float = 0.0,
-        *,
-        names: Sequence[str] | None = None,
-        psd: Psd = "nearest",
-        buy_from: BuyFrom = "independent",
+        cls, estimates: JudgmentEstimates, *, buy_from: BuyFrom = "independent", **given: Any
     ) -> Problem:
-        """Build the problem from the estimates of one pass over the training data."""
+        """Build the problem from the estimates of one pass, with the rest of what `build` takes."""
         return cls.build(
             estimates.b,
             estimates.v,
             estimates.external,
-            costs=costs,
-            ridge=ridge,
             label_variance=estimates.label_variance,
             label_mean=estimates.label_mean,
             means=estimates.means,
-            names=names,
-            psd=psd,
             noise_covariance=estimates.noise_covariance if buy_from == "same" else None,
+            **given,
         )
 
     def made_psd(self) -> dict[str, Any]:
@@ -458,18 +441,3 @@ class Purse(NamedTuple):
         scores = self.scores(gains, costs)
         best = int(np.argmax(scores))
         return best if scores[best] > 0 else None, bool((gains > 0).any())
-
-
-class GreedyState(Protocol):
-    """What the greedy pass needs."""
-
-    costs: np.ndarray
-    repeats: np.ndarray
-    #: Explained part of the label's variance.
-    objective: float
-
-    def best(self, purse: Purse) -> tuple[int | None, bool]:
-        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
-
-    def buy(self, attribute: int, count: int = 1) -> None:
-        """Add `count` judgments of one attribute."""

@@ -19,7 +19,7 @@ from distfms.methods.multiselect.greedy import (
     greedy_path,
     select,
 )
-from distfms.methods.multiselect.model import LinearModel, PathModels, final_models, path_models
+from distfms.methods.multiselect.model import LinearModel, PathModels, path_models, projected_model
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     BuyFrom,
@@ -150,7 +150,11 @@ class SelectionProcedure(Procedure):
             settings, judgments = self.restricted(own), judgments.take(own)
         estimates = judgments.estimates(settings.internal_variance, settings.names)
         problem = Problem.from_estimates(
-            estimates, settings.costs, names=settings.names, psd="none", buy_from=self.buy_from
+            estimates,
+            costs=settings.costs,
+            names=settings.names,
+            psd="none",
+            buy_from=self.buy_from,
         )
         if self.psd == "nearest":
             made = fold.kept(self.psd, problem.made_psd) if dear is None else dear
@@ -177,20 +181,17 @@ class SelectionProcedure(Procedure):
             # Without an attribute that a fold lacks there may be none that can be paid.
             nothing = greedy_path(problem, ScoringState(problem), 0.0, rule.name)
             return replace(nothing, status="unaffordable", budget=float(self.budget))
-        path = self._searched(training, rule)
+        if rule.name in _OF_COLLECTED:
+            baseline = _OF_COLLECTED[rule.name]
+            path = baseline(problem, training.estimates, self.budget, self.n_judgments)
+        elif rule.name.startswith("single:"):
+            path = single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
+        else:
+            path = select(problem, self.budget, rule.objective, self.criterion)
         if self.refine and rule == self.rules[0] and path.n_steps:
             repeats = refine(problem, path.final_repeats, self.budget, rule.objective)
             return replace(path, refined=repeats)
         return path
-
-    def _searched(self, training: Training, rule: Rule) -> SelectionPath:
-        problem = training.problem
-        if rule.name in _OF_COLLECTED:
-            baseline = _OF_COLLECTED[rule.name]
-            return baseline(problem, training.estimates, self.budget, self.n_judgments)
-        if rule.name.startswith("single:"):
-            return single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
-        return select(problem, self.budget, rule.objective, self.criterion)
 
     def grid(self, path: SelectionPath) -> np.ndarray:
         """Return the budgets at which curves are drawn: what the path spent, evenly thinned.
@@ -224,7 +225,6 @@ class SelectionProcedure(Procedure):
         """
         statistics, trained = held_out["judgments"], training.estimates
         weights, repeats = np.atleast_2d(models.weights), np.atleast_2d(models.repeats)
-        intercepts = models.bought[1]
         used = np.flatnonzero((weights != 0).any(axis=0))
         judged = used[statistics.n_judged[training.attributes[used]] > 0]
         own = training.attributes[judged]
@@ -238,7 +238,9 @@ class SelectionProcedure(Procedure):
         if buy_from == "ignored":
             found = replace(found, external=found.second_moment - np.diag(found.noise))
         whose: BuyFrom = "same" if buy_from == "same" else "independent"
-        losses = holdout_loss(found, weights[:, judged], intercepts, repeats[:, judged], whose)
+        losses = holdout_loss(
+            found, weights[:, judged], models.intercept, repeats[:, judged], whose
+        )
         blind = np.delete(weights, judged, axis=1) != 0
         return np.where(blind.any(axis=1), np.nan, losses)
 
@@ -250,7 +252,7 @@ class SelectionProcedure(Procedure):
         losses = self.losses(training, models, held_out)
         last = losses[-1:]
         if path.refined is not None:
-            last = self.losses(training, final_models(training.problem, path), held_out)
+            last = self.losses(training, projected_model(training.problem, path.selected), held_out)
         return {"projected_loss": np.append(losses, last)}
 
     def evaluate(self, fold: Fold, rule: Rule, budgets: np.ndarray) -> Answer:

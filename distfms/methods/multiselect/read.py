@@ -337,7 +337,8 @@ def loss_on(
     trained = {attribute["name"]: attribute["v"] for attribute in run.selection["attributes"]}
     v = [trained[name] for name in model.names]
     estimates = held_out_estimates(held_out, known_variance, v, None, model.names)
-    return estimates, float(holdout_loss(estimates, *model.bought, buy_from))
+    loss = holdout_loss(estimates, model.weights, model.intercept, model.repeats, buy_from)
+    return estimates, float(loss)
 
 
 def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> JudgmentPredictor:

@@ -24,7 +24,7 @@ from tests.reference.multiselect_cases import random_judgments, random_problem, 
 def learned(judgments, label, costs=1.0):
     """The problem and the estimates of some objects."""
     estimates = statistics(judgments, label).estimates()
-    return Problem.from_estimates(estimates, costs), estimates
+    return Problem.from_estimates(estimates, costs=costs), estimates
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -47,7 +47,7 @@ def test_path_models_are_those_computed_one_by_one(algorithm, psd):
         one = projected_model(problem, path.repeats_after(step))
         np.testing.assert_array_equal(models.repeats[i], one.repeats)
         np.testing.assert_allclose(models.weights[i], one.weights, rtol=1e-8, atol=1e-12)
-        assert models.intercepts[i] == pytest.approx(one.intercept)
+        assert models.intercept[i] == pytest.approx(one.intercept)
         assert models.objective[i] == pytest.approx(full_objective(problem, one.repeats))
     objective = path_objective(problem, path, steps[2:])
     np.testing.assert_allclose(objective, models.objective[2:], rtol=1e-9)
