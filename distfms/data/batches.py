@@ -28,7 +28,8 @@ from distfms.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distfms.data.dataset import Partition, PartitionReader
+    from distfms.data.dataset import PartitionReader
+    from distfms.data.partition import Partition
 
 MissingPolicy = Literal["error", "drop", "mean"]
 """What to do about missing features: refuse them, drop the row, or leave NaN for the mean."""

@@ -16,7 +16,8 @@ from distfms.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distfms.data.dataset import Partition, PartitionReader
+    from distfms.data.dataset import PartitionReader
+    from distfms.data.partition import Partition
 
 MAX_LEVELS = 1000
 """Most levels that a column may have by default."""

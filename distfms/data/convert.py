@@ -21,16 +21,18 @@ import numpy as np
 
 from distfms.data.columns import number_view
 from distfms.data.folds import hash_keys
-from distfms.data.long_source import Labels, LongSource, whole
-from distfms.data.partition import digest
-from distfms.data.pivot import (
+from distfms.data.long_form import (
     Cells,
+    Labels,
+    LongSource,
     column_label,
     draw_judgments,
     drop_duplicates,
     list_columns,
     mean_label,
+    whole,
 )
+from distfms.data.partition import digest
 from distfms.data.roles import OF_ONE
 from distfms.data.storage import StoredFile
 from distfms.data.write import GroupedFile, write_table

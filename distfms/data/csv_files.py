@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distfms.data.footers import check_same_schema, refuse_duplicate_columns
-from distfms.data.long_source import is_csv, opened, require_unchanged
+from distfms.data.long_form import is_csv, opened, require_unchanged
 from distfms.data.partition import digest
 from distfms.data.storage import StoredFile, cache_folder, delete_unused
 from distfms.data.write import GroupedFile

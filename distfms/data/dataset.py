@@ -29,11 +29,13 @@ from distfms.data.footers import (
     refuse_duplicate_columns,
 )
 from distfms.data.partition import (
+    MAX_ROWS,
     Dataset,
     HeldPartition,
     Partition,
     RowsReader,
     column_runs,
+    default_bytes,
     digest,
 )
 from distfms.data.storage import common_filesystem, list_files
@@ -44,11 +46,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-MAX_ROWS = 131_072
-"""Default limit of rows in a partition."""
-
-_LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 128 * 2**20
 
 # A row group beyond this many times the limits of a partition is read in batches of rows.
 _LARGE = 2
@@ -349,15 +346,6 @@ def open_dataset(
     return Dataset(reader._types(schema), partitions, reader, files)
 
 
-def default_bytes(n_columns: int) -> int:
-    """Return the most uncompressed bytes of a partition: 64 MiB, in wide tables up to 128 MiB.
-
-    Partial statistics have a value for each pair of columns. Rows that take less than these would
-    cost more to merge than to summarise.
-    """
-    return min(max(8 * n_columns**2, _LEAST_BYTES), _MOST_BYTES)
-
-
 def _require_columns(names: Sequence[str], partition: Partition, columns: Sequence[str]) -> None:
     missing = [name for name in columns if name not in names]
     if missing:
@@ -419,13 +407,3 @@ def _pack(file: DataFile, max_rows: int, max_bytes: int) -> Iterator[tuple[int, 
         rows, size = rows + r, size + b
     if groups:
         yield tuple(groups)
-
-
-__all__ = [
-    "MAX_ROWS",
-    "DataFile",
-    "Partition",
-    "PartitionReader",
-    "default_bytes",
-    "open_dataset",
-]

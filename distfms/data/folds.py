@@ -22,7 +22,7 @@ from distfms.data.columns import (
 from distfms.errors import DataError, SpecError
 
 if TYPE_CHECKING:
-    from distfms.data.dataset import Partition, PartitionReader
+    from distfms.data.partition import Partition
     from distfms.data.roles import Roles
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -319,7 +319,7 @@ def part_slices(part: np.ndarray, n_parts: int) -> tuple[slice, ...]:
 
 
 def read_row_index(
-    reader: PartitionReader,
+    reader: Any,
     partition: Partition,
     roles: Roles,
     folds: FoldPlan | None = None,
@@ -359,7 +359,7 @@ def _parts(table: Any, partition: Partition, roles: Roles, folds: FoldPlan) -> n
 
 
 def _weights(
-    reader: PartitionReader,
+    reader: Any,
     partition: Partition,
     name: str | None,
     table: Any,

@@ -35,7 +35,8 @@ from distfms.stats.ragged import Ragged, offsets_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distfms.data.dataset import Partition, PartitionReader
+    from distfms.data.dataset import PartitionReader
+    from distfms.data.partition import Partition
 
 #: How it is known who judged.
 Raters = Literal["auto", "columns", "positions", "ignore"]

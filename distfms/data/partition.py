@@ -1,4 +1,4 @@
-"""Partitions of a dataset, of files or of rows in memory, and what a dataset is."""
+"""What a dataset is, its partitions, and datasets of rows in memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from distfms.data.roles import index_metadata
+from distfms.errors import DataError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -17,6 +20,11 @@ T = TypeVar("T")
 
 #: What rows in memory are called in messages.
 NAME = "X"
+
+MAX_ROWS = 131_072
+"""Default limit of rows in a partition."""
+
+_LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 128 * 2**20
 
 # Columns are decoded in tables of about this size: small enough to be copied out of the cache of
 # one core, large enough that the cost of a call does not show.
@@ -80,8 +88,8 @@ class Partition:
 class Dataset:
     """Rows with named columns in partitions, wherever they are; picklable.
 
-    :func:`distfms.data.dataset.open_dataset` makes one of Parquet files, and
-    :mod:`distfms.data.memory` of tables in memory and of Dask collections.
+    :func:`distfms.data.dataset.open_dataset` makes one of files, `memory_dataset` of rows in
+    memory, and `dask_dataset` of Dask collections.
 
     Attributes
     ----------
@@ -242,3 +250,140 @@ class RowsReader:
         """Return where a row is, as text."""
         first = partition.row_offset if self.first is None else self.first
         return f"{self.where} {first + position}"
+
+
+# --- rows in memory, and of Dask collections -----------------------------------------------------
+
+#: Name of their file, as it were: folds are the same as those of a file of this name.
+FILE = f"memory/{NAME}"
+
+
+def held(rows: Any, n_rows: int, n_columns: int, index: int = 0, first: int = 0) -> HeldPartition:
+    """Return rows, or a ``Delayed`` of them, as a partition whose first row has a number."""
+    n_bytes = 8 * n_rows * n_columns
+    return HeldPartition(
+        index=index,
+        path=NAME,
+        name=FILE,
+        row_groups=(0,),
+        n_rows=n_rows,
+        n_bytes=n_bytes,
+        row_offset=first,
+        file_row_offset=first,
+        fingerprint=f"{NAME}:{first}:{n_rows}",
+        file_version="",
+        held_bytes=n_bytes,
+        rows=rows,
+    )
+
+
+def frame_rows(
+    frame: Any,
+    types: Mapping[str, pa.DataType] | None = None,
+    beside: Mapping[str, Any] | None = None,
+) -> Rows:
+    """Return the rows of a frame, and of columns `beside` it; see :func:`as_table`.
+
+    Those of a pandas frame of float64 are not copied, and cost nothing a column.
+    """
+    import pyarrow as pa
+
+    beside = beside or {}
+    if hasattr(frame, "iloc") and frame.shape[1] and (frame.dtypes == np.float64).all():
+        position = {str(name): i for i, name in enumerate(frame.columns)}
+        if len(position) == frame.shape[1]:
+            return Rows(pa.table(dict(beside)), frame.to_numpy(), position)
+    table = as_table(frame, types)
+    for name, column in beside.items():
+        table = table.append_column(name, column)
+    return Rows(table)
+
+
+def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+    """Return a frame, a table, or a mapping of names to columns as a pyarrow table.
+
+    `types` are of columns whose values do not tell, as they are all missing.
+    """
+    import pyarrow as pa
+    import pyarrow.types as pat
+
+    try:
+        if hasattr(rows, "iloc"):
+            table = pa.Table.from_pandas(rows, preserve_index=False)
+        else:
+            table = pa.table(rows)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise DataError(
+            f"{NAME} cannot be read as columns with names ({error}). Give a table, a frame, or a "
+            "mapping of the names of columns to their values."
+        ) from error
+    for position, column in enumerate(table.schema):
+        known = (types or {}).get(column.name, column.type)
+        if pat.is_null(known):
+            known = pa.float64()
+        elif pat.is_list(known) and pat.is_null(known.value_type):
+            known = pa.list_(pa.float64())
+        if known != column.type:
+            cast = table.column(position).cast(known)
+            table = table.set_column(position, column.name, cast)
+    return table.replace_schema_metadata(index_metadata(table.schema))
+
+
+def memory_dataset(rows: Rows, schema: pa.Schema) -> Dataset:
+    """Divide rows in memory into partitions of the size that those of files have.
+
+    Nothing is copied. A DataError says that there are no rows.
+    """
+    n_rows, n_columns = len(rows), len(schema)
+    if not n_rows:
+        raise DataError("X has 0 rows, n_samples = 0: a minimum of 1 is required.")
+    step = max(1, min(MAX_ROWS, default_bytes(n_columns) // (8 * n_columns)))
+    starts = range(0, n_rows, step)
+    partitions = []
+    for index, start in enumerate(starts):
+        numbers = None if rows.numbers is None else rows.numbers[start : start + step]
+        own = replace(rows, table=rows.table.slice(start, step), numbers=numbers)
+        partitions.append(held(own, min(step, n_rows - start), n_columns, index, start))
+    return Dataset(schema, tuple(partitions), RowsReader())
+
+
+def dask_dataset(
+    parts: Sequence[Any], lengths: Sequence[float], as_rows: Callable[..., Rows], schema: pa.Schema
+) -> Dataset:
+    """Make a dataset of the chunks of Dask collections, which stay where they are.
+
+    Parameters
+    ----------
+    parts : sequence of tuple
+        For each chunk what `as_rows` is called with, ``Delayed`` or not.
+    lengths : sequence of float
+        Rows of the chunks; where one is NaN, all are counted in a pass over the data.
+    as_rows : callable
+        Picklable.
+    schema : pyarrow.Schema
+        Of the rows.
+    """
+    import dask
+
+    if np.isnan(lengths).any():
+        lengths = dask.compute(*(dask.delayed(len)(part[0]) for part in parts))
+    work, first = dask.delayed(as_rows, pure=False), 0
+    partitions: list[HeldPartition] = []
+    for part, length in zip(parts, lengths, strict=True):
+        n_rows = int(length)
+        if n_rows:
+            index = len(partitions)
+            partitions.append(held(work(*part), n_rows, len(schema), index, first))
+        first += n_rows
+    if not partitions:
+        raise DataError("X has 0 rows, n_samples = 0: a minimum of 1 is required.")
+    return Dataset(schema, tuple(partitions), RowsReader())
+
+
+def default_bytes(n_columns: int) -> int:
+    """Return the most uncompressed bytes of a partition: 64 MiB, in wide tables up to 128 MiB.
+
+    Partial statistics have a value for each pair of columns. Rows that take less than these would
+    cost more to merge than to summarise.
+    """
+    return min(max(8 * n_columns**2, _LEAST_BYTES), _MOST_BYTES)

@@ -17,8 +17,7 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
-from distfms.data.memory import as_table
-from distfms.data.partition import NAME, Dataset
+from distfms.data.partition import NAME, Dataset, as_table
 from distfms.data.roles import index_columns
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError

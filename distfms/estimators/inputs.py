@@ -15,8 +15,16 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from distfms.data.dataset import open_dataset
-from distfms.data.memory import as_table, dask_dataset, frame_rows, held, memory_dataset
-from distfms.data.partition import Dataset, Rows, RowsReader
+from distfms.data.partition import (
+    Dataset,
+    Rows,
+    RowsReader,
+    as_table,
+    dask_dataset,
+    frame_rows,
+    held,
+    memory_dataset,
+)
 from distfms.errors import DataError, nearest
 
 Kind = Literal["array", "frame", "dask-array", "dask-frame", "parquet"]

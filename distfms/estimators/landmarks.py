@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from distfms.data.batches import RowBatch
 from distfms.data.folds import hash_keys
-from distfms.data.memory import as_table
+from distfms.data.partition import as_table
 from distfms.errors import DataError
 from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import in_memory, kind_of

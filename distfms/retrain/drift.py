@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distfms.data.dataset import Partition
+from distfms.data.partition import Partition
 from distfms.stats.base import Bundle
 from distfms.stats.comoments import CONSTANT_RTOL
 from distfms.stats.fold_means import student_t

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from distfms.data.dataset import DataFile
+from distfms.data.footers import DataFile
 from distfms.data.partition import Dataset
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Context, FinishedRun, Inputs, Job, Method

@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distfms.data.roles import row_remarks
+from distfms.data.footers import row_remarks
 from distfms.engine import make_executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import prune

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from distfms.data.memory import frame_rows, memory_dataset
-from distfms.data.partition import Dataset
+from distfms.data.partition import Dataset, frame_rows, memory_dataset
 from distfms.errors import DataError
 from distfms.methods.contract import Predictor
 from distfms.runs.finished import Run, RunFiles, checked_budget, read_run

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distfms.data.convert import convert
-from distfms.data.long_source import LongSource
+from distfms.data.long_form import LongSource
 from distfms.data.storage import delete_unused, list_files
 from distfms.errors import DataError
 from distfms.spec import LongForm

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data import footers
-from distfms.data.dataset import default_bytes, open_dataset
+from distfms.data.dataset import open_dataset
 from distfms.data.folds import assign_parts
 from distfms.data.footers import readable
+from distfms.data.partition import default_bytes
 from distfms.errors import DataError, SpecError
 
 

@@ -80,7 +80,6 @@ NUMBERS = {
     "shuffled": (RNG.permutation(N) - 3, "a different whole number in each of its 240 rows"),
     "patient_id": (RNG.permutation(N) * 7, "a different whole number"),
     "seconds": (np.arange(N) * 1.5, "rises from {} to {}"),
-    "left": (-np.arange(N), "falls from {} to {}"),
     "sparse": (RNG.permutation(N) * 7, None),
     "user_id": (RNG.permutation(N) // 2, None),
     "ident": (RNG.permutation(N) * 7.5, None),

@@ -21,7 +21,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import distfms
-from distfms.data.memory import FILE
+from distfms.data.partition import FILE
 from distfms.estimators.inputs import array_names, of_memory
 from distfms.estimators.parameters import plain, said
 from distfms.report.metrics import ROWS

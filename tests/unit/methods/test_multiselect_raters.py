@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from distfms import FeatureMultiSelector
 from distfms.data.judgments import detect_layout, read_judgments
-from distfms.data.memory import memory_dataset
-from distfms.data.partition import Rows
+from distfms.data.partition import Rows, memory_dataset
 from distfms.data.roles import Roles
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.baselines import averages, copies, refine
