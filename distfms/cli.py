@@ -197,6 +197,9 @@ def schedule(
         ),
     ],
     zone: Annotated[str, typer.Option(help="Time zone, such as Europe/Berlin.")] = "UTC",
+    jitter: Annotated[
+        float, typer.Option(min=0, help="Delay each start by up to this many random seconds.")
+    ] = 0.0,
     missed: Annotated[
         str, typer.Option(help="After missed starts: start `once` now, or `skip` them.")
     ] = "once",
@@ -220,6 +223,7 @@ def schedule(
     Scheduler(
         parse_times(cron, zone),
         retrain_commands(specs, options),
+        jitter_s=jitter,
         missed="once" if missed == "once" else "skip",
         health=health,
         say=say,
@@ -361,6 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # What starts here stays, and plugins of models would be looked for in every installed package.
     gc.set_threshold(50_000)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    os.umask(os.umask(0o022) | 0o002)  # not everybody may write to what a command leaves
     try:
         app(list(sys.argv[1:] if arguments is None else arguments), prog_name="distfms")
     except DistfmsError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -87,6 +88,8 @@ class Scheduler:
     times : Times
     commands : mapping of str to sequence of str
         By the name of what they do; run in this order at each time.
+    jitter_s : float
+        Most seconds by which a start is put off, at random.
     missed : {"once", "skip"}
         What to do about starts that were missed, because the machine was off or a job took longer:
         one start at once for all of them, or none.
@@ -101,6 +104,7 @@ class Scheduler:
 
     times: Times
     commands: Mapping[str, Sequence[str]]
+    jitter_s: float = 0.0
     missed: Literal["once", "skip"] = "once"
     health: Path | None = None
     say: Say = print
@@ -124,7 +128,7 @@ class Scheduler:
             last = self._last_start()
             while not self._stop.is_set():
                 start = self._due(last)
-                if self._wait_until(start):
+                if self._wait_until(start + timedelta(seconds=random.uniform(0, self.jitter_s))):
                     break
                 last = start
                 self._state["last_start"] = start.isoformat()

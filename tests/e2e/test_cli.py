@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 
@@ -24,6 +25,13 @@ def place(judgments, tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def no_umask():
+    umask = os.umask(0)
+    yield
+    os.umask(umask)
+
+
+@pytest.fixture
 def refusal(distfms, place):
     """The one line of a command that is refused, and has started no run."""
 
@@ -38,7 +46,7 @@ def refusal(distfms, place):
     return refused
 
 
-def test_run_predict_report(place, judgments, distfms):
+def test_run_predict_report(place, judgments, distfms, no_umask):
     result = distfms("run", "job.yaml", "--out", "out")
     assert result.code == 0, result.err
     assert result.out.rstrip().endswith("out/report.html")
@@ -60,6 +68,7 @@ def test_run_predict_report(place, judgments, distfms):
     (place / "out" / "report.html").unlink()
     assert distfms("report", "out").code == 0
     assert (place / "out" / "report.html").read_text().count("<svg") == html.count("<svg")
+    assert not [path for path in place.rglob("*") if path.stat().st_mode & stat.S_IWOTH]
 
 
 def test_predictions_are_the_models_numbers(place, judgments, judgments_run, distfms):

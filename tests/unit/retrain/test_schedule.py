@@ -75,6 +75,12 @@ def test_jobs_start_at_their_times(now, takes, options, starts):
     assert ", ".join(schedule(clock, **options)) == starts
 
 
+def test_jitter_puts_starts_off():
+    clock = Clock(at("2026-01-01 00:30"), starts=20)
+    minutes = [int(start[-2:]) for start in schedule(clock, "0 * * * *", jitter_s=1200)]
+    assert 0 <= min(minutes) < max(minutes) <= 20
+
+
 def test_all_jobs_are_run_whatever_becomes_of_one(tmp_path):
     clock = Clock(at("2026-01-01 00:30"), starts=2)
     commands = {"first": ["refused"], "second": ["done"]}
