@@ -22,6 +22,7 @@ import numpy as np
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import n_processors
+from distfms.methods.sequence.evaluate import timeliness
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import (
     FeatureGroups,
@@ -29,7 +30,6 @@ from distfms.methods.sequence.problem import (
     SequenceProblem,
     problem_from_comoments,
 )
-from distfms.methods.sequence.timeliness import timeliness
 from distfms.runs.driver import prepare, run_prepared
 from distfms.runs.folder import RunFolder
 from distfms.runs.job_spec import load_spec

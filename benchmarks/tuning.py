@@ -33,8 +33,9 @@ from distfms.engine.base import ActorPool, make_executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import FoldWork, evaluate_on_folds
+from distfms.methods.sequence.options import Rule
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts
-from distfms.methods.sequence.procedure import Rule, SequenceProcedure
+from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.statistics_job import Tuned, TunedItem
 from distfms.methods.tuning import grid_points
 from distfms.spec import EngineSection

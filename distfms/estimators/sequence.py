@@ -18,7 +18,10 @@ from distfms.estimators.kinds import JobClassifier, JobRegressor
 from distfms.estimators.parameters import check_columns, plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
-from distfms.methods.sequence.budgets import advised, steps_of
+from distfms.methods.sequence.evaluate import (
+    advised,
+    steps_of,
+)
 from distfms.methods.sequence.models import LinearModels
 from distfms.methods.sequence.options import SequenceOptions, resolve_groups
 

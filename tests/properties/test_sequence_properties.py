@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distfms.methods.sequence.evaluate import oracle_curve, timeliness
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from distfms.methods.sequence.residual import CRITERIA
-from distfms.methods.sequence.timeliness import oracle_curve, timeliness
 from tests.reference.sequence import correlated, explained, make_problem, standardised
 
 FEW = settings(max_examples=25, deadline=None)

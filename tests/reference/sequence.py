@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from distfms.methods.sequence.options import parse_rule
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     GroupCosts,
@@ -15,7 +16,7 @@ from distfms.methods.sequence.problem import (
     SequenceProblem,
     problem_from_comoments,
 )
-from distfms.methods.sequence.procedure import SequenceProcedure, parse_rule
+from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.stats.comoments import CoMoments
 
 

@@ -20,8 +20,7 @@ import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.passes import Minimum, Sums, minimise
-from distfms.methods.sequence.budgets import best_set
-from distfms.methods.sequence.greedy import Trail, assemble_factor
+from distfms.methods.sequence.greedy import Trail, assemble_factor, best_set
 from distfms.methods.sequence.models import Ladder, LinearModels
 from distfms.methods.sequence.problem import RefittedPath, Scaling, SequenceProblem
 from distfms.methods.sequence.residual import Pivot, ResidualGram, group_norms

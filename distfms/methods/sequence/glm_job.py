@@ -18,9 +18,9 @@ from distfms.methods.row_job import CLASSES
 from distfms.methods.sequence.glm import GlmModel, GlmPath
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.models import Ladder
-from distfms.methods.sequence.options import SequenceOptions
+from distfms.methods.sequence.options import Rule, SequenceOptions, parse_rule
 from distfms.methods.sequence.problem import Path, SequenceProblem
-from distfms.methods.sequence.procedure import Rule, SequenceProcedure, parse_rule
+from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import GlmReader, few_rows, measures_of, weights_of_classes
 from distfms.methods.sequence.trees import (
     Refit,

@@ -22,28 +22,34 @@ from distfms.methods.contract import (
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.budgets import (
+from distfms.methods.sequence.evaluate import (
+    Curve,
     add_validation,
     advised,
     budget_ladder,
     choose_models,
+    compared,
+    stopping_prefix,
+    timeliness,
     values_of,
 )
-from distfms.methods.sequence.expand_job import ExpandedJob
 from distfms.methods.sequence.models import Ladder
-from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
+from distfms.methods.sequence.options import (
+    Rule,
+    SequenceOptions,
+    parse_rule,
+    resolve_costs,
+    resolve_groups,
+)
 from distfms.methods.sequence.problem import FeatureGroups, Path
-from distfms.methods.sequence.procedure import RIDGES, Rule, SequenceProcedure, parse_rule
-from distfms.methods.sequence.read import NarrowedSource, ScoreReader, measures_of
-from distfms.methods.sequence.timeliness import Curve, compared, stopping_prefix, timeliness
+from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
+from distfms.methods.sequence.read import ExpandedJob, NarrowedSource, ScoreReader, measures_of
 from distfms.methods.statistics_job import Solved
 from distfms.methods.tuning import choose
 from distfms.stats.base import Folded
 from distfms.stats.fold_means import over_folds
 
 RIDGE = "ridge.json"
-#: Names in a note; ``constant`` in ``selection.json`` has them all.
-_NAMES_SAID = 12
 
 
 class SequenceJob(ExpandedJob):
@@ -186,8 +192,7 @@ class SequenceJob(ExpandedJob):
             "targets": list(self.roles.target),
             "constant": list(path.scaling.dropped),
             "costs": dict(zip(self.groups.names, self.costs.alone.tolist(), strict=True)),
-            "shared_costs": options.model_dump(mode="json")["shared_costs"],
-            "requires": options.model_dump(mode="json")["requires"],
+            **options.model_dump(mode="json", include={"shared_costs", "requires"}),
             "doubling": self.rule.doubling,
             "sequence": _steps(self.plan(context), path),
             "budgets": [
@@ -200,18 +205,7 @@ class SequenceJob(ExpandedJob):
             "timeliness": timeliness(path.curve_cost, path.curve_value),
             "step_timeliness": timeliness(path.curve_cost, path.curve_value, steps=True),
             "n_candidates": path.n_candidates,
-            "notes": _sentences(
-                [
-                    *path.notes,
-                    *self.notes(path),
-                    *path.outline.notes(),
-                    *(
-                        f"group {group!r} costs what is not bought yet of "
-                        f"{' and '.join(map(repr, others))}, from which it is computed"
-                        for group, others in options.requires.items()
-                    ),
-                ]
-            ),
+            "notes": [*path.notes, *self.notes(path), *path.outline.notes()],
         }
 
     def notes(self, path: Any) -> list[str]:
@@ -413,18 +407,3 @@ def _threshold(counts: RowCounts) -> float | None:
     if counts.all_in(0.0, 1.0).all():
         return 0.5
     return 0.0 if counts.all_in(-1.0, 1.0).all() else None
-
-
-def _sentences(notes: Sequence[str]) -> list[str]:
-    """Write the notes of a path for readers: long lists cut, the same list not said twice."""
-    by_list = {note.partition(": ")[2] or note: note for note in reversed(notes)}
-    return [_sentence(note) for note in notes if note in by_list.values()]
-
-
-def _sentence(note: str) -> str:
-    what, colon, listed = note.partition(": ")
-    items = listed.split(", ")
-    if len(items) > _NAMES_SAID:
-        more = f" and {len(items) - _NAMES_SAID} more"
-        note = f"{len(items)} {what}{colon}{', '.join(items[:_NAMES_SAID])}{more}"
-    return note[:1].upper() + note[1:] + ("" if note.endswith(".") else ".")

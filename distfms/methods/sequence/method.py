@@ -27,7 +27,10 @@ from distfms.methods.curves import regrouped
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.rows import MomentReader
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.budgets import advised, steps_of
+from distfms.methods.sequence.evaluate import (
+    advised,
+    steps_of,
+)
 from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.greedy import GroupSlab
 from distfms.methods.sequence.job import SequenceJob

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -14,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from distfms.errors import SpecError, nearest
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SharedCost
-from distfms.methods.sequence.procedure import DEFAULT_BASELINES, parse_rule
+from distfms.methods.sequence.residual import CRITERIA
 from distfms.spec import NonNegative, Section, expand_variables
 
 
@@ -152,6 +153,52 @@ def _matches(pattern: str, known: Collection[str], what: str) -> list[str]:
     if not found:
         raise SpecError(f"{pattern!r} {what}.{nearest(pattern, known)}")
     return found
+
+
+DEFAULT_BASELINES = ("omp", "fr-blind", "oracle")
+"""What a sequence is compared with when the spec does not say."""
+
+OTHERS = ("oracle", "random")
+"""Baselines that are no variant of a criterion."""
+
+_BLIND, _DOUBLING = "-blind", "-doubling"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How groups are put in order: by a criterion, or as ``oracle`` or ``random``.
+
+    With a `budget` it finds a set for this cost instead; see :func:`greedy.best_set`.
+    """
+
+    criterion: str
+    cost_aware: bool = True
+    doubling: bool = False
+    budget: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name in specs and results: ``fr``, ``fr-blind``, ``omp-doubling``, …."""
+        if self.budget is not None:
+            return f"budget-{self.budget!r}"
+        blind = "" if self.cost_aware else _BLIND
+        return self.criterion + blind + (_DOUBLING if self.doubling else "")
+
+
+def parse_rule(name: str) -> Rule:
+    """Rule of a name."""
+    if name in OTHERS:
+        return Rule(name)
+    rest = name.removesuffix(_DOUBLING)
+    criterion = rest.removesuffix(_BLIND)
+    rule = Rule(criterion, criterion == rest, rest != name)
+    if criterion not in CRITERIA:
+        known = ", ".join((*CRITERIA, *OTHERS))
+        raise SpecError(
+            f"Unknown rule `{name}`; choose from {known}; the first four also with the endings "
+            f"{_BLIND} and {_DOUBLING}."
+        )
+    return rule
 
 
 Family = Literal["gaussian", "logistic", "softmax", "poisson"]

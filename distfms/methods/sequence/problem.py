@@ -21,6 +21,9 @@ from distfms.methods.sequence.models import LinearModels, PrefixModels
 from distfms.stats.base import Fields
 from distfms.stats.comoments import CoMoments
 
+#: Names in a note.
+_NAMES_SAID = 12
+
 
 @dataclass(frozen=True)
 class FeatureGroups:
@@ -173,12 +176,18 @@ class SequenceOutline:
 
     def notes(self) -> list[str]:
         """Return what of the problem itself a reader of the result should know."""
-        notes = []
-        if self.scaling.dropped:
-            notes.append(f"constant columns left out: {', '.join(self.scaling.dropped)}")
-        if self.dropped_groups:
-            notes.append(f"groups of constant columns left out: {', '.join(self.dropped_groups)}")
-        return notes
+        names = {self.scaling.dropped: "constant columns"}
+        names.setdefault(self.dropped_groups, "groups of constant columns")
+        return [_note_left_out(what, listed) for listed, what in names.items() if listed]
+
+
+def _note_left_out(what: str, names: Sequence[str]) -> str:
+    """Say what was left out; ``constant`` in ``selection.json`` has all names of columns."""
+    n_more = len(names) - _NAMES_SAID
+    if n_more <= 0:
+        return f"{what.capitalize()} left out: {', '.join(names)}."
+    listed = ", ".join(names[:_NAMES_SAID])
+    return f"{len(names)} {what} left out: {listed} and {n_more} more."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from distfms.errors import SpecError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
-from distfms.methods.sequence.budgets import best_set
+from distfms.methods.sequence.evaluate import MAX_POINTS, thinned, timeliness
 from distfms.methods.sequence.glm import TOLERANCE, GlmDesign, GlmPath, sequence_glm
-from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.greedy import best_set, sequence
 from distfms.methods.sequence.models import Ladder
+from distfms.methods.sequence.options import Rule
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     GroupCosts,
@@ -25,57 +25,9 @@ from distfms.methods.sequence.problem import (
     SequenceProblem,
     problem_from_comoments,
 )
-from distfms.methods.sequence.residual import CRITERIA
-from distfms.methods.sequence.timeliness import MAX_POINTS, thinned, timeliness
 from distfms.methods.sequence.trees import TreePath
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.base import below, joined
-
-DEFAULT_BASELINES = ("omp", "fr-blind", "oracle")
-"""What a sequence is compared with when the spec does not say."""
-
-OTHERS = ("oracle", "random")
-"""Baselines that are no variant of a criterion."""
-
-_BLIND, _DOUBLING = "-blind", "-doubling"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How groups are put in order: by a criterion, or as ``oracle`` or ``random``.
-
-    With a `budget` it finds a set for this cost instead; see :func:`budgets.best_set`.
-    """
-
-    criterion: str
-    cost_aware: bool = True
-    doubling: bool = False
-    budget: float | None = None
-
-    @property
-    def name(self) -> str:
-        """Name in specs and results: ``fr``, ``fr-blind``, ``omp-doubling``, …."""
-        if self.budget is not None:
-            return f"budget-{self.budget!r}"
-        blind = "" if self.cost_aware else _BLIND
-        return self.criterion + blind + (_DOUBLING if self.doubling else "")
-
-
-def parse_rule(name: str) -> Rule:
-    """Rule of a name."""
-    if name in OTHERS:
-        return Rule(name)
-    rest = name.removesuffix(_DOUBLING)
-    criterion = rest.removesuffix(_BLIND)
-    rule = Rule(criterion, criterion == rest, rest != name)
-    if criterion not in CRITERIA:
-        known = ", ".join((*CRITERIA, *OTHERS))
-        raise SpecError(
-            f"Unknown rule `{name}`; choose from {known}; the first four also with the endings "
-            f"{_BLIND} and {_DOUBLING}."
-        )
-    return rule
-
 
 MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": True, "mse": False}
 """What `tune` compares sequences by, and whether more is better."""

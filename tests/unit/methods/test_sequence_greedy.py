@@ -5,11 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from distfms.methods.sequence.budgets import best_set, budget_ladder
-from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.evaluate import (
+    budget_ladder,
+    oracle_curve,
+    timeliness,
+)
+from distfms.methods.sequence.greedy import best_set, sequence
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from distfms.methods.sequence.residual import CRITERIA
-from distfms.methods.sequence.timeliness import oracle_curve, timeliness
 from tests.reference.sequence import (
     best_of_cost,
     correlated,

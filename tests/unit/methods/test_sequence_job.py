@@ -23,11 +23,15 @@ from distfms.methods.rows import (
     require_levels,
     section_roles,
 )
-from distfms.methods.sequence import job as job_module
+from distfms.methods.sequence.evaluate import Curve, compared, thinned
 from distfms.methods.sequence.job import SequenceJob
-from distfms.methods.sequence.options import SequenceOptions, read_cost_file
-from distfms.methods.sequence.procedure import Rule, parse_rule
-from distfms.methods.sequence.timeliness import Curve, compared, thinned
+from distfms.methods.sequence.options import Rule, SequenceOptions, parse_rule, read_cost_file
+from distfms.methods.sequence.problem import (
+    FeatureGroups,
+    GroupCosts,
+    Scaling,
+    SequenceOutline,
+)
 from distfms.spec import DataSection, parse_section
 from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem, search
@@ -291,9 +295,16 @@ def test_the_job_says_what_it_will_do(tmp_path):
 
 
 def test_long_notes_are_cut_and_said_once():
-    names = ", ".join(f"f{i:02d}" for i in range(20))
-    notes = [f"{what} left out: {names}" for what in ("constant columns", "groups of constants")]
-    (found,) = job_module._sentences(notes)
-    assert found.startswith("20 constant columns left out: f00, f01, ")
-    assert found.endswith(", f10, f11 and 8 more.")
-    assert job_module._sentences(["at step 2: b at 6"]) == ["At step 2: b at 6."]
+    names = tuple(f"f{i:02d}" for i in range(20))
+    scaling = Scaling(
+        (*names, "x"), ("y",), np.array([20]), *[np.zeros(21)] * 2, *[np.zeros(1)] * 2
+    )
+    groups, costs = FeatureGroups(("x",), ((0,),)), GroupCosts(np.ones(1))
+    shown = (
+        "20 constant columns left out: f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11"
+    )
+    for dropped, others in ((names, []), (("a",), ["Groups of constant columns left out: a."])):
+        outline = SequenceOutline(
+            groups=groups, costs=costs, ridge=0.0, scaling=scaling, dropped_groups=dropped
+        )
+        assert outline.notes() == [f"{shown} and 8 more.", *others]

@@ -10,9 +10,10 @@ from distfms.methods.cross_validation import Fold
 from distfms.methods.multiselect import objective
 from distfms.methods.multiselect.procedure import Rule as SelectionRule
 from distfms.methods.multiselect.procedure import SelectionProcedure
+from distfms.methods.sequence.options import Rule
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SharedCost
 from distfms.methods.sequence.procedure import MEASURES as SEQUENCE_MEASURES
-from distfms.methods.sequence.procedure import Rule, SequenceProcedure
+from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.report.metrics import tuning_section
 from distfms.report.page import Figure
 from distfms.stats.comoments import CoMoments

@@ -1,14 +1,18 @@
-"""Numbers of the evaluation of sequences: curves, timeliness, where to stop."""
+"""Numbers of the evaluation of sequences: timeliness, curves, what a budget buys, where to stop."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from distfms.methods.contract import FoldAnswers
 from distfms.methods.curves import points_of
+from distfms.methods.sequence.problem import GroupCosts, Path, longest_affordable, within
+from distfms.stats.fold_means import over_folds
 
 PLATEAU_START = 0.95
 """A plateau begins once this share of the final objective is there ..."""
@@ -196,3 +200,117 @@ def _timeliness(
         }
         for name, curve in curves.items()
     }
+
+
+# --- what a budget buys --------------------------------------------------------------------------
+
+#: Name in ``metrics.json`` of the standard error of what a set gains on the prefix of its budget.
+ERROR = "error_of_gain"
+
+
+def budget_ladder(costs: GroupCosts) -> tuple[float, ...]:
+    """Return budgets that double from the least price of a group on, below the cost of all.
+
+    Each is the greatest price of a single group before the next, where there is one.
+    """
+    prices, total = costs.alone[costs.alone > 0], costs.total(range(len(costs.own)))
+    if not len(prices):
+        return ()
+    found, low = [], float(prices.min())
+    while low < total:
+        own = prices[(prices >= low) & (prices < min(2 * low, total))]
+        found.append(float(own.max()) if len(own) else low)
+        low *= 2
+    return tuple(found)
+
+
+def best_model(spent: np.ndarray, of_sets: np.ndarray, values: np.ndarray, budget: float) -> int:
+    """Return the number of the model that a budget buys: of prefixes 0..K, then of sets.
+
+    That is the longest prefix, or a set of greater value; `spent` (K,) and `of_sets` are costs.
+    """
+    sets = np.flatnonzero(within(of_sets, budget, budget)) + len(spent) + 1
+    models = [longest_affordable(spent, budget), *sets.tolist()]
+    return max(models, key=lambda model: float(values[model]))
+
+
+def advised(content: Mapping[str, Any]) -> int:
+    """Return from the JSON of a model, or its metrics, which model predictions use by default."""
+    stop = content["stop"]
+    return int(stop.get("model", stop["n_groups"]))  # runs before there were budgets have none
+
+
+def point_of(metrics: Mapping[str, Any], model: int) -> Mapping[str, Any]:
+    """Return what ``metrics.json`` says of a model; of a prefix it lacks, the last before it."""
+    points: list[Mapping[str, Any]] = metrics["curves"][0]["points"]
+    if model > (last := points[-1]["n_groups"]):
+        return cast(Mapping[str, Any], metrics["budgets"][model - last - 1]["set"])
+    return points[bisect_right(points, model, key=lambda point: int(point["n_groups"])) - 1]
+
+
+def values_of(metrics: Mapping[str, Any]) -> np.ndarray:
+    """Return what all models explain: in cross-validation, or else of the training rows.
+
+    In cross-validation sets count for a standard error of their gain less than they explain, as
+    the better of two is so by chance too. One that is no better than the prefix that its budget
+    buys has less than all others.
+    """
+    n_prefixes = metrics["curves"][0]["points"][-1]["n_groups"] + 1
+    models = range(n_prefixes + len(metrics["budgets"]))
+    points = [point_of(metrics, model) for model in models]
+    (share,) = points[0]["train"]
+    for rows in ("validation", "train"):
+        found = [point.get(rows, {}) for point in points]
+        values = np.array([own.get(share) for own in found], dtype=float)
+        if np.isfinite(values).all():
+            break
+    values = values - np.array([own.get(ERROR, 0.0) for own in found])
+    costs, least = [point["budget"] for point in points[:n_prefixes]], values.min() - 1.0
+    for model, entry in enumerate(metrics["budgets"], start=n_prefixes):
+        if values[model] <= values[longest_affordable(costs, entry["budget"]) - 1]:
+            values[model] = least
+    return values
+
+
+def add_validation(
+    budgets: Sequence[dict[str, Any]], validated: FoldAnswers, share: str, grid: np.ndarray
+) -> None:
+    """Add to the set of each budget what it explains in cross-validation.
+
+    Its answers are the last ones, those of the sequence the first, at the costs of `grid`.
+    """
+    scores = [np.stack([answer[share] for answer in own], -1) for own in validated.answers]
+    for entry, own in zip(budgets, scores[len(scores) - len(budgets) :], strict=True):
+        prefix = scores[0][longest_affordable(grid, entry["budget"]) - 1]
+        gain = over_folds(own[-1] - prefix, validated.weight)
+        mean = over_folds(own[-1], validated.weight).mean
+        found = {share: float(mean), ERROR: float(gain.standard_error)}
+        entry["set"] = {**entry["set"], "validation": found}
+
+
+def choose_models(
+    path: Path, metrics: Mapping[str, Any], budget: float | None, stop: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Enter the best model of each budget, and return where to stop with the model there."""
+    sets, values = [entry["set"] for entry in metrics["budgets"]], values_of(metrics)
+    spent, costs = path.spent, np.array([point["budget"] for point in sets])
+    for entry in metrics["budgets"]:
+        entry["model"] = best_model(spent, costs, values, entry["budget"])
+    if budget is None:
+        return {**stop, "model": stop["n_groups"]}
+    model = best_model(spent, costs, values, budget)
+    if model <= len(path):
+        n_groups = model = path.fitted_within(model)
+        cost = float(path.curve_cost[model])
+    else:
+        own = sets[model - len(path) - 1]
+        n_groups, cost = own["n_groups"], own["budget"]
+    return {**stop, "rule": "budget", "model": model, "n_groups": n_groups, "spent": cost}
+
+
+def steps_of(selection: Mapping[str, Any], model: int) -> Sequence[Mapping[str, Any]]:
+    """Return the steps of ``selection.json`` behind a model."""
+    steps: Sequence[Mapping[str, Any]] = selection["sequence"]
+    if model > len(steps):
+        return cast(Any, selection["budgets"][model - len(steps) - 1]["sequence"])
+    return steps[:model]

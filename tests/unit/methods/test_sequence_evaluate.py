@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from distfms.methods.sequence.timeliness import oracle_curve, plateau, stopping_cost, timeliness
+from distfms.methods.sequence.evaluate import oracle_curve, plateau, stopping_cost, timeliness
 
 COST = np.array([0.0, 1.0, 3.0, 7.0])
 VALUE = np.array([0.0, 0.5, 0.7, 0.8])
