@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from distfms import cli_data, cli_models
+from distfms import cli_models
 from distfms.errors import DistfmsError, SpecError
 from distfms.terminal import AsJson, Registry, Storage, complain, say, storage_options
 
@@ -25,7 +25,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_models.app, name="models")
 
 Spec = Annotated[Path, typer.Argument(help="Job spec (YAML or JSON).")]
@@ -76,8 +75,8 @@ def _common(
 
 
 def _sets(engine: str | None, address: str | None, others: list[str] | None) -> list[str]:
-    sets = [f"engine.kind={engine}"] if engine else []
-    return [*sets, *([f'engine.address="{address}"'] if address else []), *(others or ())]
+    given = {"engine.kind": engine, "engine.address": address}
+    return [*(f'{key}="{value}"' for key, value in given.items() if value), *(others or ())]
 
 
 @app.command()
@@ -201,7 +200,8 @@ def schedule(
         float, typer.Option(min=0, help="Delay each start by up to this many random seconds.")
     ] = 0.0,
     missed: Annotated[
-        str, typer.Option(help="After missed starts: start `once` now, or `skip` them.")
+        Literal["once", "skip"],
+        typer.Option(help="After missed starts: start `once` now, or `skip` them."),
     ] = "once",
     health: Annotated[
         Path | None,
@@ -214,8 +214,6 @@ def schedule(
     from distfms.retrain.schedule import Scheduler, parse_times, retrain_commands
     from distfms.runs.job_spec import load_spec
 
-    if missed not in ("once", "skip"):
-        raise SpecError(f"Unknown --missed {missed!r}; choose from once, skip.")
     for spec in specs:
         load_spec(spec, set_ or ())
     options = [word for one in set_ or () for word in ("--set", one)]
@@ -224,7 +222,7 @@ def schedule(
         parse_times(cron, zone),
         retrain_commands(specs, options),
         jitter_s=jitter,
-        missed="once" if missed == "once" else "skip",
+        missed=missed,
         health=health,
         say=say,
     ).run()

@@ -255,34 +255,25 @@ class EngineSection(Section):
         return self
 
 
-#: What addresses of clusters look like, whose they are, and their form in words.
+#: What addresses of clusters look like, and what to say of others.
 _ADDRESSES = {
     "dask": (
-        re.compile(r"(tcp|tls|ws|wss|ucx)://\[?[^\s/]+?\]?:\d+/?"),
-        "a Dask scheduler",
-        "tcp://host:8786",
+        r"(tcp|tls|ws|wss|ucx)://\[?[^\s/]+?\]?:\d+/?",
+        "a Dask scheduler, which has the form tcp://host:8786 (http:// is its dashboard)",
     ),
     "ray": (
-        re.compile(r"auto|local|(ray://)?[^\s/:]+:\d+"),
-        "a Ray cluster",
-        "host:6379, ray://host:10001 or auto",
+        r"auto|local|(ray://)?[^\s/:]+:\d+",
+        "a Ray cluster, which has the form host:6379, ray://host:10001 or auto (http:// is its "
+        "dashboard, for `distfms submit`)",
     ),
 }
 
 
 def check_address(kind: str, address: str) -> None:
-    """Raise ValueError, with a hint, unless the address may be that of a cluster of a kind."""
-    form, what, words = _ADDRESSES[kind]
-    if form.fullmatch(address):
-        return
-    hint = ""
-    if address.startswith("http"):
-        hint = ". This looks like the port of a dashboard"
-        hint += "; jobs are sent there with `distfms submit`" if kind == "ray" else ""
-    for other, (its_form, whose, _) in _ADDRESSES.items():
-        if other != kind and its_form.fullmatch(address):
-            hint = f". This looks like the address of {whose}: for it, set `kind: {other}`"
-    raise ValueError(f"{address!r} is not the address of {what}; it has the form {words}{hint}")
+    """Raise ValueError unless the address may be that of a cluster of a kind."""
+    form, what = _ADDRESSES[kind]
+    if not re.fullmatch(form, address):
+        raise ValueError(f"{address!r} is not the address of {what}")
 
 
 class TuneSection(Section):
