@@ -7,7 +7,8 @@ and every later stage is that of the same job with the chosen options.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -29,7 +30,7 @@ from distfms.methods.contract import (
     run_stage,
 )
 from distfms.methods.curves import number_or_none
-from distfms.report.formatting import options_text
+from distfms.report.formatting import option_text, options_text
 from distfms.spec import Section, TuneSection, parse_section
 from distfms.stats.fold_means import over_folds
 
@@ -62,11 +63,8 @@ def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
         and (fields[name].is_required() or fields[name].default == "auto")
         and name not in (content or {})
     }
-    try:
+    with _as_tried(method.name, {name: f"tune.grid.{name}[0]" for name in added}):
         return parse_section(method.Options, {**(content or {}), **added}, method.name)
-    except SpecError as error:
-        named = [name for name in added if f"`{method.name}.{name}`" in str(error)]
-        raise renamed(error, method.name, named[0], 0) if named else error from error
 
 
 def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: int) -> TuneSection:
@@ -95,8 +93,16 @@ def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: i
         for name, values in tune.grid.items()
     }
     for point in grid_points(grid):
-        _read_point(method, content, point)
-    measure = _measure(method, tune.measure)
+        try:
+            parse_section(method.Options, {**content, **point}, method.name)
+        except SpecError as error:
+            raise SpecError(f"With `tune` at {options_text(point)}: {error}") from error
+    measure = tune.measure or next(iter(method.measures))
+    if measure not in method.measures:
+        raise SpecError(
+            f"`tune.measure` is {measure!r}, which {method.name} does not have."
+            f"{nearest(measure, method.measures)}"
+        )
     return tune.model_copy(update={"grid": grid, "measure": measure})
 
 
@@ -111,8 +117,6 @@ def _require_tunable(method: Method, name: str) -> None:
     reason = method.not_tunable.get(name, "the cross-validation does not depend on it")
     raise SpecError(
         f"`tune.grid.{name}` cannot be tuned: {reason}. Choose from {', '.join(method.tunable)}."
-        if method.tunable
-        else f"`tune`: the method {method.name} has no options to tune."
     )
 
 
@@ -120,39 +124,23 @@ def _read(method: Method, content: Mapping[str, Any], name: str, place: int, val
     where = f"tune.grid.{name}[{place}]"
     if isinstance(value, bool) != isinstance(content[name], bool):
         raise SpecError(f"In the job spec, `{where}` is {value!r}, which `{name}` cannot be.")
-    try:
+    with _as_tried(method.name, {name: where}):
         options = parse_section(method.Options, {**content, name: value}, method.name)
-    except SpecError as error:
-        raise renamed(error, method.name, name, place) from error
     return getattr(options, name)
 
 
-def renamed(error: SpecError, method: str, name: str, place: int) -> SpecError:
-    """Reword an error about an option as one about a value to try."""
-    where = f"tune.grid.{name}[{place}]"
-    text, option = str(error), f"`{method}.{name}`"
-    if option in text:
-        return SpecError(text.replace(option, f"`{where}`"))
-    return SpecError(f"With `{where}`: {text}")
-
-
-def _read_point(method: Method, content: Mapping[str, Any], point: Point) -> None:
+@contextmanager
+def _as_tried(method: str, places: Mapping[str, str]) -> Iterator[None]:
+    """Reword errors about options as errors about the values to try at these places."""
     try:
-        parse_section(method.Options, {**content, **point}, method.name)
+        yield
     except SpecError as error:
-        raise SpecError(f"With `tune` at {options_text(point)}: {error}") from error
-
-
-def _measure(method: Method, wanted: str | None) -> str:
-    known = list(method.measures)
-    if wanted is None:
-        return known[0]
-    if wanted not in known:
-        raise SpecError(
-            f"`tune.measure` is {wanted!r}, which {method.name} does not have."
-            f"{nearest(wanted, known)}"
-        )
-    return wanted
+        text = str(error)
+        for name, where in places.items():
+            text = text.replace(f"`{method}.{name}`", f"`{where}`")
+        if text == str(error) and len(places) == 1:
+            text = f"With `{where}`: {text}"
+        raise SpecError(text) from error
 
 
 # --- the choice ---------------------------------------------------------------------------------
@@ -253,11 +241,9 @@ class Tuning:
         tuning = cls(method, job, options, inputs, seed, tune, grid_points(tune.grid))
         for name, values in tune.grid.items():
             for place, value in enumerate(values):
-                try:
+                with _as_tried(job.name, {name: f"tune.grid.{name}[{place}]"}):
                     changed = method.make_job(tuning._changed({name: value}), inputs, seed)
                     _tunable(changed).check_tried(name, job)
-                except SpecError as error:
-                    raise renamed(error, job.name, name, place) from error
         return tuning
 
     def with_options(self, point: Mapping[str, Any]) -> Job:
@@ -272,7 +258,10 @@ class Tuning:
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""
         tune, n_folds = self.tune, self.inputs.section.folds
-        tried = "; ".join(said_values(name, values) for name, values in tune.grid.items())
+        tried = "; ".join(
+            f"{name} {', '.join(option_text(value) for value in values)}"
+            for name, values in tune.grid.items()
+        )
         n_points = len(self.points)
         rule = "the best" if tune.rule == "best" else "the simplest within one standard error"
         return {
@@ -356,11 +345,3 @@ def _tunable(job: Job) -> TunableJob:
     job.check_tuning()
     assert isinstance(job, TunableJob)
     return job
-
-
-def said_values(name: str, values: Sequence[Any]) -> str:
-    """Write the values of an option as ``ridge 0.1, 1 and 10``."""
-    texts = [options_text({name: value}).removeprefix(f"{name} ") for value in values]
-    if len(texts) > 6:
-        texts = [*texts[:3], "…", texts[-1]]
-    return f"{name} {', '.join(texts)}"

@@ -173,10 +173,11 @@ def _cell(value: float, decimals: int) -> str:
 
 def options_text(point: Mapping[str, Any]) -> str:
     """Write options with their values as ``ridge 0.1, criterion omp``."""
-    return ", ".join(f"{name} {_option(value)}" for name, value in point.items())
+    return ", ".join(f"{name} {option_text(value)}" for name, value in point.items())
 
 
-def _option(value: Any) -> str:
+def option_text(value: Any) -> str:
+    """Write the value of an option."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -14,6 +14,7 @@ from distfms.report.formatting import (
     count,
     measure_title,
     number,
+    option_text,
     options_text,
     percent,
 )
@@ -399,11 +400,10 @@ def _line(name: str, points: Sequence[_Point], over: str) -> Line:
 
 
 def _table(tuning: Mapping[str, Any], points: Sequence[_Point]) -> Table:
-    names = list(points[0]["options"])
     measure, error = measure_title(tuning["measure"], True), "± standard error"
     rows = [
         {
-            **{n: options_text({n: p["options"][n]}).removeprefix(f"{n} ") for n in names},
+            **{name: option_text(value) for name, value in p["options"].items()},
             measure: p["mean"],
             error: p["standard_error"],
             "": "chosen" if p["chosen"] else "best mean" if p["best"] else "",
