@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,14 +42,14 @@ from distfms.methods.multiselect.objective import (
 if TYPE_CHECKING:
     from distfms.stats.judgments import JudgmentEstimates
 
+#: Attributes that `lasso` selects at most: k of them take O(k⁴) operations.
+MOST_OF_LASSO = 200
+
 #: Added to the unit diagonal, so that columns that are combinations of others share their weight.
 JITTER = 1e-9
 
-#: Supports of the lasso path that are looked at.
-MOST_KNOTS = 200
-
-#: Weights of at most this part of the largest are 0.
-ROUNDING = 1e-12
+#: Supports of the path for each column; more, and the path is taken to go in circles.
+MOST_KNOTS = 8
 
 #: Relative improvement below which an exchange is not worth the name.
 MIN_IMPROVEMENT = 1e-9
@@ -94,7 +93,7 @@ def lasso(
     gram = whole.external[np.ix_(own, own)] / np.outer(unit, unit)
     limit = budget * (1.0 + BUDGET_TOLERANCE)
     bought, best = np.zeros(0, dtype=np.int64), 0.0
-    for support in lasso_supports(gram, whole.b[own] / unit):
+    for support in lasso_supports(gram, whole.b[own] / unit, MOST_OF_LASSO):
         chosen = own[support]
         costs = np.cumsum(problem.costs[chosen])
         n_turns, left = divmod(limit, costs[-1])
@@ -105,34 +104,60 @@ def lasso(
     return _path_of(problem, "lasso", budget, bought)
 
 
-def lasso_supports(gram: np.ndarray, target: np.ndarray) -> Iterator[list[int]]:
-    """Follow min ½ wᵀGw − wᵀt + λ‖w‖₁ down from the largest λ with a weight, by [2]_.
+def lasso_supports(gram: np.ndarray, target: np.ndarray, most: int) -> Iterator[list[int]]:
+    """Follow min ½ wᵀGw − wᵀt + λ‖w‖₁ down from the largest λ with a weight; section 3.1 of [2]_.
 
     Parameters
     ----------
     gram : ndarray of shape (d, d)
         Symmetric, positive semi-definite, of unit diagonal.
     target : ndarray of shape (d,)
+    most : int
+        Size of a support at which to stop.
 
     Yields
     ------
     list of int
         Columns with a weight between two knots, in the order in which they entered.
     """
-    from sklearn.linear_model import lars_path_gram
-
-    if not target.any():
+    if not np.any(target):
         return
     gram = gram + JITTER * np.eye(target.size)
-    _, _, weights = lars_path_gram(
-        target, gram, n_samples=1, max_iter=MOST_KNOTS, method="lasso", copy_Gram=False
-    )
-    active: list[int] = []
-    for before, after in pairwise(np.abs(weights).T):
-        used = before + after > ROUNDING * np.abs(weights).max()
-        entered = np.setdiff1d(np.flatnonzero(used), active).tolist()
-        active = [column for column in active if used[column]] + entered
-        yield active
+    weights, residual = np.zeros_like(target), target.copy()
+    rows = np.empty((min(most, target.size) + 1, target.size))  # of the active columns
+    active, left = [int(np.argmax(np.abs(target)))], -1
+    for _ in range(MOST_KNOTS * target.size):
+        yield list(active)
+        level, sign = float(np.abs(residual[active]).min()), np.sign(residual[active])
+        rows[len(active) - 1] = gram[active[-1]]
+        own = rows[: len(active)]
+        direction = np.linalg.solve(own[:, active], sign)
+        along = direction @ own
+        steps = np.full(target.size, level)
+        # A column enters where its residual comes up to the level of the active ones ...
+        for side in (1.0, -1.0):
+            room = 1.0 - side * along
+            reached = np.full(target.size, np.inf)
+            np.divide(level - side * residual, room, out=reached, where=room > JITTER)
+            if left >= 0 and side * residual[left] > 0:
+                reached[left] = np.inf
+            steps = np.minimum(steps, np.maximum(reached, 0.0))
+        # ... and leaves where its weight falls to 0; one that has just left is still at the level.
+        falls = weights[active] * direction < 0
+        steps[active] = np.where(falls, np.abs(weights[active] / direction), np.inf)
+        knot = int(np.argmin(steps))
+        left = knot if knot in active else -1
+        if steps[knot] >= level or (left < 0 and len(active) == most):
+            return
+        weights[active] += steps[knot] * direction
+        residual -= steps[knot] * along
+        if left >= 0:
+            at = active.index(knot)
+            active.pop(at)
+            own[at:-1] = own[at + 1 :]
+            weights[knot] = 0.0
+        else:
+            active.append(knot)
 
 
 def _path_of(problem: Problem, name: str, budget: float, attributes: np.ndarray) -> SelectionPath:
