@@ -39,11 +39,10 @@ from threadpoolctl import threadpool_limits
 from distfms import AttributeEfficientRidge
 from distfms.methods.attribute_efficient.draws import Draws
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs, solve
-from distfms.methods.attribute_efficient.learner import Design
+from distfms.methods.attribute_efficient.learner import Design, improvement_ratio
 from distfms.methods.attribute_efficient.lessons import Lesson, Ordered, learn, stream
 from distfms.methods.attribute_efficient.options import ALGORITHMS
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
-from distfms.methods.attribute_efficient.sampling import improvement_ratio
 from tests.reference.attribute_efficient import compiled, gaerr
 
 N_FOLDS = 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,6 @@ from distfms.methods.attribute_efficient.lessons import (
     curves,
     design_of,
     learn,
-    learn_chain,
     lesson_of,
     norm_of,
     stream,
@@ -241,8 +241,11 @@ class AttributeEfficientJob(RowJob):
         # Several actors of one machine keep rows of their own.
         return replace(rows, keep=keeps_rows(4 * rows.n_bytes))
 
-    def _run(self, context: Context, members: Members, function: Any, items: Sequence[Any]) -> Any:
-        """Apply a function of rows and an item to items, on actors where they pay."""
+    def _learned(
+        self, context: Context, members: Members, lessons: Sequence[Lesson]
+    ) -> list[Learned]:
+        """Learn lessons, the chains of all of them side by side on actors where they pay."""
+        items = [(lesson, number) for lesson in lessons for number in range(lesson.n_chains)]
         if not items:
             return []
         rows = self._rows(members)
@@ -254,7 +257,8 @@ class AttributeEfficientJob(RowJob):
         )
         with pool as actors:
             actors.start(partial(_share_rows, rows), range(actors.n_actors))
-            return actors.map(function, items)
+            found = iter(actors.map(_learn, items))
+        return [average(list(islice(found, lesson.n_chains))) for lesson in lessons]
 
     def _operations(self) -> float:
         """Return about how many multiplications it takes to read all rows and learn from them."""
@@ -279,10 +283,8 @@ class AttributeEfficientJob(RowJob):
     ) -> Sequence[Learned]:
         """Solve from the pairs of all training rows, or learn from these, chain by chain."""
         if "pairs" in problem:
-            return [procedure.search(problem, rule) for rule in procedure.rules]
-        lesson = procedure.lesson(problem)
-        items = [(lesson, chain) for chain in range(lesson.n_chains)]
-        return [average(self._run(context, problem, _learn_chain, items))]
+            return super().search(context, procedure, problem)
+        return self._learned(context, problem, [procedure.lesson(problem)])
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
@@ -345,7 +347,7 @@ class AttributeEfficientJob(RowJob):
         members = solved.train
         tried = trials(self.options, members["counts"].n_rows, self._plan.n_features)
         lessons = [lesson_of(trial, self.options, members, self.seed) for trial in tried]
-        learned = self._run(context, members, _learn_whole, lessons)
+        learned = self._learned(context, members, lessons)
         models = [np.append(one.weights, one.intercept) for one in (solved.path, *learned)]
         constant = constant_of(self.options, members["moments"])
         sums = self._errors(context, np.vstack(models), self.fill(members), constant)
@@ -409,9 +411,6 @@ def _share_rows(rows: TrainingRows, shard: int) -> TrainingRows:
     return rows
 
 
-def _learn_chain(rows: TrainingRows, item: tuple[Lesson, int]) -> Learned:
-    return learn_chain(*item, rows)
-
-
-def _learn_whole(rows: TrainingRows, lesson: Lesson) -> Learned:
-    return learn(lesson, rows)
+def _learn(rows: TrainingRows, item: tuple[Lesson, int]) -> Learned:
+    lesson, number = item
+    return learn(lesson, rows, number)

@@ -19,7 +19,7 @@ from distfms.methods.attribute_efficient.from_pairs import (
     ridge_candidates,
     solve,
 )
-from distfms.methods.attribute_efficient.learner import Chain, Design
+from distfms.methods.attribute_efficient.learner import Chain, Design, Penalty, Phase
 from distfms.methods.attribute_efficient.options import (
     ALGORITHMS,
     FULL,
@@ -29,7 +29,6 @@ from distfms.methods.attribute_efficient.options import (
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
 from distfms.methods.attribute_efficient.read import Ordered, TrainingRows, errors, measures
-from distfms.methods.attribute_efficient.sampling import Penalty, Phase
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.curves import points_of
@@ -62,11 +61,14 @@ class Lesson:
     fold: int = -1
 
 
-def learn_chain(lesson: Lesson, number: int, examples: Examples) -> Learned:
+def learn(lesson: Lesson, examples: Examples, number: int = 0) -> Learned:
     """Learn from the examples of one of the lesson's chains."""
+    ordered = examples.ordered(lesson.key, number, lesson.n_chains, lesson.fold)
+    found = _first(-(-lesson.n_examples // lesson.n_chains), ordered)
+    if lesson.other:
+        return (_on_folds if lesson.other in ON_FOLDS else _in_full)(lesson, list(found))
     chain = Chain(lesson.design, stream(lesson.key, number))
-    share = -(-lesson.n_examples // lesson.n_chains)
-    for rows, target, order in _first(share, _of_chain(lesson, number, examples)):
+    for rows, target, order in found:
         chain.learn(rows, target, order)
     return Learned(
         chain.weights,
@@ -87,24 +89,9 @@ def average(chains: list[Learned]) -> Learned:
     return replace(chains[0], weights=weights, n_examples=n_examples, n_seen=n_seen)
 
 
-def learn(lesson: Lesson, examples: Examples) -> Learned:
-    """Learn a lesson, chain after chain."""
-    if not lesson.other:
-        numbers = range(lesson.n_chains)
-        return average([learn_chain(lesson, number, examples) for number in numbers])
-    found = list(_first(lesson.n_examples, _of_chain(lesson, 0, examples, n_chains=1)))
-    return (_on_folds if lesson.other in ON_FOLDS else _in_full)(lesson, found)
-
-
 def stream(key: int, number: int) -> int:
     """Return the key of a stream of random numbers among those of a key."""
     return int(np.random.SeedSequence([key, number]).generate_state(1, np.uint64)[0])
-
-
-def _of_chain(
-    lesson: Lesson, number: int, examples: Examples, n_chains: int | None = None
-) -> Iterator[Ordered]:
-    return examples.ordered(lesson.key, number, n_chains or lesson.n_chains, lesson.fold)
 
 
 def _first(n_examples: int, ordered: Iterator[Ordered]) -> Iterator[Ordered]:
@@ -275,7 +262,8 @@ class LearningProcedure(Procedure):
         """Solve from pairs, or learn from rows."""
         if "pairs" in problem:
             return learned_from(problem["pairs"], self.options.penalty)
-        return learn(self.lesson(problem), problem["rows"])
+        lesson = self.lesson(problem)
+        return average([learn(lesson, problem["rows"], n) for n in range(lesson.n_chains)])
 
     def grid(self, path: Learned) -> np.ndarray:
         """Return one point: there is one model."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict, field_validator, model_validator
 
 from distfms.methods.attribute_efficient.draws import Drawing
-from distfms.methods.attribute_efficient.sampling import Sampling
+from distfms.methods.attribute_efficient.learner import Sampling
 from distfms.spec import Positive, Section
 
 #: Algorithms that observe some attributes, by penalty, and how they draw them.

@@ -22,6 +22,7 @@ from distfms.methods.attribute_efficient.from_pairs import (
     solve,
 )
 from distfms.methods.attribute_efficient.job import AttributeEfficientJob
+from distfms.methods.attribute_efficient.learner import improvement_ratio
 from distfms.methods.attribute_efficient.lessons import (
     LearningProcedure,
     stream,
@@ -44,7 +45,6 @@ from distfms.methods.attribute_efficient.read import (
     observe,
     statistics_reader,
 )
-from distfms.methods.attribute_efficient.sampling import improvement_ratio
 from distfms.methods.contract import Content, Context, Inputs, Stage
 from distfms.methods.cross_validation import Members
 from distfms.methods.rows import SummaryReader

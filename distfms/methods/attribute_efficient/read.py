@@ -131,17 +131,9 @@ def row_keys(batch: RowBatch, own: slice) -> np.ndarray:
 # --- rows to learn from -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Window:
-    """Training rows that are put in order together: rows (n, d), targets, folds, and keys.
-
-    A key decides a row's place: the hash of its id, or its number in the data.
-    """
-
-    rows: np.ndarray
-    target: np.ndarray
-    part: np.ndarray
-    keys: np.ndarray
+#: Training rows that are put in order together: rows (n, d), targets, folds, and keys. A key, the
+#: hash of a row's id or its number in the data, decides its place.
+Window = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,18 +176,17 @@ class TrainingRows:
         for number in numbers.tolist():
             if own and number % n_chains != chain:
                 continue
-            window = self.window(number, windows[number])
-            order = np.argsort(mix(mix(np.uint64(key)) ^ window.keys), kind="stable")
+            rows, target, part, keys = self.window(number, windows[number])
+            order = np.argsort(mix(mix(np.uint64(key)) ^ keys), kind="stable")
             if not own:
                 order = order[len(order) * chain // n_chains : len(order) * (chain + 1) // n_chains]
-            yield window.rows, window.target, order[window.part[order] != fold]
+            yield rows, target, order[part[order] != fold]
 
     def of_fold(self, fold: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Iterate over rows and targets of a fold."""
         for number, partitions in enumerate(self.windows()):
-            window = self.window(number, partitions)
-            own = window.part == fold
-            yield window.rows[own], window.target[own]
+            rows, target, part, _ = self.window(number, partitions)
+            yield rows[part == fold], target[part == fold]
 
     def windows(self) -> list[list[Partition]]:
         """Divide the partitions into windows."""
@@ -218,7 +209,8 @@ class TrainingRows:
             return self._kept[number]
         each = self.source.each_batch
         pieces = [own for partition in partitions for own in each(partition, self._read)]
-        window = Window(*(np.concatenate(arrays) for arrays in zip(*pieces, strict=True)))
+        rows, target, part, keys = (np.concatenate(own) for own in zip(*pieces, strict=True))
+        window = rows, target, part, keys
         if self.keep:
             self._kept[number] = window
         return window

@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import Learned
-from distfms.methods.attribute_efficient.learner import Chain
+from distfms.methods.attribute_efficient.learner import Chain, Penalty, improvement_ratio
 from distfms.methods.attribute_efficient.lessons import learned_from
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, RunningPairs, listed
-from distfms.methods.attribute_efficient.sampling import Penalty, improvement_ratio
 from distfms.stats.base import below, joined
 
 #: Attributes of an example, and by what their values are multiplied where a chain learns.

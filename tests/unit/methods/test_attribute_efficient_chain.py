@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from distfms.methods.attribute_efficient import kernels
 from distfms.methods.attribute_efficient.full_information import offline_lasso, online
-from distfms.methods.attribute_efficient.learner import Chain, Design, logarithms
-from distfms.methods.attribute_efficient.sampling import (
+from distfms.methods.attribute_efficient.learner import (
+    Chain,
+    Design,
     Phase,
     alias_table,
     improvement_ratio,
+    logarithms,
     point_probabilities,
 )
 from tests.reference.attribute_efficient import compiled, gaelr, gaerr
