@@ -20,7 +20,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator
-from distfms.estimators.inputs import Given, array_names, kind_of, of_memory
+from distfms.estimators.inputs import array_names, kind_of, of_memory
 from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import checked_target, in_words_of_python, plain
 from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Draws, drawing_weights
@@ -370,7 +370,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     def _new_learner(self, n_attributes: int, n_examples: int | None) -> Chain | PairsLearner:
         """Return a learner by the parameters alone."""
         options = parse_section(AttributeEfficientOptions, self._section(), self._method)
-        self._require_attributes(n_attributes)
+        options.require_attributes(n_attributes)
         by_pairs = options.solves_pairs(n_attributes)
         if by_pairs:
             options = options.model_copy(update={"solver": "pairs"})
@@ -408,17 +408,6 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             n_attributes=n_attributes,
         )
         return Chain(design, seed)
-
-    def _require_attributes(self, n_attributes: int) -> None:
-        if (self.attributes_per_example or 0) > n_attributes:
-            raise SpecError(
-                f"attributes_per_example is {self.attributes_per_example}, but the data have only "
-                f"n_features = {n_attributes}."
-            )
-
-    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
-        self._require_attributes(len(names))
-        return super()._options(names, given, target)
 
     def _moments(self, n_attributes: int) -> Any:
         if self.second_moments is None:

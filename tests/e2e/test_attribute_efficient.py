@@ -174,7 +174,7 @@ def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm):
         seen = np.unique(attributes[attributes >= 0])
         n_seen += len(seen)
         noise[row, seen] = X[row, seen]
-        twin.learn_drawn(Y[row], X[row, attributes], attributes, factors)
+        twin.learn_drawn(number, Y[row], X[row, attributes], (attributes, factors))
     assert n_seen < 0.45 * TRAIN.sum() * D
     second = run_job(
         few_job(write_rows(tmp_path / "noise", few_columns(noise)), tmp_path / "b", own)

@@ -68,17 +68,9 @@ class AttributeEfficientJob(RowJob):
         super().__init__(options, inputs, seed)
         self._check_roles()
         self._plan = ColumnPlan.from_schema(inputs.train.schema, self.roles)
-        d, drawn = len(self.roles.features), options.attributes_per_example
-        if drawn is None:
-            self._check_all_that_there_is()
-        elif drawn > d:
-            raise SpecError(
-                f"`attribute_efficient.attributes_per_example` is {drawn}, but the data have only "
-                f"{d} attributes. Choose at most {d}."
-            )
-
-    def _check_all_that_there_is(self) -> None:
-        if self.options.solver == "online" or self.inputs.section.missing != "pairs":
+        options.require_attributes(len(self.roles.features))
+        gaps = options.solver != "online" and inputs.section.missing == "pairs"
+        if options.attributes_per_example is None and not gaps:
             raise SpecError(
                 "`attribute_efficient.attributes_per_example` is missing: set the number of "
                 "attributes to draw of each example. Only `solver: pairs` with `data.missing: "

@@ -14,6 +14,8 @@ from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import FIRST_PHASE
 
 Penalty = Literal["ridge", "lasso"]
+#: Attributes of an example, and by what their values are multiplied where a chain learns.
+Drawn = tuple[np.ndarray, np.ndarray]
 #: How the attributes of the point are drawn: alike, by known second moments, or by those that a
 #: first phase with equal probabilities has estimated.
 Sampling = Literal["uniform", "moments", "two_phase"]
@@ -318,24 +320,17 @@ class Chain:
         if not (length <= LONGEST and abs(target - design.offset) <= design.bound):
             raise design.refuse(length, target, name)
 
-    def draw(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, number: int) -> Drawn:
         """Return attributes (−1: none) and factors of example `number`, at the present weights."""
         attributes = np.empty(self.design.n_draws, dtype=np.int64)
         factors = np.empty(self.design.n_draws)
         self._kernels.draw(self.state, number, attributes, factors)
         return attributes, factors
 
-    def learn_drawn(
-        self,
-        target: float,
-        values: np.ndarray,
-        attributes: np.ndarray,
-        factors: np.ndarray,
-        number: int = 0,
-    ) -> None:
+    def learn_drawn(self, number: int, target: float, values: np.ndarray, drawn: Drawn) -> None:
         """Learn from the values of attributes that `draw` returned, whatever those of −1."""
-        target, values = target - self.design.offset, np.where(attributes < 0, 0.0, values)
-        self._kernels.learn(self.state, target, values, attributes, factors)
+        values = np.where(drawn[0] < 0, 0.0, values)
+        self._kernels.learn(self.state, target - self.design.offset, values, *drawn)
         self._end_phase()
 
     def length(self, values: np.ndarray, attributes: np.ndarray) -> float:

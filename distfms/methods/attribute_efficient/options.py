@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict, field_validator, model_validator
 
+from distfms.errors import SpecError
 from distfms.methods.attribute_efficient.draws import Drawing
 from distfms.methods.attribute_efficient.learner import Sampling
 from distfms.spec import Positive, Section
@@ -125,6 +126,14 @@ class AttributeEfficientOptions(Section):
         if self.solver == "pairs" and self.online_options:
             raise ValueError(f"`{self.online_options[0]}` is an option of `solver: online`")
         return self
+
+    def require_attributes(self, n_attributes: int) -> None:
+        """Refuse more draws than there are attributes."""
+        if (self.attributes_per_example or 0) > n_attributes:
+            raise SpecError(
+                f"`attribute_efficient.attributes_per_example` is {self.attributes_per_example}, "
+                f"but the data have only {n_attributes} feature(s). Choose at most {n_attributes}."
+            )
 
     @property
     def online_options(self) -> list[str]:

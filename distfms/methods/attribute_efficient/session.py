@@ -11,13 +11,10 @@ from numpy.typing import ArrayLike
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import Learned
-from distfms.methods.attribute_efficient.learner import Chain, Penalty, improvement_ratio
+from distfms.methods.attribute_efficient.learner import Chain, Drawn, Penalty, improvement_ratio
 from distfms.methods.attribute_efficient.lessons import learned_from
-from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, RunningPairs, listed
+from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, RunningPairs
 from distfms.stats.base import below, joined
-
-#: Attributes of an example, and by what their values are multiplied where a chain learns.
-Drawn = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,18 +65,14 @@ class PairsLearner:
             numbers = np.arange(number + start, number + stop)
             own = self._drawing().observe(rows[start:stop].T, numbers.astype(np.uint64))
             observed = np.vstack([own, target[start:stop]])
-            _, starts, values = listed(observed)
-            bad = ~np.isfinite(values)
-            lacking = np.diff(starts) <= (0 if self.takes_gaps else self.n_draws)
-            lacking |= np.isnan(observed[-1])
-            if bad.any() or lacking.any():
-                row = int(np.argmax(lacking))
-                if bad.any():
-                    row = int(np.searchsorted(starts, np.argmax(bad), side="right")) - 1
+            n_seen = np.isfinite(own).sum(axis=0)
+            bad = np.isinf(own).any(axis=0) | ~np.isfinite(observed[-1])
+            bad |= (n_seen < self.n_draws) & (not self.takes_gaps)
+            if bad.any():
                 before = f" The {start} rows before have been learned from." if start else ""
                 raise DataError(
-                    f"A value or the target of row {start + row} is missing or infinite: leave the "
-                    f"row out.{before}"
+                    f"A value or the target of row {start + np.argmax(bad)} is missing or "
+                    f"infinite: leave the row out.{before}"
                 )
             self.sums.learn(observed, numbers % INNER_FOLDS)
         self._learned = None
@@ -98,17 +91,10 @@ class PairsLearner:
             drawn = self._drawing().attributes(np.array([number]), self.n_attributes)[0]
         return drawn, np.ones(self.n_draws)
 
-    def learn_drawn(
-        self,
-        target: float,
-        values: np.ndarray,
-        attributes: np.ndarray,
-        factors: np.ndarray,
-        number: int,
-    ) -> None:
+    def learn_drawn(self, number: int, target: float, values: np.ndarray, drawn: Drawn) -> None:
         """Add the pairs of what was observed of example `number`."""
         seen = ~np.isnan(values)
-        columns = np.append(attributes[seen], self.n_attributes)
+        columns = np.append(drawn[0][seen], self.n_attributes)
         values = np.append(values[seen], target)
         self.sums.add(number % INNER_FOLDS, columns, np.array([0, len(values)]), values)
         self._learned = None
@@ -245,7 +231,7 @@ class Session:
         table = np.array(values, dtype=np.float64, ndmin=2)
         self._check_told(numbers, table, target)
         for number, row, label in zip(numbers, table, target.tolist(), strict=True):
-            self.learner.learn_drawn(label, row, *self._open.pop(number), number)
+            self.learner.learn_drawn(number, label, row, self._open.pop(number))
 
     def _check_told(self, numbers: list[int], values: np.ndarray, target: np.ndarray) -> None:
         if len(numbers) != len(target):

@@ -170,7 +170,7 @@ def test_two_phases(penalty, confidence, bound, factor):
         for i in set(attributes[attributes >= 0]):
             squares[i] += X[t, i] ** 2
             n[i] += 1
-        twin.learn_drawn(y[t], X[t, attributes], attributes, factors)
+        twin.learn_drawn(t, y[t], X[t, attributes], (attributes, factors))
     moments = squares / n
     second = design.phase(moments)
     epsilon = d * math.log(2 * d / (1 - confidence)) / (5 * m1) if confidence else 0.0
