@@ -30,7 +30,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="*", default=[1_000_000, 5_000_000])
     parser.add_argument("--landmarks", type=int, default=200)
-    parser.add_argument("--precision", default="float64")
     parser.add_argument("--data")
     args = parser.parse_args()
     for n_rows in args.rows:
@@ -42,8 +41,7 @@ def main() -> None:
             spec.write_text(
                 f"name: scale\nmethod: landmarks\noutput: {scratch}/runs\n"
                 f"data: {{path: {folder}, target: y, folds: 5, test: 0.1}}\n"
-                f"landmarks: {{landmarks: {args.landmarks}, precision: {args.precision}, "
-                "metric: none}\n"
+                f"landmarks: {{landmarks: {args.landmarks}, metric: none}}\n"
             )
             command = [sys.executable, "-c", "from distfms.cli import main; main()", "run", spec]
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -51,7 +49,7 @@ def main() -> None:
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             print(
-                f"{n_rows:,} × 16, {args.landmarks} landmarks, {args.precision}: processor "
+                f"{n_rows:,} × 16, {args.landmarks} landmarks: processor "
                 f"{cpu:.0f} s, {1e6 * cpu / n_rows:.1f} s a million rows; peak "
                 f"{after.ru_maxrss / 2**20:.2f} GiB\n{ran.stdout.strip()}\n{ran.stderr[-300:]}",
                 flush=True,

@@ -340,7 +340,7 @@ def test_losses_by_passes(data, columns, tmp_path, task, target, section):
 
 @pytest.mark.parametrize(
     ("task", "section"),
-    [("ordinal", {"spacing": 0.5, "bound": 3.0}), ("classification", {"precision": "float32"})],
+    [("ordinal", {"spacing": 0.5, "bound": 3.0}), ("classification", {})],
 )
 def test_processes_give_the_bits_of_threads(data, tmp_path, task, section):
     names = ("selection.json", "model.json", "weights.npz", "metrics.json")

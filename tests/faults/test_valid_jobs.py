@@ -120,6 +120,5 @@ def require_estimator(made: MadeJob, data: Path, predicted: pa.Table) -> bool:
     if isinstance(expected[0], str):
         assert list(found) == expected, made.seed
     else:
-        close = 1e-5 if made.options.get("precision") == "float32" else 1e-9
-        np.testing.assert_allclose(found, expected, close, close, err_msg=f"job {made.seed}")
+        np.testing.assert_allclose(found, expected, 1e-9, 1e-9, err_msg=f"job {made.seed}")
     return True

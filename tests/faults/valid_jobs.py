@@ -134,7 +134,6 @@ def _landmarks(chance: Chance, X: np.ndarray, score: np.ndarray, section: dict[s
         scaling=_one(chance, "standard", "unit"),
         ridge=1e-3,
         keep=3,
-        precision="float32",
     )
     if task == "regression":
         options |= _some(chance, loss="epsilon_insensitive")

@@ -113,8 +113,7 @@ class FitPass:
         model, target, weight = self.model, rows.target[part], rows.weight[part]
         by_all = self.wanted == "landmark"
         taken: Any = slice(len(self.centre)) if by_all else model.landmarks
-        values = rows.similarities[self.label][taken, part].astype(np.float64)
-        values -= self.centre[taken, np.newaxis]
+        values = rows.similarities[self.label][taken, part] - self.centre[taken, np.newaxis]
         chosen = values[model.landmarks] if by_all else values
         scores = model.weights.T @ chosen + self.loss.offset(model.extra)[:, np.newaxis]
         value, slope, curvature = self.loss.slopes(scores, target, model.extra)

@@ -306,7 +306,7 @@ class LandmarkJob(MappedJob):
         model = procedure.models(solved.problem, path, [len(path.order)])[-1]
         mapping = self.maps(context)[path.label]
         n = len(mapping.scale)
-        similarities = mapping(rows.values[:n])[model.landmarks].astype(np.float64)
+        similarities = mapping(rows.values[:n])[model.landmarks]
         return {
             "rows": "test" if sample.test.n_rows else "train",
             "true": rows.values[n].tolist(),

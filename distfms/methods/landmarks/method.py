@@ -151,7 +151,7 @@ METHOD = Method(
         "loss": "its values explain different things",
         "levels": "it defines the target, not how to learn",
         "clip": "errors from statistics are those before the cut",
-        **dict.fromkeys(("scaling", "precision", "metric", "iterations", "metric_rows"), _STATES),
+        **dict.fromkeys(("scaling", "metric", "iterations", "metric_rows"), _STATES),
         "sample": "it affects only what the model is compared with",
         "baselines": "it affects only what the model is compared with",
     },

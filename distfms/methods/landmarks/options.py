@@ -152,8 +152,6 @@ class LandmarksOptions(Section):
     """Scale of the features: in units of their standard deviation or range, as normal scores of
     their quantiles in a `sample`, or unchanged.
     """
-    precision: Literal["float32", "float64"] = "float64"
-    """Type of similarities. `float32` takes half the time and memory; sums are float64."""
     sample: Count = 4096
     """Rows of each fold, and of the held-out rows, that kernel regression is fitted to and judged
     on, and that decide the default of `sigma` (500 of them at most).

@@ -58,9 +58,7 @@ class PassLandmarkJob(LandmarkJob):
 
     def row_values(self) -> int:
         """Return how many numbers a row takes while models are fitted."""
-        share = 2 if self.options.precision == "float32" else 1
-        n = len(self.similarities) * self.most_landmarks()
-        return -(-n // share) + self.n_columns() + 2
+        return len(self.similarities) * self.most_landmarks() + self.n_columns() + 2
 
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""

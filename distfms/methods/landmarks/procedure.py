@@ -79,7 +79,7 @@ class Linear:
 
     def scores(self, similarities: np.ndarray) -> np.ndarray:
         """Return scores (P, n) of similarities (k, n) to its landmarks."""
-        return self.weights.T.astype(similarities.dtype) @ similarities + self.offset[:, np.newaxis]
+        return self.weights.T @ similarities + self.offset[:, np.newaxis]
 
 
 def taken(order: np.ndarray) -> Any:

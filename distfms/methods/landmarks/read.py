@@ -123,8 +123,6 @@ def embedded_moments(
     """
     found = CoMoments.empty(mapping.n_landmarks + 1)
     for rows, block in mapping.blocks(features):
-        block[-1] = 0.0  # a cast of what was there before may warn
-        block = block.astype(np.float64, copy=False)
         block[-1] = target[rows]
         own = None if weight is None else weight[rows]
         found = found.merge(CoMoments.from_block(block, own, overwrite=True))

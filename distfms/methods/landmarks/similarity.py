@@ -121,29 +121,32 @@ def _polynomial(landmarks: Any, rows: Any, out: Any, a: float, r: float, degree:
 
 def _cosine(landmarks: Any, rows: Any, out: Any) -> None:
     lengths = [np.sqrt(np.einsum("ij,ij->j", x, x)) for x in (landmarks.T, rows)]
-    own, theirs = (np.where(x > 0, x, 1.0).astype(x.dtype) for x in lengths)
+    own, theirs = (np.where(x > 0, x, 1.0) for x in lengths)
     np.matmul(landmarks / own[:, np.newaxis], rows / theirs, out=out)
 
 
 def _manhattan(landmarks: Any, rows: Any, out: Any) -> None:
     from scipy.spatial.distance import cdist
 
-    np.negative(cdist(landmarks, rows.T, "cityblock"), out=out, casting="same_kind")
+    np.negative(cdist(landmarks, rows.T, "cityblock"), out=out)
 
 
 def _euclidean(landmarks: Any, rows: Any, out: Any) -> None:
     # −‖x − l‖² = 2⟨x, l⟩ − ‖l‖² − ‖x‖² as one product: nothing is left to be added afterwards.
     n_landmarks, n_rows = out.shape
     squares = np.einsum("ij,ij->i", landmarks, landmarks)[:, np.newaxis]
-    ones = np.ones((max(n_landmarks, n_rows), 1), dtype=out.dtype)
+    ones = np.ones((max(n_landmarks, n_rows), 1))
     left = np.hstack((2 * landmarks, -squares, -ones[:n_landmarks]))
     right = np.vstack((rows, ones[:n_rows].T, np.einsum("ij,ij->j", rows, rows)))
     np.matmul(left, right, out=out)
     np.minimum(out, 0.0, out=out)  # rounding may leave more between rows that are the same
 
 
+_TINY = float(np.finfo(float).tiny)
+
+
 def _bell(out: Any, sigma: float) -> None:
-    sigma = max(sigma, float(np.finfo(out.dtype).tiny))
+    sigma = max(sigma, _TINY)
     with np.errstate(over="ignore"):  # divided twice, as the square of sigma may be 0
         np.divide(out, 2.0 * sigma, out=out)
         np.divide(out, sigma, out=out)
@@ -153,7 +156,7 @@ def _bell(out: Any, sigma: float) -> None:
 def _peak(out: Any, sigma: float) -> None:
     np.sqrt(np.negative(out, out=out), out=out)
     with np.errstate(over="ignore"):
-        np.divide(out, -max(sigma, float(np.finfo(out.dtype).tiny)), out=out)
+        np.divide(out, -max(sigma, _TINY), out=out)
     np.exp(out, out=out)
 
 
@@ -225,7 +228,7 @@ def _asked(name: str, rows: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
 
 
 #: Arrays of a map.
-MAP_ARRAYS = ("shift", "scale", "fill", "landmarks", "single", "transform", "quantiles")
+MAP_ARRAYS = ("shift", "scale", "fill", "landmarks", "transform", "quantiles")
 
 
 # --- the map ------------------------------------------------------------------------------------
@@ -245,8 +248,6 @@ class LandmarkMap:
         What a missing value is taken for, in original units.
     landmarks : ndarray of shape (L, d)
         In original units.
-    single : bool
-        Whether similarities are float32.
     transform : ndarray of shape (0,), (c,) or (c, c)
         Applied to the c scaled columns that count, of which it is the diagonal or the whole; empty
         for none.
@@ -260,7 +261,6 @@ class LandmarkMap:
     scale: np.ndarray
     fill: np.ndarray
     landmarks: np.ndarray
-    single: bool | np.ndarray = False
     transform: np.ndarray = field(default_factory=lambda: np.zeros(0))
     quantiles: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
@@ -279,11 +279,6 @@ class LandmarkMap:
         """Number of similarities of a row."""
         return len(self.landmarks)
 
-    @property
-    def dtype(self) -> Any:
-        """Type of the similarities."""
-        return np.float32 if np.any(self.single) else np.float64
-
     def scaled(self, features: np.ndarray) -> np.ndarray:
         """Scale and transform features (d, n); the columns that do not count are left out."""
         used = self.scale > 0
@@ -295,16 +290,13 @@ class LandmarkMap:
             pairs = zip(values, *self.quantiles[:, used], strict=True)
             values = np.stack([np.interp(own, at, score) for own, at, score in pairs])
         found = (values - self.shift[used, np.newaxis]) / self.scale[used, np.newaxis]
-        if self.transform.size:
-            found = transformed(self.transform, found)
-        return found.astype(self.dtype, copy=False)
+        return transformed(self.transform, found) if self.transform.size else found
 
     def penalty(self) -> np.ndarray | None:
         """Return A (L, L), such that uᵀAu is the squared norm of Σ u_l K(·, l); None if no norm."""
         if self.similarity.name not in KERNELS:
             return None
-        whole = replace(self, single=False)
-        found = whole(self.landmarks.T)
+        found = self(self.landmarks.T)
         return (found + found.T) / 2
 
     def blocks(self, features: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
@@ -315,7 +307,7 @@ class LandmarkMap:
         n_rows = features.shape[1]
         most = int(np.clip(_BLOCK_VALUES // max(self.n_landmarks, 1), *_BLOCK_ROWS))
         landmarks = np.ascontiguousarray(self.scaled(self.landmarks.T).T)
-        memory = np.empty((self.n_landmarks + 1) * min(most, n_rows), dtype=self.dtype)
+        memory = np.empty((self.n_landmarks + 1) * min(most, n_rows))
         for start in range(0, n_rows, most):
             rows = slice(start, min(start + most, n_rows))
             size = rows.stop - rows.start
@@ -326,7 +318,7 @@ class LandmarkMap:
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """Return similarities (L, n) of features (d, n)."""
-        found = np.empty((self.n_landmarks, features.shape[1]), dtype=self.dtype)
+        found = np.empty((self.n_landmarks, features.shape[1]))
         for rows, block in self.blocks(features):
             found[:, rows] = block[:-1]
         return found
@@ -388,7 +380,6 @@ def landmark_arrays(
     if options.scaling == "quantile":
         arrays["quantiles"] = normal_scores(pool.values[:n_features])
     arrays["deviation"] = scales(moments, n_features, "standard")[1]
-    arrays["single"] = np.array(options.precision == "float32")
     if options.is_precomputed:
         return pool, {**arrays, "landmarks": np.eye(n_features)}
     chosen = pool.first(n_landmarks)

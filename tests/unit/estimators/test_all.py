@@ -79,7 +79,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "softmax": ("GroupSequenceClassifier", "level", {"family": "softmax", "prefixes": (2,)}, {}),
-    "landmarks": ("LandmarkRegressor", "number", {"landmarks": 30, "precision": "float32"}, {}),
+    "landmarks": ("LandmarkRegressor", "number", {"landmarks": 30}, {}),
     "sparse": (
         "LandmarkRegressor",
         "number",

@@ -72,7 +72,6 @@ def test_precomputed_similarities():
         ({"similarity": "rbf"}, "unknown similarity `rbf`"),
         ({"similarity": ["linear", "sigmoid"]}, "`similarity` is a list .* set `folds` to"),
         ({"landmarks": 0}, "^`landmarks` is 0"),
-        ({"precision": "float16"}, "precision"),
     ],
 )
 def test_bad_parameters(parameters, message):
