@@ -17,11 +17,10 @@ import pyarrow.parquet as pq
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
 from distfms.methods.landmarks.losses import OrdinalMargin
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.procedure import LandmarkProcedure, NamedRule
 from distfms.methods.landmarks.read import embedded_moments
 from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import Similarity, landmark_arrays, landmark_maps
-from distfms.methods.landmarks.squared import SquaredProblem
+from distfms.methods.landmarks.squared import LandmarkProcedure, NamedRule, SquaredProblem
 from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
 
@@ -80,7 +79,9 @@ def one_split(X, y, similarity, seed, args, ordinal):
     sample = RowSample(n, np.arange(n, dtype=np.uint64), train, None, values)
     n_landmarks = args.landmarks if ordinal else min(args.candidates, n)
     scaling = args.scaling or ("standard" if ordinal else SCALING[similarity])
-    options = LandmarksOptions(similarity=similarity, scaling=scaling)
+    task = "ordinal" if ordinal else "sparse"
+    given = {"similarity": similarity, "scaling": scaling, "ridge": args.ridge}
+    options = LandmarksOptions(task=task, keep=args.landmarks, **given)
     _, arrays = landmark_arrays(sample, Moments.from_block(values), d, options, n_landmarks)
     (mapping,) = landmark_maps([Similarity(similarity)], arrays, sample).values()
     few = train[:KR_ROWS]
@@ -88,7 +89,7 @@ def one_split(X, y, similarity, seed, args, ordinal):
     moments = embedded_moments(mapping, X[:, train], y[train], None)
     if not ordinal:
         rule = NamedRule("own")
-        procedure = LandmarkProcedure((rule,), True, args.landmarks, ridge=args.ridge)
+        procedure = LandmarkProcedure((rule,), options, n_landmarks)
         problem = {"own": SquaredProblem.of(moments, ridge=args.ridge)}
         path = procedure.search(problem, rule)
         held_out = {"own": embedded_moments(mapping, X[:, test], y[test], None)}
@@ -98,7 +99,7 @@ def one_split(X, y, similarity, seed, args, ordinal):
     code = np.searchsorted(levels, y).astype(float)
     rows = [EmbeddedRows(0, {"own": mapping(X[:, train])}, code[train], np.ones(n))]
     loss = OrdinalMargin(0.01, len(levels), 0.5, args.spacing)
-    fit = PassProcedure((), False, n_landmarks, ridge=args.ridge, loss=loss)
+    fit = PassProcedure((), options, n_landmarks, loss=loss)
     problem = SquaredProblem.of(embedded_moments(mapping, X[:, train], code[train], None))
 
     def make_pass(loss, model, wanted="model"):

@@ -16,16 +16,15 @@ import numpy as np
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss, Margin
-from distfms.methods.landmarks.procedure import (
+from distfms.methods.landmarks.squared import (
     COLUMNS,
     LandmarkPath,
     LandmarkProcedure,
     Linear,
+    SquaredProblem,
     ladder,
     side_by_side,
-    taken,
 )
-from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.newton import Domain, Minimum, Quadratic, minimise
 from distfms.methods.passes import Sums
 from distfms.methods.statistics_job import NamedRule
@@ -112,7 +111,7 @@ class FitPass:
     def _sums(self, rows: EmbeddedRows, part: slice) -> dict[str, np.ndarray]:
         model, target, weight = self.model, rows.target[part], rows.weight[part]
         by_all = self.wanted == "landmark"
-        taken: Any = slice(len(self.centre)) if by_all else model.landmarks
+        taken = np.arange(len(self.centre)) if by_all else model.landmarks
         values = rows.similarities[self.label][taken, part] - self.centre[taken, np.newaxis]
         chosen = values[model.landmarks] if by_all else values
         scores = model.weights.T @ chosen + self.loss.offset(model.extra)[:, np.newaxis]
@@ -267,16 +266,17 @@ class PassProcedure(LandmarkProcedure):
         k, n_passes, first = len(order), 0, self.start(problem).reshape(-1, self.loss.n_scores)
         # The loss grows with the unit of the target, the squared weights with its square.
         unit = float(np.sqrt(problem.target_variance)) or 1.0 if is_number else 1.0
-        ridge = problem.ridge if self.ridge is None else self.ridge
+        ridge = problem.ridge if self.options.ridge is None else self.options.ridge
         penalty = np.zeros((k + len(first), k + len(first)))
         penalty[:k, :k] = problem.added(ridge / unit)[np.ix_(order, order)]
-        radius = None if self.bound is None else self.bound / np.sqrt(k)
+        bound = self.options.bound
+        radius = None if bound is None else bound / np.sqrt(k)
         domain = Domain(k, radius, self.loss.least())
 
         def model(at: np.ndarray) -> Linear:
             weights, extra = at[:k], at[k:].ravel()
             offset = self.loss.offset(extra) - problem.mean[order] @ weights
-            return Linear(taken(order), weights, offset, extra)
+            return Linear(order, weights, offset, extra)
 
         def mean_of(loss: Loss, at: np.ndarray, wanted: str = "model") -> Quadratic:
             nonlocal n_passes
@@ -311,7 +311,8 @@ class PassProcedure(LandmarkProcedure):
         own = problem.squared[rule.name]
         if rule.name == COLUMNS:
             ridge, n = own.cross_validated_ridge(), own.n_landmarks
-            plain = replace(self, sparse=False, keep=n, ridge=ridge, bound=None)
+            given = {"task": "regression", "ridge": ridge, "bound": None}
+            plain = replace(self, options=self.options.model_copy(update=given))
             return plain._search(problem, rule, replace(own, ridge=ridge), [0, n])
         keep = min(self.keep, own.n_landmarks)
         sizes = [k for k in ladder(keep) if 10 * k >= keep]
@@ -329,8 +330,9 @@ class PassProcedure(LandmarkProcedure):
             return sums
 
         last = None
-        for k in range(1, keep + 1) if self.sparse else sizes:
-            if self.sparse:
+        sparse = self.options.task == "sparse"
+        for k in range(1, keep + 1) if sparse else sizes:
+            if sparse:
                 order[k - 1 :] = self._next(make_pass, own, order[: k - 1], last)
             last = self.fitted(make_pass, own, order[:k], last)
             if k in sizes:
@@ -344,7 +346,7 @@ class PassProcedure(LandmarkProcedure):
         if last is None:
             extra = self.start(problem)
             weights = np.zeros((0, self.loss.n_scores))
-            model = Linear(slice(0), weights, self.loss.offset(extra), extra)
+            model = Linear(order, weights, self.loss.offset(extra), extra)
         else:
             model = last.model
         sums = make_pass(self.loss, model, "landmark")
@@ -359,8 +361,7 @@ class PassProcedure(LandmarkProcedure):
         a = path.arrays
         rows = zip(a["sizes"], a["weights"], a["offset"], a["extra"], strict=True)
         return [
-            Linear(taken(a["order"][:k]), weights[:k], offset, extra)
-            for k, weights, offset, extra in rows
+            Linear(a["order"][:k], weights[:k], offset, extra) for k, weights, offset, extra in rows
         ]
 
     def decoded(self, model: Linear, scores: np.ndarray) -> np.ndarray:

@@ -15,14 +15,6 @@ from distfms.methods.contract import Content, Context, FoldAnswers, Job, Partial
 from distfms.methods.cross_validation import FoldWork
 from distfms.methods.landmarks.mapped_job import LANDMARKS, MappedJob
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
-from distfms.methods.landmarks.procedure import (
-    COLUMNS,
-    LIGHTGBM,
-    MEASURES,
-    LandmarkProcedure,
-    Linear,
-    side_by_side,
-)
 from distfms.methods.landmarks.read import SimilarityReader, split_learned
 from distfms.methods.landmarks.references import (
     behind,
@@ -31,8 +23,16 @@ from distfms.methods.landmarks.references import (
     reference_errors,
 )
 from distfms.methods.landmarks.similarity import SIGMA_ROWS
+from distfms.methods.landmarks.squared import (
+    COLUMNS,
+    LIGHTGBM,
+    MEASURES,
+    LandmarkProcedure,
+    Linear,
+    side_by_side,
+)
 from distfms.methods.row_predictor import sources_of
-from distfms.methods.statistics_job import ScoredOn, Solved
+from distfms.methods.statistics_job import NamedRule, ScoredOn, Solved
 from distfms.methods.tuning import choose
 from distfms.stats.base import Bundle
 from distfms.stats.fold_means import over_folds
@@ -155,8 +155,8 @@ class LandmarkJob(MappedJob):
         if options.landmarks and not options.is_precomputed:  # `tune` may have chosen fewer
             n_landmarks = min(n_landmarks, options.landmarks)
         labels += [COLUMNS] * (COLUMNS in options.baselines)
-        maps, ridges = self.all_maps(context), self.ridges(context)
-        return LandmarkProcedure.of(options, labels, n_landmarks, maps, ridges)
+        rules = tuple(NamedRule(label) for label in labels)
+        return LandmarkProcedure(rules, options, n_landmarks, self.all_maps(context))
 
     def _fold_work(self, *given: Any) -> FoldWork:
         split = partial(split_learned, self.learned)

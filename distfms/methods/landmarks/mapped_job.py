@@ -14,7 +14,6 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, Stage
 from distfms.methods.landmarks.metric import Fitter, Metric, TaughtRows, choose, learn
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
-from distfms.methods.landmarks.procedure import COLUMNS, coded, of_fold
 from distfms.methods.landmarks.read import SampleReader
 from distfms.methods.landmarks.similarity import (
     KERNELS,
@@ -26,6 +25,7 @@ from distfms.methods.landmarks.similarity import (
     landmark_maps,
     user_function,
 )
+from distfms.methods.landmarks.squared import COLUMNS, coded, of_fold
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import plan_of_model, sources_of
 from distfms.methods.rows import RowSource
@@ -203,12 +203,6 @@ class MappedJob(RowJob):
         own = {label: label if fold is None else of_fold(label, fold) for label in self.learned}
         return {label: found[own.get(label, label)] for label in found if "@" not in label}
 
-    def ridges(self, context: Context) -> dict[str, float]:
-        """Return the ridges that were learned, by the label of the similarity and of its folds."""
-        arrays = context.read_arrays(METRICS) if self.learned else {}
-        found = {n.rpartition("/"): a for n, a in arrays.items()}
-        return {label: float(a) for (label, _, end), a in found.items() if end == "ridge"}
-
     def all_maps(self, context: Context) -> dict[str, LandmarkMap]:
         """Return the maps of all training rows, and of those without each fold."""
         found = self.plain_maps(context)
@@ -306,7 +300,7 @@ def under(mapping: LandmarkMap, metric: Metric | None) -> LandmarkMap:
         return mapping
     similarity = replace(mapping.similarity, parameters=(("sigma", metric.sigma),))
     transform = np.zeros(0) if metric.kind == "none" else np.asarray(metric.transform)
-    return replace(mapping, similarity=similarity, transform=transform)
+    return replace(mapping, similarity=similarity, transform=transform, ridge=metric.ridge)
 
 
 def told(found: Sequence[Metric], names: Sequence[str]) -> dict[str, Any]:

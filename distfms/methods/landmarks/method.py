@@ -14,8 +14,8 @@ from distfms.methods.contract import Chosen, FinishedRun, Method
 from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.pass_job import make_landmark_job
-from distfms.methods.landmarks.procedure import MEASURES
 from distfms.methods.landmarks.similarity import PARAMETERS, PRECOMPUTED, LandmarkMap, Similarity
+from distfms.methods.landmarks.squared import MEASURES
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 
 

@@ -15,8 +15,8 @@ from distfms.data.folds import hash_keys, mix, row_hashes, with_seed
 from distfms.data.partition import Partition
 from distfms.methods.contract import PartialReader
 from distfms.methods.landmarks.fit import EmbeddedRows
-from distfms.methods.landmarks.procedure import coded
 from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.methods.landmarks.squared import coded
 from distfms.methods.passes import Sums
 from distfms.methods.ranking import NormalisedGains
 from distfms.methods.rows import RowCounts, RowSource, naming

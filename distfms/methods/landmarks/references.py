@@ -10,8 +10,8 @@ import numpy as np
 
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.curves import number_or_none
-from distfms.methods.landmarks.procedure import COLUMNS, MEASURES, coded
 from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.methods.landmarks.squared import COLUMNS, MEASURES, coded
 from distfms.stats.base import Folded
 from distfms.stats.fold_means import FoldMeans, over_folds
 from distfms.stats.sample import RowSample

@@ -254,6 +254,8 @@ class LandmarkMap:
     quantiles : ndarray of shape (0,) or (2, d, q)
         Values of each column, ascending, and the normal scores that they are replaced with before
         they are scaled; empty for none.
+    ridge : float or None
+        That was learned with the transform.
     """
 
     similarity: Similarity
@@ -263,9 +265,10 @@ class LandmarkMap:
     landmarks: np.ndarray
     transform: np.ndarray = field(default_factory=lambda: np.zeros(0))
     quantiles: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    ridge: float | None = None
 
     @classmethod
-    def of(cls, similarity: Similarity, arrays: Mapping[str, np.ndarray]) -> LandmarkMap:
+    def of(cls, similarity: Similarity, arrays: Mapping[str, Any]) -> LandmarkMap:
         """Make a map of the arrays that :attr:`arrays` returned."""
         return cls(similarity, **{name: arrays[name] for name in MAP_ARRAYS if name in arrays})
 

@@ -18,6 +18,7 @@ from distfms.methods.landmarks.losses import (
     OrdinalMargin,
     probabilities,
 )
+from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.statistics_job import NamedRule
 from distfms.stats.comoments import CoMoments
@@ -106,7 +107,7 @@ def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None):
 
     problem = SquaredProblem.of(moments)
     order = np.arange(k or K.shape[1])
-    procedure = PassProcedure((), False, len(order), ridge=ridge, bound=bound, loss=loss)
+    procedure = PassProcedure((), LandmarksOptions(ridge=ridge, bound=bound), 0, loss=loss)
     return procedure.fitted(make_pass, problem, order), parts
 
 
@@ -243,7 +244,9 @@ def test_landmarks_are_chosen_where_the_loss_falls_most_steeply():
     loss = EpsilonInsensitive(0.5, 0.2)
     _, parts = fitted(loss, K, y, k=1)
     rule = NamedRule("own")
-    procedure = PassProcedure((rule,), True, 4, 1e-4, loss=loss)
+    procedure = PassProcedure(
+        (rule,), LandmarksOptions(task="sparse", keep=4, ridge=1e-4), 6, loss=loss
+    )
     moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
     problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
     path = procedure.search(problem, rule)

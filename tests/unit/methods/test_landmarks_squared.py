@@ -8,10 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distfms.methods.cross_validation import Fold
-from distfms.methods.landmarks.procedure import LandmarkProcedure, NamedRule, ladder
+from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
-from distfms.methods.landmarks.squared import SquaredProblem, greedy, refitted, stepwise
+from distfms.methods.landmarks.squared import (
+    LandmarkProcedure,
+    NamedRule,
+    SquaredProblem,
+    greedy,
+    ladder,
+    refitted,
+    stepwise,
+)
 from distfms.methods.newton import Domain
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
@@ -108,7 +116,8 @@ def test_measures_of_a_procedure():
     K, y = rows()
     moments = {"linear": moments_of(K, y)}
     rule = NamedRule("linear")
-    procedure = LandmarkProcedure((rule,), sparse=True, keep=4)
+    options = LandmarksOptions(task="sparse", keep=4, ridge=0.0)
+    procedure = LandmarkProcedure((rule,), options, 9)
     problem = procedure.problem(moments)
     path = procedure.search(problem, rule)
     found = procedure.score(problem, path, moments, np.array([1.0, 2.5, 4.0, 99.0]))
@@ -120,7 +129,10 @@ def test_measures_of_a_procedure():
     np.testing.assert_allclose(found["r2"], 1 - found["mse"] / y.var(), rtol=1e-9)
     stored = procedure.restore(Fold(moments, {}), procedure.store(problem, {"linear": path}))
     assert stored[1]["linear"].order.tolist() == path.order.tolist()
-    stepping = replace(procedure, refit=False, bound=5.0, tolerance=0.01)
+    stepping = replace(
+        procedure,
+        options=options.model_copy(update={"refit": False, "bound": 5.0, "tolerance": 0.01}),
+    )
     path = stepping.search(problem, rule)
     stored = stepping.restore(Fold(moments, {}), stepping.store(problem, {"linear": path}))[1]
     for own in (path, stored["linear"]):
