@@ -11,7 +11,7 @@ from sklearn.metrics import balanced_accuracy_score, confusion_matrix, roc_auc_s
 
 from distfms.data.folds import assign_parts
 from distfms.errors import DataError, SpecError
-from distfms.methods.landmarks.read import SampleReader
+from distfms.methods.landmarks.mapped_job import SampleReader
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file

@@ -13,9 +13,13 @@ from distfms.data.partition import Dataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, FoldAnswers, Job, PartialReader, Stage
 from distfms.methods.cross_validation import FoldWork
-from distfms.methods.landmarks.mapped_job import LANDMARKS, MappedJob
+from distfms.methods.landmarks.mapped_job import (
+    LANDMARKS,
+    MappedJob,
+    SimilarityReader,
+    split_learned,
+)
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
-from distfms.methods.landmarks.read import SimilarityReader, split_learned
 from distfms.methods.landmarks.references import (
     behind,
     kernel_regression,

@@ -1,20 +1,23 @@
-"""What a job of landmarks does before its statistics: landmarks, their metric, and the maps."""
+"""What a job of landmarks reads: rows that become landmarks, their metric, and similarities."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.data.batches import ColumnPlan, require_observed
-from distfms.data.folds import hash_keys, mix
+from distfms.data.batches import ColumnPlan, RowBatch, require_observed
+from distfms.data.folds import hash_keys, mix, row_hashes, with_seed
+from distfms.data.partition import Partition
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Content, Context, Inputs, Stage
-from distfms.methods.landmarks.metric import Fitter, Metric, TaughtRows, choose, learn
+from distfms.methods.contract import Content, Context, Inputs, PartialReader, Stage
+from distfms.methods.landmarks.fit import EmbeddedRows
+from distfms.methods.landmarks.metric import LANDMARKS_TAUGHT, Lesson, Metric, told, under
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
-from distfms.methods.landmarks.read import SampleReader
 from distfms.methods.landmarks.similarity import (
     KERNELS,
     MOST_COLUMNS,
@@ -26,10 +29,13 @@ from distfms.methods.landmarks.similarity import (
     user_function,
 )
 from distfms.methods.landmarks.squared import COLUMNS, coded, of_fold
+from distfms.methods.passes import Sums
+from distfms.methods.ranking import NormalisedGains
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import plan_of_model, sources_of
-from distfms.methods.rows import RowSource
-from distfms.stats.base import Folded, below, joined, merge_tree
+from distfms.methods.rows import RowCounts, RowSource, naming
+from distfms.stats.base import Bundle, Folded, below, joined, merge_tree
+from distfms.stats.comoments import CoMoments, Moments
 from distfms.stats.sample import RowSample
 
 LANDMARKS = "statistics/landmarks.npz"
@@ -100,7 +106,7 @@ class MappedJob(RowJob):
     def task_bytes(self) -> int:
         """Return what learning a metric takes: copies of similarities, and of rows."""
         n_rows = min(self.metric_rows(), self.inputs.train.n_rows)
-        n_values = 7 * max(_LANDMARKS, self.most_landmarks()) + 4 * self.guessed_columns()
+        n_values = 7 * max(LANDMARKS_TAUGHT, self.most_landmarks()) + 4 * self.guessed_columns()
         return 8 * n_rows * n_values
 
     def first_stages(self) -> Sequence[Stage]:
@@ -223,113 +229,247 @@ class MappedJob(RowJob):
         return context.read_json(METRIC)[label] if label in self.learned else found
 
 
-# --- the metric ---------------------------------------------------------------------------------
-
-#: One row in so many is held out from those that teach.
-_HELD_OUT = 4
-#: Landmarks that a metric is learned with, where there are as many rows: with fewer it may miss the
-#: columns that matter.
-_LANDMARKS = 500
-#: Columns up to which a full metric is tried where the spec does not ask for it.
-_MOST_FULL = 500
-#: Ridge of a loss of margins, in those of squared loss of classes 0 and 1: scores are several times
-#: as large, their squared norm that much more.
-_OF_MARGINS = 0.02
-#: Rows that are held out at least: fewer say too little of what is better.
-_FEWEST = 8
+# --- readers -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Lesson:
-    """Picklable: what a metric is learned from.
+def sample_hashes(batch: RowBatch, partition: Partition, seed: int) -> np.ndarray:
+    """Hash the rows of a batch, whatever the partitions are.
+
+    With ids their values decide, and the features of the row, as several rows may have one id;
+    otherwise the file's name and the row's number in it. Targets have no say.
+    """
+    if batch.rows.id is not None:
+        hashes = hash_keys(batch.rows.id)
+        for values in batch.features:
+            plain = np.where(np.isnan(values), 0.0, values + 0.0)  # no sign of zero, one gap
+            hashes = mix(hashes ^ plain.view(np.uint64))
+    else:
+        hashes = row_hashes(partition)[batch.row_ids - partition.row_offset]
+    return with_seed(mix(hashes), seed)
+
+
+def sample_part(batch: RowBatch, hashes: np.ndarray, rows: slice, size: int) -> RowSample:
+    """Sample the rows of one part of a batch that have weight, which follows their values."""
+    named = batch.rows.id
+    ids = None if named is None else named[rows]
+    if ids is not None and ids.dtype.kind not in "iu":
+        ids = ids.astype(str)
+    content = (hashes[rows], batch.row_ids[rows], batch.values[:, rows])
+    if batch.weight is not None:
+        weight = batch.weight[rows]
+        counts = weight > 0
+        values = np.vstack((content[2], weight))[:, counts]
+        content = (content[0][counts], content[1][counts], values)
+        ids = None if ids is None else ids[counts]
+    return RowSample.from_rows(size, *content, ids)
+
+
+@dataclass(frozen=True)
+class SampleReader(PartialReader):
+    """Reads ``sample`` (`RowSample` of features and targets), ``moments`` and ``counts``.
 
     Attributes
     ----------
-    mapping : LandmarkMap
-        To the landmarks of the model, isotropic.
-    sample : RowSample
-        Training rows: features, target and, where there are weights, these.
-    classes : sequence of float, or None
-        Of the target, where it has any.
-    options : LandmarksOptions
+    source : RowSource
+    size : int
+        Rows of the sample of each part.
     """
 
-    mapping: LandmarkMap
-    sample: RowSample
-    classes: Sequence[float] | None
-    options: Any
+    part_types: ClassVar = {"sample": RowSample, "moments": Moments, "counts": RowCounts}
+    source: RowSource
+    size: int
 
-    def rows(self) -> tuple[TaughtRows, TaughtRows]:
-        """Return the rows that teach and those that judge, by the hash of their id or content."""
-        sample, n = self.sample, len(self.mapping.scale)
-        target = coded(self.classes, sample.values[n])[np.newaxis]
-        if self.options.task == "classification":
-            target = (target == np.arange(len(self.classes or ()))[:, np.newaxis]) * 1.0
-        keys = sample.hashes if sample.ids is None else hash_keys(sample.ids)
-        weight = sample.values[n + 1] if len(sample.values) > n + 1 else np.ones(sample.n_rows)
-        judges, features = mix(mix(keys)) % np.uint64(_HELD_OUT) == 0, sample.values[:n]
-        taught, judging = (
-            TaughtRows(self.mapping.scaled(features[:, own]), target[:, own], weight[own])
-            for own in (~judges, judges)
-        )
-        return taught, judging
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise each of its parts."""
+        source, batch = self.source, self.source.read(partition)
+        hashes = sample_hashes(batch, partition, source.seed)
 
-    def learned(self) -> list[Metric]:
-        """Learn; return the chosen metric, then those that it was compared with."""
-        options, given = self.options, dict(self.mapping.similarity.parameters)
-        taught, judging = self.rows()
-        kinds = ("diagonal", "full") if options.metric == "auto" else (options.metric,)
-        if options.metric == "auto" and len(taught.features) > _MOST_FULL:
-            kinds = kinds[:1]
-        if min(len(taught.weight), len(judging.weight)) < _FEWEST:
+        def sample(part: int) -> RowSample:
+            return sample_part(batch, hashes, batch.part_slices[part], self.size)
+
+        def moments(part: int) -> Moments:
+            rows = batch.part_slices[part]
+            weight = None if batch.weight is None else batch.weight[rows]
+            return Moments.from_block(batch.values[:, rows], weight)
+
+        has_gaps = source.section.missing == "mean"
+        counts = partial(RowCounts.from_block, batch, count_missing=has_gaps)
+        members: dict[str, Any] = {
+            "sample": source.folded(sample),
+            "moments": source.folded(moments),
+            "counts": source.folded(counts),
+        }
+        return Bundle(members)
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "rows by id and features", "size": self.size}
+
+    def partition_key(self, partition: Partition) -> str:
+        """Return the fingerprint, and the number of the first row: a sample holds row numbers."""
+        return f"{partition.fingerprint}:{partition.row_offset}"
+
+
+def query_keys(batch: RowBatch, rows: slice | np.ndarray) -> np.ndarray:
+    """Return hashes of the queries of some rows."""
+    assert batch.rows.query is not None
+    return hash_keys(batch.rows.query[rows])
+
+
+def embedded_moments(
+    mapping: LandmarkMap, features: np.ndarray, target: np.ndarray, weight: np.ndarray | None
+) -> CoMoments:
+    """Return co-moments of similarities and a target, some rows at a time.
+
+    Parameters
+    ----------
+    mapping : LandmarkMap
+    features : ndarray of shape (d, n)
+    target : ndarray of shape (n,)
+    weight : ndarray of shape (n,), or None
+    """
+    found = CoMoments.empty(mapping.n_landmarks + 1)
+    for rows, block in mapping.blocks(features):
+        block[-1] = target[rows]
+        own = None if weight is None else weight[rows]
+        found = found.merge(CoMoments.from_block(block, own, overwrite=True))
+    return found
+
+
+def split_learned(
+    learned: tuple[str, ...], bundle: Bundle, number: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the statistics of all training rows but those of a fold, and of the fold.
+
+    Those of similarities with a learned metric are under the metric of the other rows.
+    """
+    train, held_out = dict[str, Any](), dict[str, Any]()
+    for label, part in bundle.members.items():
+        name, _, fold = label.rpartition("@")
+        if name in learned and int(fold) == number:
+            train[name], held_out[name] = part.parts
+        elif not {name, label} & set(learned):
+            train[label], held_out[label] = part.train_without(number), part.folds[number]
+    return train, held_out
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityReader(PartialReader):
+    """Reads `CoMoments` of what each map makes of rows, and of the target.
+
+    Attributes
+    ----------
+    source : RowSource
+    maps : mapping of str to LandmarkMap
+        By the label of the similarity. Those whose metric was learned, as `of_fold` names them or
+        of all training rows, have two parts in place of the folds: the rows that were learned from
+        and the others.
+    learned : tuple of str
+        Labels of similarities with a metric that was learned.
+    gains : sequence of NormalisedGains
+        For a ranking, what training and held-out rows are to be predicted in place of the target.
+    """
+
+    source: RowSource
+    maps: Mapping[str, LandmarkMap]
+    learned: tuple[str, ...] = ()
+    gains: Sequence[NormalisedGains] = ()
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return dict.fromkeys(self.maps, CoMoments)
+
+    def parts(self, label: str) -> list[list[int]]:
+        """Return the parts of a batch that each part of a member sums up."""
+        *folds, test = range(self.source.n_parts)
+        name, _, fold = label.rpartition("@")
+        if label in self.learned:
+            return [folds, [test]]
+        if name in self.learned:
+            return [[f for f in folds if f != int(fold)], [int(fold)]]
+        return [[part] for part in (*folds, test)]
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and sum up."""
+        batch = self.source.read(partition)
+        with naming(partition):
+            return Bundle(
+                {
+                    label: Folded(
+                        tuple(
+                            merge_tree([self._moments(mapping, batch, part) for part in parts])
+                            for parts in self.parts(label)
+                        )
+                    )
+                    for label, mapping in self.maps.items()
+                }
+            )
+
+    def _moments(self, mapping: LandmarkMap, batch: RowBatch, part: int) -> CoMoments:
+        rows = batch.part_slices[part]
+        features, target = batch.features[:, rows], batch.target[0, rows]
+        weight = None if batch.weight is None else batch.weight[rows]
+        if self.gains:
+            own = self.gains[part == len(batch.part_slices) - 1]
+            target = own(query_keys(batch, rows), target)
+        return embedded_moments(mapping, features, target, weight)
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        arrays = [array.tobytes() for own in self.gains for array in (own.keys, own.norms)]
+        gains = hashlib.sha256(b"".join(arrays)).hexdigest() if arrays else ""
+        known = {"maps": digest(self.maps), "learned": self.learned, "gains": gains}
+        return {**self.source.key(), "kind": "similarities", **known}
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedReader:
+    """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`.
+
+    Attributes
+    ----------
+    source : RowSource
+    maps : mapping of str to LandmarkMap
+        By the label of the similarity.
+    classes : tuple of float, or None
+        Values of the target that are read as their numbers.
+    judges : bool
+        Whether held-out rows are read, too.
+    """
+
+    source: RowSource
+    maps: Mapping[str, LandmarkMap]
+    classes: tuple[float, ...] | None = None
+    judges: bool = False
+
+    def read(self, partition: Partition) -> list[EmbeddedRows]:
+        """Return the similarities of the rows of each part."""
+        if self.source.held_out and not self.judges:
             return []
-        kernel = self.mapping.similarity.name
-        fitter = Fitter(taught, judging, kernel, given.get("sigma"), options.ridge)
-        found = learn(fitter, taught.features[:, :_LANDMARKS], kinds, options.iterations)
-        best = choose(found) if options.metric == "auto" else found[-1]
-        own = self.mapping.scaled(self.mapping.landmarks.T)
-        last, _ = fitter.fitted(own, best.kind, best.iteration, best.transform)
-        if options.task == "classification" and options.ridge is None:
-            last = replace(last, ridge=last.ridge * _OF_MARGINS)
-        return [last, *found]
+        batch = self.source.read(partition)
+        parts = list(enumerate(batch.part_slices))[: None if self.judges else -1]
+        found = []
+        with naming(partition):
+            for part, rows in parts:
+                if rows.stop > rows.start:
+                    target = coded(self.classes, batch.target[0, rows]).copy()
+                    weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows]
+                    own = {label: f(batch.features[:, rows]) for label, f in self.maps.items()}
+                    found.append(EmbeddedRows(part, own, target, weight.copy()))
+        return found
+
+    def sums(self, rows: list[EmbeddedRows], message: Any) -> Sums:
+        """Add up over rows what the message says."""
+        found: Sums = message.sums(rows)
+        return found
 
 
-def under(mapping: LandmarkMap, metric: Metric | None) -> LandmarkMap:
-    """Return a map under a metric; without one, as it is."""
-    if metric is None:
-        return mapping
-    similarity = replace(mapping.similarity, parameters=(("sigma", metric.sigma),))
-    transform = np.zeros(0) if metric.kind == "none" else np.asarray(metric.transform)
-    return replace(mapping, similarity=similarity, transform=transform, ridge=metric.ridge)
-
-
-def told(found: Sequence[Metric], names: Sequence[str]) -> dict[str, Any]:
-    """Return what the results say of a metric, the chosen one first, and of its columns."""
-    if not found:
-        return {"kind": "none"}
-    chosen, *compared = found
-    content: dict[str, Any] = {"kind": chosen.kind, "iteration": chosen.iteration, "compared": []}
-    for metric in compared:
-        gain, error = metric.gain_over(compared[0])
-        own = {"kind": metric.kind, "iteration": metric.iteration, "error": metric.error}
-        content["compared"].append({**own, "gain": gain, "standard_error": error})
-    if chosen.kind == "none":
-        return content
-    t = np.asarray(chosen.transform)
-    product = np.diag(t**2) if t.ndim == 1 else t.T @ t
-    product /= np.trace(product)
-    content["weights"] = _largest(np.diagonal(product), names, len(names))
-    if chosen.kind == "full":
-        values, vectors = np.linalg.eigh(product)
-        content["directions"] = [
-            {"share": float(values[-i]), "columns": _largest(vectors[:, -i], names, 5)}
-            for i in range(1, min(5, len(values)) + 1)
-        ]
-    return content
-
-
-def _largest(vector: np.ndarray, names: Sequence[str], most: int) -> dict[str, float]:
-    """Return the largest entries of a vector, turned so that the first of them is positive."""
-    order = np.argsort(-np.abs(vector), kind="stable")[:most]
-    sign = np.sign(vector[order[0]]) or 1.0
-    return {names[i]: float(sign * vector[i]) for i in order}
+def digest(maps: Mapping[str, LandmarkMap]) -> str:
+    """Return a hexadecimal digest of maps."""
+    content = hashlib.sha256()
+    for label, mapping in maps.items():
+        content.update(repr((label, mapping.similarity)).encode())
+        for array in mapping.arrays.values():
+            content.update(np.ascontiguousarray(array).tobytes())
+    return content.hexdigest()

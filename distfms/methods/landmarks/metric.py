@@ -13,14 +13,16 @@ backpropagation-free machine learning models", Science 383 (2024).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from distfms.methods.landmarks.similarity import KERNELS, Similarity, transformed
-from distfms.methods.landmarks.squared import Ridges
+from distfms.data.folds import hash_keys, mix
+from distfms.methods.landmarks.similarity import KERNELS, LandmarkMap, Similarity, transformed
+from distfms.methods.landmarks.squared import Ridges, coded
 from distfms.stats.base import Fields
+from distfms.stats.sample import RowSample
 
 #: Widths of the similarity that are tried, in median distances between landmarks.
 WIDTHS = (0.5, 1.0, 2.0)
@@ -266,3 +268,115 @@ def choose(found: Sequence[Metric]) -> Metric:
     best = min(found, key=lambda metric: metric.error)
     gain, error = best.gain_over(found[0])
     return best if gain > error else found[0]
+
+
+# --- what a metric is learned from, and what is told of it --------------------------------------
+
+#: One row in so many is held out from those that teach.
+_HELD_OUT = 4
+#: Landmarks that a metric is learned with, where there are as many rows: with fewer it may miss the
+#: columns that matter.
+LANDMARKS_TAUGHT = 500
+#: Columns up to which a full metric is tried where the spec does not ask for it.
+_MOST_FULL = 500
+#: Ridge of a loss of margins, in those of squared loss of classes 0 and 1: scores are several times
+#: as large, their squared norm that much more.
+_OF_MARGINS = 0.02
+#: Rows that are held out at least: fewer say too little of what is better.
+_FEWEST = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """Picklable: what a metric is learned from.
+
+    Attributes
+    ----------
+    mapping : LandmarkMap
+        To the landmarks of the model, isotropic.
+    sample : RowSample
+        Training rows: features, target and, where there are weights, these.
+    classes : sequence of float, or None
+        Of the target, where it has any.
+    options : LandmarksOptions
+    """
+
+    mapping: LandmarkMap
+    sample: RowSample
+    classes: Sequence[float] | None
+    options: Any
+
+    def rows(self) -> tuple[TaughtRows, TaughtRows]:
+        """Return the rows that teach and those that judge, by the hash of their id or content."""
+        sample, n = self.sample, len(self.mapping.scale)
+        target = coded(self.classes, sample.values[n])[np.newaxis]
+        if self.options.task == "classification":
+            target = (target == np.arange(len(self.classes or ()))[:, np.newaxis]) * 1.0
+        keys = sample.hashes if sample.ids is None else hash_keys(sample.ids)
+        weight = sample.values[n + 1] if len(sample.values) > n + 1 else np.ones(sample.n_rows)
+        judges, features = mix(mix(keys)) % np.uint64(_HELD_OUT) == 0, sample.values[:n]
+        taught, judging = (
+            TaughtRows(self.mapping.scaled(features[:, own]), target[:, own], weight[own])
+            for own in (~judges, judges)
+        )
+        return taught, judging
+
+    def learned(self) -> list[Metric]:
+        """Learn; return the chosen metric, then those that it was compared with."""
+        options, given = self.options, dict(self.mapping.similarity.parameters)
+        taught, judging = self.rows()
+        kinds = ("diagonal", "full") if options.metric == "auto" else (options.metric,)
+        if options.metric == "auto" and len(taught.features) > _MOST_FULL:
+            kinds = kinds[:1]
+        if min(len(taught.weight), len(judging.weight)) < _FEWEST:
+            return []
+        kernel = self.mapping.similarity.name
+        fitter = Fitter(taught, judging, kernel, given.get("sigma"), options.ridge)
+        found = learn(fitter, taught.features[:, :LANDMARKS_TAUGHT], kinds, options.iterations)
+        best = choose(found) if options.metric == "auto" else found[-1]
+        own = self.mapping.scaled(self.mapping.landmarks.T)
+        last, _ = fitter.fitted(own, best.kind, best.iteration, best.transform)
+        if options.task == "classification" and options.ridge is None:
+            last = replace(last, ridge=last.ridge * _OF_MARGINS)
+        return [last, *found]
+
+
+def under(mapping: LandmarkMap, metric: Metric | None) -> LandmarkMap:
+    """Return a map under a metric; without one, as it is."""
+    if metric is None:
+        return mapping
+    similarity = replace(mapping.similarity, parameters=(("sigma", metric.sigma),))
+    transform = np.zeros(0) if metric.kind == "none" else np.asarray(metric.transform)
+    return replace(mapping, similarity=similarity, transform=transform, ridge=metric.ridge)
+
+
+def told(found: Sequence[Metric], names: Sequence[str]) -> dict[str, Any]:
+    """Return what the results say of a metric, the chosen one first, and of its columns."""
+    if not found:
+        return {"kind": "none"}
+    chosen, *compared = found
+    content: dict[str, Any] = {"kind": chosen.kind, "iteration": chosen.iteration, "compared": []}
+    for metric in compared:
+        gain, error = metric.gain_over(compared[0])
+        own = {"kind": metric.kind, "iteration": metric.iteration, "error": metric.error}
+        content["compared"].append({**own, "gain": gain, "standard_error": error})
+    if chosen.kind == "none":
+        return content
+    t = np.asarray(chosen.transform)
+    product = np.diag(t**2) if t.ndim == 1 else t.T @ t
+    product /= np.trace(product)
+    content["weights"] = _largest(np.diagonal(product), names, len(names))
+    if chosen.kind == "full":
+        values, vectors = np.linalg.eigh(product)
+        content["directions"] = [
+            {"share": float(values[-i]), "columns": _largest(vectors[:, -i], names, 5)}
+            for i in range(1, min(5, len(values)) + 1)
+        ]
+    return content
+
+
+def _largest(vector: np.ndarray, names: Sequence[str], most: int) -> dict[str, float]:
+    """Return the largest entries of a vector, turned so that the first of them is positive."""
+    order = np.argsort(-np.abs(vector), kind="stable")[:most]
+    sign = np.sign(vector[order[0]]) or 1.0
+    return {names[i]: float(sign * vector[i]) for i in order}

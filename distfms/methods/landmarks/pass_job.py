@@ -25,8 +25,8 @@ from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_h
 from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassProcedure
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.losses import Loss, Margin, OrdinalMargin, loss_of
+from distfms.methods.landmarks.mapped_job import EmbeddedReader, query_keys
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.read import EmbeddedReader, query_keys
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.landmarks.squared import LandmarkProcedure, Linear
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
