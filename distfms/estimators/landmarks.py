@@ -180,7 +180,7 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
     20
     """
 
-    _left_out = (*_LEVELS, "levels")
+    _left_out = _LEVELS
     _takes: ClassVar[Mapping[str, Sequence[str]]] = {"task": ("regression", "sparse")}
 
 
@@ -263,7 +263,7 @@ class LandmarkRanker(PredictingEstimator, LandmarkBase):
     """
 
     _fixed: ClassVar[Mapping[str, Any]] = {"task": "ranking"}
-    _left_out = (*_REGRESSION, *_LEVELS, "levels")
+    _left_out = (*_REGRESSION, *_LEVELS)
 
     def fit(  # type: ignore[override]
         self, X: Any, y: Any, query: Any, sample_weight: Any = None, unlabelled: Any = None

@@ -42,8 +42,6 @@ from distfms.stats.base import Bundle
 from distfms.stats.fold_means import over_folds
 
 COMPARED = "similarities.json"
-#: Rows whose predictions the report shows.
-_SHOWN_ROWS = 400
 
 
 class LandmarkJob(MappedJob):
@@ -272,8 +270,6 @@ class LandmarkJob(MappedJob):
             found["baselines"]["LightGBM"] = reference_errors(predict, classes, sample, n)
         if validated is not None:
             found["enough"] = self._enough(validated, found["curves"][0]["points"])
-        if classes is None:
-            found["predicted"] = self._predicted(context, solved)
         return found
 
     def _enough(self, validated: FoldAnswers, points: Sequence[Mapping[str, Any]]) -> float:
@@ -301,21 +297,6 @@ class LandmarkJob(MappedJob):
         ranks = options.task == "ranking"
         asked = "kernel_regression" in options.baselines
         return asked and not (options.is_precomputed or many or ranks)
-
-    def _predicted(self, context: Context, solved: Solved) -> dict[str, Any]:
-        """Predict some sampled rows: held-out ones where there are any."""
-        sample = self.sample(context)
-        rows = (sample.test if sample.test.n_rows else sample.train()).first(_SHOWN_ROWS)
-        path, procedure = solved.path, solved.procedure
-        model = procedure.models(solved.problem, path, [len(path.order)])[-1]
-        mapping = self.maps(context)[path.label]
-        n = len(mapping.scale)
-        similarities = mapping(rows.values[:n])[model.landmarks]
-        return {
-            "rows": "test" if sample.test.n_rows else "train",
-            "true": rows.values[n].tolist(),
-            "predicted": procedure.decoded(model, model.scores(similarities)).tolist(),
-        }
 
 
 def boosted_trees(
