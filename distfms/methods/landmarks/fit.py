@@ -223,13 +223,10 @@ class PassProblem:
         By the label of the similarity.
     make_pass : callable or None
         From a message to its sums. None where nothing is fitted.
-    left_out : int or None
-        Fold that is not fitted to.
     """
 
     squared: Mapping[str, SquaredProblem]
-    make_pass: Callable[[Any], Sums] | None = None
-    left_out: int | None = None
+    make_pass: Callable[[FitPass], Sums] | None = None
 
 
 @dataclass(frozen=True)
@@ -246,8 +243,7 @@ class PassProcedure(LandmarkProcedure):
     def problem(self, train: Members, fold: int = -1) -> Any:
         """Return the problem; ``make_pass`` and ``left_out`` are among the members of a fold."""
         own = {rule.name: train[rule.name] for rule in self.rules}
-        squared = super().problem(own, fold)
-        return PassProblem(squared, train.get("make_pass"), train.get("left_out"))
+        return PassProblem(super().problem(own, fold), train.get("make_pass"))
 
     def start(self, problem: SquaredProblem) -> np.ndarray:
         """Return the first values of the parameters beside the weights."""
@@ -325,7 +321,7 @@ class PassProcedure(LandmarkProcedure):
         order, fits = np.arange(keep), dict[int, Fitted]()
 
         def make_pass(loss: Loss, model: Linear, wanted: Any = "model") -> Sums:
-            message = FitPass(rule.name, loss, model, own.mean[:-1], problem.left_out, wanted)
+            message = FitPass(rule.name, loss, model, own.mean[:-1], wanted=wanted)
             sums: Sums = problem.make_pass(message)
             return sums
 

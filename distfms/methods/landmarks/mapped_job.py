@@ -127,7 +127,14 @@ class MappedJob(RowJob):
         sample: Folded[RowSample] = found["sample"]
         train, moments = sample.train(), found["moments"].train()
         pool = self._pool(context, plan, train)
-        self._require_landmarks(train, pool)
+        self.require_rows(train.n_rows, sample.test.n_rows)
+        wanted = 2 if self.options.is_precomputed else max(2, self.options.landmarks or 2)
+        if pool.n_rows < wanted:
+            where = (self.inputs.unlabelled or self.inputs.train).place
+            raise DataError(
+                f"There are {pool.n_rows} rows to take landmarks from in {where}, and "
+                f"`landmarks.landmarks` is {wanted}: choose at most {pool.n_rows}."
+            )
         require_observed(plan.feature_names, moments.weight[: plan.n_features])
         self.tell_counts(context, plan, found["counts"])
         landmarks, own = landmark_arrays(
@@ -154,22 +161,6 @@ class MappedJob(RowJob):
         parts = [found["sample"].test for found in context.map(read, dataset.partitions)]
         pool: RowSample = merge_tree(parts)
         return pool
-
-    def _require_landmarks(self, train: RowSample, pool: RowSample) -> None:
-        """Refuse too few rows."""
-        wanted = 2 if self.options.is_precomputed else max(2, self.options.landmarks or 2)
-        if train.n_rows < 2:
-            raise DataError(
-                f"There are {train.n_rows} rows to train on in "
-                f"{self.inputs.train.place}; at least 2 are needed: add rows, or lower "
-                "`data.test`."
-            )
-        if pool.n_rows < wanted:
-            where = (self.inputs.unlabelled or self.inputs.train).place
-            raise DataError(
-                f"There are {pool.n_rows} rows to take landmarks from in {where}, and "
-                f"`landmarks.landmarks` is {wanted}: choose at most {pool.n_rows}."
-            )
 
     def sample(self, context: Context) -> Folded[RowSample]:
         """Return the sampled rows of each part."""
@@ -248,20 +239,20 @@ def sample_hashes(batch: RowBatch, partition: Partition, seed: int) -> np.ndarra
     return with_seed(mix(hashes), seed)
 
 
+def weighed(batch: RowBatch, rows: slice) -> Any:
+    """Return what takes those of some rows that have weight."""
+    return rows if batch.weight is None else rows.start + np.flatnonzero(batch.weight[rows] > 0)
+
+
 def sample_part(batch: RowBatch, hashes: np.ndarray, rows: slice, size: int) -> RowSample:
     """Sample the rows of one part of a batch that have weight, which follows their values."""
-    named = batch.rows.id
-    ids = None if named is None else named[rows]
-    if ids is not None and ids.dtype.kind not in "iu":
-        ids = ids.astype(str)
-    content = (hashes[rows], batch.row_ids[rows], batch.values[:, rows])
+    own = weighed(batch, rows)
+    ids, values = batch.rows.id, batch.values[:, own]
+    if ids is not None:
+        ids = ids[own] if ids.dtype.kind in "iu" else ids[own].astype(str)
     if batch.weight is not None:
-        weight = batch.weight[rows]
-        counts = weight > 0
-        values = np.vstack((content[2], weight))[:, counts]
-        content = (content[0][counts], content[1][counts], values)
-        ids = None if ids is None else ids[counts]
-    return RowSample.from_rows(size, *content, ids)
+        values = np.vstack((values, batch.weight[own]))
+    return RowSample.from_rows(size, hashes[own], batch.row_ids[own], values, ids)
 
 
 @dataclass(frozen=True)

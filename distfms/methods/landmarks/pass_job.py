@@ -22,10 +22,10 @@ from distfms.data.batches import RowBatch
 from distfms.errors import SpecError
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
-from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassProcedure
+from distfms.methods.landmarks.fit import ERRORS, FitPass, JudgePass, PassProcedure
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.losses import Loss, Margin, OrdinalMargin, loss_of
-from distfms.methods.landmarks.mapped_job import EmbeddedReader, query_keys
+from distfms.methods.landmarks.mapped_job import EmbeddedReader, query_keys, weighed
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.landmarks.squared import LandmarkProcedure, Linear
@@ -129,11 +129,6 @@ class PassLandmarkJob(LandmarkJob):
 
     # --- evaluation ---
 
-    def validate(self, context: Context, solved: Solved) -> FoldAnswers | None:
-        """Evaluate all similarities on the folds."""
-        self._told.clear()
-        return super().validate(context, solved)
-
     def _keep(self, label: str, sums: Sums) -> None:
         own = {n: a for n, a in sums.arrays.items() if n.rpartition("/")[2] in CLASS_SUMS}
         self._told[label] = self._told.get(label, Sums({})).merge(Sums(own))
@@ -190,9 +185,13 @@ class PassLandmarkJob(LandmarkJob):
                     self._keep(message.label, sums)
                     return below("validation/", sums.arrays)
 
-                train = {**fold.train, "make_pass": make_pass, "left_out": fold.number}
+                def fit(message: FitPass) -> Sums:
+                    return make_pass(replace(message, left_out=fold.number))
+
+                train = {**fold.train, "make_pass": fit}
                 yield Fold(train, {**fold.held_out, "judge": judge}, fold.number)
 
+        self._told.clear()
         with ExitStack() as stack:  # rows are embedded once, unless folds have their metrics
             everywhere = None if self.learned else stack.enter_context(self._passes(context))
             return evaluate_here(work, self.statistics(context), given)
@@ -207,12 +206,6 @@ Models = Sequence[tuple[str, np.ndarray]]
 
 
 # --- rankings: reading ----------------------------------------------------------------------------
-
-
-def weighed(batch: RowBatch, rows: slice) -> np.ndarray:
-    """Return the numbers of those of some rows that have weight."""
-    numbers = np.arange(rows.start, rows.stop)
-    return numbers if batch.weight is None else numbers[batch.weight[rows] > 0]
 
 
 def query_counts(batch: RowBatch, part: int) -> dict[str, QueryCounts]:

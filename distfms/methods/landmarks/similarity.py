@@ -353,7 +353,7 @@ _OF_DISTANCES = ("manhattan", "gaussian", "laplace", "euclidean")
 #: Quantiles of a column that normal scores are known at; others are interpolated.
 _QUANTILES = 257
 #: Rows that the mean distance between rows is taken of.
-SIGMA_ROWS = 500
+_SIGMA_ROWS = 500
 
 
 def landmark_arrays(
@@ -434,10 +434,11 @@ def landmark_maps(
         Of training rows: the mean distance between the first of them is the default of sigma.
     """
     plain = LandmarkMap.of(Similarity("linear"), arrays)
-    centred = _centred(plain)
+    # Less their training means: distances then keep their digits.
+    centred = plain if plain.quantiles.size else replace(plain, shift=plain.fill)
 
     def sigma() -> float:
-        rows = sample.first(SIGMA_ROWS).values[: len(plain.scale)]
+        rows = sample.first(_SIGMA_ROWS).values[: len(plain.scale)]
         return mean_distance(centred.scaled(rows))
 
     n_columns = int(np.count_nonzero(plain.scale))
@@ -462,11 +463,6 @@ def column_map(arrays: Mapping[str, np.ndarray], most: int) -> LandmarkMap:
 def transformed(transform: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Apply a transform, or the diagonal of one, to rows (d, n)."""
     return transform[:, np.newaxis] * rows if transform.ndim == 1 else transform @ rows
-
-
-def _centred(mapping: LandmarkMap) -> LandmarkMap:
-    """Compare features less their training means: distances then keep their digits."""
-    return mapping if mapping.quantiles.size else replace(mapping, shift=mapping.fill)
 
 
 def mean_distance(rows: np.ndarray) -> float:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distfms.methods.cross_validation import Fold
+from distfms.methods.landmarks.job import kernel_regression
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import (
     LandmarkProcedure,
