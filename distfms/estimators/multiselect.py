@@ -21,18 +21,10 @@ from distfms.estimators.inputs import Given, column_names, in_memory, kind_of, w
 from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import in_words_of_python, plain
 from distfms.methods.contract import FinishedRun
+from distfms.methods.multiselect import read
 from distfms.methods.multiselect.model import LinearModel, averages
 from distfms.methods.multiselect.objective import BUDGET_TOLERANCE
 from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.multiselect.read import (
-    JudgmentPredictor,
-    JudgmentSource,
-    judgment_reader,
-    loss_on,
-    object_column,
-    plan_of,
-    trained_model,
-)
 from distfms.methods.rows import SummaryReader
 from distfms.spec import DataSection
 from distfms.stats.base import Bundle, merge_tree
@@ -217,7 +209,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         super()._read(run)
         selection, names = run.selection, self._known_columns()
         self.repeats_ = np.array([selection["repeats"].get(name, 0) for name in names])
-        self._model: LinearModel = trained_model(run)
+        self._model: LinearModel = read.trained_model(run)
         self.coef_ = np.zeros(len(names))
         self.coef_[self.repeats_ > 0] = self._model.weights
         self.intercept_, self.spent_ = self._model.intercept, selection["spent"]
@@ -335,11 +327,13 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             predictor = self._reader_of(given, how_known(raters))
             roles = replace(predictor.roles, target=(*named["target"],), weight=named.get("weight"))
             section = DataSection.model_construct()
-            source = JudgmentSource(predictor.reader, section, 0, False, predictor.layout, roles)
-            statistics = _summed(judgment_reader(source), given.dataset.partitions)
+            source = read.JudgmentSource(
+                predictor.reader, section, 0, False, predictor.layout, roles
+            )
+            statistics = _summed(read.judgment_reader(source), given.dataset.partitions)
             variance = _by_name(self.internal_variance, self._known_columns(), "internal_variance")
             known = np.array([variance.get(name, np.nan) for name in model.names])
-            return loss_on(self.model_.run, statistics, known, self.buy_from)
+            return read.loss_on(self.model_.run, statistics, known, self.buy_from)
 
     def acquisition_plan(self, X: Any, ids: Any = None, raters: Any = None) -> pd.DataFrame:
         """List the judgments that objects lack to reach `repeats_`.
@@ -377,7 +371,9 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         for partition in given.dataset.partitions:
             batch = read_judgments(predictor.reader, partition, predictor.layout, predictor.roles)
             own = np.arange(batch.n_rows)
-            plan = plan_of(batch, own, self._model.repeats, costs, batch.row_ids, self.buy_from)
+            plan = read.plan_of(
+                batch, own, self._model.repeats, costs, batch.row_ids, self.buy_from
+            )
             plans.append(pd.DataFrame(plan))
         found = pd.concat(plans, ignore_index=True)
         if named:
@@ -386,18 +382,18 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             if len(ids) != given.dataset.n_rows:
                 raise DataError(f"There are {given.dataset.n_rows} objects but {len(ids)} ids.")
             found["object"] = np.asarray(ids)[found["object"]]
-        return found.rename(columns={"object": object_column(label)})
+        return found.rename(columns={"object": read.object_column(label)})
 
     def _reads(
         self, X: Any, how: Any = "ignore", beside: Mapping[str, Any] | None = None
-    ) -> tuple[Given, JudgmentPredictor]:
+    ) -> tuple[Given, read.JudgmentPredictor]:
         """Open objects to apply the model to, and find the columns of its attributes."""
         check_is_fitted(self)
         given = self._apply(X, self._model.names, beside)
         return given, self._reader_of(given, how)
 
-    def _reader_of(self, given: Given, how: Any) -> JudgmentPredictor:
-        predictor: JudgmentPredictor = self.model_.predictor(given.head)
+    def _reader_of(self, given: Given, how: Any) -> read.JudgmentPredictor:
+        predictor: read.JudgmentPredictor = self.model_.predictor(given.head)
         layout = (
             detect_layout(given.schema, predictor.roles, how) if predictor.layout.names else None
         )
@@ -418,7 +414,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         return tags
 
 
-def _means(predictor: JudgmentPredictor, model: LinearModel, partition: Any) -> np.ndarray:
+def _means(predictor: read.JudgmentPredictor, model: LinearModel, partition: Any) -> np.ndarray:
     """Average the first judgments, shape (n, d); the training mean where there is none."""
     batch = read_judgments(predictor.reader, partition, predictor.layout, predictor.roles)
     columns = [*averages(model, batch.attributes)]

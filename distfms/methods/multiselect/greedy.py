@@ -109,14 +109,6 @@ class Question(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-class Offer(NamedTuple):
-    """A candidate of a slab; `row` has Σ[a, S] and Σ[a, a]."""
-
-    attribute: int
-    gain: float
-    row: np.ndarray
-
-
 class FullSlab:
     """num and den of those of a run of n attributes that are not in S.
 
@@ -172,32 +164,30 @@ class FullSlab:
         usable = self.candidates & (self.den > least) & (squares > noise)
         return np.divide(squares, self.den, out=gains, where=usable)
 
-    def offers(self, objective: float, purse: Purse) -> list[Offer]:
-        """Offer what may be the best purchase of all, or else one that gains but is too dear."""
+    def offers(self, objective: float, purse: Purse) -> list[tuple[int, float]]:
+        """Offer what may be the best purchase of all, or else one that gains but is too dear.
+
+        That is an attribute and its gain.
+        """
         if not self.own.size:
             return []
         gains = self.gains(objective)
         best, any_gain = purse.choice(gains, self.costs, 0)
         if best is None and any_gain:
             best = int(np.argmax(gains > 0))
-        return [] if best is None else [self._offer(int(self.own[best]), float(gains[best]))]
+        return [] if best is None else [(self.start + int(self.own[best]), float(gains[best]))]
 
-    def offer_of(self, attribute: int) -> list[Offer]:
-        """Offer an attribute if it is in the slab, whatever it gains."""
+    def row_of(self, attribute: int) -> list[np.ndarray]:
+        """Return Σ[a, S] and Σ[a, a] of an attribute if it is in the slab."""
         own = attribute - self.start
-        if not 0 <= own < self.problem.n_attributes:
-            return []
-        return [self._offer(own, np.nan)]
+        inside = 0 <= own < self.problem.n_attributes
+        return [self.external[own, np.append(self.support, attribute)]] if inside else []
 
     def among(self, attributes: np.ndarray) -> np.ndarray:
         """Own rows of Σ[attributes, attributes], which ascend."""
         own = attributes - self.start
         own = own[(own >= 0) & (own < self.problem.n_attributes)]
         return self.external[np.ix_(own, attributes)]
-
-    def _offer(self, own: int, gain: float) -> Offer:
-        attribute = self.start + own
-        return Offer(attribute, gain, self.external[own, np.append(self.support, attribute)])
 
 
 def answer(slab: FullSlab, question: Question) -> tuple[FullSlab, Any]:
@@ -239,16 +229,15 @@ class FullState:
         self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
         self.support = np.flatnonzero((self.repeats > 0) & problem.candidates)
         self._changes: list[Update | Afresh] = []
-        self._offers: list[Offer] = []
         self._refresh()
 
     def best(self, purse: Purse) -> tuple[int | None, bool]:
         """Best purchase that can be afforded, and whether any judgment has a positive gain."""
-        self._offers = [o for found in self._ask("offers", self.objective, purse) for o in found]
-        offered = np.array([offer.attribute for offer in self._offers], dtype=np.int64)
+        offers = [o for found in self._ask("offers", self.objective, purse) for o in found]
+        offered = np.array([attribute for attribute, _ in offers], dtype=np.int64)
         attributes = np.concatenate([self.support, offered])
         again = np.where(self.repeats[self.support] < purse.most, self._repeat_gains(), -np.inf)
-        gains = np.concatenate([again, [offer.gain for offer in self._offers]])
+        gains = np.concatenate([again, [gain for _, gain in offers]])
         scores = purse.scores(gains, self.costs[attributes])
         most = scores.max(initial=-np.inf)
         best = int(attributes[scores == most].min()) if most > 0 else None
@@ -260,7 +249,7 @@ class FullState:
         if self.repeats[attribute] > count:
             self._buy_again(attribute, count)
             return
-        row = self._row(attribute)
+        (row,) = (row for found in self._ask("row_of", attribute) for row in found)
         own = row[-1] + self.problem.ridge + float(self.problem.v[attribute]) / count
         q = self._inverse.combined(row[:-1])
         schur = own - float(row[:-1] @ q)
@@ -283,12 +272,6 @@ class FullState:
     def _ask(self, method: str, *arguments: Any) -> list[Any]:
         changes, self._changes = self._changes, []
         return self._pool.step(answer, Question(changes, method, arguments))
-
-    def _row(self, attribute: int) -> np.ndarray:
-        """Σ[a, S] and Σ[a, a], from the slab's offer if it has made one."""
-        made = [offer for offer in self._offers if offer.attribute == attribute]
-        made = made or [o for found in self._ask("offer_of", attribute) for o in found]
-        return made[0].row
 
     def _repeat_gains(self) -> np.ndarray:
         """Gain of another judgment of each attribute in S.
@@ -313,7 +296,6 @@ class FullState:
         self.w = self.w + (kappa * product) * q
         self.objective += kappa * product**2
         self._changes.append(Update(kappa, product, q, int(self.support[place]), place, row))
-        self._offers = []
         self._n_updates += 1
         if self._n_updates >= REFRESH_EVERY:
             self._refresh()
@@ -332,7 +314,7 @@ class FullState:
         self.w = inverse @ self.problem.b[support]
         self.objective = float(self.w @ self.problem.b[support])
         self._changes = [Afresh(support, inverse, self.w)]
-        self._offers, self._n_updates = [], 0
+        self._n_updates = 0
 
 
 class ScoringState:

@@ -417,9 +417,8 @@ def _most_steps(budget: float, costs: np.ndarray, names: Sequence[str]) -> int:
     if most > MOST_STEPS:
         raise SpecError(
             f"`multiselect.budget` is {budget:g}, which buys {most:,} judgments of "
-            f"{names[cheapest]!r} at {costs[cheapest]:g} each. The search buys one at a time and "
-            f"takes at most {MOST_STEPS:,} steps. Lower the budget (the shares of the attributes "
-            "hardly change any more with so many judgments), or let `multiselect.costs` be those "
-            "of a dozen or a hundred judgments."
+            f"{names[cheapest]!r} at {costs[cheapest]:g} each; the search takes at most "
+            f"{MOST_STEPS:,} steps. Lower the budget, or let `multiselect.costs` be those of a "
+            "dozen or a hundred judgments."
         )
     return most

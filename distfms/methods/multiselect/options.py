@@ -107,20 +107,14 @@ class MultiselectOptions(Section):
 #: Options that `tune` may vary.
 TUNABLE = ("budget", "ridge", "selection", "algorithm", "criterion", "psd")
 _STATES = "it describes costs or raters, not how to choose"
-_AFTERWARDS = "it does not affect the selection"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
     "costs": _STATES,
     "internal_variance": _STATES,
     "model": "a refit needs a pass over the rows for every selection",
-    "plain_error": _AFTERWARDS,
     "refine": "it can only improve the objective; set it and tune the others with it",
-    "baselines": _AFTERWARDS,
-    "baseline_judgments": _AFTERWARDS,
     "raters": "the statistics depend on it",
     "buy_from": _STATES,
-    "confidence": _AFTERWARDS,
-    "plan": _AFTERWARDS,
 }
 #: What `tune` may compare by, and whether more is better: the unbiased estimate of the squared
 #: loss on the fold, at the numbers of judgments that are selected without it.

@@ -93,8 +93,7 @@ def test_what_is_sent_does_not_grow_with_the_number_of_attributes(small_slabs):
     problem = random_problem(1, d=64)
     state = FullState(problem)
     for bought in range(20):
-        state.best(Purse(0.0, 100.0, False))
-        assert len(state._offers) <= len(slabs_of(problem))
-        assert all(offer.row.size == bought + 1 for offer in state._offers)
+        offered = state._ask("offers", state.objective, Purse(0.0, 100.0, False))
+        assert all(len(offers) <= 1 for offers in offered)
         state.buy(int(np.argmin(state.repeats)))
         assert sum(change.q.size for change in state._changes) == bought + 1
