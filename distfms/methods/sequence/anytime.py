@@ -33,23 +33,23 @@ class AnytimePredictor:
 
     Attributes
     ----------
-    groups : tuple of str
+    groups : sequence of str
         Names of the K groups in the order in which they are computed.
-    columns : tuple of tuple of int
+    columns : sequence of sequence of int
         Positions of each group's columns among the features.
-    feature_names : tuple of str
+    feature_names : sequence of str
         All D feature columns.
-    target_names : tuple of str
+    target_names : sequence of str
         The P targets (classes for ``softmax``).
     spent : numpy.ndarray of shape (K,)
         Cost of each prefix.
-    fitted : tuple of int
+    fitted : sequence of int
         Prefixes that have models, 0 and K among them; others have that of the one before.
     models : LinearModels or TreeModels
         Of these prefixes, then of the sets.
     family : {"gaussian", "logistic", "softmax", "poisson"}
         How the score becomes a prediction, ∇φ of Appendix B of the paper.
-    sets : tuple of tuple of int
+    sets : sequence of sequence of int
         Positions of the columns of each set among the features.
     set_spent : numpy.ndarray of shape (B,)
         Cost of each set.
@@ -57,15 +57,15 @@ class AnytimePredictor:
         What decides between a prefix and sets that a budget affords: what models explain.
     """
 
-    groups: tuple[str, ...]
-    columns: tuple[tuple[int, ...], ...]
-    feature_names: tuple[str, ...]
-    target_names: tuple[str, ...]
+    groups: Sequence[str]
+    columns: Sequence[Sequence[int]]
+    feature_names: Sequence[str]
+    target_names: Sequence[str]
     spent: np.ndarray
-    fitted: tuple[int, ...]
+    fitted: Sequence[int]
     models: PrefixModels
     family: str = "gaussian"
-    sets: tuple[tuple[int, ...], ...] = ()
+    sets: Sequence[Sequence[int]] = ()
     set_spent: np.ndarray = field(default_factory=lambda: np.zeros(0))
     values: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
@@ -83,19 +83,19 @@ class AnytimePredictor:
         scaling = path.scaling
         position = {name: i for i, name in enumerate(scaling.feature_names)}
 
-        def placed(own: Path) -> tuple[tuple[int, ...], ...]:
-            return tuple(tuple(position[c] for c in group) for group in own.columns)
+        def placed(own: Path) -> list[list[int]]:
+            return [[position[c] for c in group] for group in own.columns]
 
         return cls(
             groups=path.groups,
             columns=placed(path),
             feature_names=scaling.feature_names,
-            target_names=scaling.target_names if target_names is None else tuple(target_names),
+            target_names=target_names or scaling.target_names,
             spent=path.spent,
-            fitted=tuple(path.fitted.tolist()),
+            fitted=path.fitted.tolist(),
             models=models,
             family=family,
-            sets=tuple(tuple(chain(*placed(own))) for own in sets),
+            sets=[list(chain(*placed(own))) for own in sets],
             set_spent=np.array([own.curve_cost[-1] for own in sets]),
             values=path.curve_value if values is None else values,
         )
@@ -181,17 +181,9 @@ class AnytimePredictor:
         cls, arrays: Mapping[str, np.ndarray], names: Mapping[str, Any]
     ) -> AnytimePredictor:
         """Inverse of `to_arrays` and `to_dict`."""
-        return cls(
-            groups=tuple(names["groups"]),
-            columns=tuple(map(tuple, names["columns"])),
-            feature_names=tuple(names["feature_names"]),
-            target_names=tuple(names["target_names"]),
-            fitted=tuple(names["fitted"]),
-            models=MODELS[names["models"]].from_arrays(arrays),
-            family=names["family"],
-            sets=tuple(map(tuple, names.get("sets", ()))),
-            **{name: arrays[name] for name in _ARRAYS if name in arrays},
-        )
+        own = {f.name: names[f.name] for f in fields(cls) if f.name in names}
+        own |= {name: arrays[name] for name in _ARRAYS if name in arrays}
+        return cls(**own | {"models": MODELS[names["models"]].from_arrays(arrays)})
 
     def _used(self, model: int) -> list[int]:
         if model > len(self.spent):

@@ -66,8 +66,6 @@ def timeliness(
 
 def stopping_prefix(value: np.ndarray, alpha: float) -> int:
     """Return the first prefix with a share α of the final value."""
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha is {alpha!r}, not in [0, 1]")
     value = np.asarray(value, dtype=np.float64)
     # The last gains are rounding.
     return int(np.argmax(value >= alpha * value[-1] - 1e-12 * abs(value[-1])))

@@ -353,7 +353,6 @@ class GlmPath(RefittedPath):
 
 
 def sequence_glm(
-    make_pass: MakePass,
     problem: SequenceProblem,
     design: GlmDesign,
     ladder: Ladder,
@@ -368,17 +367,17 @@ def sequence_glm(
 ) -> GlmPath:
     """Put the groups of a problem in order for anytime prediction.
 
-    `make_pass` returns the sums of `GlmDesign.sums` for one model over all training rows, given its
-    weights and the columns that are not 0 if the gradient is wanted of these alone. The model
-    is fitted at the prefixes of the ladder and at the last. Between two of them the gradient is
-    that of the quadratic model of the loss at the last fit, whose Hessian is the Gram matrix times
-    the variance of the response. Ties go to the lowest index. A group whose gradient is below the
-    tolerance costs no pass. With a `budget` the groups are the best set for it by score tests at
-    the null model, and one model is fitted. For other options see `greedy.sequence`.
+    The problem's `make_pass` returns the sums of `GlmDesign.sums` for one model over all training
+    rows, given its weights and the columns that are not 0 if the gradient is wanted of these alone.
+    The model is fitted at the prefixes of the ladder and at the last. Between two of them the
+    gradient is that of the quadratic model of the loss at the last fit, whose Hessian is the Gram
+    matrix times the variance of the response. Ties go to the lowest index. A group whose gradient
+    is below the tolerance costs no pass. With a `budget` the groups are the best set for it by
+    score tests at the null model, and one model is fitted. For other options see `greedy.sequence`.
     """
     n_groups, columns = len(problem.groups), [list(g) for g in problem.groups.columns]
     n_wanted, order = n_groups if max_groups is None else min(max_groups, n_groups), None
-    fits = _Fits(make_pass, problem, design, tol)
+    fits = _Fits(problem, design, tol)
     if budget is not None:
         order = best_set(fits.squared_loss(), budget, max_groups).order.tolist()
         n_wanted, ladder = len(order), Ladder(())
@@ -439,7 +438,6 @@ def sequence_glm(
 class _Fits:
     """The present model, and those that were kept."""
 
-    make_pass: MakePass
     problem: SequenceProblem
     design: GlmDesign
     tol: float
@@ -515,4 +513,5 @@ class _Fits:
     def _pass(self, weights: np.ndarray, support: np.ndarray | None = None) -> Sums:
         self.n_passes += 1
         self._is_whole = support is None
-        return self.make_pass(weights, support)
+        sums: Sums = self.problem.make_pass(weights, support)
+        return sums

@@ -55,9 +55,6 @@ def _claim(
     group: str, patterns: Sequence[str], known: Collection[str], owner: dict[str, str]
 ) -> None:
     """Note in `owner` whose the columns of one group are; refuse overlaps."""
-    for pattern in patterns:
-        if list(patterns).count(pattern) > 1:
-            raise SpecError(f"Group {group!r} lists {pattern!r} twice.")
     what = f"of group {group!r} is not a feature column"
     members = dict.fromkeys(c for pattern in patterns for c in _matches(pattern, known, what))
     if not members:
@@ -353,35 +350,29 @@ class SequenceOptions(Section):
         return DEFAULT_BASELINES if self.baselines is None else self.baselines
 
 
-def read_cost_file(path: str) -> dict[str, float]:
+def read_cost_file(path: str) -> dict[str, Any]:
     """Read a table of costs: CSV or Parquet with the columns ``group`` and ``cost``."""
     import pyarrow as pa
     import pyarrow.csv as pv
     import pyarrow.parquet as pq
 
     file = Path(expand_variables(path))
+    types = pv.ConvertOptions(column_types={"group": pa.string()})
     try:
-        if file.suffix.lower() in (".parquet", ".pq"):
-            table = pq.read_table(file)
-        else:
-            types = pv.ConvertOptions(column_types={"group": pa.string()})
-            table = pv.read_csv(file, convert_options=types)
+        is_parquet = file.suffix.lower() in (".parquet", ".pq")
+        table = pq.read_table(file) if is_parquet else pv.read_csv(file, convert_options=types)
+        groups, costs = (table.column(name).to_pylist() for name in ("group", "cost"))
     except FileNotFoundError as error:
         raise SpecError(f"There is no cost file {file}. Check `sequence.cost_file`.") from error
+    except KeyError as error:
+        raise SpecError(
+            f"The cost file {file} needs the columns 'group' and 'cost'; it has "
+            f"{table.column_names}."
+        ) from error
     except (OSError, ValueError) as error:
         raise SpecError(f"The cost file {file} cannot be read: {error}.") from error
-    if not {"group", "cost"} <= set(table.column_names):
-        raise SpecError(
-            f"In the cost file {file}: A cost table needs the columns 'group' and 'cost'; it has "
-            f"{table.column_names}."
-        )
-    costs: dict[str, float] = {}
-    groups, values = (table.column(name).to_pylist() for name in ("group", "cost"))
-    for group, value in zip(map(str, groups), values, strict=True):
-        if group in costs or not isinstance(value, int | float):
-            wrong = (
-                "is there twice" if group in costs else f"costs {value!r}, which is not a number"
-            )
-            raise SpecError(f"In the cost file {file}: the group {group!r} {wrong}.")
-        costs[group] = value
-    return costs
+    found = dict(zip(map(str, groups), costs, strict=True))
+    if len(found) < len(groups):
+        twice = next(group for group in found if groups.count(group) > 1)
+        raise SpecError(f"In the cost file {file}: the group {twice!r} is there twice.")
+    return found

@@ -9,7 +9,7 @@ c their squared error is T − 2 Σ r∘q + rᵀAr, with A = U⁻ᵀ M U⁻¹ an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar
@@ -200,8 +200,8 @@ class SequenceProblem(SequenceOutline):
 
     gram: np.ndarray
     target: np.ndarray
-    make_pass: Callable[..., Any] | None = None
-    refit: Callable[..., Path] | None = None
+    make_pass: Any = None
+    refit: Any = None
 
     @property
     def n_targets(self) -> int:
@@ -217,7 +217,6 @@ def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProbl
     """
     if not statistics.weight > 0:
         raise DataError("There are no training rows to select on.")
-    require_observed_targets(statistics, posed["target_names"])
     covariance = np.asarray(statistics.covariance(pairwise=False))
     outline = outline_from_columns(
         np.asarray(statistics.mean, dtype=np.float64),
@@ -273,18 +272,6 @@ def require_varying_targets(constant: np.ndarray, names: Sequence[str]) -> None:
             f"Target {', '.join(map(repr, listed))} is constant in the rows to train on: there is "
             "nothing to explain. Check `data.target`."
         )
-
-
-def require_observed_targets(statistics: CoMoments, names: Sequence[str]) -> None:
-    """Raise `DataError` if a target has missing values: an imputed label is no label."""
-    if statistics.pair_weight is None:
-        return
-    observed = np.asarray(statistics.observed_weight)[-len(names) :]
-    for name, weight in zip(names, observed, strict=True):
-        if weight < statistics.weight * (1 - 1e-12):
-            raise DataError(
-                f"Target {name!r} has missing values; drop those rows (data.missing: drop)."
-            )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -460,7 +447,6 @@ class SequencePath(Path):
         scaling, rank = self.scaling, len(self.support)
         if not statistics.weight > 0:
             raise DataError("There are no held-out rows.")
-        require_observed_targets(statistics, scaling.target_names)
         features, n_features = scaling.kept[self.support], len(scaling.feature_names)
         columns = [*features, *range(n_features, n_features + len(scaling.target_names))]
         means = np.concatenate((scaling.mean[features], scaling.target_mean))

@@ -20,7 +20,6 @@ from distfms.methods.sequence.problem import (
     GroupCosts,
     Path,
     Scaling,
-    SequenceOutline,
     SequencePath,
     SequenceProblem,
     problem_from_comoments,
@@ -92,7 +91,7 @@ class SequenceProcedure(Procedure):
         """Return what a generalised linear model does with rows."""
         return GlmDesign(self.family, self.n_outputs, scaling)
 
-    def search(self, problem: SequenceOutline, rule: Rule, **where: Any) -> Path:
+    def search(self, problem: Any, rule: Rule, **where: Any) -> Path:
         """Return the sequence of a rule, or the set of a budget as one that ends with it.
 
         `where` has the pool and the slabs, if the problem is an outline.
@@ -100,33 +99,24 @@ class SequenceProcedure(Procedure):
         path = self._search(problem, rule, **where)
         if self.model == "linear":
             return path
-        assert isinstance(problem, SequenceProblem)
-        assert problem.refit is not None
-        return problem.refit(path, self.ladder if rule.budget is None else Ladder(()))
+        refitted: Path = problem.refit(path, self.ladder if rule.budget is None else Ladder(()))
+        return refitted
 
-    def _search(self, problem: SequenceOutline, rule: Rule, **where: Any) -> Path:
+    def _search(self, problem: Any, rule: Rule, **where: Any) -> Path:
         options: dict[str, Any] = {
+            "criterion": rule.criterion,
             "cost_aware": rule.cost_aware,
             "doubling": rule.doubling,
             "max_groups": self.max_groups,
+            "seed": self.seed,
         }
         if self.family != "gaussian":
-            assert isinstance(problem, SequenceProblem)
-            assert problem.make_pass is not None
-            return sequence_glm(
-                problem.make_pass,
-                problem,
-                self.design(problem.scaling),
-                self.ladder,
-                criterion=rule.criterion,
-                budget=rule.budget,
-                seed=self.seed,
-                tol=self.tol,
-                **options,
-            )
+            design = self.design(problem.scaling)
+            options |= {"budget": rule.budget, "tol": self.tol}
+            return sequence_glm(problem, design, self.ladder, **options)
         if rule.budget is not None:
             return best_set(problem, rule.budget, self.max_groups, **where)
-        return sequence(problem, rule.criterion, seed=self.seed, **options, **where)
+        return sequence(problem, **options, **where)
 
     def grid(self, path: Path) -> np.ndarray:
         """Return the costs of the prefixes whose scores are kept."""
@@ -167,20 +157,13 @@ class SequenceProcedure(Procedure):
         path = self.search(self.problem_on(fold), self.rules[0])
         curve = self.held_out(path, fold.held_out)
         last = [len(path) if end is None else min(end, len(path)) for end in ends]
-        if measure.endswith("timeliness"):
-            # On one scale for all points: what all groups cost, and all that can be explained.
-            whole = float(self.costs.own.sum() + sum(item.cost for item in self.costs.shared))
-            cost, value = path.curve_cost, curve[self.share]
-            return np.array(
-                [
-                    timeliness(
-                        cost[: k + 1], value[: k + 1], stop=whole, final=1.0,
-                        steps=measure == "step_timeliness",
-                    )
-                    for k in last
-                ]
-            )  # fmt: skip
-        return curve["mse" if measure == "mse" else self.share][last]
+        if not measure.endswith("timeliness"):
+            return curve["mse" if measure == "mse" else self.share][last]
+        # On one scale for all points: what all groups cost, and all that can be explained.
+        whole = float(self.costs.own.sum() + sum(item.cost for item in self.costs.shared))
+        scale: dict[str, Any] = {"stop": whole, "final": 1.0, "steps": measure == "step_timeliness"}
+        cost, value = path.curve_cost, curve[self.share]
+        return np.array([timeliness(cost[: k + 1], value[: k + 1], **scale) for k in last])
 
     def store(self, problem: SequenceProblem, paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
         """Return the paths as named arrays."""

@@ -66,7 +66,7 @@ def test_stored_and_loaded_it_predicts_the_same(case):
     names = json.loads(json.dumps(predictor.to_dict()))
     again = AnytimePredictor.from_arrays(predictor.to_arrays(), names)
     np.testing.assert_array_equal(predicted(again, X, 2), predicted(predictor, X, 2))
-    assert again.groups == predictor.groups
+    assert list(again.groups) == list(predictor.groups)
     assert all(a.dtype == np.float64 for a in predictor.to_arrays().values())
 
 

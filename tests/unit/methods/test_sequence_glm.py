@@ -1,5 +1,6 @@
 """Generalised linear sequences against the literal formulas, scikit-learn and dask-ml."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -128,7 +129,7 @@ class Case:
 
     def sequence(self, prefixes="all", costs=None, **options):
         ladder = Ladder(prefixes, costs)
-        return sequence_glm(self, self.problem, self.design, ladder, **options)
+        return sequence_glm(replace(self.problem, make_pass=self), self.design, ladder, **options)
 
 
 def literal_rows(family, X, y):

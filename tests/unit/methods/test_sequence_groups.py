@@ -40,7 +40,6 @@ def test_groups_of_columns(names, options, expected):
     ("groups", "message"),
     [
         ({"a": ["x1"], "b": ["x*"]}, "'x1' is in group 'a' and in group 'b'"),
-        ({"a": ["x1", "x1"]}, "lists 'x1' twice"),
         ({"a": ["nope"]}, "'nope' of group 'a' is not a feature column"),
         ({"a": ["x11"]}, "Did you mean 'x1'"),
         ({"a": []}, "'a' has no columns"),
