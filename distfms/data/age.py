@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -34,47 +35,35 @@ def remember(dataset: Dataset, forgetting: Forgetting, time: str | None = None) 
     DataError
         If ages are to be in days and a partition has no date, or one that is yet to come.
     """
-    dates: list[Any] = []
-
-    def ages(unit: str) -> np.ndarray:
-        if unit.startswith("partition"):
-            return np.arange(len(dataset.partitions))[::-1].astype(float)
-        if not dates:
-            dates.extend(partition_dates(dataset, time))
-        seconds = [(max(dates) - own).total_seconds() for own in dates]
-        return np.array(seconds) / _DAY
-
     kept = np.ones(len(dataset.partitions), dtype=bool)
     weight = np.ones(len(kept))
     if forgetting.window is not None:
         length, unit = forgetting.window.split()
-        kept = ages(unit) < float(length)
+        kept = _ages(dataset, unit, time) < float(length)
     if forgetting.half_life is not None:
         length, unit = forgetting.half_life.split()
         if not float(length):
             raise DataError(
                 "`retrain.forget.half_life` is 0: all but the newest data would have no weight."
             )
-        weight = np.exp2(-ages(unit) / float(length))
+        weight = np.exp2(-_ages(dataset, unit, time) / float(length))
     if not kept.any():
         raise DataError("`retrain.forget.window` is 0: no partition is left to learn from.")
-    return _only(dataset, kept, weight)
+    # As if nothing else were there.
+    counted = [dataset.partitions[number] for number in np.flatnonzero(kept)]
+    offsets = accumulate([0, *(part.n_rows for part in counted[:-1])])
+    rows = zip(counted, offsets, weight[kept].tolist(), strict=True)
+    return dataset.restricted(
+        [replace(p, index=i, row_offset=at, weight=own) for i, (p, at, own) in enumerate(rows)]
+    )
 
 
-def _only(dataset: Dataset, kept: np.ndarray, weight: np.ndarray) -> Dataset:
-    """Take some partitions for the whole, as if nothing else were there."""
-    partitions: list[Partition] = []
-    offset = 0
-    for number in np.flatnonzero(kept).tolist():
-        part = replace(
-            dataset.partitions[number],
-            index=len(partitions),
-            row_offset=offset,
-            weight=float(weight[number]),
-        )
-        partitions.append(part)
-        offset += part.n_rows
-    return dataset.restricted(partitions)
+def _ages(dataset: Dataset, unit: str, time: str | None) -> np.ndarray:
+    """Return the ages of partitions in days or, from the last one, in partitions."""
+    if unit.startswith("partition"):
+        return np.arange(len(dataset.partitions))[::-1].astype(float)
+    dates = partition_dates(dataset, time)
+    return np.array([(max(dates) - own).total_seconds() for own in dates]) / _DAY
 
 
 def partition_dates(dataset: Dataset, time: str | None) -> list[datetime]:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from distfms.data.categories import Categories, categorical_columns, level_codes, text_targets
 from distfms.data.columns import (
     LARGEST,
     batch_buffer,
     fill_column,
+    number_view,
     refuse_missing,
     require_summable,
 )
 from distfms.data.folds import Batch, FoldPlan, RowIndex, read_row_index
-from distfms.data.roles import Roles
+from distfms.data.roles import Roles, text_columns
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class ColumnPlan:
     ) -> ColumnPlan:
         """Plan the batch of all features and targets; `categories` are levels of either."""
         levels = categories.levels if isinstance(categories, Categories) else categories or {}
-        categorical = {*categorical_columns(schema, roles), *text_targets(schema, roles)}
+        categorical = text_columns(schema, (*roles.features, *roles.target))
         for name in categorical:
             if name not in levels:
                 raise DataError(f"The levels of the categorical column {name!r} are unknown.")
@@ -392,3 +392,99 @@ def _compact(values: np.ndarray, keep: np.ndarray) -> np.ndarray:
     for row in range(len(values)):  # ascending, so a row is read before it is overwritten
         flat[row * n_kept : (row + 1) * n_kept] = values[row, keep]
     return flat[: len(values) * n_kept].reshape(len(values), n_kept)
+
+
+# --- levels of categories -------------------------------------------------------------------------
+
+MAX_LEVELS = 1000
+"""Most levels that a column may have by default."""
+
+
+@dataclass(frozen=True)
+class Categories:
+    """Sorted levels (by code points) of each categorical column; a mergeable statistic."""
+
+    levels: Mapping[str, tuple[str, ...]]
+    max_levels: int = MAX_LEVELS
+
+    def merge(self, other: Categories) -> Categories:
+        """Unite the levels of two parts of the data; too many of a column are refused."""
+        names = dict.fromkeys((*self.levels, *other.levels))
+        united = {
+            name: tuple(sorted({*self.levels.get(name, ()), *other.levels.get(name, ())}))
+            for name in names
+        }
+        for name, levels in united.items():
+            _check_levels(name, levels, self.max_levels)
+        return Categories(united, self.max_levels)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the levels as arrays that need no pickle."""
+        arrays = {"max_levels": np.array(self.max_levels)}
+        for name, levels in self.levels.items():
+            text = "".join(levels).encode()
+            arrays[f"text:{name}"] = np.frombuffer(text, dtype=np.uint8)
+            ends = np.cumsum([len(level.encode()) for level in levels], dtype=np.int64)
+            arrays[f"ends:{name}"] = ends
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Categories:
+        """Rebuild from :meth:`to_arrays`."""
+        levels = {}
+        for key in arrays:
+            if key.startswith("ends:"):
+                name = key.removeprefix("ends:")
+                text = arrays[f"text:{name}"].tobytes()
+                bounds = [0, *arrays[key].tolist()]
+                pairs = pairwise(bounds)
+                levels[name] = tuple(text[lo:hi].decode() for lo, hi in pairs)
+        return cls(levels, int(arrays["max_levels"]))
+
+
+def scan_categories(
+    partition: Partition,
+    reader: PartitionReader,
+    columns: Sequence[str],
+    max_levels: int = MAX_LEVELS,
+) -> Categories:
+    """Find the levels of columns in one partition; too many of a column are refused."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    levels: dict[str, tuple[str, ...]] = {}
+    for table in reader.column_tables(partition.loaded(), columns):
+        for name in table.column_names:
+            texts = pc.unique(table.column(name).cast(pa.string())).to_pylist()
+            levels[name] = tuple(sorted(text for text in texts if text is not None))
+            _check_levels(name, levels[name], max_levels)
+    return Categories(levels, max_levels)
+
+
+def _check_levels(name: str, levels: Sequence[str], max_levels: int) -> None:
+    if len(levels) > max_levels:
+        raise DataError(
+            f"The categorical column {name!r} has more than {max_levels} levels: it looks like an "
+            f"identifier or free text. Leave it out with `exclude: [{name}]`, or make it a number "
+            "or a coarser category."
+        )
+
+
+def level_codes(column: pa.ChunkedArray, levels: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """Return the position of each value of a column of strings among ascending levels.
+
+    Returns
+    -------
+    codes : ndarray of int64, shape (n,)
+        −1 for missing, −2 for values that are no level.
+    unknown : list of str
+        Values that occur and are no level, ascending.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = column.cast(pa.string()).combine_chunks()
+    found = pc.index_in(texts, pa.array(levels, pa.string()))
+    strange = pc.and_not(found.is_null(), texts.is_null())
+    codes = pc.if_else(strange, -2, found.fill_null(-1))
+    return number_view(codes), sorted(pc.unique(texts.filter(strange)).to_pylist())

@@ -176,6 +176,11 @@ def is_categorical(dtype: pa.DataType) -> bool:
     return any(holds(dtype) for holds in tests)
 
 
+def text_columns(schema: pa.Schema, names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of some columns that are categories."""
+    return tuple(name for name in names if is_categorical(schema.field(name).type))
+
+
 def is_number_list(dtype: pa.DataType) -> bool:
     """Whether values of a type are lists of numbers."""
     import pyarrow.types as pat

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from distfms.data.batches import ColumnPlan, RowBatch, require_observed
-from distfms.data.categories import categorical_columns, text_targets
 from distfms.data.columns import as_floats
 from distfms.data.partition import Dataset
+from distfms.data.roles import text_columns
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import (
@@ -64,8 +64,8 @@ class RowJob(StatisticsJob):
         self.roles = section_roles(inputs.train, inputs.section, classes=self.takes_text(options))
         if not self.roles.target:
             raise SpecError("`data.target` is missing: name the column to predict.")
-        self.categorical = categorical_columns(inputs.train.schema, self.roles)
-        self.text_targets = text_targets(inputs.train.schema, self.roles)
+        self.categorical = text_columns(inputs.train.schema, self.roles.features)
+        self.text_targets = text_columns(inputs.train.schema, self.roles.target)
         self.judged_by = {"accuracy": True, "mse": False} if self.has_classes else {"mse": False}
 
     @staticmethod

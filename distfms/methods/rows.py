@@ -14,8 +14,14 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from distfms.data.batches import ColumnPlan, RowBatch, read_rows
-from distfms.data.categories import MAX_LEVELS, Categories, scan_categories
+from distfms.data.batches import (
+    MAX_LEVELS,
+    Categories,
+    ColumnPlan,
+    RowBatch,
+    read_rows,
+    scan_categories,
+)
 from distfms.data.columns import probably_finite
 from distfms.data.dataset import PartitionReader
 from distfms.data.folds import FoldPlan

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.categories import Categories, scan_categories
+from distfms.data.batches import Categories, scan_categories
 from distfms.data.dataset import open_dataset
 from distfms.errors import DataError
 

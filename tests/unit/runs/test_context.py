@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.categories import Categories
+from distfms.data.batches import Categories
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.memory import n_processors
 from distfms.engine.retry import RetryPolicy
