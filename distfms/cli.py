@@ -341,7 +341,7 @@ def submit(
 
     loaded = load_spec(spec, set_ or ())
     url = dashboard_url(address)
-    client = connect(url, insecure=insecure, say=say)
+    client = connect(url, insecure=insecure)
     local = is_loopback(url)
     id = submit(client, url, loaded, local=local, say=say, retrain=retrain)
     if wait:

@@ -108,7 +108,7 @@ class Executor(_Closing):
         Raises what ``fn`` raised, and EngineError where a task kept failing for a transient reason
         or workers were lost.
         """
-        units = [Unit(_short(item), item) for item in items]
+        units = [Unit(repr(item)[:60], item) for item in items]
         if not units:
             return []
         retry = retry or RetryPolicy()
@@ -436,8 +436,3 @@ class _Tally:
         if error and not self._told_unwritable:
             self._told_unwritable = True
             self._on_event({"event": "cache_unwritable", "error": error})
-
-
-def _short(item: object) -> str:
-    text = repr(item)
-    return text if len(text) <= 60 else text[:57] + "..."

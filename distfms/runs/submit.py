@@ -66,20 +66,13 @@ def submit(
         stage_package(Path(folder))
         (Path(folder) / "spec.yaml").write_text(write_yaml(travelling), encoding="utf-8")
         surroundings = {"working_dir": folder, "env_vars": {LOG_VARIABLE: kind} if kind else {}}
-        try:
-            with explained(address):
-                client.submit_job(
-                    entrypoint=f"python entry.py {verb} spec.yaml",
-                    submission_id=id,
-                    runtime_env=surroundings,
-                    metadata={"distfms": metadata.version("distfms"), "method": spec.method},
-                )
-        except EngineError:
-            # Somebody else may have submitted the same attempt at the same moment.
-            if id not in [job.submission_id for job in _jobs(client, address, prefix)]:
-                raise
-            say(f"The same job was just submitted: {id}")
-            return id
+        with explained(address):
+            client.submit_job(
+                entrypoint=f"python entry.py {verb} spec.yaml",
+                submission_id=id,
+                runtime_env=surroundings,
+                metadata={"distfms": metadata.version("distfms"), "method": spec.method},
+            )
     say(f"Submitted {id}" + (f" (attempt {attempt})" if attempt > 1 else ""))
     return id
 
@@ -238,9 +231,7 @@ _CHATTY = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.pack
 _PROBE_TIMEOUT_S = 10.0
 
 
-def connect(
-    address: str, *, insecure: bool = False, say: Callable[[str], None] = lambda line: None
-) -> Any:
+def connect(address: str, *, insecure: bool = False) -> Any:
     """Return Ray's client of the job server of a head, at an address from `dashboard_url`.
 
     ``insecure`` accepts a head on another machine that requires no token. The token is looked for
@@ -248,9 +239,8 @@ def connect(
     ``~/.ray/auth_token``; not at all with ``RAY_AUTH_MODE=disabled``. It goes into the headers of
     requests and nowhere else.
     """
-    here = is_loopback(address)
     if not _asks_for_token(address):
-        if not here and not insecure:
+        if not insecure and not is_loopback(address):
             raise SpecError(
                 f"The Ray head at {address} requires no token: anyone who can reach it can run "
                 "anything there. Start it with RAY_AUTH_MODE=token, or accept the risk with "
@@ -261,11 +251,6 @@ def connect(
     if token is None:
         raise EngineError(
             f"The Ray head at {address} requires a token, and none was found. {lacking_token()}"
-        )
-    if address.startswith("http://") and not here:
-        say(
-            f"Note: the token is sent to {address} unencrypted. Use https:// or a tunnel where "
-            "others can listen."
         )
     return _client(address, {"Authorization": f"Bearer {token}"})
 

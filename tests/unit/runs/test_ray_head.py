@@ -206,17 +206,6 @@ def test_remote_head_without_a_token_is_refused(serve, monkeypatch):
     assert connect(url, insecure=True).list_jobs()
 
 
-def test_token_over_plain_http_is_told(serve, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
-    monkeypatch.setattr(ray_head, "is_loopback", lambda url: False)
-    url, _ = serve(guarded_head)
-    said = []
-    connect(url, say=said.append)
-    assert len(said) == 1
-    assert "unencrypted" in said[0]
-    assert TOKEN not in said[0]
-
-
 def test_environment_does_not_lead_to_another_head(serve, monkeypatch):
     """Ray's client prefers RAY_ADDRESS to the address it is given."""
     url, _ = serve(open_head)

@@ -177,15 +177,6 @@ def test_ended_jobs_are_tried_again_and_others_joined(status, monkeypatch):
     assert len(head.submitted) == 11
 
 
-def test_two_submit_at_the_same_moment():
-    head, said = Head(), []
-    known, answers = head.list_jobs, [list]
-    first = hand_in(head, spec())
-    head.list_jobs = lambda: (answers.pop() if answers else known)()
-    assert hand_in(head, spec(), said) == first
-    assert said == [f"The same job was just submitted: {first}"]
-
-
 # --- following ----------------------------------------------------------------------------------
 
 
