@@ -24,7 +24,7 @@ def make_executor(
     ----------
     engine : EngineSection
     on_silence : callable, optional
-        See `distfms.engine.ray_cluster.RayExecutor`.
+        See `distfms.engine.ray_session.RaySession`.
 
     Raises
     ------

@@ -33,27 +33,18 @@ class RayExecutor(Executor):
 
     Parameters
     ----------
-    address, timeout_s
+    address, **options
         See `RaySession`.
     workers : int, optional
         Processors of a cluster started here; of one that is there, the most tasks at the same time.
-    on_silence : callable, optional
-        Called, in a thread, with a sentence when the head of a cluster that was there before has
-        been out of reach for a minute. Ray's calls may then hang where no exception reaches, so
-        that a program may want to end; without, nothing is done.
     """
 
     name = "ray"
 
     def __init__(
-        self,
-        address: str | None = None,
-        workers: int | None = None,
-        *,
-        timeout_s: float = 5.0,
-        on_silence: Callable[[str], None] | None = None,
+        self, address: str | None = None, workers: int | None = None, **options: Any
     ) -> None:
-        self.session = RaySession(address, workers, timeout_s=timeout_s, on_silence=on_silence)
+        self.session = RaySession(address, workers, **options)
         try:
             self.address = self.session.address
             there = self.session.n_processors

@@ -44,6 +44,10 @@ class RaySession:
         Processors of a cluster that is started here.
     timeout_s : float
         How long to wait for an answer from the address, and later from the head.
+    on_silence : callable, optional
+        Called, in a thread, with a sentence when the head of a cluster that was there before has
+        been out of reach for a minute. Ray's calls may then hang where no exception reaches, so
+        that a program may want to end; without, nothing is done.
 
     Raises
     ------

@@ -25,6 +25,7 @@ from distfms.engine.base import map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import Unit
 from distfms.engine.ray_cluster import RayExecutor
+from distfms.engine.ray_session import RaySession
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import DistfmsError
 from tests.conformance import engine_tasks, pool_tasks
@@ -74,8 +75,8 @@ def told(action: Callable[[], Any]) -> dict[str, Any]:
 
 def command_lines(spec: str, ray_address: str, dask_address: str) -> dict[str, Any]:
     """The command line with clusters that are not there, or not what they are taken for."""
-    for executor in (RayExecutor, DaskExecutor):
-        executor.__init__.__kwdefaults__["timeout_s"] = 2.0  # type: ignore[attr-defined]
+    for kind in (RaySession, DaskExecutor):
+        kind.__init__.__kwdefaults__["timeout_s"] = 2.0  # type: ignore[attr-defined]
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{unheard.getsockname()[1]}"
