@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import numpy as np
 
 from distfms.methods import slab_job, slabs
 from distfms.methods.sequence.method import Sizes
+from distfms.runs.driver import run_job
+from distfms.runs.folder import digest
 from distfms.runs.job_spec import JobSpec
 from tests.conformance.engine_tasks import blas_as_before
 from tests.e2e.attribute_efficient_jobs import few_columns, few_job
@@ -155,3 +158,44 @@ def contents(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name not in own
     }
+
+
+class Jobs:
+    """Jobs of each kind on data that are made once, and what they write undisturbed."""
+
+    def __init__(self, judgments: Path, run: Path, folder: Callable[[str], Path]) -> None:
+        self._data = {"multiselect": judgments, "blocks": judgments}
+        self._written = {"multiselect": contents(run)}
+        self._folder = folder
+
+    def data(self, kind: str) -> Path:
+        """Folder with the data of a kind of job."""
+        if kind not in self._data:
+            self._data[kind] = CASES[kind].write(self._folder(kind) / "data")
+        return self._data[kind]
+
+    def spec(self, kind: str, output: Path, **changes: Any) -> JobSpec:
+        return CASES[kind].spec(self.data(kind), output, **changes)
+
+    def require_sound(self, kind: str, output: Path, run: Path) -> None:
+        """Check that a run is what one thread writes when nothing goes wrong, whole and alone."""
+        if kind not in self._written:
+            spec = self.spec(kind, self._folder("undisturbed"), engine={"workers": 1})
+            with small_blocks(kind):
+                self._written[kind] = contents(run_job(spec).folder)
+        assert contents(run) == self._written[kind]
+        nothing_half_written(output, run)
+
+
+def nothing_half_written(output: Path, run: Path) -> None:
+    """Check a finished run: no temporary file, and a manifest that vouches for every file."""
+    assert not [p for p in output.rglob("*") if p.name.endswith(".tmp") or ".probe" in p.name]
+    found = manifest(run)
+    assert found["status"] == "done"
+    vouched = {name: sha for stage in found["stages"] for name, sha in stage["files"].items()}
+    assert {name: digest(run / name) for name in vouched} == vouched
+    for line in (run / "events.jsonl").read_text().splitlines():
+        json.loads(line)
+    files = {p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file()}
+    covered = {f for f in files if f in vouched or any(f.startswith(f"{v}/") for v in vouched)}
+    assert files - covered <= {"manifest.json", "spec.yaml", "events.jsonl", ".lock"}

@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distfms.engine.ray_cluster import RayExecutor
-from distfms.runs.driver import run_job
-from tests.faults.cases import CASES, contents, dask_cluster, small_blocks
+from tests.faults.cases import Jobs, dask_cluster
 
 
 @pytest.fixture(scope="session")
-def job_data(judgments: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Folder with the data of a kind of job; made once."""
-    made = {"multiselect": judgments, "blocks": judgments}
-
-    def folder(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = CASES[kind].write(tmp_path_factory.mktemp(kind) / "data")
-        return made[kind]
-
-    return folder
-
-
-@pytest.fixture(scope="session")
-def undisturbed(
-    job_data: Callable[[str], Path], judgments_run: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], dict[str, bytes]]:
-    """What a kind of job writes when one thread does it all and nothing goes wrong."""
-    made = {"multiselect": contents(judgments_run)}
-
-    def expected(kind: str) -> dict[str, bytes]:
-        if kind not in made:
-            output = tmp_path_factory.mktemp("undisturbed")
-            spec = CASES[kind].spec(job_data(kind), output, engine={"workers": 1})
-            with small_blocks(kind):
-                made[kind] = contents(run_job(spec).folder)
-        return made[kind]
-
-    return expected
+def jobs(judgments: Path, judgments_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
+    """Jobs of each kind."""
+    return Jobs(judgments, judgments_run, tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="module")

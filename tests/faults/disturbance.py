@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -23,6 +24,7 @@ import pytest
 
 from distfms.engine.base import ActorPool, map_reduce
 from distfms.runs import context, folder
+from distfms.runs.job_spec import JobSpec
 from tests.conformance.pool_tasks import kill_own_node
 
 #: Longest time that a waiting or hanging task is left alone, in seconds.
@@ -223,18 +225,8 @@ def doom(patch: pytest.MonkeyPatch, where: str, what: str) -> None:
     patch.setattr(folder.RunFolder, "update", between)
 
 
-def nothing_half_written(output: Path, run: Path) -> None:
-    """Check a finished run: no temporary file, and a manifest that vouches for every file."""
-    assert not [p for p in output.rglob("*") if p.name.endswith(".tmp") or ".probe" in p.name]
-    manifest: Mapping[str, Any] = json.loads((run / "manifest.json").read_text())
-    assert manifest["status"] == "done"
-    vouched = {name for stage in manifest["stages"] for name in stage["files"]}
-    for stage in manifest["stages"]:
-        for name, sha in stage["files"].items():
-            assert folder.digest(run / name) == sha, name
-    for line in (run / "events.jsonl").read_text().splitlines():
-        json.loads(line)
-    own = {"manifest.json", "spec.yaml", "events.jsonl", ".lock"}
-    found = {p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file()}
-    covered = {f for f in found if f in vouched or any(f.startswith(f"{v}/") for v in vouched)}
-    assert found - covered <= own
+def command_of(plan: Plan, spec: JobSpec, folder: Path) -> list[str]:
+    """Write a spec to a folder; return the disturbed command that runs it."""
+    (folder / "job.yaml").write_text(spec.to_yaml())
+    command = [sys.executable, "-m", "tests.faults.disturbed_cli", plan.to_json(), "run"]
+    return [*command, str(folder / "job.yaml")]

@@ -30,7 +30,7 @@ from distfms.engine.retry import RetryPolicy
 from distfms.errors import DistfmsError
 from tests.conformance import engine_tasks, pool_tasks
 from tests.faults.cases import CASES
-from tests.faults.disturbance import Plan
+from tests.faults.disturbance import Plan, command_of
 from tests.ray_here import STORE_BYTES
 
 N_UNITS = 8
@@ -175,10 +175,8 @@ def head_lost_under_a_job(folder: str, kind: str) -> dict[str, Any]:
         with cluster(1) as (made, _):
             engine = {"kind": "ray", "address": made.address, "workers": 1}
             spec = CASES[kind].spec(place / "data", place / "runs", engine=engine)
-            (place / "job.yaml").write_text(spec.to_yaml())
-            command = [sys.executable, "-m", "tests.faults.disturbed_cli", plan.to_json()]
             with subprocess.Popen(
-                [*command, "run", str(place / "job.yaml")],
+                command_of(plan, spec, place),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -8,7 +8,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,8 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from tests import ray_here
 from tests.e2e.jobs import STAGES
-from tests.faults.cases import CASES, contents
-from tests.faults.disturbance import Plan, disturbed, nothing_half_written
-
-Expected = Callable[[str], dict[str, bytes]]
-Data = Callable[[str], Path]
+from tests.faults.cases import Jobs
+from tests.faults.disturbance import Plan, disturbed
 
 
 @contextmanager
@@ -79,14 +76,11 @@ def test_full_while_tables_are_written(below: str, tmp_path: Path, monkeypatch: 
 def test_full_at_a_stage(
     at: str,
     file: str,
-    job_data: Data,
-    undisturbed: Expected,
+    jobs: Jobs,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    case = CASES["multiselect"]
-    spec = case.spec(job_data("multiselect"), tmp_path / "runs", engine={"cache": False})
-    expected = undisturbed("multiselect")
+    spec = jobs.spec("multiselect", tmp_path / "runs", engine={"cache": False})
     with disturbed(Plan(str(tmp_path / "marks"))) as plan:
         with (
             full_at(monkeypatch, file),
@@ -98,14 +92,13 @@ def test_full_at_a_stage(
     # The pass whose result had no room is made again.
     assert plan.reads() == [[1] * 4] * (2 if at == "statistics" else 1)
     assert list(result.skipped) == STAGES[: STAGES.index(at)]
-    assert contents(result.folder) == expected
-    nothing_half_written(tmp_path / "runs", result.folder)
+    jobs.require_sound("multiselect", tmp_path / "runs", result.folder)
 
 
-def test_files_cut_off_by_the_system(job_data: Data, undisturbed: Expected, tmp_path: Path) -> None:
+def test_files_cut_off_by_the_system(jobs: Jobs, tmp_path: Path) -> None:
     """Writes that break off in the middle, as on a real full disk: no file may exceed a size."""
-    case, output = CASES["multiselect"], tmp_path / "runs"
-    spec = case.spec(job_data("multiselect"), output)
+    output = tmp_path / "runs"
+    spec = jobs.spec("multiselect", output)
     (tmp_path / "job.yaml").write_text(spec.to_yaml())
     limit = (6_000, 6_000)
     done = subprocess.run(
@@ -124,5 +117,4 @@ def test_files_cut_off_by_the_system(job_data: Data, undisturbed: Expected, tmp_
     result = run_job(spec)
     assert result.resumed
     assert list(result.skipped) == []
-    assert contents(result.folder) == undisturbed("multiselect")
-    nothing_half_written(output, result.folder)
+    jobs.require_sound("multiselect", output, result.folder)

@@ -3,7 +3,6 @@ there or not fit, of which a job says so before it reads or writes anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,9 @@ from distfms.engine.ray_session import RaySession
 from distfms.errors import EngineError
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
-from tests.faults.cases import CASES, contents, manifest, small_blocks
-from tests.faults.disturbance import Plan, disturbed, nothing_half_written
+from tests.faults.cases import CASES, Jobs, manifest, small_blocks
+from tests.faults.disturbance import Plan, disturbed
 from tests.ray_here import run_script
-
-Expected = Callable[[str], dict[str, bytes]]
-Data = Callable[[str], Path]
 
 #: What no quick test with a mishap covers.
 USUAL = {
@@ -40,24 +36,21 @@ BY_ACTORS = {"glm": 1, "functions": 2}
     ],
     indirect=["engine"],
 )
-def test_same_bits(
-    engine: Any, kind: str, job_data: Data, undisturbed: Expected, tmp_path: Path
-) -> None:
-    case = CASES[kind]
-    spec = case.spec(job_data(kind), tmp_path / "runs", engine=engine)
+def test_same_bits(engine: Any, kind: str, jobs: Jobs, tmp_path: Path) -> None:
+    n = CASES[kind].n_partitions
+    spec = jobs.spec(kind, tmp_path / "runs", engine=engine)
     with small_blocks(kind), disturbed(Plan(str(tmp_path / "marks"))) as plan:
         folder = run_job(spec).folder
-    assert contents(folder) == undisturbed(kind)
-    assert all(passed == [1] * case.n_partitions for passed in plan.reads())
+    assert all(passed == [1] * n for passed in plan.reads())
     assert plan.reads()
     stages = manifest(folder)["stages"]
     n_reads = len(plan.reads()) + BY_ACTORS.get(kind, 0)
-    assert sum(stage.get("n_read", 0) for stage in stages) == case.n_partitions * n_reads
-    nothing_half_written(tmp_path / "runs", folder)
+    assert sum(stage.get("n_read", 0) for stage in stages) == n * n_reads
+    jobs.require_sound(kind, tmp_path / "runs", folder)
 
 
 def test_input_that_a_ray_node_does_not_see_is_found_before_the_run(
-    ray_session: None, job_data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_session: None, jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = RaySession.examine
 
@@ -67,7 +60,7 @@ def test_input_that_a_ray_node_does_not_see_is_found_before_the_run(
 
     monkeypatch.setattr(RaySession, "examine", elsewhere)
     engine = {"kind": "ray", "workers": 2}
-    spec = CASES["multiselect"].spec(job_data("multiselect"), tmp_path / "runs", engine=engine)
+    spec = jobs.spec("multiselect", tmp_path / "runs", engine=engine)
     with (
         disturbed(Plan(str(tmp_path / "marks"))) as plan,
         pytest.raises(EngineError, match=r"Node other .*part-0\.parquet cannot be read"),
@@ -78,11 +71,11 @@ def test_input_that_a_ray_node_does_not_see_is_found_before_the_run(
 
 
 def test_ray_and_dask_clusters_on_the_command_line(
-    ray_session: None, dask_engine: dict[str, Any], job_data: Data, tmp_path: Path
+    ray_session: None, dask_engine: dict[str, Any], jobs: Jobs, tmp_path: Path
 ) -> None:
     import ray
 
-    spec = CASES["multiselect"].spec(job_data("multiselect"), tmp_path / "runs")
+    spec = jobs.spec("multiselect", tmp_path / "runs")
     (tmp_path / "job.yaml").write_text(spec.to_yaml())
     addresses = ray.get_runtime_context().gcs_address, dask_engine["address"]
     token = "0" * 64
@@ -112,14 +105,12 @@ def test_ray_and_dask_clusters_on_the_command_line(
     assert not (tmp_path / "runs" / "small").exists()
 
 
-def test_run_that_another_driver_writes(
-    job_data: Data, undisturbed: Expected, tmp_path: Path
-) -> None:
-    spec = CASES["multiselect"].spec(job_data("multiselect"), tmp_path / "runs")
+def test_run_that_another_driver_writes(jobs: Jobs, tmp_path: Path) -> None:
+    spec = jobs.spec("multiselect", tmp_path / "runs")
     run = tmp_path / "run"
     with RunFolder(run).locked(), disturbed(Plan(str(tmp_path / "marks"))) as plan:
         with pytest.raises(EngineError, match=r"Another process is writing the run .*Wait"):
             run_job(spec, out=run)
         assert plan.reads() == []
         assert [p.name for p in run.iterdir()] == [".lock"]
-    assert contents(run_job(spec, out=run).folder) == undisturbed("multiselect")
+    jobs.require_sound("multiselect", tmp_path / "runs", run_job(spec, out=run).folder)

@@ -3,7 +3,6 @@ partition and the step; the same bits as undisturbed; nothing half-written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,8 @@ import pytest
 from distfms.errors import EngineError
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import stage
-from tests.faults.cases import CASES, contents, manifest, small_blocks
-from tests.faults.disturbance import Plan, disturbed, nothing_half_written
-
-Expected = Callable[[str], dict[str, bytes]]
-Data = Callable[[str], Path]
+from tests.faults.cases import CASES, Jobs, manifest, small_blocks
+from tests.faults.disturbance import Plan, disturbed
 
 N_SHARDS = 3
 STRUCK = 2  # the partition at which it happens
@@ -52,22 +48,19 @@ def settings(mishap: str) -> dict[str, Any]:
     ],
     indirect=["engine"],
 )
-def test_worker_of_a_job(
-    engine: Any, kind: str, mishap: str, job_data: Data, undisturbed: Expected, tmp_path: Path
-) -> None:
-    case, expected = CASES[kind], undisturbed(kind)
-    spec = case.spec(job_data(kind), tmp_path / "runs", engine=engine | settings(mishap))
+def test_worker_of_a_job(engine: Any, kind: str, mishap: str, jobs: Jobs, tmp_path: Path) -> None:
+    n = CASES[kind].n_partitions
+    spec = jobs.spec(kind, tmp_path / "runs", engine=engine | settings(mishap))
     with disturbed(Plan(str(tmp_path / "marks"), partition=STRUCK, mishap=mishap)) as plan:
         folder = run_job(spec).folder
     assert plan.happened
     first, *others = plan.reads()
-    assert first == [2 if i == STRUCK else 1 for i in range(case.n_partitions)]
-    assert others == [[1] * case.n_partitions] * len(others)
-    assert contents(folder) == expected
-    nothing_half_written(tmp_path / "runs", folder)
+    assert first == [2 if i == STRUCK else 1 for i in range(n)]
+    assert others == [[1] * n] * len(others)
+    jobs.require_sound(kind, tmp_path / "runs", folder)
     done = manifest(folder)["stages"][0]
     # What a Dask worker had finished when it died comes from the cache when it is asked for again.
-    assert done["n_read"] + done["n_cached"] == case.n_partitions
+    assert done["n_read"] + done["n_cached"] == n
     assert engine["kind"] == "dask" or done["n_cached"] == 0
 
 
@@ -80,20 +73,15 @@ def test_worker_of_a_job(
     ],
     indirect=["engine"],
 )
-def test_actor_of_a_job(
-    engine: Any, mishap: str, job_data: Data, undisturbed: Expected, tmp_path: Path
-) -> None:
-    data, output = job_data("blocks"), tmp_path / "runs"
-    spec = CASES["blocks"].spec(data, output, engine=engine | settings(mishap))
-    expected = undisturbed("blocks")
+def test_actor_of_a_job(engine: Any, mishap: str, jobs: Jobs, tmp_path: Path) -> None:
+    spec = jobs.spec("blocks", tmp_path / "runs", engine=engine | settings(mishap))
     plan = Plan(str(tmp_path / "marks"), step=STEP, mishap=mishap)
     with small_blocks(), disturbed(plan):
         folder = run_job(spec).folder
     assert plan.happened
     # A pass for each of three blocks, and one for the chosen attributes.
     assert plan.reads() == [[1, 1, 1, 1]] * 4
-    assert contents(folder) == expected
-    nothing_half_written(output, folder)
+    jobs.require_sound("blocks", tmp_path / "runs", folder)
     # Twelve choices, each a step, and the first offers. The shards of the actor that was struck
     # are built again and have the steps before replayed.
     (done,) = plan.pools()
@@ -105,10 +93,10 @@ def test_actor_of_a_job(
 
 
 def test_ray_worker_that_dies_every_time_leaves_a_run_that_goes_on(
-    ray_session: None, job_data: Data, undisturbed: Expected, tmp_path: Path
+    ray_session: None, jobs: Jobs, tmp_path: Path
 ) -> None:
     engine = {"kind": "ray", "workers": 2, "retries": 0}
-    spec = CASES["multiselect"].spec(job_data("multiselect"), tmp_path / "runs", engine=engine)
+    spec = jobs.spec("multiselect", tmp_path / "runs", engine=engine)
     with (
         disturbed(Plan(str(tmp_path / "first"), partition=STRUCK, mishap="kill")) as first,
         pytest.raises(EngineError, match=r"repeatedly.*memory.*finished work is kept"),
@@ -123,5 +111,4 @@ def test_ray_worker_that_dies_every_time_leaves_a_run_that_goes_on(
     assert 1 <= n_read <= 4 - (sum(first.reads()[0]) - 2)
     done = stage(manifest(result.folder), "statistics")
     assert (done["n_read"], done["n_cached"]) == (n_read, 4 - n_read)
-    assert contents(result.folder) == undisturbed("multiselect")
-    nothing_half_written(tmp_path / "runs", result.folder)
+    jobs.require_sound("multiselect", tmp_path / "runs", result.folder)

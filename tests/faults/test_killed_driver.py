@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,8 @@ import pytest
 
 from distfms.runs.driver import run_job
 from tests import ray_here
-from tests.faults.cases import CASES, contents, manifest, small_blocks
-from tests.faults.disturbance import Plan, disturbed, nothing_half_written
-
-Expected = Callable[[str], dict[str, bytes]]
-Data = Callable[[str], Path]
+from tests.faults.cases import CASES, Jobs, manifest, small_blocks
+from tests.faults.disturbance import Plan, command_of, disturbed
 
 MULTISELECT = ("statistics", "select", "model", "evaluate", "plan", "report")
 SEQUENCE = ("categories", "statistics", "select", "evaluate", "model", "report")
@@ -66,17 +61,14 @@ def test_killed_at_a_stage_on_a_cluster(
     kind: str,
     where: str,
     at: str,
-    job_data: Data,
-    undisturbed: Expected,
+    jobs: Jobs,
     tmp_path: Path,
 ) -> None:
-    case, data, output = CASES[kind], job_data(kind), tmp_path / "runs"
-    there = case.spec(data, output, engine=at_once(engine))
-    (tmp_path / "job.yaml").write_text(there.to_yaml())
+    output, n = tmp_path / "runs", CASES[kind].n_partitions
     plan = Plan(str(tmp_path / "killed"), die=(where, at))
-    command = [sys.executable, "-m", "tests.faults.disturbed_cli", plan.to_json(), "run"]
+    there = jobs.spec(kind, output, engine=at_once(engine))
     dead = subprocess.run(
-        [*command, str(tmp_path / "job.yaml")],
+        command_of(plan, there, tmp_path),
         cwd=ray_here.ROOT,
         env=dict(os.environ),
         capture_output=True,
@@ -85,20 +77,19 @@ def test_killed_at_a_stage_on_a_cluster(
     )
     assert dead.returncode == -9, dead.stderr
     with small_blocks(kind), disturbed(Plan(str(tmp_path / "again"))) as again:
-        result = run_job(case.spec(data, output, engine=engine))
+        result = run_job(jobs.spec(kind, output, engine=engine))
     assert result.resumed
     stages = STAGES[kind]
     done = stages.index("select" if where == "step" else at)
     assert list(result.skipped) == list(stages[:done])
     # Every pass is made once, and that of the stage at which the driver died once more, unless
     # its partials are in the cache.
-    once = [1] * case.n_partitions
+    once = [1] * n
     passes = [name for name in stages if name in PASSES]
     begun = [name for name in stages[: done + 1] if name in PASSES]
     left = [name for name in passes if stages.index(name) >= done]
     assert plan.reads() == [once] * len(begun)
     read = [name for name in left if name in UNCACHED or stages.index(name) > done]
-    assert [n for passed in again.reads() for n in passed] == [1] * case.n_partitions * len(read)
+    assert [n for passed in again.reads() for n in passed] == [1] * n * len(read)
     assert manifest(result.folder)["attempt"] == 2
-    assert contents(result.folder) == undisturbed(kind)
-    nothing_half_written(output, result.folder)
+    jobs.require_sound(kind, output, result.folder)

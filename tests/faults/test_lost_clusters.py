@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,12 +13,9 @@ import pytest
 
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import stage
-from tests.faults.cases import CASES, contents, manifest
-from tests.faults.disturbance import Plan, nothing_half_written
+from tests.faults.cases import CASES, Jobs, manifest
+from tests.faults.disturbance import Plan, command_of
 from tests.ray_here import run_script
-
-Expected = Callable[[str], dict[str, bytes]]
-Data = Callable[[str], Path]
 
 # Nodes start and are missed slowly, the more so on a machine that has other work.
 LIMIT_S = 600.0
@@ -28,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 60.0)]
 
 
 @pytest.mark.parametrize("kind", ["multiselect", "blocks"])
-def test_head_gone_under_the_command_line(kind: str, undisturbed: Expected, tmp_path: Path) -> None:
+def test_head_gone_under_the_command_line(kind: str, jobs: Jobs, tmp_path: Path) -> None:
     CASES[kind].write(tmp_path / "data")
     found = run_script("head_lost_under_a_job", str(tmp_path), kind, limit_s=LIMIT_S)
     first, second = found["first"], found["second"]
@@ -51,24 +46,18 @@ def test_head_gone_under_the_command_line(kind: str, undisturbed: Expected, tmp_
         assert first["reads"] == [[1, 1, 1, 1]] * 3
         assert second["reads"] == [[1, 1, 1, 1]]
         assert second["pools"] == [{"n_steps": 14, "n_built": 3}]
-    assert contents(run) == undisturbed(kind)
-    nothing_half_written(tmp_path / "runs", run)
+    jobs.require_sound(kind, tmp_path / "runs", run)
 
 
 @pytest.mark.parametrize("lost", ["raylet", "gcs_server", "the driver"])
-def test_own_ray_cluster_loses_a_process(
-    lost: str, job_data: Data, undisturbed: Expected, tmp_path: Path
-) -> None:
+def test_own_ray_cluster_loses_a_process(lost: str, jobs: Jobs, tmp_path: Path) -> None:
     """Whoever is left says what happened and ends all processes."""
-    case = CASES["sequence"]
-    spec = case.spec(job_data("sequence"), tmp_path, engine={"kind": "ray", "workers": 1})
-    (tmp_path / "job.yaml").write_text(spec.to_yaml())
+    spec = jobs.spec("sequence", tmp_path, engine={"kind": "ray", "workers": 1})
     plan = Plan(str(tmp_path / "plan"), mishap="wait", partition=1)
-    command = [sys.executable, "-m", "tests.faults.disturbed_cli", plan.to_json(), "run"]
     with (
         tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as short,
         subprocess.Popen(
-            [*command, str(tmp_path / "job.yaml")],
+            command_of(plan, spec, tmp_path),
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "RAY_TMPDIR": short},
@@ -87,6 +76,5 @@ def test_own_ray_cluster_loses_a_process(
     assert said.endswith("Run the same command again; finished work is kept.")
     assert psutil.wait_procs(cluster, timeout=5)[1] == []
     (run,) = (tmp_path / "mixed").glob("20*")
-    again = case.spec(job_data("sequence"), tmp_path)
-    assert run_job(again).resumed
-    assert contents(run) == undisturbed("sequence")
+    assert run_job(jobs.spec("sequence", tmp_path)).resumed
+    jobs.require_sound("sequence", tmp_path / "mixed", run)

@@ -13,11 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from distfms.runs.driver import run_job
 from distfms.runs.metrics import FILE_VARIABLE, METRICS, RUN_LABELS
-from tests.faults.cases import CASES, manifest, small_blocks
+from tests.faults.cases import CASES, Jobs, manifest, small_blocks
 from tests.faults.disturbance import Plan, disturbed
 from tests.ray_here import run_script
 
-Data = Callable[[str], Path]
 Numbers = dict[tuple[str, ...], float]
 
 #: A metric's own labels, in its order.
@@ -77,14 +76,14 @@ def numbers_of(kind: str, engine: dict[str, Any], data: Path, output: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def expected(job_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Numbers]:
+def expected(jobs: Jobs, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Numbers]:
     """Numbers of a kind of job in one thread."""
     made: dict[str, Numbers] = {}
 
     def numbers(kind: str) -> Numbers:
         if kind not in made:
             output = tmp_path_factory.mktemp("expected")
-            made[kind] = numbers_of(kind, {"workers": 1}, job_data(kind), output)
+            made[kind] = numbers_of(kind, {"workers": 1}, jobs.data(kind), output)
         return made[kind]
 
     return numbers
@@ -99,9 +98,9 @@ def expected(job_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Callab
     indirect=True,
 )
 def test_same_counts_on_every_engine(
-    engine: Any, job_data: Data, expected: Callable[[str], Numbers], tmp_path: Path
+    engine: Any, jobs: Jobs, expected: Callable[[str], Numbers], tmp_path: Path
 ) -> None:
-    assert numbers_of("blocks", engine, job_data("blocks"), tmp_path) == expected("blocks")
+    assert numbers_of("blocks", engine, jobs.data("blocks"), tmp_path) == expected("blocks")
 
 
 def test_what_a_search_evaluates(expected: Callable[[str], Numbers]) -> None:
@@ -176,6 +175,6 @@ def after_a_killed_actor(data: Path, output: Path) -> None:
         pytest.param("multiselect", "after_a_killed_worker", marks=pytest.mark.slow),
     ],
 )
-def test_scraped_from_ray(kind: str, mishap: str, job_data: Data, tmp_path: Path) -> None:
+def test_scraped_from_ray(kind: str, mishap: str, jobs: Jobs, tmp_path: Path) -> None:
     """On a cluster that is there; one that a job starts has no agent that keeps them."""
-    run_script("scraped", mishap, str(job_data(kind)), str(tmp_path))
+    run_script("scraped", mishap, str(jobs.data(kind)), str(tmp_path))

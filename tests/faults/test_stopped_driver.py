@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,13 +16,11 @@ from typing import Any
 import pytest
 
 from distfms.runs.driver import run_job
+from distfms.runs.job_spec import JobSpec
 from tests import ray_here
 from tests.e2e.jobs import stage
-from tests.faults.cases import CASES, contents, manifest
-from tests.faults.disturbance import Plan, disturbed, nothing_half_written
-
-Expected = Callable[[str], dict[str, bytes]]
-Data = Callable[[str], Path]
+from tests.faults.cases import CASES, Jobs, manifest
+from tests.faults.disturbance import Plan, command_of, disturbed
 
 STRUCK = 2
 CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143, "SIGKILL": -9}
@@ -61,14 +58,13 @@ class Job:
 
 
 @contextmanager
-def running(plan: Plan, spec: Path, **settings: str) -> Iterator[Job]:
+def running(plan: Plan, spec: JobSpec, **settings: str) -> Iterator[Job]:
     """Run a job on the command line; whatever it leaves is ended afterwards."""
     Path(plan.folder).mkdir(parents=True, exist_ok=True)
     with ray_here.own_folder() as folder, open(Path(plan.folder) / "said", "w") as said:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-        command = [sys.executable, "-m", "tests.faults.disturbed_cli", plan.to_json()]
         process = subprocess.Popen(
-            [*command, "run", str(spec)],
+            command_of(plan, spec, Path(plan.folder)),
             cwd=ray_here.ROOT,
             env=clean | ray_here.environment(folder) | settings | {"DISTFMS_TEST": folder},
             stdout=said,
@@ -83,11 +79,6 @@ def running(plan: Plan, spec: Path, **settings: str) -> Iterator[Job]:
             for pid in job.relatives():
                 os.kill(pid, signal.SIGKILL)
             process.wait()
-
-
-def write_spec(spec: Any, path: Path) -> Path:
-    path.write_text(spec.to_yaml())
-    return path
 
 
 @pytest.mark.parametrize(
@@ -105,12 +96,12 @@ def write_spec(spec: Any, path: Path) -> Path:
     ],
 )
 def test_stopped_in_the_middle_of_the_pass(
-    engine: str, signals: str, job_data: Data, undisturbed: Expected, tmp_path: Path
+    engine: str, signals: str, jobs: Jobs, tmp_path: Path
 ) -> None:
-    case, data, output = CASES["multiselect"], job_data("multiselect"), tmp_path / "runs"
-    spec = case.spec(data, output, engine=ENGINES[engine])
+    output, n = tmp_path / "runs", CASES["multiselect"].n_partitions
+    spec = jobs.spec("multiselect", output, engine=ENGINES[engine])
     plan = Plan(str(tmp_path / "marks"), partition=STRUCK, mishap="wait")
-    with running(plan, write_spec(spec, tmp_path / "job.yaml")) as job:
+    with running(plan, spec) as job:
         job.wait(lambda: plan.happened or job.process.poll() is not None)
         assert len(job.relatives()) >= {"threads": 1, "processes": 2, "ray": 4}[engine]
         job.process.send_signal(getattr(signal, signals))
@@ -128,11 +119,10 @@ def test_stopped_in_the_middle_of_the_pass(
     assert ("again to resume" in said) == (signals != "SIGKILL")
     (before,) = plan.reads()
     with disturbed(Plan(str(tmp_path / "again"))) as again:
-        result = run_job(case.spec(data, output))
+        result = run_job(jobs.spec("multiselect", output))
     assert result.resumed
     n_read = sum(again.reads()[0])
-    assert 1 <= n_read <= case.n_partitions - STRUCK + (len(before) - STRUCK - 1)
+    assert 1 <= n_read <= n - STRUCK + (len(before) - STRUCK - 1)
     done = stage(manifest(result.folder), "statistics")
-    assert (done["n_read"], done["n_cached"]) == (n_read, case.n_partitions - n_read)
-    assert contents(result.folder) == undisturbed("multiselect")
-    nothing_half_written(output, result.folder)
+    assert (done["n_read"], done["n_cached"]) == (n_read, n - n_read)
+    jobs.require_sound("multiselect", output, result.folder)
