@@ -65,16 +65,6 @@ def test_process_killed_every_time_ends_with_what_to_do(tmp_path: Path) -> None:
     assert set(multiprocessing.active_children()) <= set(before)
 
 
-def test_killed_process_in_map(tmp_path: Path) -> None:
-    items = tasks.tickets(tmp_path, 6)
-    with LocalExecutor(1, processes=True) as executor:
-        assert executor.map(tasks.killed_once_on_three, items) == [(i,) for i in range(6)]
-        with pytest.raises(EngineError, match="died once"):
-            executor.map(tasks.killed_on_three, items, retry=RetryPolicy(attempts=1))
-    assert items[0].attempts == 2
-    assert items[3].attempts == 3
-
-
 # ---- interrupts
 
 INTERRUPTED = """
@@ -90,29 +80,20 @@ def work(seconds):
     return 1
 
 if __name__ == "__main__":
-    processes, mapping, seconds = sys.argv[1] == "processes", sys.argv[2] == "map", sys.argv[3]
-    with LocalExecutor(2, processes=processes) as executor:
-        if mapping:
-            executor.map(work, [0.0] + [float(seconds)] * 30)
-        else:
-            units = [Unit(str(i), float(seconds) if i else 0.0) for i in range(30)]
-            map_reduce(units, work, max, executor)
+    with LocalExecutor(2, processes=sys.argv[1] == "processes") as executor:
+        units = [Unit(str(i), float(sys.argv[2]) if i else 0.0) for i in range(30)]
+        map_reduce(units, work, max, executor)
 """
 
 
 @pytest.mark.parametrize(
-    ("kind", "call", "seconds"),
-    [
-        ("threads", "map_reduce", 0.5),  # a thread finishes the unit it is at
-        ("processes", "map_reduce", 60),
-        pytest.param("threads", "map", 0.5, marks=pytest.mark.slow),
-        pytest.param("processes", "map", 60, marks=pytest.mark.slow),
-    ],
+    ("kind", "seconds"),
+    [("threads", 0.5), ("processes", 60)],  # a thread finishes the unit it is at
 )
-def test_interrupt_stops_promptly(kind: str, call: str, seconds: float, tmp_path: Path) -> None:
+def test_interrupt_stops_promptly(kind: str, seconds: float, tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(INTERRUPTED)
-    command = [sys.executable, str(script), kind, call, str(seconds)]
+    command = [sys.executable, str(script), kind, str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()  # the first unit is done

@@ -17,8 +17,6 @@ from distfms.runs.folder import RunFolder
 from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import STAGES, judgments_job, results
 
-SLOW = pytest.mark.slow
-
 
 @pytest.fixture
 def no_locks(monkeypatch):
@@ -28,15 +26,6 @@ def no_locks(monkeypatch):
 
 def snapshot(folder):
     return {p.name: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def test_claims_are_counted_and_told_apart(tmp_path):
-    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
-    assert first.claim(status="running").attempt == 1
-    assert second.claim().attempt == 2
-    assert second.manifest().status == "running"
-    assert second.holds_claim()
-    assert not first.holds_claim()
 
 
 @pytest.mark.parametrize(

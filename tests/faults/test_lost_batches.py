@@ -39,32 +39,23 @@ def units_for(executor: Executor, folder: Path) -> list[Unit]:
     return [Unit(f"unit-{t.index}", t, n_bytes=100) for t in tasks.tickets(folder, n)]
 
 
-def test_the_batch_is_read_again_and_nothing_else(executor: Executor, tmp_path: Path) -> None:
-    units = units_for(executor, tmp_path)
+@pytest.mark.parametrize("cached", [False, True])
+def test_the_batch_is_read_again_but_for_what_it_had_kept(
+    executor: Executor, tmp_path: Path, cached: bool
+) -> None:
+    """Units 0 to 2 of the batch may be in the cache when unit 3 kills its worker."""
+    units, events, kept = units_for(executor, tmp_path), list[Any](), 3 * cached
+    cache = PartialCache(tmp_path / "cache", tasks.encode, tasks.decode) if cached else None
+    work = (units, tasks.killed_once_on_three, tasks.concatenate, executor)
+    reduction = map_reduce(*work, cache=cache, on_event=events.append)
     n = len(units)
-    events: list[Any] = []
-    reduction = map_reduce(
-        units, tasks.killed_once_on_three, tasks.concatenate, executor, on_event=events.append
-    )
     assert reduction.value == tuple(range(n))
-    assert (reduction.n_computed, reduction.n_cached) == (n, 0)
-    assert reduction.bytes_read == 100 * n
-    assert [unit.payload.attempts for unit in units] == [2] * BATCH + [1] * (n - BATCH)
+    assert (reduction.n_computed, reduction.n_cached) == (n - kept, kept)
+    assert reduction.bytes_read == 100 * (n - kept)
+    again = [1] * kept + [2] * (BATCH - kept)
+    assert [unit.payload.attempts for unit in units] == again + [1] * (n - BATCH)
     if isinstance(executor, LocalExecutor):
         lost = [event for event in events if event["event"] == "worker_lost"]
         assert lost == [{"event": "worker_lost", "n_losses": 1}]
     told = [event["index"] for event in events if event["event"] == "unit"]
     assert sorted(told) == list(range(n))
-
-
-def test_what_the_batch_had_kept_is_not_read_again(executor: Executor, tmp_path: Path) -> None:
-    """Units 0 to 2 of the batch were in the cache when unit 3 killed its worker."""
-    cache = PartialCache(tmp_path / "cache", tasks.encode, tasks.decode, spec_key="v1")
-    units = units_for(executor, tmp_path)
-    n = len(units)
-    reduction = map_reduce(
-        units, tasks.killed_once_on_three, tasks.concatenate, executor, cache=cache
-    )
-    assert reduction.value == tuple(range(n))
-    assert (reduction.n_computed, reduction.n_cached) == (n - 3, 3)
-    assert [unit.payload.attempts for unit in units] == [1, 1, 1, 2] + [1] * (n - 4)

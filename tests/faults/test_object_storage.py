@@ -279,7 +279,7 @@ def test_refusals_of_s3(judgments, s3_variables, tmp_path, side, url, kind, mess
 def test_unreachable_endpoint_as_it_is_without_being_told(judgments):
     options = {key: value for key, value in closed_endpoint().items() if key != "config_kwargs"}
     begun = time.monotonic()
-    with pytest.raises(EngineError, match="can be reached"):
+    with pytest.raises(EngineError, match="storage is reachable"):
         run_job(job(judgments, "s3://bucket/runs", options))
     assert time.monotonic() - begun < 60
 

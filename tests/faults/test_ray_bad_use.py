@@ -68,28 +68,16 @@ def test_the_variable_that_lacks_for_a_token(
     assert lacking_token().startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"packages": {"distfms": "0.0.1"}}, r"distfms 0\.0\.1 on node other, .* here"),
-        ({"packages": {"numpy": None}}, r"numpy missing on node other"),
-        ({"python": "3.1.4"}, r"Python 3\.1 on node other, 3\.\d+ here"),
-    ],
-)
-def test_other_software_on_a_node(
-    executor: RayExecutor, monkeypatch: pytest.MonkeyPatch, change: Any, message: str
-) -> None:
+def test_other_software_on_a_node(executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     real = RaySession.examine
 
     def altered(self: Any, packages: Any, paths: Any) -> Any:
         nodes = real(self, packages, paths)
         (node,) = nodes.values()
-        for key, value in change.items():
-            node = node | {key: node[key] | value if isinstance(value, dict) else value}
-        return {**nodes, "node other": node}
+        return {**nodes, "node other": node | {"python": "3.1.4"}}
 
     monkeypatch.setattr(RaySession, "examine", altered)
-    with pytest.raises(EngineError, match=rf"{message}.*Install the same versions"):
+    with pytest.raises(EngineError, match=r"Python 3\.1 on node other.*Install the same"):
         RayExecutor()
     assert executor.map(tasks.square, [2]) == [4]
 

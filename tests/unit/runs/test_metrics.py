@@ -8,11 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import distfms
-from distfms.engine.base import map_reduce
-from distfms.engine.graph import Unit
-from distfms.engine.local import LocalExecutor, SerialPool
 from distfms.runs.metrics import METRICS, Metrics
-from tests.conformance import pool_tasks
 
 LABELS = {"name": "small", "run": "r1", "method": "sequence", "engine": "local"}
 PARTITIONS, BYTES = "distfms_partitions_done_total", "distfms_bytes_read_total"
@@ -109,21 +105,6 @@ def test_every_other_event_that_counts() -> None:
     }
     names = {name for name, _ in [*metrics.values, *counted(finished(1, 3, 10)).values]}
     assert names | {"distfms_pass_partitions"} == {metric.name for metric in METRICS}
-
-
-def test_events_of_the_engine_itself(tmp_path: Path) -> None:
-    metrics = Metrics(LABELS)
-    with LocalExecutor(2) as executor:
-        units = [Unit(str(i), i, n_bytes=10) for i in range(5)]
-        map_reduce(units, str, lambda a, b: a + b, executor, on_event=metrics)
-    assert metrics.value(PARTITIONS, "", "read") == 5
-    assert metrics.value(BYTES, "") == 50
-    with SerialPool(on_event=metrics) as pool:
-        pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 3))
-        for _ in range(4):
-            pool.step(pool_tasks.walk, (2, None))
-    assert metrics.value("distfms_pool_steps_total", "") == 4
-    assert metrics.value("distfms_pool_step_seconds_total", "") > 0
 
 
 # --- where the numbers go

@@ -3,8 +3,7 @@
 import pytest
 
 from distfms.cli import main
-from distfms.errors import SpecError
-from distfms.runs.job_spec import TopKeys, build_spec
+from distfms.runs.job_spec import TopKeys
 from distfms.runs.options_table import key_meanings, options_lines, section_models
 from distfms.spec import Section
 
@@ -64,21 +63,3 @@ def test_command(arguments, code, expected, capsys):
         main(["options", *arguments])
     assert ended.value.code == code
     assert expected in "".join(capsys.readouterr())
-
-
-@pytest.mark.parametrize(
-    ("change", "listed"),
-    [
-        ({"multiselect": {"bugdet": 3}}, "`distfms options multiselect` lists the keys"),
-        (
-            {"data": {"path": "x", "long": {"objct": "o"}}, "multiselect": {"budget": 3}},
-            "`distfms options data` lists the keys",
-        ),
-        ({"sed": 3}, "`distfms options` lists the keys and sections"),
-    ],
-    ids=str,
-)
-def test_unknown_key_leads_to_the_list(change, listed):
-    content = {"name": "a", "method": "multiselect", "data": {"builtin": "digits-judged"}}
-    with pytest.raises(SpecError, match=listed):
-        build_spec({**content, **change})
