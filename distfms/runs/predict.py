@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from distfms.data.dataset import PartitionReader, open_dataset
 from distfms.data.folds import FoldPlan, assign_parts
@@ -22,7 +22,7 @@ from distfms.engine import make_executor
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
-from distfms.engine.remote import RemotePath, is_url
+from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, absolute, locate, reading, unwritable, whole_file
 from distfms.errors import SpecError
 from distfms.hidden import hidden_in_urls
@@ -32,14 +32,6 @@ from distfms.spec import EngineSection, expanded, parse_yaml
 
 #: Partitions in memory at once, per worker.
 _AHEAD = 2
-
-
-@runtime_checkable
-class SpendsBudget(Protocol):
-    """What a predictor offers whose model has prefixes."""
-
-    spending: str
-    """What part of the model the budget pays for."""
 
 
 def predict_file(
@@ -116,8 +108,8 @@ def predict_file(
     lines = [
         f"{counted(dataset.n_rows, 'prediction')} in {out} (columns read: {columns}{of_model})"
     ]
-    if isinstance(predictor, SpendsBudget) and predictor.spending:
-        lines.append(predictor.spending)
+    # What part of a model with prefixes the budget pays for.
+    lines += filter(None, [getattr(predictor, "spending", "")])
     lines += [f"{label}: {count:,}" for label, count in counts.items() if count]
     return "\n".join(lines)
 
@@ -220,23 +212,14 @@ def _refuse_place(out: Location, data: str, options: Mapping[str, Any], into_fol
     suffix = PurePath(out.name).suffix.lower()
     if not into_folder and suffix not in ("", ".parquet", ".pq", ".csv"):
         raise SpecError(f"--out {out} ends in {suffix}; use .parquet or .csv.")
-    files = {file.path for file in list_files(data, options)}
-    if isinstance(out, RemotePath):
-        # By URL, as another storage may have a file of the same path.
-        folder = str(locate(data)) if is_url(data) else ""
-        inside = bool(folder) and f"{out}/".startswith(f"{folder}/")
-        read = str(out) == folder or (inside and out.inside in files)
-    else:
-        target = out.resolve()
-        inside = Path(data).is_dir() and Path(data).resolve() in (target, *target.parents)
-        read = any(Path(file).resolve() == target for file in files)
-    if read:
-        raise SpecError(f"--out {out} is one of the files to predict. Name another file.")
-    if inside:
-        raise SpecError(
-            f"--out {out} lies in the data folder {data} and would become part of the data. "
-            "Name a file elsewhere."
-        )
+    folder = _real(locate(os.path.expanduser(data), options))
+    files = {_real(file.place) for file in list_files(data, options)}
+    if _real(out) in files or f"{_real(out)}/".startswith(f"{folder}/"):
+        raise SpecError(f"--out {out} is part of the data to predict, {data}. Name another place.")
+
+
+def _real(place: Location) -> str:
+    return str(place) if isinstance(place, RemotePath) else os.path.realpath(place)
 
 
 @contextmanager

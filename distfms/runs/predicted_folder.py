@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -69,40 +68,37 @@ def predict_folder(
     _refuse_others(out, [name for name in found if not is_temporary(name)], note)
     write_atomic(out / _NOTE, encode(_NOTE, note))
     work = [(partition, own.pop(_key(partition), [])) for partition in dataset.partitions]
-    written = executor.map(_Write(predict, out), work)
+    written = executor.map(partial(_write, predict, out), work)
     gone = [name for names in own.values() for name in names]
-    for name in [*gone, *filter(_LEFT.fullmatch, found)]:
-        with writing(out / name):
-            (out / name).unlink(missing_ok=True)
+    _remove(out, [*gone, *filter(_LEFT.fullmatch, found)])
     note |= {"status": "done", "n_rows": dataset.n_rows, "n_partitions": len(work)}
     write_atomic(out / _NOTE, encode(_NOTE, note))
     counts = Counter({"Removed predictions of files that are gone": len(gone)})
     return reduce(Counter.__add__, written, counts)
 
 
-@dataclass(frozen=True)
-class _Write:
-    """Picklable task that writes the predictions of a partition, unless they are there."""
+def _write(
+    predict: Predict, folder: Location, work: tuple[Partition, Sequence[str]]
+) -> Counter[str]:
+    """Write the predictions of a partition, unless one of the files that may be of it is whole."""
+    partition, found = work
+    if any(_is_whole(folder / name) for name in found):
+        return Counter({"Partitions predicted before": 1})
+    table, counts = predict(partition)
+    with TemporaryDirectory(prefix="distfms-") as scratch:
+        made = Path(scratch) / "predictions"
+        write_table(made, table)
+        payload = made.read_bytes()
+    name = f"{_key(partition)}-{hashlib.sha256(payload).hexdigest()[:16]}.parquet"
+    write_atomic(folder / name, payload)
+    _remove(folder, set(found) - {name})
+    return counts + Counter({"Damaged predictions replaced": int(bool(found))})
 
-    predict: Predict
-    folder: Location
 
-    def __call__(self, work: tuple[Partition, Sequence[str]]) -> Counter[str]:
-        """Return what there is to say of a partition, given the files that may be of it."""
-        partition, found = work
-        if any(_is_whole(self.folder / name) for name in found):
-            return Counter({"Partitions predicted before": 1})
-        table, counts = self.predict(partition)
-        with TemporaryDirectory(prefix="distfms-") as scratch:
-            made = Path(scratch) / "predictions"
-            write_table(made, table)
-            payload = made.read_bytes()
-        name = f"{_key(partition)}-{hashlib.sha256(payload).hexdigest()[:16]}.parquet"
-        write_atomic(self.folder / name, payload)
-        for other in set(found) - {name}:
-            with writing(self.folder / other):
-                (self.folder / other).unlink(missing_ok=True)
-        return counts + Counter({"Damaged predictions replaced": int(bool(found))})
+def _remove(folder: Location, names: Iterable[str]) -> None:
+    for name in names:
+        with writing(folder / name):
+            (folder / name).unlink(missing_ok=True)
 
 
 def _is_whole(place: Location) -> bool:
@@ -135,19 +131,15 @@ def _refuse_others(out: Location, found: Sequence[str], note: Mapping[str, Any])
         return
     with reading(out / _NOTE):
         before = parse_json(out / _NOTE, (out / _NOTE).read_bytes())
-    if before.get("data") != note["data"]:
-        raise SpecError(
-            f"--out {out}/ holds predictions of {before.get('data', 'unnamed data')}, but this "
-            f"command predicts {note['data']}. Name a new folder."
-        )
+    for key in ("data", "model", "budget", "with_folds"):
+        if before.get(key) != note[key]:
+            raise SpecError(
+                f"--out {out}/ holds predictions of {before.get('data')} by "
+                f"{before.get('called')}, whose {key} differs from this command's. Predict as "
+                "before, or name a new folder."
+            )
     if set(note["files"]).isdisjoint(before.get("files", ())):
         raise SpecError(
             f"--out {out}/ holds only predictions of files that are no longer in {note['data']}. "
             "Name a new folder."
         )
-    for key in ("model", "budget", "with_folds"):
-        if before.get(key) != note[key]:
-            raise SpecError(
-                f"--out {out}/ holds predictions of {before.get('called')}, whose {key} differs "
-                f"from this command's ({note['called']}). Predict as before, or name a new folder."
-            )

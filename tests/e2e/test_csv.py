@@ -42,6 +42,6 @@ def test_csv_is_learned_from_and_predicted_as_parquet_is(tmp_path, monkeypatch):
     of_csv, of_parquet = ((tmp_path / f"{k}-predicted.csv").read_text() for k in ("csv", "parquet"))
     assert of_csv == of_parquet
     before = new.read_bytes()
-    with pytest.raises(SpecError, match=r"day-3\.csv is one of the files to predict"):
+    with pytest.raises(SpecError, match=r"day-3\.csv is part of the data to predict"):
         predict_file(first, str(tmp_path / "csv" / "*.csv"), new)
     assert new.read_bytes() == before

@@ -182,12 +182,12 @@ def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, judgm
 def test_a_folder_of_something_else_is_refused(place, judgments, tmp_path):
     out = f"{tmp_path}/predicted/"
     predict_file("registry:small@1", str(judgments), out)
-    with pytest.raises(SpecError, match="of registry:small@1, whose model differs"):
+    with pytest.raises(SpecError, match="by registry:small@1, whose model differs"):
         predict_file("registry:small@2", str(judgments), out)
     with pytest.raises(SpecError, match="whose with_folds differs"):
         predict_file("registry:small@1", str(judgments), out, with_folds=True)
     other = shutil.copytree(judgments, tmp_path / "other") / "part-0.parquet"
-    with pytest.raises(SpecError, match=f"predictions of {judgments}, but this .* {other.parent}"):
+    with pytest.raises(SpecError, match=f"predictions of {judgments} .*data differs"):
         predict_file("registry:small@1", str(other.parent), out)
     predict_file("registry:small@1", str(other.parent), f"{tmp_path}/day/")
     for part in other.parent.glob("part-*"):
@@ -201,7 +201,7 @@ def test_a_folder_of_something_else_is_refused(place, judgments, tmp_path):
     assert len(list((tmp_path / "begun").iterdir())) == 5
     with pytest.raises(SpecError, match="which is not a prediction"):
         predict_file("registry:small", str(judgments), f"{tmp_path}/runs/")
-    with pytest.raises(SpecError, match="lies in the data folder"):
+    with pytest.raises(SpecError, match="is part of the data to predict"):
         predict_file("registry:small", str(judgments), f"{judgments}/")
     (tmp_path / "file").touch()
     with pytest.raises(SpecError, match="is a file"):

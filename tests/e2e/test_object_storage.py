@@ -54,7 +54,7 @@ def test_commands_take_urls(judgments, judgments_run, s3_variables, tmp_path, di
     assert pq.read_table(tmp_path / "there").equals(pq.read_table(tmp_path / "here.parquet"))
     for out, reason in (
         (f"{source}/part-0.parquet", "is one of the files"),
-        (f"{source}/more.parquet", "lies in the data folder"),
+        (f"{source}/more.parquet", "is part of the data to predict"),
         (runs, "is a folder"),
     ):
         code, said = ended("predict", run, source, "--out", out)
