@@ -7,11 +7,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.synthetic import make
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
-from tests.e2e.multiselect_jobs import job, objects, run, write
+from tests.e2e.multiselect_jobs import job, objects, write
 from tests.reference import multiselect as literal
 from tests.reference.statistics import judgment_estimates, rater_estimates
 
@@ -127,6 +126,8 @@ def _parts(folder, table):
 
 def test_plan_names_raters_and_the_report_says_what_they_share(bought_from_the_same):
     _, folder = bought_from_the_same
+    none = {"n_unknown": 0, "n_second": 0, "n_alone": 0}
+    assert read(folder, "manifest")["raters"] == none
     plan = pq.read_table(folder / "plan").to_pylist()
     assert {row["object"] for row in plan} <= set(range(N))
     for row in plan:
@@ -146,27 +147,3 @@ def test_check_says_whether_raters_are_known(bought_from_the_same, tmp_path):
     assert known["raters"] == "known; the judgments to be bought come from the same raters"
     unknown = prepare(job(write(tmp_path / "two", objects()), tmp_path / "runs")).job.describe()
     assert "`data.long.worker`" in unknown["raters"]
-
-
-def test_positions_and_columns_say_the_same(tmp_path):
-    made = make("judgments", tmp_path / "made", 200, n_attributes=4, noise_correlation=0.7)
-    table = pq.read_table(made)
-    counts = [len(row) for row in table["a00"].to_pylist()]
-    columns = {name: table[name] for name in table.column_names}
-    path = write(tmp_path / "ids", columns | {"raters": [list(range(7, 7 + k)) for k in counts]})
-    data = {"target": "label", "id": "object"}
-    found = [
-        run(where, tmp_path / str(i), data=data, multiselect={"raters": how})
-        for i, (where, how) in enumerate(
-            [(made, "positions"), (path, "auto"), (made, "auto"), (path, "ignore")]
-        )
-    ]
-    selections = [selection for _, selection, *_ in found]
-    assert selections[0] == selections[1]
-    assert selections[2] == selections[3]
-    assert selections[0]["projected_loss"] != pytest.approx(selections[2]["projected_loss"])
-    _, _, metrics, manifest = found[0]
-    assert metrics["train"]["raters"]["known"]
-    assert manifest["raters"] == {"n_unknown": 0, "n_second": 0, "n_alone": 0}
-    assert not found[2][2]["train"]["raters"]["known"]
-    assert "judgments count as independent" in (found[2][0] / "report.html").read_text()

@@ -129,22 +129,6 @@ def test_nothing_is_ever_mutated(case: Case) -> None:
 
 
 @SETTINGS
-@given(cases(), st.data())
-def test_rows_of_the_matrix_obey_the_same_laws(case: Case, data: st.DataObject) -> None:
-    d = case.block.shape[0]
-    cut = data.draw(st.integers(0, d))
-    whole = CoMoments.from_block(case.block, case.weight)
-    for rows in (slice(0, cut), slice(cut, d)):
-        merged = complete(merge_tree(case.parts(rows=rows)))
-        for name, tolerance in case.tolerances().items():
-            expected = complete(whole)[name]
-            np.testing.assert_allclose(
-                merged[name], expected[rows] if expected.ndim == 2 else expected,
-                rtol=0, atol=tolerance + 1e-300, err_msg=name,
-            )  # fmt: skip
-
-
-@SETTINGS
 @given(cases())
 def test_moments_obey_the_same_laws(case: Case) -> None:
     merged = merge_tree(case.parts(Moments))

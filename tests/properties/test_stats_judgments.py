@@ -89,11 +89,11 @@ def test_identity_and_round_trip_to_the_bit(case: Case) -> None:
 
 
 @SETTINGS
-@given(cases())
-def test_estimates_are_those_of_the_literal_form(case: Case) -> None:
+@given(cases(), st.booleans())
+def test_estimates_are_those_of_the_literal_form(case: Case, all_given: bool) -> None:
     value = case.part(0, case.label.size)
     assume(value.n_objects > 0 and (value.n_judged > 0).all())
-    given_v = np.where(value.n_repeated > 0, np.nan, 2.5)
+    given_v = np.where((value.n_repeated > 0) & (not all_given), np.nan, 2.5)
     got = value.estimates(given_v)
     want = literal.judgment_estimates(case.lists, case.label.tolist(), case.weight, given_v)
     for name in ("b", "v", "second_moment", "noise", "external", "means"):

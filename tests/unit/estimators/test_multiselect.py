@@ -7,12 +7,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from sklearn.base import clone
-from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 from distfms import DataError, DistfmsError, FeatureMultiSelector
 from distfms.methods.multiselect.objective import holdout_loss
@@ -93,24 +89,11 @@ def fitted(X, y, **options):
 # --- scikit-learn's contract --------------------------------------------------------------------
 
 
-def test_pipelines_and_grid_search(array, cells):
-    y = cells[1]
-    last = make_pipeline(FunctionTransformer(), FeatureMultiSelector(BUDGET)).fit(array, y)
-    np.testing.assert_array_equal(last.predict(array), fitted(array, y).predict(array))
-    first = make_pipeline(FeatureMultiSelector(BUDGET), LinearRegression()).fit(array, y)
-    assert first.score(array, y) > 0.5
-    search = GridSearchCV(FeatureMultiSelector(3), {"ridge": [0.0, 1e3]}, cv=2).fit(array, y)
-    assert search.best_params_["ridge"] == 0.0
-    assert search.best_estimator_.repeats_.sum() == 3
-
-
 def test_names_in_and_out(frame, array, cells):
     selector = fitted(frame, "y")
     assert tuple(selector.feature_names_in_) == NAMES
     chosen = selector.get_feature_names_out().tolist()
     assert chosen == [NAMES[a] for a in selector.get_support(indices=True)]
-    table = clone(selector).set_output(transform="pandas").fit(frame, "y").transform(frame)
-    assert table.columns.tolist() == chosen
     assert not hasattr(selector.fit(array, cells[1]), "feature_names_in_")
     assert selector.get_feature_names_out()[0].startswith("x")
 

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from distfms import DataError, FeatureMultiSelector
+from distfms import DataError
 from distfms.data.judgments import AttributeColumns, JudgmentLayout
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.greedy import select
@@ -154,23 +153,6 @@ def test_what_is_lacking_is_named_with_what_was_left_out():
     # Names that end like numbered columns are names where a column is called so.
     assert find_columns({}, ["x__1", "x"], ["x__1", "x__2"]) == ["x__1", "x__2"]
     assert find_columns({}, [], ["a"]) == []
-
-
-@pytest.mark.parametrize("form", ["lists", "fixed"])
-def test_an_estimator_reads_files_in_the_form_of_training(tmp_path, form):
-    """Other columns with an attribute's name do not count."""
-    judgments = np.random.default_rng(0).normal(size=(80, 2, 2)) + np.arange(80)[:, None, None]
-    own = {f"q{a}": list(judgments[:, a]) for a in range(2)}
-    others = ["q0__9", "q1__9"]
-    if form == "fixed":
-        own = {f"q{a}__{k + 1}": judgments[:, a, k] for a in range(2) for k in range(2)}
-        others = ["q0", "q1"]
-    frame = pd.DataFrame({**own, "y": np.arange(80.0)})
-    frame.to_parquet(tmp_path / "trained.parquet")
-    frame.assign(**dict.fromkeys(others, 99.0)).to_parquet(tmp_path / "more.parquet")
-    selector = FeatureMultiSelector(6).fit(tmp_path / "trained.parquet", "y")
-    found = [selector.predict(tmp_path / f"{name}.parquet") for name in ("trained", "more")]
-    np.testing.assert_array_equal(*found)
 
 
 # --- units of the judgments, and constants ------------------------------------------------------

@@ -185,8 +185,10 @@ def test_estimator_takes_raters_in_every_form() -> None:
     held_out = crowd(5, 200, 3)
     losses = [s.holdout_loss(*held_out, raters="positions") for s in fitted[:2]]
     assert losses[0] == pytest.approx(losses[1])
-    blind = FeatureMultiSelector(6).fit(judgments, label)
-    assert blind.projected_loss_ != pytest.approx(fitted[0].projected_loss_, rel=1e-3)
+    known = FeatureMultiSelector(6).fit(named, label)
+    for X, raters in ((judgments, None), (named, "ignore")):
+        blind = FeatureMultiSelector(6).fit(X, label, raters=raters)
+        assert blind.projected_loss_ != pytest.approx(known.projected_loss_, rel=1e-3)
     with pytest.raises(SpecError, match="needs known raters"):
         FeatureMultiSelector(6, buy_from="same").fit(judgments, label)
     with pytest.raises(DataError, match="raters has 299"):

@@ -5,9 +5,8 @@ import pytest
 
 from distfms.engine.local import SerialPool
 from distfms.methods import slabs
-from distfms.methods.multiselect import greedy as greedy_module
 from distfms.methods.multiselect.greedy import FullState, select, slabs_of
-from distfms.methods.multiselect.objective import Problem, Purse, full_objective
+from distfms.methods.multiselect.objective import Problem, Purse
 from tests.reference.distributed_cases import awkward_problem, require_same
 from tests.reference.multiselect_cases import random_problem
 
@@ -43,17 +42,6 @@ def test_slabs_do_not_change_the_choice(monkeypatch, psd):
     cut = select(problem, 150.0, criterion="best")
     assert cut.attributes.tolist() == whole.attributes.tolist()
     np.testing.assert_allclose(cut.objective, whole.objective, rtol=1e-12)
-
-
-def test_refreshing_and_growth_happen_everywhere_at_once(small_slabs, monkeypatch):
-    """More than 16 attributes, so that all stores grow, and all afresh every 7 steps."""
-    monkeypatch.setattr(greedy_module, "REFRESH_EVERY", 7)
-    problem = random_problem(3, d=60, rank=50)
-    path = on_pool(problem, 120.0, "gain")
-    require_same(path, select(problem, 120.0, "full", "gain"))
-    assert np.count_nonzero(path.final_repeats) > 32
-    final = full_objective(problem, path.final_repeats)
-    assert path.objective[-1] == pytest.approx(final, rel=1e-10)
 
 
 def indefinite_problem(seed, d=30, m=25, **options):

@@ -36,19 +36,6 @@ def assert_estimates(got: JudgmentEstimates, want: literal.LiteralEstimates) -> 
     np.testing.assert_allclose(got.sigma**2, np.maximum(np.diag(want.external), 0), atol=1e-12)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("given", [None, [np.nan, 0.7, np.nan]])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_estimates_against_the_literal_table(
-    weighted: bool, given: list[float] | None, seed: int
-) -> None:
-    lists, label, weight = draw(seed)
-    w = weight if weighted else None
-    got = JudgmentStatistics.from_block(ragged(lists), label, w)
-    want = literal.judgment_estimates(lists, label.tolist(), w, given)
-    assert_estimates(got.estimates(None if given is None else np.array(given)), want)
-
-
 def test_one_k_for_all_is_the_paper() -> None:
     """Equal k: Σ̂ = S − Diag(v̂)/k."""
     rng = np.random.default_rng(2)
