@@ -53,7 +53,7 @@ def test_commands_take_urls(judgments, judgments_run, s3_variables, tmp_path, di
     code, said = ended("predict", local, data, "--out", tmp_path / "here.parquet")
     assert pq.read_table(tmp_path / "there").equals(pq.read_table(tmp_path / "here.parquet"))
     for out, reason in (
-        (f"{source}/part-0.parquet", "is one of the files"),
+        (f"{source}/part-0.parquet", "is part of the data to predict"),
         (f"{source}/more.parquet", "is part of the data to predict"),
         (runs, "is a folder"),
     ):
