@@ -43,25 +43,12 @@ _FEW_VALUES = 10
 
 
 def section_roles(
-    dataset: Dataset,
-    section: DataSection,
-    *,
-    judgments: bool = False,
-    classes: bool = False,
+    dataset: Dataset, section: DataSection, *, judgments: bool = False, classes: bool = False
 ) -> Roles:
     """Resolve the roles that a data section names; raises SpecError or DataError."""
-    return resolve_roles(
-        dataset.schema,
-        target=section.target,
-        features=section.features,
-        exclude=section.exclude,
-        weight=section.weight,
-        query=section.query,
-        id=section.id,
-        time=section.time,
-        judgments=judgments,
-        classes=classes,
-    )
+    names = ("target", "features", "exclude", "weight", "query", "id", "time")
+    named = {name: getattr(section, name) for name in names}
+    return resolve_roles(dataset.schema, **named, judgments=judgments, classes=classes)
 
 
 @dataclass(frozen=True, eq=False)
