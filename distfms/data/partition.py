@@ -329,7 +329,7 @@ def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Ta
     return table.replace_schema_metadata(index_metadata(table.schema))
 
 
-def memory_dataset(rows: Rows, schema: pa.Schema) -> Dataset:
+def memory_dataset(rows: Rows, schema: pa.Schema, max_rows: int = MAX_ROWS) -> Dataset:
     """Divide rows in memory into partitions of the size that those of files have.
 
     Nothing is copied. A DataError says that there are no rows.
@@ -337,7 +337,7 @@ def memory_dataset(rows: Rows, schema: pa.Schema) -> Dataset:
     n_rows, n_columns = len(rows), len(schema)
     if not n_rows:
         raise DataError("X has 0 rows, n_samples = 0: a minimum of 1 is required.")
-    step = max(1, min(MAX_ROWS, default_bytes(n_columns) // (8 * n_columns)))
+    step = max(1, min(max_rows, default_bytes(n_columns) // (8 * n_columns)))
     starts = range(0, n_rows, step)
     partitions = []
     for index, start in enumerate(starts):

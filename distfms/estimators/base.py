@@ -203,7 +203,7 @@ class JobEstimator(BaseEstimator):
         if (tune := plain(getattr(self, "tune", None))) is not None:
             content["tune"] = tune if "grid" in tune else {"grid": tune}
         spec = build_spec(content)
-        inputs = Inputs(given.dataset, None, spec.data, unlabelled)
+        inputs = Inputs(given.within(spec.partition_rows), None, spec.data, unlabelled)
         if inputs.train.n_rows < 2:
             raise DataError("At least 2 rows are needed; there are n_samples = 1.")
         prepared = prepare(spec, opened=Opened(inputs, (inputs.train.fingerprint,)))

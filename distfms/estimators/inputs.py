@@ -16,6 +16,7 @@ import pyarrow.types as pat
 
 from distfms.data.dataset import open_dataset
 from distfms.data.partition import (
+    MAX_ROWS,
     Dataset,
     Rows,
     RowsReader,
@@ -117,7 +118,7 @@ class Given:
     lengths: Sequence[float] = ()
     path: str | None = None
     named: bool = True
-    _held: Dataset | None = None
+    _rows: Rows | None = None
 
     @property
     def lazy(self) -> bool:
@@ -127,8 +128,14 @@ class Given:
     @cached_property
     def dataset(self) -> Dataset:
         """The rows as a dataset; of a lazy collection with unknown chunks, counted by a pass."""
-        if self._held is not None:
-            return self._held
+        return self.within(MAX_ROWS)
+
+    def within(self, max_rows: int) -> Dataset:
+        """Return the rows in partitions of at most so many, except those of a Dask collection."""
+        if self.path is not None:
+            return open_dataset(self.path, max_rows=max_rows)
+        if self._rows is not None:
+            return memory_dataset(self._rows, self.schema, max_rows)
         return dask_dataset(self.parts, self.lengths, self.as_rows, self.schema)
 
     def without_rows(self) -> Given:
@@ -138,7 +145,7 @@ class Given:
 
     def like(self, X: np.ndarray) -> Given:
         """Return another array with the same columns."""
-        return replace(self, _held=memory_dataset(self.as_rows(X), self.schema))
+        return replace(self, _rows=self.as_rows(X))
 
     @property
     def head(self) -> Dataset:
@@ -203,7 +210,7 @@ def of_memory(
     rows = as_rows(X, *beside.values())
     kind: Kind = "frame" if names is None else "array"
     schema = rows.schema
-    return Given(kind, schema, as_rows, named=named, _held=memory_dataset(rows, schema))
+    return Given(kind, schema, as_rows, named=named, _rows=rows)
 
 
 def of_dask(
@@ -262,7 +269,7 @@ def _divided(X: Any, parts: Sequence[Any], values: Any) -> list[Any]:
 def of_files(path: Any) -> Given:
     """Take Parquet files."""
     dataset = open_dataset(path, without_rows="nothing can be learned or predicted")
-    return Given("parquet", dataset.schema, path=os.fspath(path), _held=dataset)
+    return Given("parquet", dataset.schema, path=os.fspath(path))
 
 
 def array_names(shape: Sequence[int], known: Sequence[str] | None = None) -> list[str]:

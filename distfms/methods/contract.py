@@ -475,6 +475,9 @@ class Method:
     question : tuple of str
         Options that decide what is predicted, or what is chosen among: models that differ in one
         are not compared.
+    partition_rows : callable, optional
+        From the options to the most rows of a partition, where a row costs so much that a partition
+        of the usual size would keep one worker busy for long.
     upgrades : tuple of callable
         For each earlier form of ``selection.json``, ``model.json``, ``weights.npz`` and
         ``metrics.json``, the first one first: a finished run of this form → the same in the next.
@@ -494,6 +497,7 @@ class Method:
     not_tunable: Mapping[str, str] = field(default_factory=dict)
     measures: Mapping[str, bool] = field(default_factory=dict)
     question: tuple[str, ...] = ()
+    partition_rows: Callable[[Any], int] | None = None
     upgrades: tuple[Callable[[FinishedRun], FinishedRun], ...] = ()
 
     @property

@@ -61,7 +61,7 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Op
 
 
 def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
-    section = _resolved(spec.data)
+    section = _resolved(spec)
     csv = CsvCache(root / ".data", spec.output.cache_bytes, say)
     if section.long is not None:
         return _open_long(spec, section, csv)
@@ -80,10 +80,12 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
     return Opened(Inputs(train, test, section, unlabelled), (own, *others))
 
 
-def _resolved(section: DataSection) -> DataSection:
-    """Return the section with what the environment variables in places and options stand for."""
+def _resolved(spec: JobSpec) -> DataSection:
+    """Return the section with what environment variables stand for, and with the method's limit."""
+    section = spec.data
     places = ("path", "test_path", "unlabelled_path", "storage_options")
     update = {name: expanded(getattr(section, name)) for name in places}
+    update["max_partition_rows"] = spec.partition_rows
     if section.long is not None:
         update["long"] = section.long.model_copy(update={"labels": expanded(section.long.labels)})
     return section.model_copy(update=update)

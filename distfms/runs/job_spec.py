@@ -116,6 +116,13 @@ class JobSpec:
     tune: TuneSection | None = None
     retrain: RetrainSection | None = None
 
+    @property
+    def partition_rows(self) -> int:
+        """Most rows of a partition; fewer where a row costs the method much."""
+        limit = load_method(self.method).partition_rows
+        most = self.data.max_partition_rows
+        return most if limit is None else min(most, limit(self.options))
+
     def place(self, out: str | Path | None = None) -> Location:
         """Return the place of all runs, or of one that is named; storage is not asked."""
         text = expand_variables(self.output.path) if out is None else str(out)

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import RidgeCV
@@ -11,9 +12,10 @@ from sklearn.metrics import balanced_accuracy_score, confusion_matrix, roc_auc_s
 
 from distfms.data.folds import assign_parts
 from distfms.errors import DataError, SpecError
+from distfms.estimators.inputs import of_files, of_memory
 from distfms.methods.landmarks.mapped_job import SampleReader
 from distfms.runs.driver import prepare, run_job
-from distfms.runs.job_spec import load_spec
+from distfms.runs.job_spec import build_spec, load_spec
 from distfms.runs.predict import predict_file
 from distfms.stats.base import merge_tree
 from tests.e2e.jobs import content
@@ -424,3 +426,23 @@ def test_the_embedded_jobs(tmp_path):
     folder = run_job(load_spec(JOBS / "landmarks-wine.yaml", settings)).folder
     assert content(folder, "metrics.json")["test"]["mae"] < 0.15
     assert "mean absolute error" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("landmarks", "n_rows"), [(50, [3000]), (2500, [1374, 1374, 252])])
+def test_rows_that_cost_much_make_small_partitions(landmarks, n_rows, tmp_path):
+    path, rows = tmp_path / "rows.parquet", np.random.default_rng(0).normal(size=(3000, 2))
+    table = pa.table({"x": rows[:, 0], "y": rows[:, 1]})
+    pq.write_table(table, path, row_group_size=458)
+    spec = build_spec(
+        {
+            "name": "costly",
+            "method": "landmarks",
+            "data": {"path": str(path), "target": "y"},
+            "landmarks": {"landmarks": landmarks},
+            "output": str(tmp_path / "runs"),
+        }
+    )
+    given = (of_files(path), of_memory(table, None, {}))
+    datasets = [own.within(spec.partition_rows) for own in given]
+    for own in (prepare(spec).job.inputs.train, *datasets):
+        assert [partition.n_rows for partition in own.partitions] == n_rows

@@ -12,7 +12,7 @@ from distfms.data.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.contract import Chosen, FinishedRun, Method
 from distfms.methods.landmarks.losses import probabilities
-from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.pass_job import make_landmark_job
 from distfms.methods.landmarks.similarity import PARAMETERS, PRECOMPUTED, LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import MEASURES
@@ -130,6 +130,11 @@ def _from_1(run: FinishedRun) -> FinishedRun:
     return replace(run, selection={"metric": {"kind": "none"}, **run.selection})
 
 
+def _partition_rows(options: LandmarksOptions) -> int:
+    """Return how many rows have co-moments of about 10¹⁰ multiplications, 1,024 at least."""
+    return max(1024, 2**33 // (options.landmarks or DEFAULT_LANDMARKS) ** 2)
+
+
 _STATES = "statistics depend on it; run the job once for each value"
 
 METHOD = Method(
@@ -155,6 +160,7 @@ METHOD = Method(
         "baselines": "it affects only what the model is compared with",
     },
     measures=MEASURES,
+    partition_rows=_partition_rows,
     question=("task",),
     upgrades=(_from_1,),
 )
