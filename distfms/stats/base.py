@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -99,10 +98,6 @@ class Folded(Generic[S]):
 
     parts: tuple[S, ...]
 
-    def __post_init__(self) -> None:
-        if len(self.parts) < 2:
-            raise ValueError("needs at least one training part and the test part")
-
     @property
     def folds(self) -> tuple[S, ...]:
         """The training parts: one per fold, a single one without cross-validation."""
@@ -123,23 +118,11 @@ class Folded(Generic[S]):
         return merge_tree(self.folds)
 
     def train_without(self, fold: int) -> S:
-        """Return the statistic of all training rows but those of one fold, in ``[0, n_folds)``.
-
-        Raises
-        ------
-        IndexError, ValueError
-            If there is no such fold, or only one, so that nothing would be left.
-        """
-        if not 0 <= fold < self.n_folds:
-            raise IndexError(f"fold {fold} of {self.n_folds}")
-        if self.n_folds == 1:
-            raise ValueError("without cross-validation there is no other fold to train on")
+        """Return the statistic of all training rows but those of one fold of two or more."""
         return merge_tree([part for f, part in enumerate(self.folds) if f != fold])
 
     def merge(self, other: Folded[S]) -> Folded[S]:
-        """Merge part by part; a ValueError says that the numbers of folds differ."""
-        if len(self.parts) != len(other.parts):
-            raise ValueError(f"{self.n_folds} folds cannot be merged with {other.n_folds}")
+        """Merge part by part; the numbers of folds are the same."""
         return Folded(tuple(a.merge(b) for a, b in zip(self.parts, other.parts, strict=True)))
 
     def scaled(self, factor: float) -> Folded[S]:
@@ -159,15 +142,9 @@ class Folded(Generic[S]):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], part_type: type[S]) -> Folded[S]:
         """Inverse of :meth:`to_arrays`; `part_type` is the class of the parts."""
-        parts: dict[int, dict[str, np.ndarray]] = {}
-        for name, array in arrays.items():
-            index, _, key = name.partition("/")
-            if not key or re.fullmatch(r"\d+", index) is None:
-                raise ValueError(f"array {name!r} does not belong to a folded statistic")
-            parts.setdefault(int(index), {})[key] = array
-        if sorted(parts) != list(range(len(parts))):
-            raise ValueError(f"parts {sorted(parts)} of a folded statistic: some are missing")
-        return cls(tuple(part_type.from_arrays(parts[i]) for i in range(len(parts))))
+        n_parts = 1 + max(int(name.partition("/")[0]) for name in arrays)
+        parts = (below(f"{number}/", arrays) for number in range(n_parts))
+        return cls(tuple(part_type.from_arrays(part) for part in parts))
 
 
 @dataclass(frozen=True)

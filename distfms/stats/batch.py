@@ -88,9 +88,7 @@ class Batch:
             ``values.sum(axis=1)`` where it is known; not used where there are weights.
         """
         values = np.asarray(values, dtype=np.float64)
-        if values.ndim != 2:
-            raise ValueError(f"a batch is (columns, rows), not of shape {values.shape}")
-        keep, weight = checked_weight(weight, values.shape[1])
+        keep, weight = checked_weight(weight)
         if keep is not None:
             # Indexing with a mask would give Fortran order.
             values, overwrite = np.compress(keep, values, axis=1), True
@@ -160,9 +158,7 @@ def mean_is_small(mean: np.ndarray, variance: np.ndarray) -> bool:
     return bool(np.all(mean**2 <= _RAW_MEAN_SQUARED * variance))
 
 
-def checked_weight(
-    weight: np.ndarray | None, n_rows: int
-) -> tuple[np.ndarray | None, np.ndarray | None]:
+def checked_weight(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return a mask of the rows of positive weight, None if that is all, and their weights.
 
     Raises
@@ -173,8 +169,6 @@ def checked_weight(
     if weight is None:
         return None, None
     weight = np.asarray(weight, dtype=np.float64)
-    if weight.shape != (n_rows,):
-        raise ValueError(f"{n_rows} rows, but weights of shape {weight.shape}")
     if not np.isfinite(weight).all() or (weight < 0).any():
         bad = int(np.flatnonzero(~np.isfinite(weight) | (weight < 0))[0])
         raise DataError(

@@ -458,7 +458,7 @@ class Moments(Fields):
             If a value is infinite (naming the column's index), or a weight negative or not finite.
         """
         block = np.asarray(block, dtype=np.float64)
-        keep, weight = checked_weight(weight, block.shape[1])
+        keep, weight = checked_weight(weight)
         block = block if keep is None else block[:, keep]
         with np.errstate(over="ignore", invalid="ignore"):
             refuse_infinite(block, np.flatnonzero(~np.isfinite(block.sum(axis=1))))

@@ -355,7 +355,7 @@ def checked_judgments(
     if not np.isfinite(label).all():
         bad = int(np.flatnonzero(~np.isfinite(label))[0])
         raise DataError(f"the label of object {bad} is {label[bad]}; labels must be finite numbers")
-    keep, weight = checked_weight(weight, label.size)
+    keep, weight = checked_weight(weight)
     if keep is not None:
         judgments, label = [ragged.take(keep) for ragged in judgments], label[keep]
     return keep, judgments, label, weight

@@ -25,7 +25,8 @@ from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.objective import Problem, SelectionPath
 from distfms.methods.multiselect.options import MEASURES, NOT_TUNABLE, TUNABLE, MultiselectOptions
 from distfms.methods.multiselect.procedure import Rule
-from distfms.methods.multiselect.read import JudgmentSlabReader, make_predictor
+from distfms.methods.multiselect.read import judgment_reader, make_predictor
+from distfms.methods.rows import SummaryReader
 from distfms.methods.slabs import Pool, StoredMatrix
 from distfms.stats.base import Bundle
 from distfms.stats.judgments import JudgmentEstimates
@@ -105,16 +106,16 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
 
     def slab_reader(
         self, context: Context, number: int, dataset: Dataset, held_out: bool
-    ) -> JudgmentSlabReader:
+    ) -> SummaryReader:
         """Return the reader of the statistics of a slab."""
-        own = self.starts[number : number + 2]
-        return JudgmentSlabReader(self.whole.source(dataset, held_out), *own)
+        own = slice(*self.starts[number : number + 2])
+        return judgment_reader(self.whole.source(dataset, held_out), own)
 
     def slab_arrays(
         self, context: Context, number: int, statistics: Bundle
     ) -> tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]:
         """Return the rows of the covariance, and what is known of each attribute."""
-        slab, settings = statistics["slab"].train(), self.whole.settings
+        slab, settings = statistics["judgments"].train(), self.whole.settings
         own = slice(*self.starts[number : number + 2])
         if slab.means.n_samples < 2:
             raise DataError(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +24,7 @@ from distfms.data.roles import Roles, resolve_roles
 from distfms.data.write import write_table
 from distfms.engine.storage import Location, absolute, files_below, writing
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Context, FinishedRun, PartialReader
+from distfms.methods.contract import Context, FinishedRun
 from distfms.methods.multiselect.model import (
     LinearModel,
     predict,
@@ -34,7 +34,7 @@ from distfms.methods.multiselect.model import (
 from distfms.methods.multiselect.objective import BuyFrom, Problem, SelectionPath, holdout_loss
 from distfms.methods.multiselect.same_raters import assigned, held_out_estimates
 from distfms.methods.rows import FoldedSource, SummaryReader
-from distfms.stats.base import Bundle, Folded, below
+from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.raters import by_rater
@@ -83,45 +83,25 @@ class JudgmentSource(FoldedSource):
         }
 
 
-def judgment_reader(source: JudgmentSource) -> SummaryReader:
-    """Return the reader of the judgment statistics of each part."""
-    return SummaryReader(source, "judgments", {"judgments": JudgmentStatistics}, _judgments)
+def judgment_reader(source: JudgmentSource, attributes: slice | None = None) -> SummaryReader:
+    """Return the reader of the judgment statistics of each part.
 
-
-def _judgments(batch: JudgmentBatch, part: int) -> dict[str, JudgmentStatistics]:
-    raters = batch.raters_of(batch.part_slices[part])
-    return {"judgments": JudgmentStatistics.from_block(*batch.part_view(part), raters=raters)}
-
-
-@dataclass(frozen=True)
-class JudgmentSlabReader(PartialReader):
-    """Reads the statistics of the training objects' attributes from `start` up to `stop`.
-
-    The source has no folds.
+    With a run of `attributes`, of these only, and of the training objects.
     """
+    known = {} if attributes is None else {"columns": [attributes.start, attributes.stop]}
+    summarise = partial(_judgments, attributes)
+    return SummaryReader(source, "judgments", {"judgments": JudgmentStatistics}, summarise, known)
 
-    part_types: ClassVar = {"slab": JudgmentStatistics}
-    source: JudgmentSource
-    start: int
-    stop: int
 
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and summarise its training objects."""
-        own = slice(self.start, self.stop)
-        n_attributes = len(self.source.layout.attributes)
-        nothing = JudgmentStatistics.empty(n_attributes, own)
-        train = nothing
-        if not self.source.held_out:
-            batch = self.source.read(partition)
-            raters = batch.raters_of(batch.part_slices[0])
-            view = batch.part_view(0)
-            train = JudgmentStatistics.from_block(*view, attributes=own, raters=raters)
-        return Bundle({"slab": Folded((train, nothing))})
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        columns = [self.start, self.stop]
-        return {**self.source.key(), "kind": "judgment slab", "columns": columns}
+def _judgments(
+    attributes: slice | None, batch: JudgmentBatch, part: int
+) -> dict[str, JudgmentStatistics]:
+    if attributes is not None and part == len(batch.part_slices) - 1:
+        return {"judgments": JudgmentStatistics.empty(len(batch.attributes), attributes)}
+    raters = batch.raters_of(batch.part_slices[part])
+    view = batch.part_view(part)
+    found = JudgmentStatistics.from_block(*view, attributes=attributes, raters=raters)
+    return {"judgments": found}
 
 
 def averages_reader(
