@@ -18,10 +18,7 @@ from distfms.estimators.kinds import JobClassifier, JobRegressor
 from distfms.estimators.parameters import check_columns, plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
-from distfms.methods.sequence.evaluate import (
-    advised,
-    steps_of,
-)
+from distfms.methods.sequence.evaluate import advised, steps_of
 from distfms.methods.sequence.models import LinearModels
 from distfms.methods.sequence.options import SequenceOptions, resolve_groups
 
@@ -33,11 +30,17 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
     _Options = SequenceOptions
     _first = ("groups", "costs", "shared_costs")
     _defaults: ClassVar[Mapping[str, Any]] = {"baselines": ()}
+    family: str
     groups: Any
     costs: Any
     prefix_separator: str | None
 
     def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
+        if self.family not in ("auto", *self._takes["family"]):
+            raise SpecError(
+                f"family is {self.family!r}; GroupSequencer takes 'gaussian' and 'poisson', "
+                "GroupSequenceClassifier 'auto', 'logistic' and 'softmax'."
+            )
         found = super()._options(names, given, target)
         groups = found["groups"] = _named_groups(self.groups, names)
         costs = plain(self.costs)
@@ -232,17 +235,8 @@ class GroupSequencer(JobRegressor, GroupSequenceBase):
     array([ True,  True, False, False])
     """
 
-    family: str
     _left_out = ("class_weights",)
     _takes: ClassVar[Mapping[str, Sequence[str]]] = {"family": ("gaussian", "poisson")}
-
-    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
-        if self.family not in ("gaussian", "poisson"):
-            raise SpecError(
-                f"family is {self.family!r}; choose 'gaussian' or 'poisson', and for classes "
-                "GroupSequenceClassifier."
-            )
-        return super()._options(names, given, target)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -275,7 +269,6 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
     Prediction", Appendix B.
     """
 
-    family: str
     _defaults: ClassVar[Mapping[str, Any]] = {**GroupSequenceBase._defaults, "family": "auto"}
     _meanings: ClassVar[Mapping[str, str]] = {
         "family": "``logistic`` for two classes, ``softmax`` for more; ``auto``: by their number."
@@ -286,8 +279,6 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
         found = super()._options(names, given, target)
         if self.family == "auto":
             found["family"] = "logistic" if len(given.unique(target[0])) == 2 else "softmax"
-        elif self.family not in ("logistic", "softmax"):
-            raise SpecError(f"family is {self.family!r}; choose 'auto', 'logistic' or 'softmax'.")
         return found
 
     def __sklearn_tags__(self) -> Any:

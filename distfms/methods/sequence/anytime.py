@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.sequence.evaluate import (
-    best_model,
-)
+from distfms.methods.sequence.evaluate import best_model
 from distfms.methods.sequence.glm import mean_response
 from distfms.methods.sequence.models import LinearModels, PrefixModels
 from distfms.methods.sequence.problem import Path, moments_about

@@ -8,11 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
-from distfms.methods.sequence.evaluate import (
-    advised,
-    point_of,
-    steps_of,
-)
+from distfms.methods.sequence.evaluate import advised, point_of, steps_of
 from distfms.methods.sequence.problem import longest_affordable
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.metrics import (

@@ -18,7 +18,7 @@ from distfms.methods.row_job import CLASSES
 from distfms.methods.sequence.glm import GlmModel, GlmPath
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.models import Ladder
-from distfms.methods.sequence.options import Rule, SequenceOptions, parse_rule
+from distfms.methods.sequence.options import Rule, SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import GlmReader, few_rows, measures_of, weights_of_classes
@@ -64,20 +64,11 @@ class GlmSequenceJob(SequenceJob):
     """
 
     weighs_partitions = False
+    default_baselines = ("oracle",)
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
-        self.asked_criterion = options.criterion
         self._of_folds: dict[Unit, Path] = {}
-        names = ("oracle",) if options.baselines is None else options.baselines
-        changed: dict[str, Any] = {"baselines": names}
-        if options.family != "gaussian":
-            rules = map(parse_rule, names)
-            own = [replace(rule, criterion=_on_gradient(rule.criterion)) for rule in rules]
-            changed = {
-                "criterion": _on_gradient(options.criterion),
-                "baselines": tuple(rule.name for rule in own),
-            }
-        super().__init__(options.model_copy(update=changed), inputs, seed)
+        super().__init__(options, inputs, seed)
         if options.model == "lightgbm":
             require_trees(options.lightgbm, len(self.roles.target))
             self.missing_said = "Missing values, which count as the mean where groups are ordered"
@@ -86,15 +77,9 @@ class GlmSequenceJob(SequenceJob):
         for name, default in (("class_weights", None), ("threshold", 0.5)):
             if getattr(options, name) != default and not self.has_classes:
                 raise SpecError(f"`sequence.{name}` needs one target of classes.")
-        if len(self.roles.target) > 1 and self.text_targets:
-            raise SpecError(
-                "Only a single target may hold text classes; `data.target` names several."
-            )
-        if options.family == "softmax" and len(self.roles.target) > 1:
-            raise SpecError(
-                "The softmax family needs one column of classes; `data.target` names "
-                f"{len(self.roles.target)}."
-            )
+        n_targets = len(self.roles.target)
+        if n_targets > 1 and (self.text_targets or options.family == "softmax"):
+            raise SpecError(f"Classes need a single target; `data.target` names {n_targets}.")
 
     @property
     def has_classes(self) -> bool:
@@ -255,9 +240,9 @@ class GlmSequenceJob(SequenceJob):
                 "The explained deviance weighs rows by class (`sequence.class_weights`), in the "
                 "model and in the null model; other measures do not."
             )
-        if self.asked_criterion not in (None, self.rule.criterion):
+        if self.options.criterion not in (None, self.rule.criterion):
             notes.append(
-                f"The criterion {self.asked_criterion} needs squared loss; groups were chosen by "
+                f"The criterion {self.options.criterion} needs squared loss; groups were chosen by "
                 f"{self.rule.criterion}, the whitened gradient."
             )
         if len(path.fitted) <= len(path):
@@ -381,8 +366,3 @@ class GlmSequenceJob(SequenceJob):
         own = Fold(fold.train, {**fold.held_out, "judge": judge}, fold.number)
         own.once("problem", lambda: problem)
         return evaluated(work, own, item)
-
-
-def _on_gradient(criterion: str | None) -> str:
-    """Return the criterion that a generalised linear model has in place of one."""
-    return "omp" if criterion in (None, "fr") else criterion

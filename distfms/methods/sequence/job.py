@@ -59,6 +59,8 @@ class SequenceJob(ExpandedJob):
     nested: ClassVar[str | None] = "max_groups"
     weighs_partitions = True
     options: SequenceOptions
+    #: What a sequence is compared with when the spec does not say.
+    default_baselines: ClassVar[tuple[str, ...]] = ("omp", "fr-blind", "oracle")
     #: Where the job is done, if that is worth saying before it starts.
     advice: str | None = None
     #: All columns, where a row counts by more of them (`missing: drop`) than are read.
@@ -74,10 +76,11 @@ class SequenceJob(ExpandedJob):
         self.costs = resolve_costs(
             self.groups.names, options.costs, shared=options.shared_costs, requires=options.requires
         )
-        self.rule = Rule(options.criterion or "fr", options.cost_aware, options.doubling)
-        wanted = dict.fromkeys(parse_rule(name) for name in options.wanted_baselines)
+        asked = Rule(options.criterion or "fr", options.cost_aware, options.doubling)
+        names = self.default_baselines if options.baselines is None else options.baselines
+        self.rule, *others = (rule.of(options.family) for rule in (asked, *map(parse_rule, names)))
         #: Baselines, each once and without the chosen rule itself.
-        self.baselines = tuple(rule for rule in wanted if rule != self.rule)
+        self.baselines = tuple(rule for rule in dict.fromkeys(others) if rule != self.rule)
         budgets = budget_ladder(self.costs) if options.budgets == "auto" else options.budgets
         one = () if options.budget is None else (options.budget,)
         #: What finds the sets of the budgets, ascending.

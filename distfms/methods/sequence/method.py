@@ -7,7 +7,6 @@ many for one process: models and curves need them all.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -27,10 +26,7 @@ from distfms.methods.curves import regrouped
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.rows import MomentReader
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.evaluate import (
-    advised,
-    steps_of,
-)
+from distfms.methods.sequence.evaluate import advised, steps_of
 from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.greedy import GroupSlab
 from distfms.methods.sequence.job import SequenceJob
@@ -73,31 +69,25 @@ class Sizes:
             job.inputs.section.missing == "mean",
         )
 
-    def support(self, n_groups: int) -> int:
-        """Return the most columns that a sequence of so many groups has."""
-        return sum(sorted(self.widths, reverse=True)[:n_groups])
+    def support(self) -> int:
+        """Return the most columns that a sequence has."""
+        return sum(sorted(self.widths, reverse=True)[: self.max_groups])
 
     def one_process_bytes(self) -> int:
         """Project what the job in one process holds."""
-        return self._job_bytes(sum(self.widths), self.max_groups, self.n_folds)
+        return self._job_bytes(sum(self.widths), self.n_folds)
 
-    def chosen_bytes(self, n_groups: int | None = None) -> int:
-        """Project what the job on the chosen columns holds, for so many groups at most."""
-        n_groups = n_groups or self.max_groups
-        n_columns = min(self.n_searches * self.support(n_groups), sum(self.widths))
-        return self._job_bytes(n_columns, n_groups, 0)
+    def chosen_bytes(self) -> int:
+        """Project what the job on the chosen columns holds."""
+        n_columns = min(self.n_searches * self.support(), sum(self.widths))
+        return self._job_bytes(n_columns, 0)
 
-    def _job_bytes(self, n_columns: int, n_groups: int, n_folds: int) -> int:
+    def _job_bytes(self, n_columns: int, n_folds: int) -> int:
         """Project what a job in one process holds: statistics twice, and models of all prefixes."""
         matrices, n_parts = 3 if self.has_gaps else 1, max(n_folds, 1) + 1
         n_matrices = 2 * matrices * n_parts + matrices + 3
-        models = 3 * (n_groups + 1) * n_columns * self.n_targets
+        models = 3 * (self.max_groups + 1) * n_columns * self.n_targets
         return 8 * (n_matrices * (n_columns + self.n_targets) ** 2 + models)
-
-    def most_groups(self) -> int:
-        """Return the longest sequence whose chosen columns fit one process."""
-        lengths = range(1, len(self.widths) + 1)
-        return bisect_right(lengths, slab_job.ONE_PROCESS_BYTES, key=self.chosen_bytes)
 
 
 def choose_form(job: SequenceJob) -> SequenceJob | SequenceSlabsJob:
@@ -108,11 +98,10 @@ def choose_form(job: SequenceJob) -> SequenceJob | SequenceSlabsJob:
         return job
     if sizes.chosen_bytes() <= most:
         return SequenceSlabsJob(job, sizes)
-    if sizes.most_groups():
-        job.advice = (
-            f"in one process, about {format_bytes(needed)}; in slabs on actors with "
-            f"`sequence.max_groups` of at most {sizes.most_groups():,}"
-        )
+    job.advice = (
+        f"in one process, about {format_bytes(needed)}; a lower `sequence.max_groups` may let "
+        "it search in slabs on actors"
+    )
     return job
 
 
@@ -149,7 +138,7 @@ class SequenceSlabsJob(slab_job.SlabsJob):
 
     def shard_bytes(self) -> int:
         """Project what an actor holds of one slab: its rows, and those of the factor."""
-        rank = self.sizes.support(self.sizes.max_groups)
+        rank = self.sizes.support()
         return self.slab_bytes() + 8 * self.slab_columns() * 2 * rank
 
     # --- statistics ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -152,9 +152,6 @@ def _matches(pattern: str, known: Collection[str], what: str) -> list[str]:
     return found
 
 
-DEFAULT_BASELINES = ("omp", "fr-blind", "oracle")
-"""What a sequence is compared with when the spec does not say."""
-
 OTHERS = ("oracle", "random")
 """Baselines that are no variant of a criterion."""
 
@@ -180,6 +177,11 @@ class Rule:
             return f"budget-{self.budget!r}"
         blind = "" if self.cost_aware else _BLIND
         return self.criterion + blind + (_DOUBLING if self.doubling else "")
+
+    def of(self, family: str) -> Rule:
+        """Return the rule that a family has in place of this one: only `gaussian` has ``fr``."""
+        needs_another = self.criterion == "fr" and family != "gaussian"
+        return replace(self, criterion="omp") if needs_another else self
 
 
 def parse_rule(name: str) -> Rule:
@@ -343,11 +345,6 @@ class SequenceOptions(Section):
         for name in value or ():
             parse_rule(name)
         return value
-
-    @property
-    def wanted_baselines(self) -> tuple[str, ...]:
-        """Names of the baselines, by default or as asked for."""
-        return DEFAULT_BASELINES if self.baselines is None else self.baselines
 
 
 def read_cost_file(path: str) -> dict[str, Any]:

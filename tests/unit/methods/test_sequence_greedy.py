@@ -5,11 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from distfms.methods.sequence.evaluate import (
-    budget_ladder,
-    oracle_curve,
-    timeliness,
-)
+from distfms.methods.sequence.evaluate import budget_ladder, oracle_curve, timeliness
 from distfms.methods.sequence.greedy import best_set, sequence
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from distfms.methods.sequence.residual import CRITERIA

@@ -26,12 +26,7 @@ from distfms.methods.rows import (
 from distfms.methods.sequence.evaluate import Curve, compared, thinned
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import Rule, SequenceOptions, parse_rule
-from distfms.methods.sequence.problem import (
-    FeatureGroups,
-    GroupCosts,
-    Scaling,
-    SequenceOutline,
-)
+from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, Scaling, SequenceOutline
 from distfms.spec import DataSection, parse_section
 from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem, search
