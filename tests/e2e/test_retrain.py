@@ -134,19 +134,6 @@ def test_a_file_rewritten_with_the_same_footer_has_changed(days, tmp_path):
     assert "c drifted by" in outcome.reasons[-1]
 
 
-def test_what_was_rolled_back_is_not_put_in_place_again(trained, days):
-    write_day(days, "2026-01-04", 4)
-    again(trained)
-    registry = registry_of(trained)
-    registry.rollback("growing")
-    said = []
-    assert again(trained, say=said.append).folder is None
-    assert "version 2 of 'growing', which was rolled back" in said[-1]
-    assert in_place(trained) == 1
-    write_day(days, "2026-01-05", 5)
-    assert again(trained).version == 3
-
-
 def test_rows_that_are_held_out_are_asked_for(days, tmp_path):
     with pytest.raises(SpecError, match=r"data\.test"):
         again(growing_job(days, tmp_path / "runs", data={"test": 0}))

@@ -157,20 +157,6 @@ def test_an_unknown_metric_is_refused_before_the_first_training(days, tmp_path, 
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("section", "words"),
-    [
-        ({"forget": "some"}, "forget"),
-        ({"forget": {"window": "30"}}, "window"),
-        ({"gate": {"min_gian": 1}}, "min_gain"),
-        ({"gate": {"max_lost": 2}}, "max_lost"),
-    ],
-)
-def test_a_wrong_section_is_refused(days, tmp_path, section, words):
-    with pytest.raises(SpecError, match=words):
-        growing_job(days, tmp_path / "runs", retrain=section)
-
-
 def test_two_retrainings_cannot_both_work_on_a_model(trained, days):
     write_day(days, "2026-01-04", 4)
     with (

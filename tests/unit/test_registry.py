@@ -56,15 +56,6 @@ def test_versions_are_added_promoted_and_rolled_back(registry):
     ]
 
 
-def test_the_same_is_entered_once(registry):
-    filled(registry)
-    again = registry.add("a", files(2), {"other": "facts"})
-    assert (again.number, again.facts["loss"]) == (2, 0.5)
-    assert len(registry.versions("a")) == 3
-    registry.promote("a", 3, expected=3)
-    assert len(registry.history("a")) == 3
-
-
 def test_unknown_names_and_versions_are_refused(registry):
     with pytest.raises(SpecError, match=r"no model 'a'\. It has none yet"):
         registry.read("a")
@@ -78,16 +69,6 @@ def test_unknown_names_and_versions_are_refused(registry):
     registry.add("c", files(1), {})
     with pytest.raises(SpecError, match="'c' has no current version"):
         registry.read("c")
-
-
-def test_one_owner_at_a_time(registry):
-    filled(registry, 1)
-    with registry.locked("a", "night") as renew:
-        with pytest.raises(EngineError, match="night is working on 'a'"):
-            registry.locked("a", "day").__enter__()
-        renew()
-    with registry.locked("a", "day"):
-        pass
 
 
 def test_a_lock_lasts_as_long_as_its_owner(registry, monkeypatch):

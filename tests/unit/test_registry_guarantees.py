@@ -228,14 +228,6 @@ def test_no_such_number(registry, number):
         registry.version("a", number)
 
 
-def test_an_owner_commands_no_terminal(registry):
-    with (
-        registry.locked("a", "night\x1b]0;title\x07\u202e"),
-        pytest.raises(EngineError, match=r"night\\u001b\]0;title\\u0007\\u202e is working"),
-    ):
-        registry.locked("a", "day").__enter__()
-
-
 def test_the_same_on_object_storage(noted):
     registry = filled(Registry(locate("memory://guarantees"), noted.append))
     registry.journal("a", Version).place(3).put(b"{")

@@ -151,6 +151,10 @@ def test_keys_and_values_that_are_refused(change, message):
         ("engine", "kind", "spark"),
         ("engine", "workers", 0),
         ("engine", "address", "tcp://x:1"),
+        ("retrain", "forget", "some"),
+        ("retrain", "forget", {"window": "30"}),
+        ("retrain", "gate", {"min_gian": 1}),
+        ("retrain", "gate", {"max_lost": 2}),
     ],
 )
 def test_wrong_values_are_refused_by_name(section, key, value):

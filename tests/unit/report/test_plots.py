@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distfms.report.formatting import number
 from distfms.report.plots import (
     Bar,
     Line,
@@ -18,7 +17,7 @@ from distfms.report.plots import (
     line_chart,
     scatter_chart,
 )
-from distfms.report.svg import Scale, tick_texts
+from distfms.report.svg import Scale
 
 X = list(range(41))
 LABELS = {"title": "a <title> & more", "xlabel": "cost", "ylabel": "loss"}
@@ -179,10 +178,6 @@ def test_a_scale_leads_evenly_from_start_to_end() -> None:
     assert [even(v) for v in (2.0, 3.0, 6.0)] == [100.0, 150.0, 300.0]
     log = Scale(1.0, 100.0, log=True).between(0.0, 1.0)
     assert log(10.0) == pytest.approx(0.5)
-
-
-def test_near_ticks_get_the_digits_that_tell_them_apart() -> None:
-    assert tick_texts([1.0000001, 1.0000002], number, 4) == ["1.0000001", "1.0000002"]
 
 
 @given(st.lists(st.tuples(st.floats(), st.floats(), st.floats()), max_size=6), st.booleans())
