@@ -24,7 +24,7 @@ from distfms.engine.graph import (
     batch_size,
     build_graph,
 )
-from distfms.engine.retry import RetryPolicy
+from distfms.engine.retry import USUAL, RetryPolicy
 from distfms.errors import DataError, EngineError
 
 A = TypeVar("A")
@@ -77,7 +77,7 @@ class Executor(_Closing):
 
     @abstractmethod
     def compute(
-        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy | None = None
+        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
     ) -> Partial[Any]:
         """Run a graph and return its root.
 
@@ -101,7 +101,7 @@ class Executor(_Closing):
         fn: Callable[[A], R],
         items: Iterable[A],
         *,
-        retry: RetryPolicy | None = None,
+        retry: RetryPolicy = USUAL,
     ) -> list[R]:
         """Run ``fn`` on every item; results in the order of items.
 
@@ -111,7 +111,6 @@ class Executor(_Closing):
         units = [Unit(repr(item)[:60], item) for item in items]
         if not units:
             return []
-        retry = retry or RetryPolicy()
         runner: UnitRunner[list[R]] = UnitRunner(
             lambda item: [fn(item)], operator.add, None, retry, self.limit_blas
         )
@@ -123,7 +122,7 @@ class Executor(_Closing):
         n_actors: int | None = None,
         *,
         timeout_s: float | None = None,
-        retry: RetryPolicy | None = None,
+        retry: RetryPolicy = USUAL,
         on_event: EventHandler = ignore,
         actor_bytes: int = 0,
     ) -> ActorPool:
@@ -309,7 +308,7 @@ def map_reduce(
     *,
     finish_fn: Callable[[Any, T], Any] | None = None,
     cache: PartialCache[T] | None = None,
-    retry: RetryPolicy | None = None,
+    retry: RetryPolicy = USUAL,
     on_event: EventHandler = ignore,
     value_bytes: int = 0,
 ) -> Reduction:
@@ -360,7 +359,6 @@ def map_reduce(
     """
     if not units:
         raise DataError("There is nothing to compute: the data set has no partitions.")
-    retry = retry or RetryPolicy()
     tally = _Tally(units, on_event)
     runner = UnitRunner(map_fn, merge_fn, cache, retry, executor.limit_blas, finish_fn)
     size = batch_size(

@@ -15,7 +15,7 @@ from distfms.engine.base import ActorPool, Executor
 from distfms.engine.graph import Graph, Partial, UnitReport, Watch
 from distfms.engine.local import LocalExecutor
 from distfms.engine.memory import n_processors
-from distfms.engine.retry import RetryPolicy
+from distfms.engine.retry import USUAL, RetryPolicy
 from distfms.errors import EngineError
 
 # Tasks are pickled here and run there, and numpy does the sums: these must be the same.
@@ -48,7 +48,7 @@ class DaskExecutor(Executor):
             raise
 
     def compute(
-        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy | None = None
+        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
     ) -> Partial[Any]:
         """Run a graph and return its root; see `Executor.compute`."""
         tasks, reports = _with_reports(graph)

@@ -11,9 +11,7 @@ from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, Thre
 from concurrent.futures import Executor as Workers
 from contextlib import nullcontext
 from functools import partial
-from multiprocessing import resource_tracker, util
 from multiprocessing.connection import wait as wait_for_process
-from multiprocessing.synchronize import SemLock
 from typing import Any
 
 from distfms.engine.base import ActorPool, Executor
@@ -21,7 +19,7 @@ from distfms.engine.blas import limit_blas_threads, single_threaded_blas
 from distfms.engine.graph import Graph, Partial, Watch, WorkerLoss, itself
 from distfms.engine.memory import available_bytes, n_processors, require_room
 from distfms.engine.replay_pool import Host, Loss, ReplayPool
-from distfms.engine.retry import RetryPolicy
+from distfms.engine.retry import USUAL, RetryPolicy
 from distfms.errors import EngineError
 
 # A task in a thread costs a third of a millisecond, a tenth of one that goes to another process.
@@ -47,10 +45,9 @@ class LocalExecutor(Executor):
         self._pool: Workers | None = None
 
     def compute(
-        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy | None = None
+        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
     ) -> Partial[Any]:
         """Run a graph and return its root; see `Executor.compute`."""
-        policy = retry or RetryPolicy()
         tasks = dict(graph.tasks)
         n_losses = 0
         while True:
@@ -63,7 +60,7 @@ class LocalExecutor(Executor):
                 n_losses += 1
                 if watch is not None:
                     watch(WorkerLoss(n_losses))
-                if not policy.another(error, n_losses):
+                if not retry.another(error, n_losses):
                     raise EngineError(_died(n_losses)) from error
             # Only what was lost is done again: results at hand become constants of the graph.
             tasks.update({key: (partial(itself, value),) for key, value in finished.items()})
@@ -80,7 +77,6 @@ class LocalExecutor(Executor):
         """Wait for running tasks and stop all threads and processes."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            _register_again()
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _open_pool(self) -> Workers:
@@ -205,25 +201,12 @@ def _processes(n: int) -> ProcessPoolExecutor:
 
 def _kill(pool: ProcessPoolExecutor) -> None:
     """End a pool's processes, whatever they do."""
-    _register_again()
     # Read before shutdown, which forgets them.
     children = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for child in children:
         child.kill()
     pool.shutdown(wait=True)
-
-
-def _register_again() -> None:
-    """Register this process's semaphores, which are about to go, with Python's tracker of them.
-
-    One that died and was started again knows none, and would print an error for each.
-    """
-    inside: Any = util
-    semaphore: Any = SemLock
-    for finalizer in list(inside._finalizer_registry.values()):
-        if finalizer._callback is semaphore._cleanup:
-            resource_tracker.register(finalizer._args[0], "semaphore")
 
 
 def _start_worker() -> None:

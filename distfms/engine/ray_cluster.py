@@ -13,7 +13,7 @@ from distfms.engine.graph import Graph, Partial, UnitReport, UnitRunner, Watch
 from distfms.engine.memory import available_bytes, require_room
 from distfms.engine.ray_session import RaySession, explained
 from distfms.engine.replay_pool import Host, Loss, ReplayPool, Reply, dump
-from distfms.engine.retry import RetryPolicy
+from distfms.engine.retry import USUAL, RetryPolicy
 
 _POLL_S = 0.5
 # Above this a request goes through the object store, once to each node.
@@ -57,12 +57,12 @@ class RayExecutor(Executor):
             raise
 
     def compute(
-        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy | None = None
+        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
     ) -> Partial[Any]:
         """Run a graph and return its root; see `Executor.compute`."""
         import ray
 
-        options = {"num_cpus": 1, "max_retries": (retry or RetryPolicy()).attempts - 1}
+        options = {"num_cpus": 1, "max_retries": retry.attempts - 1}
         run_leaf = ray.remote(num_returns=2, **options)(_run_leaf)
         run_merge = ray.remote(**options)(_run_merge)
         leaves = set(graph.leaves)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distfms.engine.base import ActorPool, EventHandler, PoolCounts, StepFunction, ignore
-from distfms.engine.retry import RetryPolicy, call_with_retry
+from distfms.engine.retry import USUAL, RetryPolicy, call_with_retry
 from distfms.errors import EngineError, SpecError
 
 
@@ -134,20 +134,11 @@ def portable(error: BaseException) -> BaseException:
 
 
 def dump(value: Any) -> bytes:
-    """Pickle; by cloudpickle, at several times the cost, only what plain pickle cannot carry."""
+    """Pickle; what a script or notebook defines, lambdas and local functions travel by value."""
     import cloudpickle
 
-    if not cloudpickle.list_registry_pickle_by_value():
-        try:
-            plain = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-        except Exception:
-            # Lambdas and local functions; whatever else it is, cloudpickle says it.
-            pass
-        else:
-            # What a script or notebook defines is another module's there: it travels by value.
-            if b"__main__" not in plain:
-                return plain
-    return cloudpickle.dumps(value)
+    pickled: bytes = cloudpickle.dumps(value)
+    return pickled
 
 
 _POLL_S = 1.0
@@ -188,7 +179,7 @@ class ReplayPool(ActorPool):
         n_actors: int,
         *,
         timeout_s: float | None = None,
-        retry: RetryPolicy | None = None,
+        retry: RetryPolicy = USUAL,
         on_event: EventHandler = ignore,
     ) -> None:
         if n_actors < 1:
@@ -197,7 +188,7 @@ class ReplayPool(ActorPool):
         self.counts = PoolCounts()
         self._timeout_s = timeout_s
         # An actor that hangs is ended, so what it does needs no limit of its own.
-        self._retry = replace(retry or RetryPolicy(), timeout_s=None)
+        self._retry = replace(retry, timeout_s=None)
         self._on_event = on_event
         self._up: dict[int, bool] = {}  # whether they have states
         self._ready = False

@@ -32,36 +32,33 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, (OSError, BrokenExecutor))
 
 
+#: Seconds before the second attempt; each further delay is four times the one before, up to the
+#: longest.
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
+
+
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a task is attempted and how long to wait in between.
+    """How often a task is attempted.
 
     Attributes
     ----------
     attempts : int
         Number of attempts in total, at least 1; 1 means no retry.
-    first_delay_s, factor, max_delay_s : float
-        Seconds before the second attempt; each further delay is this many times (at least 1) the
-        one before, up to a longest.
     timeout_s : float or None
         Longest time of one attempt. One that takes longer is left behind as a failure that is
         worth another attempt; its thread cannot be ended and stays as long as its process.
     """
 
     attempts: int = 3
-    first_delay_s: float = 0.1
-    factor: float = 4.0
-    max_delay_s: float = 10.0
     timeout_s: float | None = None
-
-    def delay_s(self, failures: int) -> float:
-        """Return the seconds to wait after ``failures`` failures, of which there is at least 1."""
-        # The exponent is capped so that no number of failures overflows a float.
-        return min(self.max_delay_s, self.first_delay_s * self.factor ** min(failures - 1, 60))
 
     def another(self, error: BaseException, failures: int) -> bool:
         """Return whether to try again after ``failures`` failures, the last of them ``error``."""
         return failures < self.attempts and is_transient(error)
+
+
+USUAL = RetryPolicy()
 
 
 def call_with_retry(
@@ -86,8 +83,14 @@ def call_with_retry(
             if not is_transient(error):
                 raise
             if not policy.another(error, failures):
-                raise EngineError(_exhausted(what, error, failures)) from error
-        sleep(policy.delay_s(failures))
+                times = "once" if failures == 1 else f"{failures} times"
+                raise EngineError(
+                    f"{what} failed {times}; the last error was {type(error).__name__}: {error}. "
+                    "Such errors come from storage or the network: check that every worker can "
+                    "read the input, then run the same command again; finished work is kept."
+                ) from error
+        # No number of failures overflows a float.
+        sleep(min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 4.0 ** min(failures - 1, 60)))
 
 
 def _in_time(limit_s: float | None, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -112,12 +115,3 @@ def _in_time(limit_s: float | None, fn: Callable[..., Any], args: tuple[Any, ...
         if result.done():
             raise
         raise TimeoutError(f"it took longer than {limit_s:g} s") from None
-
-
-def _exhausted(what: str, error: Exception, failures: int) -> str:
-    times = "once" if failures == 1 else f"{failures} times"
-    return (
-        f"{what} failed {times}; the last error was {type(error).__name__}: {error}. "
-        "Such errors come from storage or the network: check that every worker can read the input, "
-        "then run the same command again; finished work is kept."
-    )
