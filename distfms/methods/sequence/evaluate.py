@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -153,11 +154,9 @@ def compared(
         curves = {**curves, "oracle": Curve((), cost, value, own.share)}
     share = plateau(reference.cost, reference.value) if alpha is None else alpha
     cut = stopping_cost(reference.cost, reference.value, share)
-    drawn: list[dict[str, Any]] = [
-        {"name": name, "points": curve.points()} for name, curve in curves.items()
-    ]
+    drawn = {name: curve.points() for name, curve in curves.items()}
     return {
-        "curves": drawn,
+        "curves": [{"name": name, "points": points} for name, points in drawn.items()],
         "timeliness": _timeliness(curves, share, cut),
         "alpha": {
             "alpha": share,
@@ -166,11 +165,8 @@ def compared(
             "cut": cut,
         },
         "baselines": {
-            entry["name"]: {
-                "groups": list(curves[entry["name"]].groups) or None,
-                **entry["points"][-1],
-            }
-            for entry in drawn[1:]
+            name: {"groups": list(curves[name].groups) or None, **drawn[name][-1]}
+            for name in list(drawn)[1:]
         },
     }
 
@@ -183,18 +179,17 @@ def _timeliness(
     final = max(float(curve.value[-1]) for curve in curves.values())
     tests = {name: own.test[own.share] for name, own in curves.items() if own.share in own.test}
     best = max((float(values[-1]) for values in tests.values()), default=0.0)
+    area = partial(timeliness, final=final)
     return {
         name: {
-            "timeliness": timeliness(curve.cost, curve.value, stop=end, final=final),
-            "step_timeliness": timeliness(
-                curve.cost, curve.value, stop=end, final=final, steps=True
-            ),
+            "timeliness": area(curve.cost, curve.value, stop=end),
+            "step_timeliness": area(curve.cost, curve.value, stop=end, steps=True),
             "alpha": alpha,
             "stopping_cost": stopping_cost(curve.cost, curve.value, alpha),
-            "alpha_timeliness": timeliness(curve.cost, curve.value, stop=cut, final=final),
-            "test_alpha_timeliness": None
-            if name not in tests
-            else timeliness(curve.cost, tests[name], stop=cut, final=best),
+            "alpha_timeliness": area(curve.cost, curve.value, stop=cut),
+            "test_alpha_timeliness": timeliness(curve.cost, tests[name], stop=cut, final=best)
+            if name in tests
+            else None,
         }
         for name, curve in curves.items()
     }

@@ -69,8 +69,6 @@ def headline(run: FinishedRun) -> str:
     """Return in one sentence what to compute, and what it explains of other rows."""
     steps, stop = run.selection["sequence"], run.metrics["stop"]
     n_groups, n_all = stop["n_groups"], len(steps)
-    if not steps:
-        return "No group explains anything of the target"
     if not n_groups:
         return f"No group predicts better than {constant_model(run)}"
     share, reading = _share(run, advised(run.metrics))
@@ -125,10 +123,6 @@ def _measure(run: FinishedRun) -> str:
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
     steps, stop = run.selection["sequence"], run.metrics["stop"]
-    if not steps:
-        return KeyNumbers(
-            [KeyNumber(percent(0.0), f"of the {_what(run)} explained", "by no group")]
-        )
     share, reading = _share(run, advised(run.metrics))
     best, _ = _share(run, stop["best_n_groups"])
     groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
@@ -163,8 +157,6 @@ def _share(run: FinishedRun, model: int) -> tuple[float | None, str]:
 
 
 def _curve_blocks(run: FinishedRun) -> list[Block]:
-    if not run.selection["sequence"]:
-        return []
     curves = curves_of(run.metrics)
     blocks: list[Block] = []
     # The oracle reorders gains of the training rows; it is no rule that could be followed.
@@ -180,34 +172,27 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
 
 def _budget_table(run: FinishedRun) -> Table:
     """List what the best model of each budget explains, beside the prefix that it pays for."""
-    spent, rows, reading = (
-        [s["spent"] for s in run.selection["sequence"]],
-        list[dict[str, Any]](),
-        "",
-    )
-    for entry in run.metrics["budgets"]:
+    entries, spent = run.metrics["budgets"], [s["spent"] for s in run.selection["sequence"]]
+
+    def row(entry: Mapping[str, Any]) -> dict[str, Any]:
         steps = steps_of(run.selection, entry["model"])
-        share, reading = _share(run, entry["model"])
         names = ", ".join(step["group"] for step in steps[:_GROUPS_NAMED])
         rest = f" and {len(steps) - _GROUPS_NAMED} more" if len(steps) > _GROUPS_NAMED else ""
-        prefix = _share(run, longest_affordable(spent, entry["budget"]))[0]
-        cost = steps[-1]["spent"] if steps else 0.0
-        rows.append(
-            {
-                "Budget": entry["budget"],
-                "Groups": names + rest,
-                "Cost": cost,
-                "Explained": share,
-                "By the sequence": prefix,
-            }
-        )
+        return {
+            "Budget": entry["budget"],
+            "Groups": names + rest,
+            "Cost": steps[-1]["spent"] if steps else 0.0,
+            "Explained": _share(run, entry["model"])[0],
+            "By the sequence": _share(run, longest_affordable(spent, entry["budget"]))[0],
+        }
+
     return Table(
-        rows,
-        f"The {_what(run)} that the best groups for each budget explain ({reading}), next to the "
-        "groups of the sequence within the budget. Bold: a set selected for a budget is better "
-        "than the sequence.",
+        [row(entry) for entry in entries],
+        f"The {_what(run)} that the best groups for each budget explain "
+        f"({_share(run, entries[-1]['model'])[1]}), next to the groups of the sequence within the "
+        "budget. Bold: a set selected for a budget is better than the sequence.",
         {"Explained": "percent", "By the sequence": "percent"},
-        emphasis=[i for i, e in enumerate(run.metrics["budgets"]) if e["model"] > len(spent)],
+        emphasis=[i for i, entry in enumerate(entries) if entry["model"] > len(spent)],
     )
 
 
@@ -323,8 +308,6 @@ def _timeliness_table(run: FinishedRun) -> Table:
 
 def _sequence_blocks(run: FinishedRun) -> list[Block]:
     selection, steps = run.selection, run.selection["sequence"]
-    if not steps:
-        return []
     shares = pairwise([0.0, *(step["explained_variance"] for step in steps)])
     bars = [
         Bar(
