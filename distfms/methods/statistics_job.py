@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,17 +42,9 @@ PATHS = "statistics/paths.npz"
 KEPT = "statistics/folds"
 
 
-class Rule(Protocol):
-    """A way to choose: the one of the spec, or a baseline. Hashable."""
-
-    @property
-    def name(self) -> str:
-        """Name in specs and results."""
-
-
 @dataclass(frozen=True)
 class NamedRule:
-    """A rule that is no more than its name."""
+    """A way to choose, of the spec or a baseline, that is no more than its name."""
 
     name: str
 
@@ -64,8 +56,8 @@ class Procedure(ABC):
 
     Attributes
     ----------
-    rules : sequence of Rule
-        The chosen one first, then the baselines.
+    rules : sequence
+        The ways to choose, hashable and with a `name`: that of the spec, then the baselines.
     """
 
     rules: Sequence[Any]
@@ -163,15 +155,9 @@ class Solved:
         return members if self.procedure.size(members)[0] > 1 else None
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredOn:
-    """Picklable function from a fold and a rule with its budgets to their scores."""
-
-    procedure: Procedure
-
-    def __call__(self, fold: Fold, item: tuple[Any, np.ndarray]) -> Answer:
-        """Score a rule at its budgets."""
-        return self.procedure.evaluate(fold, *item)
+def scored(procedure: Procedure, fold: Fold, item: tuple[Any, np.ndarray]) -> Answer:
+    """Score a rule at its budgets on a fold."""
+    return procedure.evaluate(fold, *item)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,9 +166,6 @@ class TunedItem:
 
     procedure: Procedure
     ends: tuple[Any, ...]
-
-    def __repr__(self) -> str:
-        return f"{self.procedure!r} at {self.ends!r}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,7 +250,7 @@ class StatisticsJob(TunableJob):
             *self.first_stages(),
             Stage("statistics", self._statistics),
             Stage("select", self._select),
-            Stage("model", self._model),
+            Stage("model", lambda context: self.model(context, self.solved(context))),
             Stage("evaluate", self._evaluate),
             *self.last_stages(),
         ]
@@ -281,12 +264,11 @@ class StatisticsJob(TunableJob):
 
     def _select(self, context: Context) -> Mapping[str, Content]:
         procedure, statistics = self.procedure(context), self.statistics(context)
-        train = TrainMembers(statistics)
-        whole = Fold(train, {})
-        problem = whole.once("problem", lambda: procedure.problem(train))
+        whole = Fold(TrainMembers(statistics), {})
+        problem = whole.once("problem", lambda: procedure.problem(whole.train))
         found = self.search(context, procedure, problem)
         paths = {rule.name: path for rule, path in zip(procedure.rules, found, strict=True)}
-        solved = Solved(procedure, statistics, train, problem, paths)
+        solved = Solved(procedure, statistics, whole.train, problem, paths)
         selection = self.selection(context, solved)
         stored = procedure.store(problem, paths)
         # In the order of a file, on which last bits depend.
@@ -306,9 +288,6 @@ class StatisticsJob(TunableJob):
         solved = Solved(procedure, statistics, whole.train, problem, paths)
         self._found = context, solved
         return solved
-
-    def _model(self, context: Context) -> Mapping[str, Content]:
-        return self.model(context, self.solved(context))
 
     def _evaluate(self, context: Context) -> Mapping[str, Content]:
         solved = self.solved(context)
@@ -353,7 +332,7 @@ class StatisticsJob(TunableJob):
             return None
         procedure = self.on_folds(context, solved)
         items = [(rule, procedure.grid(solved.paths[rule.name])) for rule in procedure.rules]
-        work = self._fold_work(context, ScoredOn(procedure), items, [procedure] * len(items))
+        work = self._fold_work(context, partial(scored, procedure), items, [procedure] * len(items))
         work = work if self.tuned else replace(work, kept_at=None)
         found = self.evaluate_folds(context, work)
         if work.kept_at is not None:

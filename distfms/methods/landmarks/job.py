@@ -32,7 +32,7 @@ from distfms.methods.landmarks.squared import (
     side_by_side,
 )
 from distfms.methods.row_predictor import sources_of
-from distfms.methods.statistics_job import NamedRule, ScoredOn, Solved
+from distfms.methods.statistics_job import NamedRule, Solved, scored
 from distfms.methods.tuning import choose
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.fold_means import FoldMeans, over_folds
@@ -162,7 +162,8 @@ class LandmarkJob(MappedJob):
         procedure = self.procedure(context)
         ends = np.array([float(procedure.keep)])
         items = [(rule, ends) for rule in procedure.rules if rule.name != COLUMNS]
-        work = self._fold_work(context, ScoredOn(procedure), items, [procedure] * len(items))
+        evaluate = partial(scored, procedure)
+        work = self._fold_work(context, evaluate, items, [procedure] * len(items))
         found, measure = self.evaluate_folds(context, work), self.main_measure
         errors = {
             rule.name: float(over_folds(np.array([a[measure][0] for a in own]), found.weight).mean)
