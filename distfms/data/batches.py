@@ -268,9 +268,9 @@ def read_rows(
     return RowBatch(rows.keep(~incomplete), kept, plan.value_names, plan.n_features, dropped)
 
 
-def require_observed(names: Sequence[str], n_observed: np.ndarray) -> None:
+def require_observed(names: Sequence[str], weight: np.ndarray) -> None:
     """Refuse columns without a single value, once all partitions have been read."""
-    empty = [name for name, count in zip(names, n_observed, strict=True) if count == 0]
+    empty = [name for name, own in zip(names, weight, strict=True) if own == 0]
     if empty:
         more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
         named = ", ".join(repr(name) for name in empty[:5]) + more

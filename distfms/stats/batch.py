@@ -113,11 +113,6 @@ class Batch:
         """Σ w."""
         return _total(self.weight, self.n_samples)
 
-    @property
-    def total_weight_sq(self) -> float:
-        """Σ w²."""
-        return float(self.n_samples if self.weight is None else self.weight @ self.weight)
-
     def chunks(self) -> Iterator[Chunk]:
         """Centred and weighted chunks of rows, in order."""
         d, n = self.values.shape

@@ -31,8 +31,8 @@ class CoMoments(Fields):
     ----------
     n_samples : int
         Rows of data of positive weight.
-    weight, weight_sq : float
-        Σ w and Σ w² over them.
+    weight : float
+        Σ w over them.
     mean : ndarray of shape (d,)
         Weighted mean of each column's observed values, 0 where there are none.
     comoment : ndarray of shape (r, d)
@@ -63,7 +63,6 @@ class CoMoments(Fields):
 
     n_samples: int
     weight: float
-    weight_sq: float
     mean: np.ndarray
     comoment: np.ndarray
     pair_weight: np.ndarray | None = None
@@ -77,7 +76,7 @@ class CoMoments(Fields):
         """Co-moments of no rows of data: the identity of `merge`."""
         start, stop = _bounds(rows, n_columns)
         matrix = np.zeros((stop - start, n_columns))
-        return cls(0, 0.0, 0.0, np.zeros(n_columns), matrix, start=start)
+        return cls(0, 0.0, np.zeros(n_columns), matrix, start=start)
 
     @classmethod
     def from_block(
@@ -127,8 +126,7 @@ class CoMoments(Fields):
             return cls.empty(batch.mean.size, rows)
         matrices = _raw_product(batch, start, stop) or _centred_product(batch, start, stop)
         _refuse_overflow(np.diagonal(matrices["comoment"], start), start)
-        totals = (batch.n_samples, batch.total_weight, batch.total_weight_sq)
-        return cls(*totals, batch.mean, start=start, **matrices)
+        return cls(batch.n_samples, batch.total_weight, batch.mean, start=start, **matrices)
 
     @property
     def n_columns(self) -> int:
@@ -155,18 +153,17 @@ class CoMoments(Fields):
         if not self.n_samples:
             return other
         total = (self.n_samples + other.n_samples, self.weight + other.weight)
-        weight_sq = self.weight_sq + other.weight_sq
         if self.pair_weight is None and other.pair_weight is None:
             delta, share = other.mean - self.mean, other.weight / total[1]
             comoment = self.comoment + other.comoment
             add_outer(comoment, delta[self.rows], delta, self.weight * share)
             mean = self.mean + delta * share
-            return CoMoments(*total, weight_sq, mean, comoment, start=self.start)
+            return CoMoments(*total, mean, comoment, start=self.start)
         ours, theirs = self.observed_weight, other.observed_weight
         mean = merged_mean(self.mean, ours, other.mean, theirs)
         a, b = self._recentred(mean), other._recentred(mean)
         matrices = {name: a[name] + b[name] for name in a}
-        return CoMoments(*total, weight_sq, mean, start=self.start, **matrices)
+        return CoMoments(*total, mean, start=self.start, **matrices)
 
     def scaled(self, factor: float) -> CoMoments:
         """Multiply the weight of every row of data by `factor` > 0 (decay).
@@ -181,8 +178,7 @@ class CoMoments(Fields):
         arrays: dict[str, Any] = {
             n: getattr(self, n) * factor for n in _MATRICES if getattr(self, n) is not None
         }
-        weight, weight_sq = self.weight * factor, self.weight_sq * factor**2
-        return replace(self, weight=weight, weight_sq=weight_sq, **arrays)
+        return replace(self, weight=self.weight * factor, **arrays)
 
     def take(self, indices: np.ndarray | list[int]) -> CoMoments:
         """Co-moments of some columns, in the order given.
@@ -409,12 +405,10 @@ def _centred_product(batch: Batch, start: int, stop: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Moments(Fields):
-    """Counts, weighted mean, spread and range of `d` columns.
+    """Weighted mean, spread and range of `d` columns.
 
     Attributes
     ----------
-    n_observed, n_missing : ndarray of shape (d,), int64
-        Values and missing values in rows of positive weight.
     weight : ndarray of shape (d,)
         Σ w over the observed values.
     mean : ndarray of shape (d,)
@@ -425,8 +419,6 @@ class Moments(Fields):
         Of the observed values; +inf and −inf where there are none.
     """
 
-    n_observed: np.ndarray
-    n_missing: np.ndarray
     weight: np.ndarray
     mean: np.ndarray
     m2: np.ndarray
@@ -436,10 +428,9 @@ class Moments(Fields):
     @classmethod
     def empty(cls, n_columns: int) -> Moments:
         """Moments of no rows: the identity of `merge`."""
-        counts = np.zeros((2, n_columns), dtype=np.int64)
         sums = np.zeros((5, n_columns))
         sums[3:] = np.array([[np.inf], [-np.inf]])
-        return cls(*counts, *sums)
+        return cls(*sums)
 
     @classmethod
     def from_block(cls, block: np.ndarray, weight: np.ndarray | None = None) -> Moments:
@@ -464,9 +455,7 @@ class Moments(Fields):
             refuse_infinite(block, np.flatnonzero(~np.isfinite(block.sum(axis=1))))
         if not block.size:
             return cls.empty(block.shape[0])
-        rows = [_column(row, weight) for row in block]
-        table = np.array(rows, dtype=np.float64).T
-        return cls(*table[:2].astype(np.int64), *table[2:])
+        return cls(*np.array([_column(row, weight) for row in block]).T)
 
     @property
     def n_columns(self) -> int:
@@ -489,17 +478,13 @@ class Moments(Fields):
         return np.sqrt(self.variance) <= rtol * np.abs(self.mean)
 
     def merge(self, other: Moments) -> Moments:
-        """Moments of the rows of both; a ValueError says that the numbers of columns differ."""
-        if self.n_columns != other.n_columns:
-            raise ValueError(f"moments of {self.n_columns} and {other.n_columns} columns")
+        """Moments of the rows of both, of the same columns."""
         weight = self.weight + other.weight
         # Both weights over the total, and 0 where there is no total.
         harmonic = np.divide(
             self.weight * other.weight, weight, out=np.zeros_like(weight), where=weight > 0
         )
         return Moments(
-            self.n_observed + other.n_observed,
-            self.n_missing + other.n_missing,
             weight,
             merged_mean(self.mean, self.weight, other.mean, other.weight),
             self.m2 + other.m2 + (other.mean - self.mean) ** 2 * harmonic,
@@ -514,10 +499,10 @@ def _column(row: np.ndarray, weight: np.ndarray | None) -> list[float]:
     observed = int(present.sum())
     x = row if observed == row.size else row[present]
     if not observed:
-        return [0, row.size, 0.0, 0.0, 0.0, np.inf, -np.inf]
+        return [0.0, 0.0, 0.0, np.inf, -np.inf]
     w = np.ones(observed) if weight is None else weight[present]
     total = float(w.sum())
     origin = float(x[0])  # keeps constant columns exact
     mean = origin + float((w * (x - origin)).sum()) / total
     m2 = float((w * np.square(x - mean)).sum())
-    return [observed, row.size - observed, total, mean, m2, float(x.min()), float(x.max())]
+    return [total, mean, m2, float(x.min()), float(x.max())]

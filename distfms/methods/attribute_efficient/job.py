@@ -188,7 +188,7 @@ class AttributeEfficientJob(RowJob):
         """Refuse rows that nothing can be learned from."""
         moments = train["moments"]
         self.require_rows(train["counts"].n_rows, n_test)
-        require_observed(self._plan.feature_names, moments.n_observed[:-1])
+        require_observed(self._plan.feature_names, moments.weight[:-1])
         target, lowest, highest = self.roles.target[0], moments.minimum[-1], moments.maximum[-1]
         if lowest == highest:
             label = "has the same label" if self.options.positive is not None else "is the same"

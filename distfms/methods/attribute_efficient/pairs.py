@@ -164,9 +164,7 @@ class RunningPairs:
             products, both, cross, *second = self.sums[fold]
             more = (second[0], self.totals[fold][1]) if second else ()
             start = self.held.start
-            found[fold] = CoMoments(
-                n, float(n), float(n), origin, products, both, cross, start, *more
-            )
+            found[fold] = CoMoments(n, float(n), origin, products, both, cross, start, *more)
         return found
 
     def to_arrays(self) -> dict[str, np.ndarray]:

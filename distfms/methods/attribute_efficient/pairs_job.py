@@ -125,7 +125,7 @@ class PairsJob(AttributeEfficientJob):
         train = TrainMembers(statistics)
         self._check_values(train, statistics["counts"].test.n_rows)
         self.tell_counts(context, self._plan, statistics["counts"])
-        unseen = int((train["observed"].n_observed[:-1] == 0).sum())
+        unseen = int((train["observed"].weight[:-1] == 0).sum())
         if unseen:
             context.note(
                 f"{count(unseen, 'attribute was', 'attributes were')} not observed in any row, and "
