@@ -88,7 +88,8 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         """Linear scores (n, P)."""
         check_is_fitted(self)
         weights, offset = self._model.weights, self._model.intercept
-        return self._similar(X, partial(_scores, self.map_, weights, offset), (weights.shape[1],))
+        scores = partial(self.map_.scores, weights=weights, intercept=offset)
+        return self._similar(X, scores, (weights.shape[1],))
 
     def transform(self, X: Any) -> Any:
         """Similarities of rows to the landmarks of the model.
@@ -114,10 +115,6 @@ def _of_features(names: tuple[str, ...], function: Any, batch: RowBatch) -> np.n
     place = {name: i for i, name in enumerate(batch.names)}
     found: np.ndarray = function(batch.values[[place[name] for name in names]])
     return found
-
-
-def _scores(mapping: LandmarkMap, weights: Any, intercept: Any, features: Any) -> np.ndarray:
-    return mapping.scores(features, weights, intercept)
 
 
 def _similarities(mapping: LandmarkMap, features: np.ndarray) -> np.ndarray:

@@ -71,12 +71,6 @@ def smoothed(t: float, epsilon: float, beta: float) -> float:
     return t - epsilon - 1 / (2 * beta)
 
 
-def exc_margin(f: float, level: int, thresholds: Vector, gamma: float) -> float:
-    """[f − b_y]_γ + [b_{y+1} − f]_γ; thresholds are b_2 … b_r, levels 0 … r − 1."""
-    b = [-math.inf, *thresholds, math.inf]
-    return max(gamma - (f - b[level]), 0.0) + max(gamma - (b[level + 1] - f), 0.0)
-
-
 def discounted_norm(gains: Vector) -> float:
     """‖G‖_D: the largest Σ G_i / F(π(i)), F(t) = log(1 + t)."""
     return max(

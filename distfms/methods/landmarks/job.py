@@ -252,7 +252,7 @@ class LandmarkJob(MappedJob):
         maps, sample = self.plain_maps(context), self.sample(context)
         classes, n = self.classes(context), self.plan(context).n_features
         if COLUMNS in self.options.baselines:
-            name_columns(found, self.reference_names, self.main_measure, validated)
+            self._name_columns(found, validated)
         if self.has_reference(classes):
             for label in (similarity.label for similarity in self.similarities):
                 name = f"kernel regression, {label}"
@@ -264,6 +264,19 @@ class LandmarkJob(MappedJob):
         if validated is not None:
             found["enough"] = self._enough(validated, found["curves"][0]["points"])
         return found
+
+    def _name_columns(self, found: dict[str, Any], validated: FoldAnswers | None) -> None:
+        """Make baselines of the last curve, of the columns: the models on none and on all."""
+        points, baselines = found["curves"].pop()["points"], found["baselines"]
+        del baselines[COLUMNS]
+        baselines[self.reference_names[0]] = points[0]
+        if not points[-1]["budget"]:  # the columns are too many, or similarities
+            return
+        baselines[self.reference_names[1]] = points[-1]
+        if validated is not None:
+            by = behind(validated, self.main_measure, 0, len(validated.answers) - 1)
+            error = number_or_none(by.standard_error)
+            found["linear"] = {"behind": number_or_none(by.mean), "standard_error": error}
 
     def _enough(self, validated: FoldAnswers, points: Sequence[Mapping[str, Any]]) -> float:
         """Return the fewest landmarks within one standard error of the best number."""
@@ -305,35 +318,6 @@ def behind(validated: FoldAnswers, measure: str, one: int, other: int) -> FoldMe
     values = [np.array([a[measure][-1] for a in validated.answers[i]]) for i in (one, other)]
     worse = values[0] - values[1]
     return over_folds(-worse if MEASURES[measure] else worse, validated.weight)
-
-
-def name_columns(
-    found: dict[str, Any], names: tuple[str, str], measure: str, validated: FoldAnswers | None
-) -> None:
-    """Make baselines of the curve of the columns: the models on none and on all of them.
-
-    Parameters
-    ----------
-    found : dict
-        Content of ``metrics.json``, which is changed; the curve is the last.
-    names : pair of str
-        Of these models.
-    measure : str
-        By which the metrics say how far the chosen model is behind the linear one.
-    validated : FoldAnswers or None
-    """
-    points = found["curves"].pop()["points"]
-    del found["baselines"][COLUMNS]
-    found["baselines"][names[0]] = points[0]
-    if not points[-1]["budget"]:  # the columns are too many, or similarities
-        return
-    found["baselines"][names[1]] = points[-1]
-    if validated is not None:
-        by = behind(validated, measure, 0, len(validated.answers) - 1)
-        found["linear"] = {
-            "behind": number_or_none(by.mean),
-            "standard_error": number_or_none(by.standard_error),
-        }
 
 
 def kernel_regression(

@@ -16,7 +16,7 @@ from distfms.data.partition import Partition
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, PartialReader, Stage
 from distfms.methods.landmarks.fit import EmbeddedRows
-from distfms.methods.landmarks.metric import LANDMARKS_TAUGHT, Lesson, Metric, told, under
+from distfms.methods.landmarks.metric import LANDMARKS_TAUGHT, Lesson, Metric, learned, told, under
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.similarity import (
     KERNELS,
@@ -170,17 +170,17 @@ class MappedJob(RowJob):
     def _metric(self, context: Context) -> Mapping[str, Content]:
         """Learn metrics of all training rows and without each fold, side by side."""
         sample, plain = self.sample(context), self.plain_maps(context)
-        n_folds, classes, most = sample.n_folds, self.classes(context), self.metric_rows()
+        n_folds, most = sample.n_folds, self.metric_rows()
         lessons = dict[str, Lesson]()
         for own in self.similarities:
             if own.label in self.learned:
                 mapping = replace(plain[own.label], similarity=own)
-                lesson = Lesson(mapping, sample.train().first(most), classes, self.options)
-                lessons[own.label] = lesson
+                lessons[own.label] = mapping, sample.train().first(most)
                 for fold in range(n_folds if n_folds > 1 else 0):
                     rows = sample.train_without(fold).first(most * (n_folds - 1) // n_folds)
-                    lessons[of_fold(own.label, fold)] = replace(lesson, sample=rows)
-        answers = context.map(Lesson.learned, list(lessons.values()))
+                    lessons[of_fold(own.label, fold)] = mapping, rows
+        learn = partial(learned, self.options, self.classes(context))
+        answers = context.map(learn, list(lessons.values()))
         found = dict(zip(lessons, answers, strict=True))
         used = plain[self.learned[0]].scale > 0
         names = [n for n, u in zip(self.plan(context).feature_names, used, strict=True) if u]

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from distfms.data.folds import hash_keys, mix
+from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import KERNELS, LandmarkMap, Similarity, transformed
 from distfms.methods.landmarks.squared import Ridges, coded
 from distfms.stats.base import Fields
@@ -286,59 +287,48 @@ _OF_MARGINS = 0.02
 _FEWEST = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Lesson:
-    """Picklable: what a metric is learned from.
+Lesson = tuple[LandmarkMap, RowSample]
+"""An isotropic map to the landmarks of the model, and training rows: features, target, weight."""
 
-    Attributes
-    ----------
-    mapping : LandmarkMap
-        To the landmarks of the model, isotropic.
-    sample : RowSample
-        Training rows: features, target and, where there are weights, these.
-    classes : sequence of float, or None
-        Of the target, where it has any.
-    options : LandmarksOptions
-    """
 
-    mapping: LandmarkMap
-    sample: RowSample
-    classes: Sequence[float] | None
-    options: Any
+def taught_rows(
+    options: LandmarksOptions, classes: Sequence[float] | None, lesson: Lesson
+) -> tuple[TaughtRows, TaughtRows]:
+    """Return the rows that teach and those that judge, by the hash of their id or content."""
+    mapping, sample = lesson
+    n = len(mapping.scale)
+    target = coded(classes, sample.values[n])[np.newaxis]
+    if options.task == "classification":
+        target = (target == np.arange(len(classes or ()))[:, np.newaxis]) * 1.0
+    keys = sample.hashes if sample.ids is None else hash_keys(sample.ids)
+    weight = sample.values[n + 1] if len(sample.values) > n + 1 else np.ones(sample.n_rows)
+    judges, features = mix(mix(keys)) % np.uint64(_HELD_OUT) == 0, sample.values[:n]
+    taught, judging = (
+        TaughtRows(mapping.scaled(features[:, own]), target[:, own], weight[own])
+        for own in (~judges, judges)
+    )
+    return taught, judging
 
-    def rows(self) -> tuple[TaughtRows, TaughtRows]:
-        """Return the rows that teach and those that judge, by the hash of their id or content."""
-        sample, n = self.sample, len(self.mapping.scale)
-        target = coded(self.classes, sample.values[n])[np.newaxis]
-        if self.options.task == "classification":
-            target = (target == np.arange(len(self.classes or ()))[:, np.newaxis]) * 1.0
-        keys = sample.hashes if sample.ids is None else hash_keys(sample.ids)
-        weight = sample.values[n + 1] if len(sample.values) > n + 1 else np.ones(sample.n_rows)
-        judges, features = mix(mix(keys)) % np.uint64(_HELD_OUT) == 0, sample.values[:n]
-        taught, judging = (
-            TaughtRows(self.mapping.scaled(features[:, own]), target[:, own], weight[own])
-            for own in (~judges, judges)
-        )
-        return taught, judging
 
-    def learned(self) -> list[Metric]:
-        """Learn; return the chosen metric, then those that it was compared with."""
-        options, given = self.options, dict(self.mapping.similarity.parameters)
-        taught, judging = self.rows()
-        kinds = ("diagonal", "full") if options.metric == "auto" else (options.metric,)
-        if options.metric == "auto" and len(taught.features) > _MOST_FULL:
-            kinds = kinds[:1]
-        if min(len(taught.weight), len(judging.weight)) < _FEWEST:
-            return []
-        kernel = self.mapping.similarity.name
-        fitter = Fitter(taught, judging, kernel, given.get("sigma"), options.ridge)
-        found = learn(fitter, taught.features[:, :LANDMARKS_TAUGHT], kinds, options.iterations)
-        best = choose(found) if options.metric == "auto" else found[-1]
-        own = self.mapping.scaled(self.mapping.landmarks.T)
-        last, _ = fitter.fitted(own, best.kind, best.iteration, best.transform)
-        if options.task == "classification" and options.ridge is None:
-            last = replace(last, ridge=last.ridge * _OF_MARGINS)
-        return [last, *found]
+def learned(
+    options: LandmarksOptions, classes: Sequence[float] | None, lesson: Lesson
+) -> list[Metric]:
+    """Learn; return the chosen metric, then those that it was compared with."""
+    similarity, (taught, judging) = lesson[0].similarity, taught_rows(options, classes, lesson)
+    kinds: tuple[str, ...] = (options.metric,)
+    if options.metric == "auto":
+        kinds = ("diagonal", "full") if len(taught.features) <= _MOST_FULL else ("diagonal",)
+    if min(len(taught.weight), len(judging.weight)) < _FEWEST:
+        return []
+    sigma = dict(similarity.parameters).get("sigma")
+    fitter = Fitter(taught, judging, similarity.name, sigma, options.ridge)
+    found = learn(fitter, taught.features[:, :LANDMARKS_TAUGHT], kinds, options.iterations)
+    best = choose(found) if options.metric == "auto" else found[-1]
+    own = lesson[0].scaled(lesson[0].landmarks.T)
+    last, _ = fitter.fitted(own, best.kind, best.iteration, best.transform)
+    if options.task == "classification" and options.ridge is None:
+        last = replace(last, ridge=last.ridge * _OF_MARGINS)
+    return [last, *found]
 
 
 def under(mapping: LandmarkMap, metric: Metric | None) -> LandmarkMap:

@@ -90,35 +90,27 @@ def levels_of(y):
 def test_classes(loss):
     X, y = rows()
     names = np.array(["low", "mid", "top"])[levels_of(y)]
-    model = LandmarkClassifier(landmarks=40, loss=loss, ridge=1e-4).fit(X, names)
-    assert model.score(X, names) > 0.7
-    assert model.decision_function(X).shape == (300, 3)
-    assert model.coef_.shape == (3, 40)
-    lazy = model.predict(da.from_array(X, chunks=(90, 3)))
-    assert lazy.compute().tolist() == model.predict(X).tolist()
-    two = LandmarkClassifier(landmarks=40, loss=loss, ridge=1e-4).fit(X, names == "low")
-    assert two.decision_function(X).shape == (300,)
+    three, two = (
+        LandmarkClassifier(landmarks=40, loss=loss, ridge=1e-4).fit(X, own)
+        for own in (names, names == "low")
+    )
+    assert three.score(X, names) > 0.7
+    assert three.coef_.shape == (3, 40)
     assert two.score(X, names == "low") > 0.8
-    assert hasattr(model, "predict_proba") == (loss == "logistic")
-
-
-def test_probabilities():
-    X, y = rows()
-    levels = levels_of(y)
-    model = LandmarkClassifier(landmarks=40, ridge=1e-4).fit(X, levels)
-    shares = 1.0 / (1.0 + np.exp(-model.decision_function(X)))
-    wanted = shares / shares.sum(axis=1, keepdims=True)
-    found = model.predict_proba(X)
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
-    assert model.classes_[found.argmax(axis=1)].tolist() == model.predict(X).tolist()
-    two = LandmarkClassifier(landmarks=40, ridge=1e-4).fit(X, levels == 0)
-    found = two.predict_proba(X)
-    np.testing.assert_allclose(found[:, 1], 1.0 / (1.0 + np.exp(-two.decision_function(X))))
-    np.testing.assert_allclose(found.sum(axis=1), 1.0)
-    assert found[:, 1].mean() == pytest.approx(np.mean(levels == 0), abs=0.01)  # calibrated
-    lazy = two.predict_proba(da.from_array(X, chunks=(90, 3)))
-    assert lazy.shape == (300, 2)
-    np.testing.assert_allclose(lazy.compute(), found, rtol=1e-9)
+    shapes = [model.decision_function(X).shape for model in (three, two)]
+    assert shapes == [(300, 3), (300,)]
+    lazy = da.from_array(X, chunks=(90, 3))
+    assert three.predict(lazy).compute().tolist() == three.predict(X).tolist()
+    assert hasattr(three, "predict_proba") == (loss == "logistic")
+    if loss == "hinge":
+        return
+    found, shares = three.predict_proba(X), 1.0 / (1.0 + np.exp(-three.decision_function(X)))
+    np.testing.assert_allclose(found, shares / shares.sum(axis=1, keepdims=True), rtol=1e-9)
+    assert three.classes_[found.argmax(axis=1)].tolist() == three.predict(X).tolist()
+    found, second = two.predict_proba(X), 1.0 / (1.0 + np.exp(-two.decision_function(X)))
+    np.testing.assert_allclose(found, np.column_stack([1.0 - second, second]))
+    assert second.mean() == pytest.approx(np.mean(names == "low"), abs=0.01)  # calibrated
+    np.testing.assert_allclose(two.predict_proba(lazy).compute(), found, rtol=1e-9)
     far = probabilities(np.array([[-800.0, -900.0, -801.0]]))
     np.testing.assert_allclose(far, [[1.0, 0.0, np.exp(-1.0)] / (1.0 + np.exp(-1.0))], atol=1e-12)
 

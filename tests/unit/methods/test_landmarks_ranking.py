@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from distfms import LandmarkRanker
 from distfms.errors import DataError
-from distfms.methods.ranking import QueryCounts
+from distfms.methods.ranking import QueryCounts, RankingScores
 from tests.reference import landmarks as literal
 
 
@@ -46,8 +46,12 @@ def test_gains_are_those_of_the_formula_however_rows_are_divided(rows):
     [([0.0, 1.5], r"whole number\); found 1.5"), ([-1.0, 2.0], "from 0"), ([0.0, 31.0], "to 30")],
 )
 def test_relevances_are_checked(relevance, message):
+    keys, relevance = np.zeros(2, dtype=np.uint64), np.array(relevance)
     with pytest.raises(DataError, match=message):
-        QueryCounts.from_rows(np.zeros(2, dtype=np.uint64), np.array(relevance))
+        QueryCounts.from_rows(keys, relevance)
+    if relevance[1] != 1.5:
+        with pytest.raises(DataError, match=message):
+            RankingScores.from_rows(keys, relevance, np.zeros((2, 1)))
 
 
 def ranked_rows(n=400, n_queries=40, seed=0):

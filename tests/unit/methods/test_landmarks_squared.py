@@ -144,16 +144,7 @@ def test_measures_of_a_procedure():
     assert ladder(10) == [1, 2, 5, 10]
 
 
-def test_kernel_regression():
-    rng = np.random.default_rng(2)
-    X, other, y = rng.normal(size=(3, 40)), rng.normal(size=(3, 700)), rng.normal(size=40)
-    zeros = np.zeros(3)
-    mapping = LandmarkMap(Similarity("manhattan"), zeros, zeros + 1, zeros, X[:, :2].T)
-    found, n_guarded = kernel_regression(mapping, X, y, other)
-    K = literal.embedding("manhattan", other.T, X.T, {})
-    np.testing.assert_allclose(found, literal.kernel_regression(K, y), rtol=1e-10)
-    assert n_guarded == 0
-    # Similarities that add up to nothing: the mean stands in.
+def test_the_mean_stands_in_where_similarities_add_up_to_nothing():
     X, y = np.array([[1.0, -1.0]]), np.array([4.0, 8.0])
     mapping = LandmarkMap(Similarity("linear"), *np.array([[0.0], [1.0], [0.0]]), X.T)
     found, n_guarded = kernel_regression(mapping, X, y, np.array([[5.0, 0.0]]))

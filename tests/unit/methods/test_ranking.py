@@ -80,10 +80,3 @@ def test_a_query_that_begins_again_is_refused_wherever_the_blocks_end(keys, cut)
 
     with pytest.raises(DataError, match="are not adjacent"):
         merged()
-
-
-def test_grades_are_checked():
-    keys = np.zeros(2, dtype=np.uint64)
-    for bad in ([0.0, -1.0], [0.0, 31.0]):
-        with pytest.raises(DataError, match="needs a target from 0"):
-            RankingScores.from_rows(keys, np.array(bad), np.zeros((2, 1)))
