@@ -199,22 +199,18 @@ def _recipe(expectations: np.ndarray, weights: np.ndarray) -> Recipe:
 
 GRAM = CatalogEntry(
     "gram",
-    "independent standard normals (float64) with a linear target, for timing",
     target="target",
     id=None,
     make=gram,
 )
 RIDGE = CatalogEntry(
     "attribute-efficient-ridge",
-    "binary attributes with expectations i^alpha in the Euclidean unit ball, target from a ±1 "
-    "vector",
     target="target",
     id=None,
     make=ridge,
 )
 LASSO = CatalogEntry(
     "attribute-efficient-lasso",
-    "binary attributes with expectations i^alpha, target from a sparse {-1, 0, 1} vector",
     target="target",
     id=None,
     make=lasso,

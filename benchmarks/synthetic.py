@@ -293,15 +293,12 @@ def _correlated_groups(
 _ENTRIES = (
     CatalogEntry(
         "judgments",
-        "objects with correlated latent attributes, a linear label and noisy judgments; the true "
-        "covariances are written next to the data",
         target="label",
         id="object",
         make=_judgments,
     ),
     CatalogEntry(
         "correlated-groups",
-        "groups of correlated columns with costs (_costs.csv), some of which make the target",
         target="target",
         id=None,
         make=_correlated_groups,

@@ -40,7 +40,6 @@ class CatalogEntry:
     """
 
     name: str
-    description: str
     target: str
     id: str | None
     make: Callable[..., Any]
@@ -57,7 +56,7 @@ class CatalogEntry:
         options = self.options
         for name, value in given.items():
             if name not in options:
-                advice = nearest(name, list(options)) if options else " It has none."
+                advice = nearest(name, options) if options else " It has none."
                 raise SpecError(f"{self.name!r} has no option {name!r}.{advice}")
             kind = type(options[name])
             whole_as_float = kind is float and type(value) is int
@@ -84,7 +83,7 @@ def builtin_dataset(
     SpecError says that the name or an option is unknown, a DataError that nothing can be written.
     """
     if name not in BUILTIN:
-        raise SpecError(f"no builtin dataset {name!r}.{nearest(name, list(BUILTIN))}")
+        raise SpecError(f"There is no embedded dataset `{name}`.{nearest(name, BUILTIN)}")
     entry = BUILTIN[name]
     resolved = entry.resolve(options or {})
     version = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()[:8]
@@ -157,7 +156,9 @@ def _breast_cancer() -> pa.Table:
     from sklearn.datasets import load_breast_cancer
 
     bundled = load_breast_cancer()
-    names = [_measure(str(name)) for name in bundled.feature_names]
+    # `mean concave points` and `concave points error` with the form at the end.
+    moved = (re.sub(r"^(mean|worst) (.*)", r"\2 \1", name) for name in bundled.feature_names)
+    names = [name.replace(" ", "_") for name in moved]
     measures = [name.removesuffix("_mean") for name in names if name.endswith("_mean")]
     order = [names.index(f"{m}_{form}") for m in measures for form in ("mean", "error", "worst")]
     # The bundled target is 1 for benign.
@@ -166,12 +167,8 @@ def _breast_cancer() -> pa.Table:
     )
 
 
-def _measure(name: str) -> str:
-    """``mean concave points`` and ``concave points error`` with the form at the end."""
-    words = name.split()
-    if words[0] in ("mean", "worst"):
-        words = [*words[1:], words[0]]
-    return "_".join(words)
+def _diabetes() -> pa.Table:
+    return _bundled("diabetes", "progression", scaled=False)
 
 
 def _bundled(name: str, target: str, id: str = "sample", **options: Any) -> pa.Table:
@@ -195,57 +192,23 @@ def _plain(
     return pa.table(columns)
 
 
-#: Every embedded dataset by name; each is made as one table.
 _ENTRIES = (
-    CatalogEntry(
-        "digits",
-        "1797 images of digits; attributes are patches of neighbouring pixels, a judgment is a "
-        "random pixel of the patch",
-        target="digit",
-        id="image",
-        make=_digits,
-    ),
-    CatalogEntry(
-        "digits-3v5",
-        "365 images of threes (−1) and fives (1): the 64 pixels of each",
-        target="five",
-        id="image",
-        make=_digits_3v5,
-    ),
-    CatalogEntry(
-        "digits-pixels",
-        "1797 images of digits: the 64 pixels of each",
-        target="digit",
-        id="image",
-        make=lambda: _bundled("digits", "digit", "image"),
-    ),
-    CatalogEntry(
-        "breast-cancer",
-        "569 tumours: ten measures of cell nuclei × mean, error, worst; malignant or not",
-        target="malignant",
-        id="sample",
-        make=_breast_cancer,
-    ),
-    CatalogEntry(
-        "diabetes",
-        "442 patients: ten baseline measurements; disease progression after a year",
-        target="progression",
-        id="sample",
-        make=lambda: _bundled("diabetes", "progression", scaled=False),
-    ),
-    CatalogEntry(
-        "wine",
-        "178 wines: thirteen chemical measurements; cultivar 0, 1 or 2",
-        target="cultivar",
-        id="sample",
-        make=lambda: _bundled("wine", "cultivar"),
-    ),
-    CatalogEntry(
-        "iris",
-        "150 flowers: four measurements in cm; species 0, 1 or 2",
-        target="species",
-        id="sample",
-        make=lambda: _bundled("iris", "species"),
-    ),
+    # 1797 images of digits; attributes are patches of neighbouring pixels, a judgment is a random
+    # pixel of the patch.
+    CatalogEntry("digits", "digit", "image", _digits),
+    # 365 images of threes (−1) and fives (1): the 64 pixels of each.
+    CatalogEntry("digits-3v5", "five", "image", _digits_3v5),
+    # 1797 images of digits: the 64 pixels of each.
+    CatalogEntry("digits-pixels", "digit", "image", lambda: _bundled("digits", "digit", "image")),
+    # 569 tumours: ten measures of cell nuclei × mean, error, worst; malignant or not.
+    CatalogEntry("breast-cancer", "malignant", "sample", _breast_cancer),
+    # 442 patients: ten baseline measurements; disease progression after a year.
+    CatalogEntry("diabetes", "progression", "sample", _diabetes),
+    # 178 wines: thirteen chemical measurements; cultivar 0, 1 or 2.
+    CatalogEntry("wine", "cultivar", "sample", lambda: _bundled("wine", "cultivar")),
+    # 150 flowers: four measurements in cm; species 0, 1 or 2.
+    CatalogEntry("iris", "species", "sample", lambda: _bundled("iris", "species")),
 )
+
+#: Every embedded dataset by name; each is made as one table.
 BUILTIN = {entry.name: entry for entry in _ENTRIES}

@@ -19,7 +19,7 @@ from distfms.data.partition import Dataset, digest
 from distfms.data.storage import delete_unused, list_files
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, locked_file, writing
-from distfms.errors import SpecError, nearest
+from distfms.errors import SpecError
 from distfms.methods.contract import Inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import DataSection, expanded
@@ -112,9 +112,8 @@ def _open(section: DataSection, path: Any, csv: CsvCache) -> Dataset:
 
 def _made(section: DataSection, name: str, say: Callable[[str], None]) -> tuple[DataSection, str]:
     """Make embedded data; return the section with their columns, and their folder."""
-    if name not in BUILTIN:
-        raise SpecError(f"There is no embedded dataset `{name}`.{nearest(name, list(BUILTIN))}")
-    entry, folder = BUILTIN[name], builtin_dataset(name, options=section.options)
+    folder = builtin_dataset(name, options=section.options)
+    entry = BUILTIN[name]
     say(f"Embedded data {name}: {folder}")
     columns = {"target": section.target or (entry.target,), "id": section.id or entry.id}
     return section.model_copy(update=columns), str(folder)

@@ -130,7 +130,7 @@ def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("digit", {}, "no builtin dataset 'digit'. Did you mean 'digits'"),
+        ("digit", {}, "no embedded dataset `digit`. Did you mean 'digits'"),
         ("digits", {"judgment": 3}, "no option 'judgment'. Did you mean 'judgments'"),
         ("digits", {"judgments": 0}, "'judgments' is 0"),
         ("digits", {"judgments": "2"}, "must be int"),
