@@ -1,7 +1,6 @@
 """Parts of the job of group sequencing: options, rules, counts, scores, curves."""
 
 import itertools
-import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,6 @@ from distfms.methods.rows import (
     RowSource,
     distinct_values,
     few_whole,
-    missing_by_source,
     require_levels,
     section_roles,
 )
@@ -28,7 +26,6 @@ from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import Rule, SequenceOptions, parse_rule
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, Scaling, SequenceOutline
 from distfms.spec import DataSection, parse_section
-from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem, search
 
 
@@ -107,29 +104,6 @@ def gappy(n=40):
     return columns
 
 
-def test_moments_and_counts_by_part(tmp_path):
-    columns = gappy()
-    dataset, rows = source(tmp_path, columns, folds=3, test=0.3, max_partition_rows=14)
-    reader = pickle.loads(pickle.dumps(MomentReader(rows)))
-    assert len(dataset.partitions) == 3
-    partials = [reader(p) for p in dataset.partitions]
-    whole = partials[0].merge(partials[1]).merge(partials[2])
-    kept = ~np.isnan(columns["y"])
-    counts = whole["counts"].train().merge(whole["counts"].test)
-    assert counts.n_rows == kept.sum() == sum(part.n_samples for part in whole["moments"].parts)
-    assert counts.n_dropped == (~kept).sum()
-    assert counts.n_missing.tolist() == [np.isnan(columns["a"][kept]).sum(), 0]
-    assert not counts.all_in(0.0, 1.0).any()
-    moments = whole["moments"].train().merge(whole["moments"].test)
-    block = np.array([columns[name][kept] for name in ("a", "b", "y")])
-    expected = CoMoments.from_block(block)
-    np.testing.assert_allclose(moments.mean, expected.mean, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(moments.comoment, expected.comoment, rtol=1e-10, atol=1e-12)
-    back = RowCounts.from_arrays(counts.to_arrays())
-    assert back.n_dropped == counts.n_dropped
-    assert back.n_missing.tolist() == counts.n_missing.tolist()
-
-
 def test_held_out_data_fill_the_last_part_alone(tmp_path):
     dataset, rows = source(tmp_path, gappy(), folds=3, held_out=True)
     bundle = MomentReader(rows)(dataset.partitions[0])
@@ -183,25 +157,12 @@ def test_all_that_changes_a_partial_changes_its_key(tmp_path):
     assert all(a != b for i, a in enumerate(keys) for b in keys[:i])
 
 
-def test_levels_of_all_partitions(tmp_path):
-    columns = {"c": ["u"] * 7 + ["ü/v", None] * 4, "y": np.zeros(15)}
-    dataset, _ = source(tmp_path, columns, levels={"c": []}, max_partition_rows=7)
-    reader = pickle.loads(pickle.dumps(CategoryReader(dataset.reader, ("c",))))
-    bundles = [reader(p) for p in dataset.partitions]
-    merged = bundles[0].merge(bundles[1]).merge(bundles[2])
-    again = type(merged).from_arrays(merged.to_arrays(), reader.part_types)
-    assert require_levels(again["categories"].train()) == {"c": ["u", "ü/v"]}
-    dataset, _ = source(tmp_path, {**columns, "c": pa.array([None] * 15, pa.string())},
-                        levels={"c": []})  # fmt: skip
+def test_a_category_without_values_is_refused(tmp_path):
+    columns = {"c": pa.array([None] * 15, pa.string()), "y": np.zeros(15)}
+    dataset, _ = source(tmp_path, columns, levels={"c": []})
     empty = CategoryReader(dataset.reader, ("c",))(dataset.partitions[0])
     with pytest.raises(DataError, match="categorical column 'c' are missing"):
         require_levels(empty["categories"].train())
-
-
-def test_gaps_are_counted_by_column_of_the_data(tmp_path):
-    columns = {"a": [1.0], "c": ["u"], "b": [1.0], "y": [1.0]}
-    _, rows = source(tmp_path, columns, levels={"c": ["u", "v"]})
-    assert missing_by_source(rows.plan, [0, 3, 3, 2]) == {"c": 3, "b": 2}
 
 
 # --- curves -------------------------------------------------------------------------------------

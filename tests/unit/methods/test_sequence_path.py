@@ -61,39 +61,6 @@ def test_held_out_curve_is_that_of_the_rows(data):
         assert curve["r2"][step] == pytest.approx(1 - (mse / test_Y.var(axis=0)).mean())
 
 
-def test_missing_values_count_as_the_training_mean(data):
-    X, Y, groups = data
-    rng = np.random.default_rng(0)
-    X = X.copy()
-    X[rng.random(X.shape) < 0.1] = np.nan
-    mean = np.nanmean(X[:200], axis=0)
-    imputed = np.where(np.isnan(X), mean, X)
-    path = sequence(make_problem(X[:200], Y[:200], groups))
-    same = sequence(make_problem(imputed[:200], Y[:200], groups))
-    assert path.order.tolist() == same.order.tolist()
-    np.testing.assert_allclose(path.gain, same.gain, rtol=1e-9)
-    curve = path.held_out(comoments(X[200:], Y[200:]))
-    expected = same.held_out(comoments(imputed[200:], Y[200:]))
-    np.testing.assert_allclose(curve["mse"], expected["mse"], rtol=1e-9)
-    np.testing.assert_allclose(curve["r2"], expected["r2"], rtol=1e-9)
-
-
-def test_weights_count_as_repeated_rows(data):
-    X, Y, groups = data
-    weight = np.random.default_rng(0).integers(1, 4, len(X)).astype(float)
-    rows = np.repeat(np.arange(len(X)), weight.astype(int))
-    block = np.ascontiguousarray(np.column_stack((X, Y)).T)
-    d = X.shape[1]
-    problem = problem_from_comoments(
-        CoMoments.from_block(block, weight),
-        feature_names=[f"x{i}" for i in range(d)], target_names=["a", "b"],
-        groups=FeatureGroups(("a", "b", "c", "d"), tuple(map(tuple, groups))),
-        costs=GroupCosts(np.ones(4)),
-    )  # fmt: skip
-    repeated = sequence(make_problem(X[rows], Y[rows], groups))
-    np.testing.assert_allclose(sequence(problem).gain, repeated.gain, rtol=1e-7)
-
-
 def test_constant_columns_and_groups_are_left_out_and_named(data):
     X, Y, _ = data
     X = np.column_stack((X[:, 0], np.full(300, 1e8), X[:, 1], np.zeros(300), X[:, 2]))
@@ -116,26 +83,20 @@ def test_affordable_prefix():
     assert path.affordable(0.6) == 3  # 0.1 + 0.2 + 0.3 is 0.6000000000000001
 
 
-def refused(data, **changes):
+def test_what_cannot_be_a_problem_is_refused(data):
     X, Y, groups = data
-    options = {
+    posed = {
         "feature_names": [f"x{i}" for i in range(8)], "target_names": ["a", "b"],
         "groups": FeatureGroups(("a", "b", "c", "d"), tuple(map(tuple, groups))),
         "costs": GroupCosts(np.ones(4)),
     }  # fmt: skip
-    statistics = changes.pop("statistics", comoments(X, Y))
-    return problem_from_comoments(statistics, **(options | changes))
-
-
-def test_what_cannot_be_a_problem_is_refused(data):
-    X, Y, _ = data
     for statistics, message in (
         (CoMoments.empty(10), "no training rows"),
         (comoments(X, np.column_stack((Y[:, 0], np.ones(300)))), "'b' is constant"),
         (comoments(np.ones_like(X), Y), "Every feature column is constant"),
     ):
         with pytest.raises(DataError, match=message):
-            refused(data, statistics=statistics)
+            problem_from_comoments(statistics, **posed)
     with pytest.raises(DataError, match="no held-out rows"):
         sequence(make_problem(*data)).held_out(CoMoments.empty(10))
 
