@@ -134,18 +134,17 @@ def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
             f"`{before['method']}`, and the spec's is `{spec['method']}`. {_ANEW}"
         )
     data = ("target", "id", "query", "weight", "test", "long")
-    own: dict[tuple[str, ...], str] = {
-        ("data", key): "it decides what is predicted or which rows are held out" for key in data
-    }
-    own |= {("seed",): "it decides which rows are held out"}
-    why = "it decides what is predicted or selected from"
-    own |= {(spec["method"], option): why for option in prepared.method.question}
-    for keys, why in own.items():
-        was, now = _at(before, keys), _at(spec, keys)
+    places = [("", "seed"), *(("data", key) for key in data)]
+    places += [(spec["method"], option) for option in prepared.method.question]
+    for section, key in places:
+        # The seed stands in no section.
+        found = ((own.get(section, own) or {}).get(key) for own in (before, spec))
+        was, now = (json.dumps(value, ensure_ascii=False) for value in found)
         if was != now:
             raise SpecError(
-                f"`{'.'.join(keys)}` is {_said(now)} in the spec and was {_said(was)} for version "
-                f"{in_place.number} of {spec['name']!r}, the current model: {why}. {_ANEW}"
+                f"`{f'{section}.{key}'.strip('.')}` is {now} in the spec and was {was} for version "
+                f"{in_place.number} of {spec['name']!r}, the current model: it decides what is "
+                f"predicted, selected from or held out. {_ANEW}"
             )
     _require_same_columns(prepared, in_place)
 
@@ -171,16 +170,6 @@ def columns_of(prepared: Prepared) -> dict[str, str]:
     """Return the types of the columns that a job reads."""
     schema = prepared.opened.inputs.train.schema
     return {name: str(schema.field(name).type) for name in prepared.job.columns()}
-
-
-def _at(content: Any, keys: Sequence[str]) -> Any:
-    for key in keys:
-        content = content.get(key) if isinstance(content, Mapping) else None
-    return json.loads(json.dumps(content))
-
-
-def _said(value: Any) -> str:
-    return "not set" if value in (None, [], {}) else json.dumps(value, ensure_ascii=False)
 
 
 # --- the data -------------------------------------------------------------------------------------
