@@ -37,7 +37,7 @@ from distfms.runs.events import Display, Say
 from distfms.runs.finished import open_run
 from distfms.runs.folder import MANIFEST
 from distfms.runs.job_spec import JobSpec
-from distfms.spec import RetrainSection
+from distfms.spec import GateSection, RetrainSection
 
 #: Files of a run that no version needs: they can be computed again.
 _LEFT_OUT = ("statistics/", "plan", "report.html")
@@ -132,7 +132,7 @@ def retrain(
         refusal = Refusal.read(registry, spec.name)
         known = [file.name for file in train.files if anew and file.name in refusal.files]
         refusal = refusal.accept(registry, spec.name, train.files, [*accept, *known])
-        retraining = Retraining(prepared, in_place, refusal, anew, made)
+        retraining = Retraining(prepared, section.gate, in_place, refusal, anew, made)
         staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
         result = run_prepared(staged, None, say, progress, on_silence)
         extend()
@@ -150,15 +150,16 @@ class Retraining:
     """
 
     prepared: Prepared
+    gate: GateSection
     in_place: InPlace | None
     refusal: Refusal
-    anew: bool = False
-    made: int | None = None
+    anew: bool
+    made: int | None
 
     def stage(self, context: Context) -> Mapping[str, Content]:
         """Compare with the current model and decide."""
-        prepared, in_place = self.prepared, self.in_place
-        gate = (prepared.spec.retrain or RetrainSection()).gate
+        prepared, in_place, gate = self.prepared, self.in_place, self.gate
+        old = None if self.anew else in_place
         before = [] if in_place is None else in_place.run.manifest["inputs"]
         inputs, forgotten = prepared.opened.inputs, prepared.opened.forgotten
         names = list(prepared.job.summary_names(context))
@@ -166,16 +167,15 @@ class Retraining:
         summaries = self._summaries(context, stored)
         changes = changes_of(before, inputs, forgotten, partial(same_rows, stored, summaries))
         newest = (*changes["new"], *changes["changed"])
-        drift = None
-        if summaries is not None and in_place is not None and not self.anew:
-            drift = self._drift(summaries, stored, newest, names)
-        conditions, compared, selection = list[dict[str, Any]](), [], []
-        if in_place is not None and not self.anew:
+        conditions, compared, selection, drift = list[dict[str, Any]](), [], [], None
+        if old is not None:
+            if summaries is not None:
+                drift = self._drift(summaries, stored, newest, names)
             new = FinishedRun.of(context, prepared.spec.options.functions)
-            compared = compare(prepared.job, context, (in_place.run, new), newest, gate)
+            compared = compare(prepared.job, context, (old.run, new), newest, gate)
             if self.made is None:
                 conditions = checked(gate, changes, compared, drift)
-            selection = changed_choices(prepared.method, in_place.run, new)
+            selection = changed_choices(prepared.method, old.run, new)
         counts = _counts(context)
         context.account(**counts)
         content = {
@@ -234,7 +234,7 @@ class Retraining:
         content, shifts = worst(before, taken, names)
         drawn = [column["name"] for column in content["columns"]]
         content["history"] = history(before, summaries, is_new, names, drawn)
-        most = (self.prepared.spec.retrain or RetrainSection()).gate.max_drift or np.inf
+        most = self.gate.max_drift or np.inf
         far = {str(n) for label, own in taken.items() if shifts[label] > most for n in own.files}
         drifted = {name: version for name, version in judged.items() if name in far}
         again = [n for n in judged.keys() - far if refusal.files.get(n) == (judged[n], False)]
