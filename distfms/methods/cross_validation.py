@@ -65,7 +65,7 @@ class Fold:
         return self._made[key]
 
     def kept(self, name: str, make: Callable[[], Members]) -> Members:
-        """Return arrays that are dear to make, from a file if an earlier stage has made them."""
+        """Return arrays that are expensive to compute, from a file if an earlier stage has them."""
         if self.kept_at is None:
             return make()
         place = self.kept_at / f"{name}-{self.number}.npz"

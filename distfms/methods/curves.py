@@ -52,7 +52,7 @@ def points_of(
 def regrouped(
     run: FinishedRun, places: Mapping[str, tuple[str, str]], budget: str = "budget"
 ) -> FinishedRun:
-    """Upgrade a run whose points had their measures beside one another.
+    """Upgrade a run whose points listed all measures together.
 
     `places` has for each of these the rows and the name it has now; `budget` is what that was.
     """

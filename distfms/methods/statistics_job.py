@@ -118,7 +118,7 @@ class Procedure(ABC):
 
     @abstractmethod
     def store(self, problem: Any, paths: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return the paths by rule, and what is dear of the problem, as named arrays."""
+        """Return the paths by rule, and the expensive parts of the problem, as named arrays."""
 
     @abstractmethod
     def restore(self, whole: Fold, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:

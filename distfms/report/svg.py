@@ -198,7 +198,7 @@ class Scale:
         return self.start + max(-1e3, min(share, 1e3)) * (self.end - self.start)
 
     def ticks(self, most: int) -> list[float]:
-        """Return round numbers on the scale, at most about so many."""
+        """Return about `most` round numbers on the scale."""
         found = self._log_ticks(most) if self.log else None
         return found or [t for t in self._even_ticks(most) if t > 0 or not self.log]
 

@@ -206,7 +206,7 @@ class Scheduler:
             self.say(f"{name} ended with code {code}: {_MEANING.get(code, 'stopped or failed')}")
 
     def _launched(self, command: Sequence[str]) -> int:
-        """Run a command in a process of its own, so that its memory is free afterwards."""
+        """Run a command in its own process, so that its memory is freed afterwards."""
         self._child = child = subprocess.Popen(command)
         try:
             if self._stop.is_set():

@@ -247,10 +247,10 @@ class SequenceOptions(Section):
     expand: ExpandSection | None = None
     """Derived columns, for models that are not linear in the data."""
     criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] | None = None
-    """What a step maximises: with `fr` the gain in explained variance, with the others a function
-    of the gradient at the present model, which is faster: whitened within the group (`omp`), its
-    largest entry (`omp-single`) or its length (`omp-no-whiten`). Left out: `fr`; `omp` for families
-    other than `gaussian`, which do not have `fr`.
+    """What each step maximises: `fr`, the gain in explained variance; or, faster, the gradient of
+    the current model, whitened within the group (`omp`), its largest entry (`omp-single`) or its
+    length (`omp-no-whiten`). Default: `fr`, or `omp` for families other than `gaussian`, which do
+    not have `fr`.
     """
     cost_aware: bool = True
     """Maximise the criterion per cost."""
@@ -280,10 +280,9 @@ class SequenceOptions(Section):
         | Literal["f1", "balanced", "youden"]
         | dict[Literal["cost"], tuple[NonNegative, NonNegative]]
     ) = 0.5
-    """Probability from which on the second of two classes is predicted; or chosen on the folds, by
-    the model that predictions use: for the best F1 of the second class, the best balanced accuracy
-    (`balanced`, or `youden`, which is the same), or the least `cost`, `{cost: [1, 20]}` where a
-    false alarm costs 1 and a row of the second class that is missed 20.
+    """Smallest probability at which the second of two classes is predicted. Or what to optimise on
+    the folds: `f1` of the second class, `balanced` accuracy (`youden` is the same), or the cost of
+    errors: with `{cost: [1, 20]}`, a false alarm costs 1 and a missed row of the second class 20.
     """
     prefixes: Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...] = "auto"
     """Prefixes to fit a model to, as numbers of groups, for all families but `gaussian`: `all`, a
