@@ -82,13 +82,14 @@ def test_actor_of_a_job(engine: Any, mishap: str, jobs: Jobs, tmp_path: Path) ->
     # A pass for each of three blocks, and one for the chosen attributes.
     assert plan.reads() == [[1, 1, 1, 1]] * 4
     jobs.require_sound("blocks", tmp_path / "runs", folder)
-    # Twelve choices, each a step, and the first offers. The shards of the actor that was struck
-    # are built again and have the steps before replayed.
+    # Twelve choices, each a step, the first offers, and rows of four attributes when they are
+    # first bought. The shards of the actor that was struck are built again and have the steps
+    # before replayed.
     (done,) = plan.pools()
     n_actors = min(engine["workers"], N_SHARDS)
     n_again = done["n_built"] - N_SHARDS
     assert 1 <= n_again <= -(-N_SHARDS // n_actors)
-    expected_counts = {"n_steps": 14, "n_built": 3 + n_again, "n_replayed": n_again * (STEP - 1)}
+    expected_counts = {"n_steps": 18, "n_built": 3 + n_again, "n_replayed": n_again * (STEP - 1)}
     assert done == expected_counts | {"n_lost": 1}
 
 

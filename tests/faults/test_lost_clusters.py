@@ -45,7 +45,7 @@ def test_head_gone_under_the_command_line(kind: str, jobs: Jobs, tmp_path: Path)
         # The blocks are not read again; the search begins anew, with twelve choices.
         assert first["reads"] == [[1, 1, 1, 1]] * 3
         assert second["reads"] == [[1, 1, 1, 1]]
-        assert second["pools"] == [{"n_steps": 14, "n_built": 3}]
+        assert second["pools"] == [{"n_steps": 18, "n_built": 3}]
     jobs.require_sound(kind, tmp_path / "runs", run)
 
 
