@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 from zipfile import BadZipFile
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -19,9 +18,8 @@ from distfms.data.roles import resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
-from distfms.estimators.base import JobEstimator
-from distfms.estimators.inputs import array_names, kind_of, of_memory
-from distfms.estimators.kinds import JobRegressor
+from distfms.estimators.base import JobEstimator, JobRegressor
+from distfms.estimators.inputs import array_names, kind_of
 from distfms.estimators.parameters import checked_target, in_words_of_python, plain
 from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Draws, drawing_weights
 from distfms.methods.attribute_efficient.learner import Chain
@@ -107,7 +105,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         with in_words_of_python(self._method):
             rows, target, names = self._rows(X, y, reset=not begun)
             if not begun:
-                self._begin(names, rows.shape[1])
+                self._begin(names or array_names(rows.shape))
             if self.session_.n_open:
                 raise SpecError(
                     f"{self.session_.n_open} examples were asked for but not told: tell them "
@@ -160,26 +158,16 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         SpecError
             If a parameter that is needed is missing.
         """
-        names = None if isinstance(features, int) else list(features)
+        names = array_names((0, features)) if isinstance(features, int) else list(features)
         with in_words_of_python(self._method):
-            self._begin(names, features if isinstance(features, int) else len(features), n_examples)
+            self._begin(names, n_examples)
         return self
 
-    def _begin(
-        self, names: Sequence[str] | None, n_attributes: int, n_examples: int | None = None
-    ) -> None:
+    def _begin(self, names: Sequence[str], n_examples: int | None = None) -> None:
         n_examples = self.n_examples if n_examples is None else n_examples
-        self.session_ = Session(self._new_learner(n_attributes, n_examples))
-        self._planned = n_examples
-        self._name_columns(names, n_attributes)
-
-    def _name_columns(self, names: Sequence[str] | None, n_attributes: int) -> None:
-        self.n_features_in_, self._taken, self._array = n_attributes, [], None
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        else:
-            known = array_names((0, n_attributes))
-            self._array = of_memory(np.zeros((1, n_attributes)), known, {}).without_rows()
+        self.session_ = Session(self._new_learner(len(names), n_examples))
+        self._planned, self._taken = n_examples, []
+        self._name_columns(names)
 
     def ask(self, n: int = 1) -> Questions:
         """Return which attributes to acquire of `n` new examples."""
@@ -190,7 +178,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         self._started().tell(values, y, examples)
         return self
 
-    def merge(self, other: Any) -> Self:
+    def merge(self, other: AttributeEfficientBase) -> Self:
         """Merge another session into this one, such as that of another clinic.
 
         The result is that of one session that was told all their examples. Examples that the other
@@ -198,7 +186,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
 
         Parameters
         ----------
-        other : estimator, or path of a file that `save` wrote
+        other : estimator with a session
             With the same parameters and attributes, but another `random_state`.
 
         Returns
@@ -213,10 +201,6 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         """
         session = self._started()
         with in_words_of_python(self._method):
-            if not isinstance(other, AttributeEfficientBase):
-                meta, arrays = _read_state(other)
-                own = clone(self).set_params(random_state=meta["spec"]["random_state"])
-                other = own._resumed(meta, arrays, str(other))
             self._require_spec(other._spec(), "The other session", but="random_state")
             if list(self._levels) != list(other._levels):
                 raise SpecError(
@@ -238,13 +222,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         """
         if not hasattr(self, "session_"):
             return super().save(path)
-        names = getattr(self, "feature_names_in_", None)
-        meta = {
-            "spec": self._spec(),
-            "names": None if names is None else list(names),
-            "n_attributes": self.n_features_in_,
-            "n_examples": self._planned,
-        }
+        meta = {"spec": self._spec(), "names": [*self._levels], "n_examples": self._planned}
         content = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
         write_whole(locate(path), to_bytes({**self.session_.to_arrays(), _META: content}))
         return path
@@ -264,14 +242,15 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 "`resume` needs an estimator with the parameters of the saved session: call it on "
                 "an instance, not on the class."
             )
-        return self._resumed(*_read_state(path), str(path))
-
-    def _resumed(
-        self, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], path: str
-    ) -> Self:
+        try:
+            with open_binary(locate(path)) as file:
+                arrays = from_bytes(file.read())
+            meta: dict[str, Any] = json.loads(arrays.pop(_META).tobytes())
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            raise DataError(f"{path} holds no state of attribute-efficient learning.") from error
         self._require_spec(meta["spec"], f"The state in {path}")
         with in_words_of_python(self._method):
-            self._begin(meta["names"], meta["n_attributes"], meta["n_examples"])
+            self._begin(meta["names"], meta["n_examples"])
         self.session_.restore(arrays)
         return self
 
@@ -380,18 +359,15 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 "out, and centre the targets if you can."
             )
         moments, sampling = self._moments(n_attributes), options.sampling
-        needed: dict[str, Any] = {}
-        if not by_pairs:
-            needed["bound"] = self.bound
-        if not by_pairs or sampling == "two_phase":
-            needed["n_examples"] = n_examples
-        if sampling == "moments":
-            needed["second_moments"] = moments
-        for name, value in needed.items():
-            if value is None:
-                by_moments = name == "second_moments" and not by_pairs
-                other = " or an algorithm of two phases" if by_moments else ""
-                raise SpecError(f"Before any example is seen, `{name}` must be given{other}.")
+        lacking = {
+            "bound": self.bound is None and not by_pairs,
+            "n_examples": n_examples is None and (not by_pairs or sampling == "two_phase"),
+            "second_moments": moments is None and sampling == "moments",
+        }
+        for name in (name for name, is_lacking in lacking.items() if is_lacking):
+            by_moments = name == "second_moments" and not by_pairs
+            other = " or an algorithm of two phases" if by_moments else ""
+            raise SpecError(f"Before any example is seen, `{name}` must be given{other}.")
         seed = stream(int(self.random_state or 0), 0)
         if by_pairs:
             weights = drawing_weights(moments) if sampling == "moments" else None
@@ -420,17 +396,6 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 "and not all 0."
             )
         return moments
-
-
-def _read_state(path: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read what a file holds of a session; a DataError says that it holds none."""
-    try:
-        with open_binary(locate(path)) as file:
-            arrays = from_bytes(file.read())
-        meta: dict[str, Any] = json.loads(arrays.pop(_META).tobytes())
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise DataError(f"{path} holds no state of attribute-efficient learning.") from error
-    return meta, arrays
 
 
 def _products(weights: np.ndarray, intercept: float, batch: RowBatch) -> np.ndarray:

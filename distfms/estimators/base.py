@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from sklearn.base import BaseEstimator
-from sklearn.utils import check_array, get_tags
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
@@ -45,16 +46,11 @@ from distfms.estimators.parameters import (
     seed_of,
     signature_of,
     target_names,
-    type_of,
     workers_of,
 )
 from distfms.methods.contract import FinishedRun, Inputs
 from distfms.methods.row_predictor import levels_of, plan_of_model, set_missing
 from distfms.spec import Section
-
-if TYPE_CHECKING:
-    from distfms.runs.driver import Prepared
-    from distfms.runs.finished import RunFiles
 
 
 class JobEstimator(BaseEstimator):
@@ -150,13 +146,7 @@ class JobEstimator(BaseEstimator):
         return self._fit(X, y, roles={"weight": sample_weight})
 
     def _fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        roles: Mapping[str, Any] | None = None,
-        beside: Mapping[str, Any] | None = None,
-        unlabelled: Any = None,
+        self, X: Any, y: Any, roles: Any = (), beside: Any = (), unlabelled: Any = None
     ) -> Self:
         """Run the job in memory.
 
@@ -171,8 +161,10 @@ class JobEstimator(BaseEstimator):
             Of ``data.unlabelled_path``.
         """
         with in_words_of_python(self._method), single_threaded_blas():
-            given, named = self._given(X, y, roles or {}, beside or {})
-            others = None if unlabelled is None else _others(self, unlabelled)
+            given, named = self._given(X, y, dict(roles), dict(beside))
+            others = unlabelled
+            if others is not None:
+                others = self._opened(unlabelled, {}, reset=True).dataset
             files, functions = self._run(given, named, others)
         self._target = list(named["target"])
         if get_tags(self).estimator_type == "classifier":
@@ -184,7 +176,7 @@ class JobEstimator(BaseEstimator):
         return self
 
     def _run(self, given: Given, named: Mapping[str, Any], unlabelled: Dataset | None) -> Any:
-        from distfms.runs.driver import prepare
+        from distfms.runs.driver import prepare, run_in_memory, silent
         from distfms.runs.inputs import Opened
         from distfms.runs.job_spec import build_spec
 
@@ -209,7 +201,7 @@ class JobEstimator(BaseEstimator):
         prepared = prepare(spec, opened=Opened(inputs, (inputs.train.fingerprint,)))
         features = self._feature_names(getattr(prepared.job, "whole", prepared.job))
         check_columns(self, features, given.named, reset=True)
-        say = print if getattr(self, "verbose", False) else _silent
+        say = print if getattr(self, "verbose", False) else silent
         return run_in_memory(prepared, say), spec.options.functions
 
     def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
@@ -227,12 +219,7 @@ class JobEstimator(BaseEstimator):
         return {**found, **self._fixed}
 
     def _given(
-        self,
-        X: Any,
-        y: Any,
-        roles: Mapping[str, Any],
-        beside: Mapping[str, Any],
-        reset: bool = True,
+        self, X: Any, y: Any, roles: Any, beside: Any, reset: bool = True
     ) -> tuple[Given, dict[str, Any]]:
         """Open rows to learn from; return them, and the names of target, weight and query."""
         if y is None:
@@ -255,11 +242,7 @@ class JobEstimator(BaseEstimator):
                 own = target_names(value) if role == "target" else [_ROLES[role]]
                 names = [free_name(name, known) for name in own]
                 values[tuple(names)] = value
-                if (
-                    role == "weight"
-                    and not kind_of(value).startswith("dask")
-                    and not np.asarray(value).any()
-                ):
+                if role == "weight" and kind_of(value) == "array" and not np.asarray(value).any():
                     raise DataError(
                         "The sample weights are zero for all rows: there is nothing to learn."
                     )
@@ -300,9 +283,8 @@ class JobEstimator(BaseEstimator):
         if kind.startswith("dask"):
             empty = pa.list_(pa.float64()) if tags.input_tags.three_d_array else pa.string()
             return of_dask(X, names, beside, empty)
-        types = (
-            None if reset else {name: type_of(levels_of(own)) for name, own in self._levels.items()}
-        )
+        levels = {} if reset else {name: levels_of(own) for name, own in self._levels.items()}
+        types = {n: pa.float64() if own is None else pa.string() for n, own in levels.items()}
         return of_memory(X, names, beside, types)
 
     @property
@@ -338,6 +320,14 @@ class JobEstimator(BaseEstimator):
 
     def _read(self, run: FinishedRun) -> None:
         """Set the attributes with a trailing underscore."""
+
+    def _name_columns(self, columns: Sequence[str]) -> None:
+        """Take names for those of the columns of a fit; ``x0``, … are those of an array."""
+        self.n_features_in_, self._array = len(columns), None
+        if list(columns) == array_names((0, len(columns))):
+            self._array = of_memory(np.zeros((1, len(columns))), columns, {}).without_rows()
+        else:
+            self.feature_names_in_ = np.array(columns, dtype=object)
 
     def report(self) -> str:
         """Return the report of the run, the HTML page that a job writes."""
@@ -453,34 +443,104 @@ def _of_batch(reader: Any, plan: ColumnPlan, function: Any, partition: Any) -> n
     return found
 
 
-def _silent(line: str) -> None:
-    """Take a line and say nothing."""
+# --- estimators of numbers and of classes ---------------------------------------------------------
 
 
-def run_in_memory(prepared: Prepared, say: Callable[[str], None]) -> RunFiles:
-    """Run a prepared job in memory, but for the report; return its files but statistics."""
-    from distfms.engine.storage import files_below, remove_tree
-    from distfms.runs.driver import run_prepared
-    from distfms.runs.finished import RunFiles
-    from distfms.runs.folder import read_manifest
+@dataclass(frozen=True)
+class Columns:
+    """Picklable function that takes the columns of predictions with a prefix."""
 
-    try:
-        folder = run_prepared(replace(prepared, draws=False), f"{prepared.root}/run", say).folder
-        files = {
-            entry.name: entry.place.read_bytes()
-            for entry in files_below(folder)
-            if not entry.name.startswith("statistics/")
-        }
-        manifest = read_manifest(folder)
-        assert manifest is not None
-        return RunFiles(folder, prepared.spec.name, files, manifest)
-    finally:
-        remove_tree(prepared.root)
+    prefix: str
+    dtype: Any = np.float64
+
+    def __call__(self, table: pa.Table) -> np.ndarray:
+        """Return an array (n,), or (n, P)."""
+        names = [name for name in table.column_names if name.startswith(self.prefix)]
+        found = np.stack([np.asarray(table.column(name)) for name in names], axis=1)
+        return (found if len(names) > 1 else found[:, 0]).astype(self.dtype, copy=False)
 
 
-def _others(estimator: Any, X: Any) -> Dataset:
-    """Open rows without a target."""
-    if kind_of(X) == "array":
-        X = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan")
-        return of_memory(X, array_names(X.shape), {}).dataset
-    return estimator._opened(X, {}, reset=True).dataset
+class PredictingEstimator(JobEstimator):
+    """An estimator that predicts the target."""
+
+    #: Name of a function of `sklearn.metrics`, which takes a tenth of a second to import.
+    _measure: str
+
+    def predict(self, X: Any, budget: float | None = None) -> Any:
+        """Predict the target.
+
+        Parameters
+        ----------
+        X : array-like, frame, Dask array or frame, or path of Parquet files
+            A frame or file needs only the columns that the model reads. An unknown category counts
+            as the column's mean.
+        budget : float, optional
+            Largest cost of a prediction, for models with prefixes. Default: as in `distfms
+            predict`.
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,) or (n, P)
+        """
+        check_is_fitted(self)
+        tail = (len(self._target),) if len(self._target) > 1 else ()
+        dtype = self.classes_.dtype if hasattr(self, "classes_") else np.float64
+        pick = Columns("predicted_", dtype)
+        return self._predicted(X, pick, budget=budget, tail=tail, dtype=dtype)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Score predictions: R² of numbers, the share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : see `predict`
+        y : array-like, Dask collection, or names of columns of X
+            May be left out with a path: the names are those of `fit`.
+        sample_weight : array-like of shape (n,), optional
+        """
+        from sklearn import metrics
+
+        return self._scored(getattr(metrics, self._measure), X, y, sample_weight)
+
+
+class JobRegressor(RegressorMixin, PredictingEstimator):
+    """An estimator of numbers."""
+
+    _measure = "r2_score"
+    score = PredictingEstimator.score
+
+
+class JobClassifier(ClassifierMixin, PredictingEstimator):
+    """An estimator of classes."""
+
+    _measure = "accuracy_score"
+    score = PredictingEstimator.score
+
+    def _read(self, run: FinishedRun) -> None:
+        super()._read(run)
+        classes = np.array(run.model["classes"])
+        if classes.dtype.kind == "f" and (classes == np.round(classes)).all():
+            classes = classes.astype(np.int64)
+        if self._class_type is not None and classes.dtype.kind != "U":
+            classes = classes.astype(self._class_type)
+        self.classes_ = classes
+
+    @available_if(lambda self: self._has_shares())
+    def predict_proba(self, X: Any, budget: float | None = None) -> Any:
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X, budget : see `predict`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, n_classes)
+        """
+        check_is_fitted(self)
+        pick = Columns("probability_")
+        return self._predicted(X, pick, budget=budget, tail=(len(self.classes_),))
+
+    def _has_shares(self) -> bool:
+        """Return whether the model gives probabilities."""
+        return True

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -154,14 +154,8 @@ class Given:
 
     def unique(self, column: str) -> set[Any]:
         """Return the values of a column."""
-        if not self.lazy:
-            read = self.dataset.reader.read
-            chunks = [read(part, [column]).column(0) for part in self.dataset.partitions]
-            return {value for chunk in chunks for value in chunk.unique().to_pylist()}
-        import dask
-
-        work = dask.delayed(_unique, pure=False, traverse=False)
-        return set().union(*dask.compute(*(work(column, self.as_rows, *p) for p in self.parts)))
+        values = self.stack(partial(_column, self.head.reader, column), dtype=object)
+        return set(np.asarray(values).tolist())
 
     def stack(
         self, function: Callable[[Any], np.ndarray], tail: tuple[int, ...] = (), dtype: Any = float
@@ -184,8 +178,9 @@ class Given:
         return da.concatenate(chunks)
 
 
-def _unique(column: str, as_rows: AsRows, *part: Any) -> set[Any]:
-    return set(as_rows(*part).table.column(column).unique().to_pylist())
+def _column(reader: Any, name: str, partition: Any) -> np.ndarray:
+    found: np.ndarray = reader.read(partition, [name]).column(0).to_numpy()
+    return found
 
 
 def _apply(function: Any, as_rows: AsRows, nothing: np.ndarray, *part: Any) -> np.ndarray:
@@ -288,11 +283,8 @@ def free_name(name: str, taken: Any) -> str:
 def named_columns(X: Any, values: Any) -> list[str]:
     """Return columns of X that y or weights name; none where these are the values themselves."""
     listed = [values] if isinstance(values, str) else values
-    if not isinstance(listed, list | tuple) or not listed:
-        return []
-    if not all(isinstance(value, str) for value in listed):
-        return []
-    if kind_of(X).endswith("array") and not isinstance(values, str):
+    are_names = isinstance(listed, list | tuple) and all(isinstance(v, str) for v in listed)
+    if not are_names or (kind_of(X).endswith("array") and not isinstance(values, str)):
         return []
     known = column_names(X)
     if isinstance(values, str) or set(known) >= set(listed):
@@ -329,9 +321,7 @@ def without(X: Any, names: Sequence[str]) -> Any:
     own = [name for name in column_names(X) if name in names]
     if not own:
         return X
-    if hasattr(X, "drop") and hasattr(X, "dtypes"):
-        return X.drop(columns=own) if hasattr(X, "iloc") else X.drop(own)
-    return as_table(X).drop_columns(own)
+    return X.drop(columns=own) if hasattr(X, "iloc") else as_table(X).drop_columns(own)
 
 
 def in_memory(X: Any, values: Any) -> Any:
@@ -339,13 +329,9 @@ def in_memory(X: Any, values: Any) -> Any:
     if values is None:
         return None
     if names := named_columns(X, values):
-        dataset = of_files(X).dataset if kind_of(X) == "parquet" else None
-        if dataset is not None:
-            tables = [dataset.reader.read(part, names) for part in dataset.partitions]
-            columns = pa.concat_tables(tables).columns
-        else:
-            X = X.compute() if kind_of(X) == "dask-frame" else X
-            columns = [as_table(X).column(name) for name in names]
-        arrays = [column.to_numpy() for column in columns]
+        X = X.compute() if kind_of(X) == "dask-frame" else X
+        dataset = (of_files(X) if kind_of(X) == "parquet" else of_memory(X, None, {})).dataset
+        tables = [dataset.reader.read(part, names) for part in dataset.partitions]
+        arrays = [column.to_numpy() for column in pa.concat_tables(tables).columns]
         return arrays[0] if isinstance(values, str) else np.stack(arrays, axis=1)
     return np.asarray(values.compute() if kind_of(values).startswith("dask") else values)

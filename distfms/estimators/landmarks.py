@@ -14,9 +14,8 @@ from distfms.data.batches import RowBatch
 from distfms.data.folds import hash_keys
 from distfms.data.partition import as_table
 from distfms.errors import DataError
-from distfms.estimators.base import JobEstimator
+from distfms.estimators.base import JobClassifier, JobEstimator, JobRegressor, PredictingEstimator
 from distfms.estimators.inputs import in_memory, kind_of
-from distfms.estimators.kinds import JobClassifier, JobRegressor, PredictingEstimator
 from distfms.methods.contract import FinishedRun
 from distfms.methods.landmarks.method import LandmarkModel
 from distfms.methods.landmarks.options import LandmarksOptions

@@ -7,11 +7,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from distfms.errors import SpecError
 from distfms.estimators.base import JobEstimator
-from distfms.estimators.inputs import array_names, of_memory
 from distfms.methods import METHODS
 from distfms.runs.finished import Run, read_run
 from distfms.spec import parse_yaml
@@ -65,10 +62,5 @@ def load_estimator(
     estimator._target, estimator._class_type = target, None
     estimator._taken = [*target, *(spec["data"].get(k) for k in ("weight", "query"))]
     estimator._take(files, allow)
-    columns = estimator._known_columns()
-    estimator.n_features_in_, estimator._array = len(columns), None
-    if columns == array_names((0, len(columns))):
-        estimator._array = of_memory(np.zeros((1, len(columns))), columns, {}).without_rows()
-    else:
-        estimator.feature_names_in_ = np.array(columns, dtype=object)
+    estimator._name_columns(estimator._known_columns())
     return estimator

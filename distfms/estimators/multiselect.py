@@ -16,9 +16,8 @@ from distfms.data.judgments import Raters, detect_layout, read_judgments
 from distfms.data.roles import OF_ALL, OF_ONE, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.estimators.base import JobEstimator
+from distfms.estimators.base import JobEstimator, JobRegressor
 from distfms.estimators.inputs import Given, column_names, in_memory, kind_of, without
-from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import in_words_of_python, plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect import read

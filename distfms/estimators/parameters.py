@@ -10,7 +10,6 @@ from textwrap import indent
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from sklearn.utils import check_random_state, check_X_y, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
@@ -137,11 +136,6 @@ def target_names(y: Any) -> list[str]:
         return [y.name]
     shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     return [f"y{i}" for i in range(shape[1])] if len(shape) == 2 and shape[1] > 1 else ["y"]
-
-
-def type_of(levels: Any) -> pa.DataType:
-    """Return the type of a column with these levels; None for numbers."""
-    return pa.float64() if levels is None else pa.string()
 
 
 def checked_target(estimator: Any, y: Any, n_rows: int) -> np.ndarray:

@@ -12,9 +12,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.batches import RowBatch
 from distfms.errors import DataError, SpecError
-from distfms.estimators.base import JobEstimator
+from distfms.estimators.base import JobClassifier, JobEstimator, JobRegressor
 from distfms.estimators.inputs import Given, array_names, column_names, kind_of, without
-from distfms.estimators.kinds import JobClassifier, JobRegressor
 from distfms.estimators.parameters import check_columns, plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession

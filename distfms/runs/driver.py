@@ -23,7 +23,14 @@ from distfms.engine.cache import prune
 from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
-from distfms.engine.storage import Location, hangs, missing_folders, reading, remove_tree
+from distfms.engine.storage import (
+    Location,
+    files_below,
+    hangs,
+    missing_folders,
+    reading,
+    remove_tree,
+)
 from distfms.errors import DistfmsError, SpecError
 from distfms.hidden import hidden_in_urls
 from distfms.methods import load_method
@@ -32,7 +39,7 @@ from distfms.methods.statistics_job import KEPT
 from distfms.methods.tuning import Tuning
 from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say
-from distfms.runs.finished import require_tracker, track
+from distfms.runs.finished import RunFiles, require_tracker, track
 from distfms.runs.folder import (
     LATEST,
     SCHEMA_VERSION,
@@ -55,7 +62,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
 
 
-def _silent(line: str) -> None:
+def silent(line: str) -> None:
     """Take a line and say nothing."""
 
 
@@ -105,7 +112,7 @@ class Prepared:
         return [path for path in paths if Path(path).exists()]
 
 
-def prepare(spec: JobSpec, say: Say = _silent, opened: Opened | None = None) -> Prepared:
+def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> Prepared:
     """Open the data, unless they are open, and check the whole spec against them.
 
     No rows are read.
@@ -169,7 +176,7 @@ def run_job(
     spec: JobSpec,
     *,
     out: str | Path | None = None,
-    say: Say = _silent,
+    say: Say = silent,
     progress: Display = lambda event: None,
     on_silence: Say | None = None,
 ) -> RunResult:
@@ -207,7 +214,7 @@ def run_job(
 def run_prepared(
     prepared: Prepared,
     out: str | Path | None = None,
-    say: Say = _silent,
+    say: Say = silent,
     progress: Display = lambda event: None,
     on_silence: Say | None = None,
 ) -> RunResult:
@@ -264,6 +271,22 @@ def run_prepared(
             if path.parent == prepared.root / spec.name:
                 _link_latest(path)
     return RunResult(path, resumed, tuple(skipped))
+
+
+def run_in_memory(prepared: Prepared, say: Say) -> RunFiles:
+    """Run a prepared job in memory, but for the report; return its files but statistics."""
+    try:
+        folder = run_prepared(replace(prepared, draws=False), f"{prepared.root}/run", say).folder
+        files = {
+            entry.name: entry.place.read_bytes()
+            for entry in files_below(folder)
+            if not entry.name.startswith("statistics/")
+        }
+        manifest = read_manifest(folder)
+        assert manifest is not None
+        return RunFiles(folder, prepared.spec.name, files, manifest)
+    finally:
+        remove_tree(prepared.root)
 
 
 def _link_latest(path: Location) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from distfms.data.partition import Dataset
-from distfms.estimators.kinds import JobRegressor
+from distfms.estimators.base import JobRegressor
 from distfms.linalg import symmetric_pinv
 from distfms.methods.contract import Chosen, Content, Context, FinishedRun, Method
 from distfms.methods.row_job import RowJob
