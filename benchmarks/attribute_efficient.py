@@ -43,7 +43,7 @@ from distfms.methods.attribute_efficient.learner import Design, improvement_rati
 from distfms.methods.attribute_efficient.lessons import Lesson, Ordered, learn, stream
 from distfms.methods.attribute_efficient.options import ALGORITHMS
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
-from tests.reference.attribute_efficient import compiled, gaerr
+from tests.reference.attribute_efficient import gaerr
 
 N_FOLDS = 10
 SOLVES = ("uniform", "moments", "two_phase", "rows", "imputed")
@@ -265,8 +265,8 @@ def speed(d: int, n: int, rounds: int) -> None:
     points, uniforms = rng.integers(0, d, size=(m, 4)), rng.random((m, 1))
     rest = (np.full(d, 1 / d), np.ones(d), True, model.session_.learner.step, 10.0)
     args = (rows, target, points, uniforms, *rest, np.zeros(d), np.zeros(d), np.zeros(1))
-    compiled(gaerr)(rows, target, points[:2], uniforms[:2], *args[4:])
-    literal = [seconds(compiled(gaerr), *args) / m for _ in range(rounds)]
+    gaerr(rows, target, points[:2], uniforms[:2], *args[4:])
+    literal = [seconds(gaerr, *args) / m for _ in range(rounds)]
     print(
         f"d = {d:6}: first row {first:.2f} s, then {1e6 * np.median(one):.0f} µs a call; "
         f"{n} rows at a time {1e6 * np.median(many):.2f} µs a row, literal loop "

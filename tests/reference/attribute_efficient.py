@@ -1,16 +1,49 @@
 """GAERR and GAELR as the paper writes them: every step over all d attributes.
 
 The random numbers are given: indices of the attributes of the point, and uniform numbers for those
-of the inner product. Plain loops, so that numba compiles them as they stand (`compiled`).
+of the inner product. Plain loops, which numba compiles as they stand.
 """
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
+from numba import njit
 
 
+@njit
+def observed(x, y, points, uniforms, q, p, w, x_tilde, chosen):
+    """Observe one example: add to x̃ = 0 and list what was chosen; return φ̃."""
+    d, k = len(q), len(points)
+    chosen[:] = -1
+    for r in range(k):
+        chosen[r] = points[r]
+        x_tilde[points[r]] += x[points[r]] / q[points[r]] / k
+    phi, norm = -y, p.sum()
+    for r in range(len(uniforms) if norm > 0 else 0):
+        rest, j, last = uniforms[r] * norm, -1, -1
+        for i in range(d):
+            if p[i] > 0:
+                last = i
+                if rest < p[i]:
+                    j = i
+                    break
+                rest -= p[i]
+        j = last if j < 0 else j
+        chosen[k + r] = j
+        phi += w[j] / (p[j] / norm) * x[j] / len(uniforms)
+    return phi
+
+
+@njit
+def distinct(chosen):
+    """Count what was observed, an attribute once however often it was drawn."""
+    n_seen = 0
+    for r in range(len(chosen)):
+        n_seen += chosen[r] >= 0 and not (chosen[:r] == chosen[r]).any()
+    return n_seen
+
+
+@njit
 def gaerr(X, y, points, uniforms, q, inner, squares, eta, B, w, total, projected):
     """Algorithm 1, with several draws for the inner product.
 
@@ -18,35 +51,16 @@ def gaerr(X, y, points, uniforms, q, inner, squares, eta, B, w, total, projected
     Changes ``w`` to the last weights and adds each w_t to ``total``; returns the number of distinct
     attributes observed. ``projected[0]`` counts the projections.
     """
-    m, d = len(points), len(q)
-    k, n_inner = points.shape[1], uniforms.shape[1]
+    d, n_seen = len(q), 0
     p, x_tilde = np.zeros(d), np.zeros(d)
-    chosen, n_seen = np.empty(k + n_inner, dtype=np.int64), 0
-    for t in range(m):
-        chosen[:] = -1
+    chosen = np.empty(points.shape[1] + uniforms.shape[1], dtype=np.int64)
+    for t in range(len(points)):
         for i in range(d):
             total[i] += w[i]
             x_tilde[i] = 0.0
             p[i] = w[i] * w[i] if squares else abs(w[i]) * inner[i]
-        for r in range(k):
-            i = points[t, r]
-            chosen[r] = i
-            x_tilde[i] += X[t, i] / q[i] / k
-        phi = -y[t]
-        norm = p.sum()
-        if norm > 0:
-            for r in range(n_inner):
-                rest, j, last = uniforms[t, r] * norm, -1, -1
-                for i in range(d):
-                    if p[i] > 0:
-                        last = i
-                        if rest < p[i]:
-                            j = i
-                            break
-                        rest -= p[i]
-                j = last if j < 0 else j
-                chosen[k + r] = j
-                phi += w[j] / (p[j] / norm) * X[t, j] / n_inner
+        phi = observed(X[t], y[t], points[t], uniforms[t], q, p, w, x_tilde, chosen)
+        n_seen += distinct(chosen)
         length = 0.0
         for i in range(d):
             w[i] -= eta * phi * x_tilde[i]
@@ -55,47 +69,27 @@ def gaerr(X, y, points, uniforms, q, inner, squares, eta, B, w, total, projected
             projected[0] += 1
             for i in range(d):
                 w[i] *= B / np.sqrt(length)
-        for r in range(k + n_inner):
-            n_seen += chosen[r] >= 0 and not (chosen[:r] == chosen[r]).any()
     return n_seen
 
 
+@njit
 def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped):
     """GAELR; ``z`` holds z⁺ and z⁻, which are divided by their sum after each step.
 
     ``clipped[0]`` counts the steps at which an entry of the gradient was clipped.
     """
-    m, d = len(points), len(q)
-    k, n_inner = points.shape[1], uniforms.shape[1]
+    d, n_seen = len(q), 0
     w, p, x_tilde = np.zeros(d), np.zeros(d), np.zeros(d)
-    chosen, n_seen = np.empty(k + n_inner, dtype=np.int64), 0
-    for t in range(m):
-        chosen[:] = -1
+    chosen = np.empty(points.shape[1] + uniforms.shape[1], dtype=np.int64)
+    for t in range(len(points)):
         norm = z.sum()
         for i in range(d):
             w[i] = B * (z[0, i] - z[1, i]) / norm
             total[i] += w[i]
             x_tilde[i] = 0.0
             p[i] = abs(w[i]) * inner[i]
-        for r in range(k):
-            i = points[t, r]
-            chosen[r] = i
-            x_tilde[i] += X[t, i] / q[i] / k
-        phi = -y[t]
-        norm = p.sum()
-        if norm > 0:
-            for r in range(n_inner):
-                rest, j, last = uniforms[t, r] * norm, -1, -1
-                for i in range(d):
-                    if p[i] > 0:
-                        last = i
-                        if rest < p[i]:
-                            j = i
-                            break
-                        rest -= p[i]
-                j = last if j < 0 else j
-                chosen[k + r] = j
-                phi += w[j] / (p[j] / norm) * X[t, j] / n_inner
+        phi = observed(X[t], y[t], points[t], uniforms[t], q, p, w, x_tilde, chosen)
+        n_seen += distinct(chosen)
         was_clipped = False
         for i in range(d):
             g = phi * x_tilde[i]
@@ -105,17 +99,7 @@ def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped):
             z[1, i] *= np.exp(eta * g)
         z /= z.sum()
         clipped[0] += was_clipped
-        for r in range(k + n_inner):
-            n_seen += chosen[r] >= 0 and not (chosen[:r] == chosen[r]).any()
     return n_seen
-
-
-@cache
-def compiled(function):
-    """The same function, compiled."""
-    from numba import njit
-
-    return njit(function)
 
 
 def pair_moments(rows, y, mean=None):

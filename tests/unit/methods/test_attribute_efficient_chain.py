@@ -20,7 +20,7 @@ from distfms.methods.attribute_efficient.learner import (
     logarithms,
     point_probabilities,
 )
-from tests.reference.attribute_efficient import compiled, gaelr, gaerr
+from tests.reference.attribute_efficient import gaelr, gaerr
 
 KEY = 2**63 + 12345
 #: Largest difference of weights, relative to the largest weight.
@@ -63,7 +63,7 @@ class Literal:
         squares = design.penalty == "ridge" and not improved
         lasso = design.penalty == "lasso"
         self.total[:] = 0.0
-        self.n_seen += compiled(gaelr if lasso else gaerr)(
+        self.n_seen += (gaelr if lasso else gaerr)(
             X / design.norm,
             y,
             points,
