@@ -197,8 +197,8 @@ class MappedJob(RowJob):
     def maps(self, context: Context, fold: int | None = None) -> dict[str, LandmarkMap]:
         """Return the maps from features to similarities, by label; without a fold, of its own."""
         found = self.all_maps(context)
-        own = {label: label if fold is None else of_fold(label, fold) for label in self.learned}
-        return {label: found[own.get(label, label)] for label in found if "@" not in label}
+        names = [label for label in found if "@" not in label]
+        return {label: found.get(f"{label}@{fold}", found[label]) for label in names}
 
     def all_maps(self, context: Context) -> dict[str, LandmarkMap]:
         """Return the maps of all training rows, and of those without each fold."""

@@ -188,9 +188,30 @@ class Fitter:
     def mean_product(
         self, landmarks: np.ndarray, metric: Metric, weights: np.ndarray
     ) -> np.ndarray:
-        """Return the mean of ∇f ∇fᵀ over the rows that teach."""
-        given = (metric.transform, metric.sigma, weights)
-        return gradient_products(self.taught, landmarks, self.kernel, *given)
+        """Return the mean over the rows that teach of ∇f ∇fᵀ, summed over outputs (d, d).
+
+        Notes
+        -----
+        ∇f(x) = −M Σ w_l κ_l (x − z_l), where κ is K/σ² (gaussian), or K/(σr) and 0 at r = 0
+        (Laplace).
+        """
+        transform, sigma, rows = metric.transform, metric.sigma, self.taught
+        own = np.ascontiguousarray(transformed(transform, landmarks).T)
+        squared = distances(own, transformed(transform, rows.features))
+        steep = of_distances(self.kernel, squared, sigma)
+        if self.kernel == "laplace":
+            far = np.sqrt(squared)
+            np.divide(steep, sigma * far, out=steep, where=far > 0)
+            steep[far == 0] = 0.0
+        else:
+            steep /= sigma**2
+        outer = np.zeros((len(landmarks), len(landmarks)))
+        for weight in weights.T:
+            pulled = weight[:, np.newaxis] * steep
+            moved = landmarks @ pulled - rows.features * pulled.sum(axis=0)
+            moved = transformed(transform.T, transformed(transform, moved))
+            outer += (moved * rows.weight) @ moved.T
+        return outer / rows.weight.sum()
 
 
 def distances(landmarks: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -205,47 +226,6 @@ def of_distances(kernel: str, squared: np.ndarray, sigma: float) -> np.ndarray:
     found = -squared
     KERNELS[kernel](found, sigma)
     return found
-
-
-def gradient_products(
-    rows: TaughtRows,
-    landmarks: np.ndarray,
-    kernel: str,
-    transform: np.ndarray,
-    sigma: float,
-    weights: np.ndarray,
-) -> np.ndarray:
-    """Return the mean over rows of ∇f ∇fᵀ, summed over outputs (d, d).
-
-    Parameters
-    ----------
-    rows : TaughtRows
-    landmarks : ndarray of shape (d, L)
-    kernel : {"gaussian", "laplace"}
-    transform : ndarray of shape (d,) or (d, d)
-    sigma : float
-    weights : ndarray of shape (L, P)
-
-    Notes
-    -----
-    ∇f(x) = −M Σ w_l κ_l (x − z_l), where κ is K/σ² (gaussian), or K/(σr) and 0 at r = 0 (Laplace).
-    """
-    own = np.ascontiguousarray(transformed(transform, landmarks).T)
-    squared = distances(own, transformed(transform, rows.features))
-    steep = of_distances(kernel, squared, sigma)
-    if kernel == "laplace":
-        far = np.sqrt(squared)
-        np.divide(steep, sigma * far, out=steep, where=far > 0)
-        steep[far == 0] = 0.0
-    else:
-        steep /= sigma**2
-    outer = np.zeros((len(landmarks), len(landmarks)))
-    for weight in weights.T:
-        pulled = weight[:, np.newaxis] * steep
-        moved = landmarks @ pulled - rows.features * pulled.sum(axis=0)
-        moved = transformed(transform.T, transformed(transform, moved))
-        outer += (moved * rows.weight) @ moved.T
-    return outer / rows.weight.sum()
 
 
 def root(mean: np.ndarray, kind: str) -> np.ndarray | None:

@@ -10,7 +10,6 @@ from distfms.methods.landmarks.metric import (
     Fitter,
     TaughtRows,
     choose,
-    gradient_products,
     learn,
     root,
 )
@@ -56,9 +55,11 @@ def test_one_decomposition_answers_every_ridge(ridge):
 @pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
 @pytest.mark.parametrize("transform", [np.array([1.0, 0.5, 2.0]), RNG.normal(size=(3, 3))])
 def test_mean_products_of_gradients(kernel, transform):
-    given = (MARKS.T, kernel, transform, 1.3, WEIGHTS)
-    mean = gradient_products(rows_of(ROWS, np.zeros(11)), *given)
-    on_landmarks = gradient_products(rows_of(MARKS, np.zeros(5)), *given)
+    under = metric.Metric("full", 1, transform, 1.0, 1.3, 0.1, np.zeros(1), np.ones(1))
+    mean, on_landmarks = (
+        Fitter(own, own, kernel).mean_product(MARKS.T, under, WEIGHTS)
+        for own in (rows_of(X, X[:, 0]) for X in (ROWS, MARKS))
+    )
     assert np.isfinite(on_landmarks).all()
     T = np.diag(transform) if transform.ndim == 1 else transform
     wanted = literal.mean_gradient_product(kernel, ROWS, MARKS, T, 1.3, WEIGHTS)
