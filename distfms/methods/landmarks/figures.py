@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.contract import FinishedRun
-from distfms.report.formatting import as_number, count, number, percent
+from distfms.report.formatting import as_number, count, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
     class_section,
@@ -25,12 +25,6 @@ from distfms.report.sections import notes
 
 SUBTITLE = "Learning with similarities to landmarks"
 
-_TITLES = {
-    "mse": "mean squared error",
-    "mae": "mean absolute error",
-    "error": "share of wrong classes",
-    "ndcg@5": "NDCG@5",
-}
 _LANDMARKS_SHOWN, _COLUMNS_SHOWN = 500, 50
 #: References are drawn up to this multiple of the highest point of a curve.
 _MOST_ABOVE = 1.2
@@ -42,9 +36,8 @@ _MEASURES = (
 
 def headline(run: FinishedRun) -> str:
     """Return in one sentence how well the model predicts."""
-    reading = _reading(run)
-    measures = _measures(run, reading)
-    r2, linear = _explained(run, measures), _beside_linear(run)
+    reading, measures, r2 = _judged(run)
+    linear = _beside_linear(run)
     what = f"{count(len(run.selection['landmarks']), 'landmark')} of {run.selection['similarity']}"
     if run.selection["metric"]["kind"] != "none":
         what += f" ({run.selection['metric']['kind']} metric)"
@@ -52,8 +45,9 @@ def headline(run: FinishedRun) -> str:
     if enough < len(run.selection["landmarks"]):
         linear = f"; {number(enough)} are within one standard error{linear}"
     if r2 is None:
-        value = number(measures[run.metrics["measure"]], 3)
-        return f"{what}: {_title(run)} {value} ({ROWS[reading]}){linear}"
+        measure = run.metrics["measure"]
+        value = f"{measure_title(measure)} {number(measures[measure], 3)}"
+        return f"{what}: {value} ({ROWS[reading]}){linear}"
     verb = "explains" if len(run.selection["landmarks"]) == 1 else "explain"
     return f"{what} {verb} {percent(r2)} of the variance ({ROWS[reading]}){linear}"
 
@@ -86,44 +80,32 @@ def _reading(run: FinishedRun) -> str:
     return trusted(curves_of(run.metrics).values(), run.metrics["measure"])
 
 
-def _measures(run: FinishedRun, reading: str) -> Mapping[str, Any]:
-    measures: Mapping[str, Any] = run.metrics["curves"][0]["points"][-1][reading]
-    return measures
+def _judged(run: FinishedRun) -> tuple[str, Mapping[str, Any], float | None]:
+    """Return the rows that are trusted most, measures on them, and R² where the target is fitted.
 
-
-def _explained(run: FinishedRun, measures: Mapping[str, Any]) -> float | None:
-    """Return the share of the variance that is explained, where the target itself is predicted."""
-    return as_number(measures.get("r2")) if run.metrics["measure"] == "mse" else None
-
-
-def _title(run: FinishedRun) -> str:
-    """Name the measure that models are compared by."""
-    return _TITLES[run.metrics["measure"]]
-
-
-def _sentence(run: FinishedRun) -> str:
-    """Return the title as a sentence begins."""
-    title = _title(run)
-    return title[0].upper() + title[1:]
+    A ranking fits gains in place of the target, and its R² is of these.
+    """
+    reading, is_fitted = _reading(run), run.metrics["measure"] == "mse"
+    measures = run.metrics["curves"][0]["points"][-1][reading]
+    return reading, measures, as_number(measures.get("r2")) if is_fitted else None
 
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
-    reading = _reading(run)
-    measures, selection = _measures(run, reading), run.selection
+    reading, measures, r2 = _judged(run)
+    selection, title = run.selection, measure_title(run.metrics["measure"])
     numbers = [
         KeyNumber(
             number(len(selection["landmarks"])),
             "landmarks",
             f"of {count(selection['n_candidates'], 'candidate')}, {selection['similarity']}",
         ),
-        KeyNumber(number(measures[run.metrics["measure"]]), _title(run), ROWS[reading]),
+        KeyNumber(number(measures[run.metrics["measure"]]), title, ROWS[reading]),
     ]
-    r2 = _explained(run, measures)
     if r2 is not None:
         numbers.append(KeyNumber(percent(r2), "of the variance explained", ROWS[reading]))
     for name, value in _references(run, reading).items():
         if not name.startswith("kernel regression"):
-            numbers.append(KeyNumber(number(value), _title(run), name))
+            numbers.append(KeyNumber(number(value), title, name))
     return KeyNumbers(numbers)
 
 
@@ -159,14 +141,14 @@ def _error_figure(run: FinishedRun) -> Figure:
         lines,
         title="Error against the number of landmarks",
         xlabel="landmarks",
-        ylabel=_title(run),
+        ylabel=measure_title(measure),
         log_x=True,
         y_limits=(0.0, None),
     )
     chose = reading == "validation" and len(curves) > 1
     return Figure(
         chart,
-        f"{_sentence(run)} against the number of landmarks: {ROWS[reading]}"
+        f"{measure_title(measure, capital=True)} against the number of landmarks: {ROWS[reading]}"
         + (", which also chose the similarity." if chose else ".")
         + " Dashed: references." * bool(drawn)
         + (f" Above the chart: {', '.join(sorted(above))}." if above else ""),
@@ -174,12 +156,12 @@ def _error_figure(run: FinishedRun) -> Figure:
 
 
 def _baseline_table(run: FinishedRun) -> Table:
-    parts = {"test": "Held out", "validation": "Mean of folds"}
+    parts, measure = {"test": "Held out", "validation": "Mean of folds"}, run.metrics["measure"]
     model = {run.selection["similarity"]: run.metrics["curves"][0]["points"][-1]}
     rows = [
         {
             "Model": name,
-            **{t: measured(entry, part, run.metrics["measure"]) for part, t in parts.items()},
+            **{t: measured(entry, part, measure) for part, t in parts.items()},
             "Rows compared with": sampled.get("n_train"),
             "Guarded": sampled.get("n_guarded"),
         }
@@ -188,9 +170,9 @@ def _baseline_table(run: FinishedRun) -> Table:
     ]
     return Table(
         rows,
-        f"{_sentence(run)} of the model and its references. Kernel regression compares with every "
-        "row of a sample. Rows whose similarities sum to zero are predicted by the mean and "
-        "counted as guarded.",
+        f"{measure_title(measure, capital=True)} of the model and its references. Kernel "
+        "regression compares with every row of a sample. Rows whose similarities sum to zero are "
+        "predicted by the mean and counted as guarded.",
         dict.fromkeys(parts.values(), "measure"),
         emphasis=[0],
     )
