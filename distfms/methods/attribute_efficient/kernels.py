@@ -5,8 +5,7 @@ or another normaliser (lasso) changes only the scale. The probabilities of the i
 the leaves of a binary tree of sums, whose root does not drift, as a parent is always the sum of its
 children. The average of all weights is gathered lazily: an entry is multiplied with the sum of the
 scales since it last changed. As differences of that sum lose digits when the scale shrinks
-geometrically, it begins anew, in another span, when ridge's scale has fallen by a factor of a
-thousand. After many spans, and with lasso after one, everything is settled in O(d).
+geometrically, everything is settled in O(d) when it has fallen by a factor of a thousand.
 
 This module imports numba; import it where it is used.
 """
@@ -21,22 +20,18 @@ import numpy as np
 from numba import njit as jit
 from numba import uint64
 
-# Columns of the table of attributes. A row is one cache line; only lasso has logarithms, and only
-# ridge has spans (the one that SINCE is of).
+# Columns of the table of attributes. A row is one cache line; only lasso has logarithms.
 VALUE, GATHERED, SINCE, INNER, PENDING, SEEN, LOG, POINT = range(8)
-SPAN = LOG
-# Numbers of a chain: the scale, the sum of scales of this span, the squared norm of v (ridge) or
-# the normaliser (lasso) and its peak since all was settled, the logarithm that lasso's v is
-# relative to, the scale at the start of this span, η, B, and what divides the values for the inner
-# product: their number times the norm.
+# Numbers of a chain: the scale and its sum, the squared norm of v (ridge) or the normaliser (lasso)
+# and its peak, all since everything was settled, the logarithm that lasso's v is relative to, the
+# scale when everything was settled, η, B, and what divides the values for the inner product: their
+# number times the norm.
 SCALE, TOTAL, NORM, PEAK, BASE, START_SCALE, STEP, BOUND, INNER_UNIT = range(9)
 N_NUMBERS = 9
 # Counts of a chain: examples learned, examples averaged, distinct attributes observed, examples
-# and spans since all was settled.
-N_EXAMPLES, N_AVERAGED, N_SEEN, N_UNSETTLED, N_SPANS = range(5)
-N_COUNTS = 5
-# Spans after which all is settled, before squares of v / scale could overflow.
-MOST_SPANS = 32
+# since everything was settled.
+N_EXAMPLES, N_AVERAGED, N_SEEN, N_UNSETTLED = range(4)
+N_COUNTS = 4
 # Form of a chain: lasso rather than ridge, probabilities of the inner product by squares of the
 # weights, attributes for the point, attributes in all, whether squares are gathered.
 LASSO, SQUARES, N_POINT, N_DRAWS, GATHERS = range(5)
@@ -46,22 +41,20 @@ class State(NamedTuple):
     """All of a chain, in arrays that steps change in place; `tree` has its root at node 1.
 
     Node n has the children 2n and 2n + 1. `alias` is for the probabilities of the point, `squares`
-    (d, 2) sum and count those of the values that a first phase observed, and `spans` has sums of
-    the scales from the beginning of a span to the end of the last that ended.
+    (d, 2) sum and count those of the values that a first phase observed.
     """
 
     table: np.ndarray
     tree: np.ndarray
     alias: np.ndarray
     squares: np.ndarray
-    spans: np.ndarray
     numbers: np.ndarray
     counts: np.ndarray
     form: np.ndarray
     key: np.ndarray
 
 
-#: Fall of the scale at which a span ends, or of the norm at which all is settled.
+#: Fall of the scale or of the norm at which everything is settled.
 _FALL = 1e-3
 #: Examples for each attribute after which all is settled in any case, which bounds rounding.
 _SETTLE_EVERY = 32
@@ -125,10 +118,8 @@ def settle(state: State) -> None:
     n_attributes, n_leaves = len(table), len(tree) >> 1
     scale = numbers[SCALE]
     for i in range(n_attributes):
-        table[i, GATHERED] += table[i, VALUE] * _scales_since(state, i)
+        table[i, GATHERED] += table[i, VALUE] * (numbers[TOTAL] - table[i, SINCE])
         table[i, SINCE] = 0.0
-        if not form[LASSO]:
-            table[i, SPAN] = 0.0
     if form[LASSO]:
         norm = 0.0
         for i in range(n_attributes):
@@ -148,28 +139,7 @@ def settle(state: State) -> None:
     numbers[NORM] = numbers[PEAK] = norm
     numbers[SCALE] = numbers[START_SCALE] = numbers[BOUND] / norm if form[LASSO] else 1.0
     numbers[TOTAL] = 0.0
-    state.spans[:] = 0.0
-    state.counts[N_UNSETTLED] = state.counts[N_SPANS] = 0
-
-
-@njit
-def _scales_since(state: State, i: int) -> float:
-    """Add up the scales since an entry changed: of the rest of its span, and of later spans."""
-    table, numbers, last = state.table, state.numbers, state.counts[N_SPANS]
-    first = last if state.form[LASSO] else int(table[i, SPAN])
-    if first == last:
-        return numbers[TOTAL] - table[i, SINCE]
-    return state.spans[first] - table[i, SINCE] + numbers[TOTAL]
-
-
-@njit
-def gathered(state: State) -> np.ndarray:
-    """Return the sum of all weights so far."""
-    table = state.table
-    found = np.empty(len(table))
-    for i in range(len(table)):
-        found[i] = table[i, GATHERED] + table[i, VALUE] * _scales_since(state, i)
-    return found
+    state.counts[N_UNSETTLED] = 0
 
 
 @njit
@@ -252,18 +222,12 @@ def learn(
         if length > numbers[BOUND]:
             numbers[SCALE] *= numbers[BOUND] / length
     numbers[PEAK] = max(numbers[PEAK], numbers[NORM])
-    has_fallen = numbers[SCALE] < _FALL * numbers[START_SCALE]
     if (
-        (has_fallen and (form[LASSO] or counts[N_SPANS] == MOST_SPANS))
+        numbers[SCALE] < _FALL * numbers[START_SCALE]
         or numbers[NORM] < _FALL * numbers[PEAK]
         or counts[N_UNSETTLED] >= _SETTLE_EVERY * len(table)
     ):
         settle(state)
-    elif has_fallen:
-        counts[N_SPANS] += 1
-        for span in range(counts[N_SPANS]):
-            state.spans[span] += numbers[TOTAL]
-        numbers[TOTAL], numbers[START_SCALE] = 0.0, numbers[SCALE]
 
 
 @njit
@@ -271,7 +235,7 @@ def _move(state: State, i: int, move: float) -> None:
     """Move one weight (ridge) or its logarithm (lasso)."""
     table, numbers, form = state.table, state.numbers, state.form
     old = table[i, VALUE]
-    table[i, GATHERED] += old * _scales_since(state, i)
+    table[i, GATHERED] += old * (numbers[TOTAL] - table[i, SINCE])
     table[i, SINCE] = numbers[TOTAL]
     if form[LASSO]:
         before = _hyperbolic(table[i, LOG], numbers[BASE])[1]
@@ -279,7 +243,6 @@ def _move(state: State, i: int, move: float) -> None:
         new, after = _hyperbolic(table[i, LOG], numbers[BASE])
         numbers[NORM] += after - before
     else:
-        table[i, SPAN] = state.counts[N_SPANS]
         new = old + move / numbers[SCALE]
         numbers[NORM] += (new - old) * (new + old)
     table[i, VALUE] = new

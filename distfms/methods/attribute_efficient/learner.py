@@ -261,7 +261,6 @@ class Chain:
             tree=np.zeros(2 * n_leaves),
             alias=np.zeros((n_attributes, 2)),
             squares=np.zeros((n_attributes, 2)),
-            spans=np.zeros(kernels.MOST_SPANS),
             numbers=np.zeros(kernels.N_NUMBERS),
             counts=np.zeros(kernels.N_COUNTS, dtype=np.int64),
             form=np.zeros(5, dtype=np.int64),
@@ -357,7 +356,9 @@ class Chain:
         n_averaged = int(self.state.counts[self._kernels.N_AVERAGED])
         if not n_averaged:
             return self.current / self.design.norm
-        gathered: np.ndarray = self._kernels.gathered(self.state)
+        kernels, table = self._kernels, self.state.table
+        scales = self.state.numbers[kernels.TOTAL] - table[:, kernels.SINCE]
+        gathered: np.ndarray = table[:, kernels.GATHERED] + table[:, kernels.VALUE] * scales
         return gathered / n_averaged / self.design.norm
 
     @property
@@ -438,9 +439,7 @@ class Chain:
             numbers[kernels.BASE] = np.abs(table[:, kernels.LOG]).max()
         else:
             table[:, kernels.VALUE] = start
-        # No scales of the phase before are to be gathered.
-        state.spans[:] = 0.0
-        state.counts[[kernels.N_AVERAGED, kernels.N_SPANS]] = 0
+        state.counts[kernels.N_AVERAGED] = 0
         kernels.settle(state)
 
     @property

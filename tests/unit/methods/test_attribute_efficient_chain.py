@@ -124,7 +124,6 @@ def test_ridge_always_projecting(improved):
     chain.learn(X, y)
     literal.run(X, y, 0, design.phase(), 1.0)
     assert literal.events[0] / m > 0.99
-    assert chain.state.spans.any()  # the scale has fallen by far since all was settled
     assert chain.n_seen == literal.n_seen
     assert relative(chain.weights, literal.average) < CLOSE
 
