@@ -9,7 +9,7 @@ from distfms.methods.contract import FinishedRun
 from distfms.report.formatting import count, number, percent
 from distfms.report.metrics import Curve, class_section, curves_of, measure_tables, measured, more
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table, Text
-from distfms.report.plots import Bar, Line, bar_chart, line_chart
+from distfms.report.plots import Line, line_chart
 from distfms.report.sections import notes
 
 SUBTITLE = "Attribute-efficient regression"
@@ -29,7 +29,6 @@ _TITLES = {
     "rows": "ridge, rows observed in full",
     "imputed": "ridge, means for missing values",
 }
-_BARS_SHOWN = 30
 _ROWS_SHOWN = 1000
 _ROWS = {"test": "held-out rows", "train": "training rows, as none are held out"}
 _LOSS = "relative_loss"
@@ -74,7 +73,6 @@ def sections(run: FinishedRun) -> list[Section]:
     return [
         Section("", [*notes(run.manifest), _key_numbers(run)]),
         Section("What attributes buy", _curve_blocks(run)),
-        Section("Which attributes are drawn", _sampling_blocks(run.selection)),
         class_section(run.metrics),
         Section("The model", [*measures, _coefficient_table(run.selection)]),
     ]
@@ -192,23 +190,6 @@ def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str) -> Tabl
         "same number of attributes; their last points use all examples.",
         emphasis=[i for i, row in enumerate(rows) if row["Algorithm"] == _TITLES[chosen]],
     )
-
-
-def _sampling_blocks(selection: Json) -> list[Block]:
-    names, values = list(selection["sampling"]), list(selection["sampling"].values())
-    ratio = selection["improvement_ratio"]
-    text = (
-        f"The improvement ratio is {number(ratio)}: drawing by second moments saves up to "
-        f"{percent(1 - ratio, 0)} of the attributes, compared with uniform draws. At 1, all second "
-        "moments are equal and nothing is saved."
-    )
-    ranked = sorted(zip(values, names, strict=True), key=lambda pair: -pair[0])
-    bars = [Bar(name, value, percent(value)) for value, name in ranked[:_BARS_SHOWN]]
-    chart = bar_chart(
-        bars, title="Probabilities of the attributes", xlabel="probability", n_bars=_BARS_SHOWN
-    )
-    rest = more(len(names), len(bars), "in selection.json", "and most probable")
-    return [Text(text), Figure(chart, f"Probability of each draw for the point.{rest}")]
 
 
 def _coefficient_table(selection: Json) -> Table:

@@ -47,7 +47,7 @@ from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import SummaryReader
 from distfms.methods.statistics_job import Solved, TrainMembers
-from distfms.report.formatting import count, number, percent
+from distfms.report.formatting import count, number
 from distfms.stats.base import Bundle, below
 from distfms.stats.classification import CLASS_SUMS, class_report
 
@@ -119,7 +119,8 @@ class AttributeEfficientJob(RowJob):
         source = self.source(self._plan, self.inputs.train, False)
         found = TrainMembers(statistics_reader(source)(first))
         self._check_values(found)
-        moments = found["moments"].second_moment[:-1]
+        moments, n_first = found["moments"].second_moment[:-1], found["counts"].n_rows
+        ratio = design_of(options, found).improvement_ratio
         drawn = options.attributes_per_example or len(moments)
         split = f"{options.attributes_per_example} of {len(moments)} attributes of each example"
         scanned = f", after a pass over all for {options.scanned_for}" * bool(options.scanned_for)
@@ -127,8 +128,8 @@ class AttributeEfficientJob(RowJob):
             "method": f"{options.chosen}: {options.penalty} from {split}",
             "attributes": f"at most {drawn * n_rows:,} of "
             f"{len(moments) * n_rows:,} that the rows have{scanned}",
-            "improvement ratio": said_ratio(design_of(options, found).improvement_ratio)
-            + f" (from the first {found['counts'].n_rows:,} rows)",
+            "improvement ratio": f"{number(ratio, 2)}: drawing by second moments saves up to a "
+            f"factor of {number(1.0 / ratio, 2)} here (from the first {n_first:,} rows)",
             "chains": str(options.chains),
             **self._solver_said(),
             **self.first_values(),
@@ -389,14 +390,6 @@ class AttributeEfficientJob(RowJob):
         arrays = [sums.arrays for sums in passes]
         joined = {name: np.concatenate([own[name] for own in arrays]) for name in arrays[0]}
         return {part: below(f"{part}/", joined) for part in ("train", "test")}
-
-
-def said_ratio(ratio: float) -> str:
-    """Write what an improvement ratio promises."""
-    return (
-        f"{number(ratio, 2)}: drawing by second moments saves up to a factor of "
-        f"{number(1.0 / ratio, 2)} here ({percent(1.0 - ratio, 0)} of the attributes)"
-    )
 
 
 def _share_rows(rows: TrainingRows, shard: int) -> TrainingRows:

@@ -11,14 +11,11 @@ from typing import Literal
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.attribute_efficient.draws import FIRST_PHASE
+from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Drawing
 
 Penalty = Literal["ridge", "lasso"]
 #: Attributes of an example, and by what their values are multiplied where a chain learns.
 Drawn = tuple[np.ndarray, np.ndarray]
-#: How the attributes of the point are drawn: alike, by known second moments, or by those that a
-#: first phase with equal probabilities has estimated.
-Sampling = Literal["uniform", "moments", "two_phase"]
 
 #: What ε is multiplied with in the upper bounds on estimated moments (Algorithm 2).
 _SMOOTHING = 13.0 / 6.0
@@ -172,7 +169,7 @@ class Design:
     """
 
     penalty: Penalty
-    sampling: Sampling
+    sampling: Drawing
     n_attributes: int
     n_draws: int
     n_examples: int
@@ -251,9 +248,7 @@ class Chain:
     probabilities: np.ndarray
 
     def __init__(self, design: Design, key: int) -> None:
-        from distfms.methods.attribute_efficient import kernels
-
-        self.design = design
+        kernels, self.design = self._kernels, design
         n_attributes = design.n_attributes
         n_leaves = 1 << max(n_attributes - 1, 1).bit_length()
         self.state = kernels.State(

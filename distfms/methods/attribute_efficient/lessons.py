@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -364,15 +365,12 @@ def curves(
     tried: Sequence[Trial], learned: Sequence[Learned], losses: Mapping[str, np.ndarray]
 ) -> list[dict[str, Any]]:
     """Summarise the repeats of each algorithm at each size, by the rows of the losses."""
-    groups: dict[str, dict[int, list[int]]] = {}
-    for i, trial in enumerate(tried):
-        groups.setdefault(trial.name, {}).setdefault(trial.size, []).append(i)
     found = []
-    for name, sizes in groups.items():
-        own = list(sizes.values())
+    for name, places in groupby(range(len(tried)), lambda i: tried[i].name):
+        own = [list(repeats) for _, repeats in groupby(places, lambda i: tried[i].size)]
         counts = {
             "budget": [float(np.mean([learned[i].n_seen for i in repeats])) for repeats in own],
-            "examples": list(sizes),
+            "examples": [tried[repeats[0]].size for repeats in own],
             "repeats": [len(repeats) for repeats in own],
         }
         scores = {

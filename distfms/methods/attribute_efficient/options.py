@@ -8,11 +8,10 @@ from pydantic import Field, Strict, field_validator, model_validator
 
 from distfms.errors import SpecError
 from distfms.methods.attribute_efficient.draws import Drawing
-from distfms.methods.attribute_efficient.learner import Sampling
 from distfms.spec import Positive, Section
 
 #: Algorithms that observe some attributes, by penalty, and how they draw them.
-ALGORITHMS: dict[str, dict[str, Sampling]] = {
+ALGORITHMS: dict[str, dict[str, Drawing]] = {
     "ridge": {"ddaerr": "moments", "two_phase_ddaerr": "two_phase", "aerr": "uniform"},
     "lasso": {"ddaelr": "moments", "two_phase_ddaelr": "two_phase", "aelr": "uniform"},
 }
@@ -152,7 +151,7 @@ class AttributeEfficientOptions(Section):
         return self.intercept or self.solver == "pairs"
 
     @property
-    def sampling(self) -> Sampling:
+    def sampling(self) -> Drawing:
         """How attributes are drawn."""
         if self.solver == "pairs":
             return self.draws
