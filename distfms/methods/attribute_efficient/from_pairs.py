@@ -39,6 +39,8 @@ SEMICIRCLE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 FULL_RIDGES = tuple(10.0**e for e in range(-6, 3))
 #: Points of the lasso's path, and its end relative to the smallest λ without any weight.
 _N_LASSO, _LEAST_LASSO, _LASSO_STEPS = 30, 1e-2, 200
+#: Change of the lasso's weights in a step, relative to the largest, at which a point is found.
+_LASSO_CLOSE = 1e-6
 #: Standard errors over the folds that are added to a held-out loss; candidates then weigh
 #: exp(−excess / (TEMPERATURE · standard error of the best)).
 DOUBT, TEMPERATURE = 1.5, 0.25
@@ -190,6 +192,8 @@ def lasso_candidates(moments: Moments) -> tuple[np.ndarray, float]:
             before, weights = weights, np.sign(moved) * np.maximum(abs(moved) - length * penalty, 0)
             last, pace = pace, (1.0 + np.sqrt(1.0 + 4.0 * pace**2)) / 2.0
             ahead = weights + (last - 1.0) / pace * (weights - before)
+            if np.abs(weights - before).max() <= _LASSO_CLOSE * np.abs(weights).max():
+                break
         path.append(weights / unit.scale)
     return np.array(path), unit.noise
 
