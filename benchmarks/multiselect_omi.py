@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from benchmarks.synthetic import ragged_of
 from distfms.methods.cross_validation import Fold
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.choice_job import best_choice, choices
@@ -36,7 +37,6 @@ from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.stats.base import merge_tree
 from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
 
 BUDGETS = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60)
 METHODS = ("full", "scoring", "averages", "copies")
@@ -71,7 +71,7 @@ def shuffled(ratings: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def statistics_of(judgments: np.ndarray, label: np.ndarray) -> JudgmentStatistics:
     """Statistics of (m, d, K) judgments."""
-    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(judgments.shape[1])]
+    columns = [ragged_of(judgments[:, a]) for a in range(judgments.shape[1])]
     return JudgmentStatistics.from_block(columns, label)
 
 

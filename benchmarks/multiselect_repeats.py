@@ -19,10 +19,10 @@ import numpy as np
 from generators import slices
 from multiselect_omi import test_error
 
+from benchmarks.synthetic import ragged_of
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem
 from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
 
 BUDGET = 30
 #: Judgments of each attribute in a training set.
@@ -43,7 +43,7 @@ def draw(n_objects: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def chosen_repeats(judgments: np.ndarray, label: np.ndarray) -> np.ndarray:
     """Repeats that Full buys, from (m, d, k) judgments."""
-    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(judgments.shape[1])]
+    columns = [ragged_of(judgments[:, a]) for a in range(judgments.shape[1])]
     estimates = JudgmentStatistics.from_block(columns, label).estimates()
     return select(Problem.from_estimates(estimates), BUDGET).final_repeats
 

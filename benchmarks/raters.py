@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from statistics_pass import data_folder, in_one_blas_thread
 
-from benchmarks.synthetic import make
+from benchmarks.synthetic import make, ragged_of
 from distfms.data.dataset import open_dataset
 from distfms.data.judgments import detect_layout, read_judgments
 from distfms.data.roles import resolve_roles
@@ -41,7 +41,7 @@ def estimates_of(judgments: np.ndarray, label: np.ndarray, raters: bool) -> Judg
     """From judgments of shape (n, d, k), where judgment j of an object is rater j's."""
     n, d, k = judgments.shape
     codes = [Ragged(np.tile(np.arange(k), n), offsets_of(np.full(n, k)))] * d
-    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(d)]
+    columns = [ragged_of(judgments[:, a]) for a in range(d)]
     known = codes if raters else None
     return JudgmentStatistics.from_block(columns, label, raters=known).estimates()
 

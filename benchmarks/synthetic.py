@@ -18,6 +18,7 @@ import numpy as np
 from distfms.data.builtin import CatalogEntry, require
 from distfms.data.write import GroupedFile
 from distfms.errors import SpecError, nearest
+from distfms.stats.ragged import Ragged, offsets_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,6 +108,12 @@ def generate(
 def _stream(seed: int, *key: int) -> np.random.Generator:
     """Return random numbers of one purpose; streams of different keys are independent."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+def ragged_of(matrix: np.ndarray) -> Ragged:
+    """Return the judgments of an attribute, from (objects, k) with NaN where there is none."""
+    present = ~np.isnan(matrix)
+    return Ragged(np.asarray(matrix, dtype=float)[present], offsets_of(present.sum(axis=1)))
 
 
 def list_column(values: np.ndarray, counts: np.ndarray) -> pa.Array:

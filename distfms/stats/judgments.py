@@ -224,8 +224,6 @@ class JudgmentStatistics(Fields):
             return other
         if not other.n_objects:
             return self
-        if (self.raters is None) != (other.raters is None):
-            raise ValueError("the raters of only some objects are known")
         added = {name: getattr(self, name) + getattr(other, name) for name in _SUMS + _COUNTS}
         return JudgmentStatistics(
             means=self.means.merge(other.means),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -27,21 +27,6 @@ class Ragged(NamedTuple):
 
     values: np.ndarray
     offsets: np.ndarray
-
-    @classmethod
-    def from_lists(cls, lists: Iterable[Sequence[float]]) -> Self:
-        """Build from one sequence of numbers per row."""
-        rows = [np.asarray(row, dtype=np.float64).ravel() for row in lists]
-        counts = np.array([row.size for row in rows], dtype=np.int64)
-        values = np.concatenate(rows) if rows else np.empty(0)
-        return cls(values, offsets_of(counts))
-
-    @classmethod
-    def from_matrix(cls, matrix: np.ndarray) -> Self:
-        """Build from an (n_rows, k) matrix in which NaN means "no judgment"."""
-        matrix = np.asarray(matrix, dtype=np.float64)
-        present = ~np.isnan(matrix)
-        return cls(matrix[present], offsets_of(present.sum(axis=1)))
 
     @property
     def n_rows(self) -> int:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from distfms.stats.base import from_bytes, merge_tree, to_bytes
 from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
 from tests.reference import statistics as literal
+from tests.reference.statistics import ragged_of
 
 SETTINGS = settings(max_examples=50, deadline=None)
 #: Values and labels lie within ±100 and there are at most 8 objects of weight at most 7.5: sums of
@@ -27,7 +27,7 @@ class Case:
     weight: np.ndarray | None
 
     def part(self, start: int, stop: int) -> JudgmentStatistics:
-        rows = [Ragged.from_lists(attribute).rows(start, stop) for attribute in self.lists]
+        rows = [ragged_of(attribute).rows(start, stop) for attribute in self.lists]
         weight = None if self.weight is None else self.weight[start:stop]
         return JudgmentStatistics.from_block(rows, self.label[start:stop], weight)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.synthetic import ragged_of
 from distfms.methods.multiselect.objective import Problem
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
@@ -32,7 +33,7 @@ def random_judgments(seed: int, m: int = 60, d: int = 5, k: int = 2):
 
 def ragged(judgments: np.ndarray) -> list[Ragged]:
     """One Ragged per attribute from (m, d, k) judgments; NaN = not judged."""
-    return [Ragged.from_matrix(judgments[:, a]) for a in range(judgments.shape[1])]
+    return [ragged_of(judgments[:, a]) for a in range(judgments.shape[1])]
 
 
 def statistics(judgments: np.ndarray, label: np.ndarray, weight=None) -> JudgmentStatistics:

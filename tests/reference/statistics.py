@@ -8,7 +8,16 @@ from math import fsum, isnan
 
 import numpy as np
 
+from distfms.stats.ragged import Ragged, offsets_of
+
 Lists = Sequence[Sequence[Sequence[float]]]  # attribute → object → judgments
+
+
+def ragged_of(lists: Sequence[Sequence[float]]) -> Ragged:
+    """One attribute's judgments, a list for each object."""
+    counts = np.array([len(row) for row in lists], dtype=np.int64)
+    values = np.concatenate([np.empty(0), *(np.asarray(row, dtype=float) for row in lists)])
+    return Ragged(values, offsets_of(counts))
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:

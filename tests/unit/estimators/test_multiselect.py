@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from distfms import DataError, DistfmsError, FeatureMultiSelector
 from distfms.methods.multiselect.objective import holdout_loss
 from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
+from tests.reference.statistics import ragged_of
 
 NAMES = ("warm", "tall", "loud", "soft")
 BUDGET = 9
@@ -74,7 +74,7 @@ def padded(X, k=3):
 
 
 def ragged(X):
-    return [Ragged.from_lists([row[a] for row in X]) for a in range(len(X[0]))]
+    return [ragged_of([row[a] for row in X]) for a in range(len(X[0]))]
 
 
 def numbered(array, y):

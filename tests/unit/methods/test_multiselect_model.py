@@ -19,8 +19,8 @@ from distfms.methods.multiselect.model import (
 from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
 from distfms.methods.multiselect.read import find_columns, trained_columns
 from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
 from tests.reference.multiselect_cases import ragged, random_judgments, random_problem, statistics
+from tests.reference.statistics import ragged_of
 
 
 def test_projected_model_at_the_repeats_at_hand_is_least_squares():
@@ -109,15 +109,15 @@ def test_prediction_averages_the_first_judgments():
         np.array([0.5, 9.0, 100.0]),
     )  # fmt: skip
     judgments = [
-        Ragged.from_lists([[1, 2, 30], [4], []]),
-        Ragged.from_lists([[], [], []]),
-        Ragged.from_lists([[7, 8], [], [9]]),
+        ragged_of([[1, 2, 30], [4], []]),
+        ragged_of([[], [], []]),
+        ragged_of([[7, 8], [], [9]]),
     ]
     np.testing.assert_allclose(predict(model, judgments), [5 + 15 + 7, 5 + 40 + 100, 5 + 5 + 9])
     with pytest.raises(DataError, match="'a' is infinite"):
-        predict(model, [Ragged.from_lists([[np.inf]] * 3), *judgments[1:]])
+        predict(model, [ragged_of([[np.inf]] * 3), *judgments[1:]])
     empty = LinearModel(("a",), np.array([0]), np.zeros(1), 6.0, np.zeros(1))
-    assert predict(empty, [Ragged.from_lists([[1], [2]])]).tolist() == [6.0, 6.0]
+    assert predict(empty, [ragged_of([[1], [2]])]).tolist() == [6.0, 6.0]
 
 
 # --- columns of other data ----------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.synthetic import ragged_of
 from distfms import FeatureMultiSelector
 from distfms.data.judgments import detect_layout, read_judgments
 from distfms.data.partition import Rows, memory_dataset
@@ -105,7 +106,7 @@ def crowd(seed: int, n: int, k: int, d: int = 3):
 
 def summary(judgments: np.ndarray, label: np.ndarray, raters: bool = True) -> JudgmentStatistics:
     n, d, k = judgments.shape
-    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(d)]
+    columns = [ragged_of(judgments[:, a]) for a in range(d)]
     codes = [Ragged(np.tile(np.arange(k), n), offsets_of(np.full(n, k)))] * d
     return JudgmentStatistics.from_block(columns, label, raters=codes if raters else None)
 

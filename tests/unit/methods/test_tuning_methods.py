@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.synthetic import ragged_of
 from distfms.methods.cross_validation import Fold
 from distfms.methods.multiselect import objective
 from distfms.methods.multiselect.procedure import Rule as SelectionRule
@@ -18,7 +19,6 @@ from distfms.report.metrics import tuning_section
 from distfms.report.page import Figure
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
 
 # --- sequences ----------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ def selection_fold(costs, seed=0, **changes):
     judgments = truth[:, :, None] + rng.normal(size=(120, 4, 2))
     parts = [
         JudgmentStatistics.from_block(
-            [Ragged.from_matrix(judgments[rows, a]) for a in range(4)], label[rows]
+            [ragged_of(judgments[rows, a]) for a in range(4)], label[rows]
         )
         for rows in (slice(0, 80), slice(80, 120))
     ]
@@ -174,7 +174,7 @@ def test_a_fold_makes_its_problem_once_for_every_point(monkeypatch, without):
     if without:  # an attribute that nobody has judged outside of the fold
         rng = np.random.default_rng(4)
         numbers = [0 if a in without else 2 for a in range(4)]
-        ragged = [Ragged.from_matrix(rng.normal(size=(50, n))) for n in numbers]
+        ragged = [ragged_of(rng.normal(size=(50, n))) for n in numbers]
         sample = JudgmentStatistics.from_block(ragged, rng.normal(size=50))
         fold = Fold({"judgments": sample}, fold.held_out)
     points = [

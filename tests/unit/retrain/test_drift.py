@@ -9,7 +9,7 @@ from distfms.retrain.drift import Summaries, drift_of, summarise, worst
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
+from tests.reference.statistics import ragged_of
 
 
 def partition(key):
@@ -90,7 +90,7 @@ def test_disagreement_of_raters_is_followed():
     rows = []
     for key, spread in enumerate((1.0, 1.0, 3.0)):
         judgments = [list(spread * rng.normal(size=3)) for _ in range(400)]
-        ragged = Ragged.from_lists(judgments)
+        ragged = ragged_of(judgments)
         whole = JudgmentStatistics.from_block([ragged], rng.normal(size=400))
         bundle = Bundle({"judgments": Folded((whole, JudgmentStatistics.empty(1)))})
         rows.append(summarise("judgments", partition(str(key)), bundle))

@@ -8,6 +8,7 @@ from distfms.stats.base import from_bytes, merge_tree, to_bytes
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference import statistics as literal
+from tests.reference.statistics import ragged_of
 
 
 def draw(
@@ -24,7 +25,7 @@ def draw(
 
 
 def ragged(lists: list[list[list[float]]]) -> list[Ragged]:
-    return [Ragged.from_lists(rows) for rows in lists]
+    return [ragged_of(rows) for rows in lists]
 
 
 def assert_estimates(got: JudgmentEstimates, want: literal.LiteralEstimates) -> None:
@@ -41,7 +42,7 @@ def test_one_k_for_all_is_the_paper() -> None:
     rng = np.random.default_rng(2)
     judgments = rng.normal(5.0, 1.0, (4, 30, 3)) + rng.normal(0, 2.0, (4, 30, 1))
     label = rng.normal(0, 1, 30)
-    statistics = JudgmentStatistics.from_block([Ragged.from_matrix(j) for j in judgments], label)
+    statistics = JudgmentStatistics.from_block([ragged_of(j) for j in judgments], label)
     got = statistics.estimates()
     means = judgments.mean(axis=2)
     S = np.cov(means, bias=True)

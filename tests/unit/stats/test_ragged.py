@@ -5,6 +5,7 @@ import pytest
 
 from distfms.errors import DataError
 from distfms.stats.ragged import Ragged, check_rows
+from tests.reference.statistics import ragged_of
 
 LISTS = [[1.0, 4.0], [], [7.0], [2.0, 2.0, 5.0], []]
 
@@ -15,15 +16,15 @@ def as_lists(ragged: Ragged) -> list[list[float]]:
 
 
 def test_lists_there_and_back() -> None:
-    ragged = Ragged.from_lists(LISTS)
+    ragged = ragged_of(LISTS)
     assert as_lists(ragged) == LISTS
     assert ragged.n_rows == 5
     np.testing.assert_array_equal(ragged.counts(), [2, 0, 1, 3, 0])
-    assert as_lists(Ragged.from_lists([])) == []
+    assert as_lists(ragged_of([])) == []
 
 
 def test_rows_are_a_view_and_mean_what_they_say() -> None:
-    ragged = Ragged.from_lists(LISTS)
+    ragged = ragged_of(LISTS)
     part = ragged.rows(2, 5)
     assert as_lists(part) == LISTS[2:]
     assert part.values is ragged.values
@@ -33,7 +34,7 @@ def test_rows_are_a_view_and_mean_what_they_say() -> None:
 
 @pytest.mark.parametrize("start", [0, 1])
 def test_take_and_first(start: int) -> None:
-    ragged, lists = Ragged.from_lists(LISTS).rows(start, 5), LISTS[start:]
+    ragged, lists = ragged_of(LISTS).rows(start, 5), LISTS[start:]
     order = np.array([2, 0, 0, 3])
     assert as_lists(ragged.take(order)) == [lists[i] for i in order]
     mask = np.arange(len(lists)) % 2 == 1
@@ -58,9 +59,7 @@ def test_take_and_first(start: int) -> None:
 def test_means_and_squares(lists: list[list[float]], before: list[list[float]]) -> None:
     """Also of a view that begins later."""
     n = len(before)
-    means, squares = (
-        Ragged.from_lists([*before, *lists]).rows(n, n + len(lists)).means_and_squares()
-    )
+    means, squares = ragged_of([*before, *lists]).rows(n, n + len(lists)).means_and_squares()
     expected = [np.mean(row) if row else np.nan for row in lists]
     np.testing.assert_allclose(means, np.array(expected, dtype=float), rtol=1e-15)
     centred = [float(((np.array(row) - np.mean(row)) ** 2).sum()) if row else 0.0 for row in lists]
@@ -71,8 +70,8 @@ def test_means_and_squares(lists: list[list[float]], before: list[list[float]]) 
 def test_equal_and_ragged_lengths_agree_and_survive_a_large_mean(k: int) -> None:
     rng = np.random.default_rng(k)
     matrix = 1e8 + rng.integers(-8, 9, (500, k)).astype(float)
-    equal = Ragged.from_lists(matrix).means_and_squares()
-    ragged = Ragged.from_lists([*matrix, []]).means_and_squares()
+    equal = ragged_of(matrix).means_and_squares()
+    ragged = ragged_of([*matrix, []]).means_and_squares()
     exact = ((matrix - 1e8) ** 2).sum(axis=1) - (matrix - 1e8).sum(axis=1) ** 2 / k
     for _, squares in (equal, ragged):
         np.testing.assert_allclose(squares[:500], exact, rtol=1e-13, atol=1e-13)
@@ -83,17 +82,17 @@ def test_rows_of_equal_values_have_no_spread_at_all() -> None:
     for k in (2, 3, 5, 11):
         for extra in ([], [[]]):
             lists = [*np.repeat(values[:, None], k, axis=1), *extra]
-            means, squares = Ragged.from_lists(lists).means_and_squares()
+            means, squares = ragged_of(lists).means_and_squares()
             assert not squares.any()
             np.testing.assert_array_equal(means[:4], values)
 
 
 def test_check_rows() -> None:
-    good = Ragged.from_lists([[1.0], [2.0]])
-    check_rows([good, Ragged.from_lists([[1e308, 1e308], []])], 2)  # the sum overflows
+    good = ragged_of([[1.0], [2.0]])
+    check_rows([good, ragged_of([[1e308, 1e308], []])], 2)  # the sum overflows
     with pytest.raises(DataError, match="attribute 1 has judgments of 1 objects"):
         check_rows([good, good.rows(0, 1)], 2)
     for bad in (np.nan, np.inf):
         with pytest.raises(DataError, match="attribute 1 has a judgment that is not a finite"):
-            check_rows([good, Ragged.from_lists([[bad], []])], 2)
-    check_rows([Ragged.from_lists([[np.nan], [1.0], [2.0]]).rows(1, 3)], 2)  # not its row
+            check_rows([good, ragged_of([[bad], []])], 2)
+    check_rows([ragged_of([[np.nan], [1.0], [2.0]]).rows(1, 3)], 2)  # not its row
