@@ -264,31 +264,24 @@ def _key(work: FoldWork) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@dataclass(frozen=True)
 class AnswerLog:
     """Answers of units in a file of lines, each written when it comes, for work of one key."""
 
-    def __init__(self, path: Path, key: str) -> None:
-        self.path = path
-        self.key = key
+    path: Path
+    key: str
 
     def read(self) -> dict[Unit, Answer]:
         """Return the answers so far; a line that was torn off ends them."""
         found: dict[Unit, Answer] = {}
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        if not lines or lines[0] != self.key:
-            self.path.write_text(f"{self.key}\n")
-            return found
-        whole = [f"{self.key}\n"]
-        for line in lines[1:]:
-            try:
+        key, *lines = self.path.read_text().splitlines() if self.path.exists() else [""]
+        with suppress(ValueError):
+            for line in lines if key == self.key else ():
                 fold, item, arrays = json.loads(line)
-            except ValueError:
-                break
-            found[fold, item] = {
-                name: np.array(values, dtype=kind) for name, (kind, values) in arrays.items()
-            }
-            whole.append(f"{line}\n")
-        self.path.write_text("".join(whole))
+                found[fold, item] = {
+                    name: np.array(values, dtype=kind) for name, (kind, values) in arrays.items()
+                }
+        self.path.write_text("\n".join([self.key, *lines[: len(found)], ""]))
         return found
 
     def append(self, unit: Unit, answer: Answer) -> None:

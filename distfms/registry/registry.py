@@ -124,10 +124,6 @@ class Registry:
             f"last ones are {last_ones}, and {name}@{known[-1]} names the last."
         )
 
-    def current(self, name: str) -> Version | None:
-        """Return the current version, None if there is none."""
-        return self.version(name) if self.last(name).version is not None else None
-
     def numbers(self, name: str, last: Change | None = None) -> list[int]:
         """Return the numbers of all versions, ascending; their records may be damaged."""
         gone = (last or self.last(name, skip=True)).removed

@@ -61,9 +61,7 @@ def registry_of(spec: JobSpec) -> Registry:
 
 def in_place(spec: JobSpec) -> int:
     """Return the number of the version that is in place."""
-    version = registry_of(spec).current("growing")
-    assert version is not None
-    return version.number
+    return registry_of(spec).version("growing").number
 
 
 def retraining(outcome: Outcome) -> Any:

@@ -145,7 +145,7 @@ def test_a_model_is_replaced_anew_on_request(trained, days, tmp_path):
         again(other)
     outcome = again(other, anew=True)
     assert (outcome.version, outcome.promoted) == (2, True)
-    assert registry_of(trained).current("growing").parent == 1
+    assert registry_of(trained).version("growing").parent == 1
 
 
 def test_a_refused_model_is_compared_again_with_more_data(trained, days, tmp_path):
@@ -167,7 +167,7 @@ def test_old_runs_and_locks_go_but_never_those_that_a_rollback_needs(trained, da
         write_day(days, f"2026-01-0{day}", day)
         refused.append(again(spec).folder)
     kept = sorted(p for p in (tmp_path / "runs/growing").iterdir() if not p.is_symlink())
-    first = Path(registry_of(spec).current("growing").facts["run"])
+    first = Path(registry_of(spec).version("growing").facts["run"])
     assert kept == [first, *refused[1:]]
     assert len(list((tmp_path / "runs/registry/growing/locks").iterdir())) == 1
     assert run_job(spec).folder.exists()

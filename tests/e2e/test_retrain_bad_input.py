@@ -198,7 +198,7 @@ def test_what_was_rolled_back_stays_so_where_no_model_is_left(trained, days):
 
 def test_a_damaged_version_in_place_is_said(trained, days):
     registry = registry_of(trained)
-    version = registry.current("growing")
+    version = registry.version("growing")
     place = registry.files("growing", version) / "model.json"
     place.write_text(json.dumps({"method": "sequence"}))
     write_day(days, "2026-01-04", 4)

@@ -166,8 +166,8 @@ class Life:
             for version in registry.versions("growing"):
                 files = registry.read("growing", version.number)[1]
                 versions[version.number] = _hash(files["weights.npz"])
-            found = registry.current("growing")
-            current = found and versions[found.number]
+            found = registry.last("growing").version
+            current = found and versions[found]
         predictions = {
             entry.name: _hash(entry.place.read_bytes())
             for entry in files_below(place / "predicted")

@@ -54,8 +54,7 @@ def write(place: str, options: Mapping[str, Any] | None, notes: Path, seed: int)
     registry, chance = open_here(place, options), random.Random(seed)
     try:
         while not (notes / "stop").exists():
-            current = registry.current("m")
-            assert current is not None
+            current = registry.version("m")
             tag = chance.randrange(2**48)
             version = registry.add("m", files_of(tag), {"tag": tag}, current.number)
             try:

@@ -28,8 +28,7 @@ def registry():
 
 
 def renew(registry, files):
-    current = registry.current("m")
-    number = current and current.number
+    number = registry.last("m").version
     registry.promote("m", registry.add("m", files, {}, number).number, expected=number)
 
 
@@ -106,7 +105,7 @@ def test_a_torn_file_is_never_taken_for_whole(tmp_path, kind, length):
     registry = Registry(tmp_path)
     renew(registry, OLD)
     renew(registry, {**NEW, "model": b"new" * 100})
-    version = registry.current("m")
+    version = registry.version("m")
     torn = {
         "versions": tmp_path / "m/versions/00000002.json",
         "changes": tmp_path / "m/changes/00000002.json",

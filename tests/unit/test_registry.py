@@ -34,7 +34,7 @@ def filled(registry: Registry, n: int = 3) -> Registry:
 def test_versions_are_added_promoted_and_rolled_back(registry):
     assert registry.names() == []
     assert registry.versions("a") == []
-    assert registry.current("a") is None
+    assert registry.last("a").version is None
     filled(registry)
     assert registry.names() == ["a"]
     assert [v.number for v in registry.versions("a")] == [1, 2, 3]

@@ -64,7 +64,7 @@ def test_a_damaged_record_is_skipped_found_and_set_aside(registry, noted, kind, 
     with registry.locked("a", "day"):
         assert registry.repair("a", "a bad disk") == [found]
     assert registry.verify("a") == []
-    assert registry.current("a").number == (3 if kind is Lock else 2)
+    assert registry.last("a").version == (3 if kind is Lock else 2)
     assert registry.rollback("a").version == (2 if kind is Lock else 1)
     # Numbers are not used again.
     assert registry.add("a", files(7), {}).number == 4
@@ -86,7 +86,7 @@ def test_the_only_version_is_damaged(tmp_path, damaged):
             registry.promote("a", 1)
     assert len(registry.verify("a")) == 1
     registry.repair("a", "a bad disk")
-    assert registry.current("a") is None
+    assert registry.last("a").version is None
     last = registry.history("a")[-1]
     assert (last.kind, last.version, last.because) == ("repair", None, "a bad disk")
     version = registry.add("a", files(1), {})
@@ -99,7 +99,7 @@ def test_a_damaged_version_is_not_promoted(registry):
     place.write_bytes(b"other")
     with pytest.raises(SpecError, match="Version 1 of 'a' is damaged"):
         registry.promote("a", 1)
-    assert registry.current("a").number == 3
+    assert registry.last("a").version == 3
     # The same files are a version of their own then.
     assert registry.add("a", files(1), {}).number == 4
 
@@ -232,6 +232,6 @@ def test_the_same_on_object_storage(noted):
     registry = filled(Registry(locate("memory://guarantees"), noted.append))
     registry.journal("a", Version).place(3).put(b"{")
     assert len(registry.repair("a")) == 1
-    assert registry.current("a").number == 2
+    assert registry.last("a").version == 2
     assert [v.number for v in registry.versions("a")] == [1, 2]
     assert noted == []
