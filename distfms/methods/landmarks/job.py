@@ -16,6 +16,7 @@ from distfms.methods.cross_validation import FoldWork
 from distfms.methods.curves import number_or_none
 from distfms.methods.landmarks.mapped_job import (
     LANDMARKS,
+    METRIC,
     MappedJob,
     SimilarityReader,
     split_learned,
@@ -77,7 +78,6 @@ class LandmarkJob(MappedJob):
         landmarks = f"{n:,}"
         if options.task == "sparse" or options.keep:
             landmarks += f", of which {options.n_kept(n):,} are kept"
-        workers = {"functions": "called where the tasks of the engine run"}
         return {
             "method": f"landmarks, {options.task}",
             "target": self.roles.target[0],
@@ -87,7 +87,6 @@ class LandmarkJob(MappedJob):
             "metric": self.options.metric if self.learned else "none",
             "landmarks": landmarks,
             "scaling": self.options.used_scaling,
-            **(workers if options.functions else {}),
         }
 
     def class_option(self) -> str:
@@ -165,12 +164,10 @@ class LandmarkJob(MappedJob):
         evaluate = partial(scored, procedure)
         work = self._fold_work(context, evaluate, items, [procedure] * len(items))
         found, measure = self.evaluate_folds(context, work), self.main_measure
-        errors = {
-            rule.name: float(over_folds(np.array([a[measure][0] for a in own]), found.weight).mean)
-            for (rule, _), own in zip(items, found.answers, strict=True)
-        }
-        names = list(errors)
-        best = (max if MEASURES[measure] else min)(names, key=errors.__getitem__)
+        names, better = [rule.name for rule, _ in items], MEASURES[measure]
+        values = np.array([[answer[measure][0] for answer in own] for own in found.answers])
+        choice = choose(values, found.weight, "best", better)
+        best, errors = names[choice.best], dict(zip(names, choice.mean.tolist(), strict=True))
         away = [behind(found, measure, i, names.index(best)) for i in range(len(names))]
         tied = [n for n, by in zip(names, away, strict=True) if by.mean <= by.standard_error]
         others = ", ".join(name for name in tied if name != best)
@@ -184,6 +181,7 @@ class LandmarkJob(MappedJob):
         """Return the content of ``selection.json``."""
         arrays, path = context.read_arrays(LANDMARKS), solved.path
         mapping = self.maps(context)[path.label]
+        metrics = context.read_json(METRIC) if self.learned else {}
         return {
             "method": self.name,
             "task": self.options.task,
@@ -194,7 +192,7 @@ class LandmarkJob(MappedJob):
             "n_candidates": solved.procedure.candidates,
             "scaling": self.options.used_scaling,
             "ridge": float(path.arrays["ridge"]),
-            "metric": self.metric_of(context, path.label),
+            "metric": metrics.get(path.label, {"kind": "none"}),
             **path.progress,
         }
 
@@ -218,7 +216,6 @@ class LandmarkJob(MappedJob):
                 "features": kept,
                 "similarity": mapping.similarity.name,
                 "parameters": dict(mapping.similarity.parameters),
-                **self.range_of(context),
                 **self.decoding(context, procedure, models),
             },
             "weights.npz": {
@@ -229,17 +226,13 @@ class LandmarkJob(MappedJob):
             },
         }
 
-    def range_of(self, context: Context) -> Mapping[str, Any]:
-        """Return the range that predictions are cut to, where they are."""
+    def decoding(
+        self, context: Context, procedure: Any, models: Sequence[Linear]
+    ) -> dict[str, Any]:
+        """Return what ``model.json`` says of how scores become predictions."""
         if not self.options.clip or self.options.task not in ("regression", "sparse"):
             return {}
         return {"range": context.read_arrays(LANDMARKS)["range"].tolist()}
-
-    def decoding(
-        self, context: Context, procedure: Any, models: Sequence[Linear]
-    ) -> Mapping[str, Any]:
-        """Return what ``model.json`` says of predictions that are no scores."""
-        return {}
 
     # --- evaluation ---
 
@@ -261,8 +254,11 @@ class LandmarkJob(MappedJob):
         if LIGHTGBM in self.options.baselines and self.options.task != "ranking":
             predict = partial(boosted_trees, self.options.task)
             found["baselines"]["LightGBM"] = reference_errors(predict, classes, sample, n)
-        if validated is not None:
-            found["enough"] = self._enough(validated, found["curves"][0]["points"])
+        if validated is not None:  # the fewest landmarks within one standard error
+            values = np.stack([a[self.main_measure] for a in validated.answers[0]], axis=-1)
+            better = MEASURES[self.main_measure]
+            enough = choose(values, validated.weight, "one_standard_error", better).chosen
+            found["enough"] = float(found["curves"][0]["points"][enough]["budget"])
         return found
 
     def _name_columns(self, found: dict[str, Any], validated: FoldAnswers | None) -> None:
@@ -277,13 +273,6 @@ class LandmarkJob(MappedJob):
             by = behind(validated, self.main_measure, 0, len(validated.answers) - 1)
             error = number_or_none(by.standard_error)
             found["linear"] = {"behind": number_or_none(by.mean), "standard_error": error}
-
-    def _enough(self, validated: FoldAnswers, points: Sequence[Mapping[str, Any]]) -> float:
-        """Return the fewest landmarks within one standard error of the best number."""
-        values = np.stack([answer[self.main_measure] for answer in validated.answers[0]], axis=-1)
-        better = MEASURES[self.main_measure]
-        chosen = choose(values, validated.weight, "one_standard_error", better).chosen
-        return float(points[chosen]["budget"])
 
     def tune_answers(
         self, context: Context, points: Any, measure: str, saved: str

@@ -214,11 +214,6 @@ class MappedJob(RowJob):
                 found[name] = under(plain, Metric.from_arrays(own) if own else None)
         return found
 
-    def metric_of(self, context: Context, label: str) -> dict[str, Any]:
-        """Return what the results say of the metric of a similarity."""
-        found: dict[str, Any] = {"kind": "none"}
-        return context.read_json(METRIC)[label] if label in self.learned else found
-
 
 # --- readers -----------------------------------------------------------------------------------
 

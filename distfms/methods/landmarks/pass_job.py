@@ -11,7 +11,7 @@ Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and append
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Stag
 from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
 from distfms.methods.landmarks.fit import ERRORS, FitPass, JudgePass, PassProcedure
 from distfms.methods.landmarks.job import LandmarkJob
-from distfms.methods.landmarks.losses import Loss, Margin, OrdinalMargin, loss_of
+from distfms.methods.landmarks.losses import Margin, OrdinalMargin, loss_of
 from distfms.methods.landmarks.mapped_job import EmbeddedReader, query_keys, weighed
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap
@@ -77,16 +77,13 @@ class PassLandmarkJob(LandmarkJob):
 
     # --- selection ---
 
-    def loss(self, context: Context) -> Loss:
-        """Return the loss."""
-        moments = next(iter(self.statistics(context).members.values())).train()
-        deviation = float(np.sqrt(moments.variance()[-1]))
-        return loss_of(self.options, len(self.classes(context) or ()), deviation)
-
     def procedure(self, context: Context) -> PassProcedure:
-        """Return the pure part."""
-        has_moments = (context.folder / STATISTICS).exists()
-        loss = self.loss(context) if has_moments else None
+        """Return the pure part, whose loss is known once the statistics are."""
+        loss = None
+        if (context.folder / STATISTICS).exists():
+            moments = next(iter(self.statistics(context).members.values())).train()
+            deviation = float(np.sqrt(moments.variance()[-1]))
+            loss = loss_of(self.options, len(self.classes(context) or ()), deviation)
         return PassProcedure(**vars(super().procedure(context)), loss=loss)
 
     def _reader(self, context: Context, judges: bool, fold: int | None = None) -> Any:
@@ -118,9 +115,10 @@ class PassLandmarkJob(LandmarkJob):
 
     def decoding(
         self, context: Context, procedure: Any, models: Sequence[Linear]
-    ) -> Mapping[str, Any]:
+    ) -> dict[str, Any]:
         """Return the classes or levels, and how scores become these."""
-        loss, found = procedure.loss, dict[str, Any](classes=self.class_names(context))
+        found, loss = super().decoding(context, procedure, models), procedure.loss
+        found["classes"] = self.class_names(context)
         if isinstance(loss, Margin):
             found["probabilities"] = loss.logistic
         if isinstance(loss, OrdinalMargin):
@@ -151,33 +149,28 @@ class PassLandmarkJob(LandmarkJob):
         self, context: Context, solved: Solved, path: Any, grid: np.ndarray
     ) -> dict[str, Answer]:
         """Score models by one pass over all rows."""
-        n_folds, parts = max(self.inputs.section.folds, 1), ["train"]
+        procedure, n_folds = solved.procedure, max(self.inputs.section.folds, 1)
+        parts = dict.fromkeys(range(n_folds), "train")
         if solved.test is not None:
-            parts.append("test")
-        names = dict.fromkeys(range(n_folds), "train") | {n_folds: "test"}
-        found: list[Sums] = []
-
-        def judge(part: str, make: Any) -> Mapping[str, np.ndarray]:
-            if not found:
-                found.append(one_pass(context, self._reader(context, True), make(names)))
-                self._keep(path.label, found[0])
-            return below(f"{part}/", found[0].arrays)
-
-        score = solved.procedure.score
+            parts[n_folds] = "test"
+        models = procedure.models(solved.problem, path, ())
+        judge = JudgePass(path.label, procedure.loss, models, parts)
+        sums = one_pass(context, self._reader(context, True), judge)
+        self._keep(path.label, sums)
+        judged = {part: below(f"{part}/", sums.arrays) for part in parts.values()}
         return {
-            part: score(solved.problem, path, {"judge": partial(judge, part)}, grid)
-            for part in parts
+            part: procedure.score(solved.problem, path, {"judge": lambda _, own=own: own}, grid)
+            for part, own in judged.items()
         }
 
     def evaluate_folds(
         self, context: Context, work: FoldWork, saved: str | None = None
     ) -> FoldAnswers:
-        """Evaluate items on folds one after another, by passes over rows that stay in memory."""
+        """Evaluate items on folds one after another, by passes over rows embedded for each."""
 
         @contextmanager
         def given(fold: Fold) -> Iterator[Fold]:
-            opened = nullcontext(everywhere) if everywhere else self._passes(context, fold.number)
-            with opened as make_pass:
+            with self._passes(context, fold.number) as make_pass:
 
                 def judge(make: Any) -> Mapping[str, np.ndarray]:
                     message: JudgePass = make({fold.number: "validation"})
@@ -192,9 +185,7 @@ class PassLandmarkJob(LandmarkJob):
                 yield Fold(train, {**fold.held_out, "judge": judge}, fold.number)
 
         self._told.clear()
-        with ExitStack() as stack:  # rows are embedded once, unless folds have their metrics
-            everywhere = None if self.learned else stack.enter_context(self._passes(context))
-            return evaluate_here(work, self.statistics(context), given)
+        return evaluate_here(work, self.statistics(context), given)
 
 
 #: Positions of a ranking that NDCG is reported for.
