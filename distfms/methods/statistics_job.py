@@ -33,8 +33,7 @@ from distfms.methods.cross_validation import (
     evaluate_on_folds,
 )
 from distfms.methods.curves import number_or_none, points_of
-from distfms.stats.base import Bundle, Statistic
-from distfms.stats.fold_means import over_folds
+from distfms.stats.base import Bundle, Statistic, over_folds
 
 STATISTICS = "statistics/statistics.npz"
 PATHS = "statistics/paths.npz"

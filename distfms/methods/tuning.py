@@ -32,7 +32,7 @@ from distfms.methods.contract import (
 from distfms.methods.curves import number_or_none
 from distfms.report.formatting import option_text, options_text
 from distfms.spec import Section, TuneSection, parse_section
-from distfms.stats.fold_means import over_folds
+from distfms.stats.base import over_folds
 
 Rule = Literal["best", "one_standard_error"]
 Point = dict[str, Any]
@@ -186,7 +186,7 @@ def choose(
 
     Notes
     -----
-    Means and standard errors are those of :func:`distfms.stats.fold_means.over_folds`.
+    Means and standard errors are those of :func:`distfms.stats.base.over_folds`.
     ``one_standard_error`` takes the first point whose mean is not worse than the best mean by more
     than the standard error of the best.
 

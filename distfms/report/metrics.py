@@ -20,7 +20,7 @@ from distfms.report.formatting import (
 )
 from distfms.report.page import Block, Figure, Section, Table, Text
 from distfms.report.plots import Line, line_chart
-from distfms.stats.fold_means import over_folds
+from distfms.stats.base import over_folds
 
 # --- curves ---------------------------------------------------------------------------------------
 

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distfms.data.partition import Partition
-from distfms.stats.base import Bundle
+from distfms.stats.base import Bundle, student_t
 from distfms.stats.comoments import CONSTANT_RTOL
-from distfms.stats.fold_means import student_t
 
 LEVEL = 0.95
 #: What drifts, in the order of the table.

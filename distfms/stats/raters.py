@@ -290,7 +290,6 @@ class _Batch:
         raters), of so few objects at a time that the products stay in a core's cache.
         """
         d, own = len(self.judgments), self.averaged.rows
-        whole = len(self.averaged.comoment) == d
         judgments = np.ascontiguousarray(spread.T)
         judged = (~np.isnan(judgments)).astype(np.float64)
         values = np.nan_to_num(judgments - self.averaged.mean[:, None], nan=0.0)
@@ -301,7 +300,7 @@ class _Batch:
         n_objects = max(1, _PAIRED_VALUES // (len(range(d)[own]) * d))
         for start in range(0, rows.size, n_objects):
             some = slice(start, start + n_objects)
-            held, w = _Products(judged[some], own, whole), weight[some]
+            held, w = _Products(judged[some], own), weight[some]
             both, product = (held.of(x[some], x[some]) for x in (judged, values))
             apart = counts[some, own, None] * counts[some, None, :] - both
             same.weight += (np.minimum(both, 1.0) * w).sum(axis=0)
@@ -321,20 +320,15 @@ class _Products:
 
     judged: np.ndarray
     own: slice
-    whole: bool
 
     def of(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return left[:, self.own] @ right.transpose(0, 2, 1)
 
     def add(self, sums: _Sums, share: np.ndarray, product: np.ndarray, values: np.ndarray) -> None:
         """Add a share of the products, and of the values of the raters in common."""
-        left = np.einsum("oab,oab->ab", share, self.of(values, self.judged))
-        right = left.T
-        if not self.whole:
-            right = np.einsum("oab,oab->ab", share, self.of(self.judged, values))
         sums.product += np.einsum("oab,oab->ab", share, product)
-        sums.left += left
-        sums.right += right
+        sums.left += np.einsum("oab,oab->ab", share, self.of(values, self.judged))
+        sums.right += np.einsum("oab,oab->ab", share, self.of(self.judged, values))
 
 
 def _divided(rows: np.ndarray, width: int) -> list[np.ndarray]:

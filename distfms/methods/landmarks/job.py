@@ -35,8 +35,7 @@ from distfms.methods.landmarks.squared import (
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.statistics_job import NamedRule, Solved, scored
 from distfms.methods.tuning import choose
-from distfms.stats.base import Bundle, Folded
-from distfms.stats.fold_means import FoldMeans, over_folds
+from distfms.stats.base import Bundle, Folded, FoldMeans, over_folds
 from distfms.stats.sample import RowSample
 
 COMPARED = "similarities.json"

@@ -15,7 +15,7 @@ from distfms.methods.statistics_job import StatisticsJob
 from distfms.methods.tuning import Choice as Tuned
 from distfms.methods.tuning import compared
 from distfms.report.formatting import options_text
-from distfms.stats.fold_means import over_folds
+from distfms.stats.base import over_folds
 
 #: Ridges of `auto`, in the order of preference.
 RIDGES = (0.01, 0.001, 0.1, 0.0)

@@ -25,9 +25,8 @@ from distfms.methods.multiselect.model import (
 from distfms.methods.multiselect.objective import Problem, SelectionPath, scoring_objective
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.statistics_job import Solved, fold_entries
-from distfms.stats.base import Folded
+from distfms.stats.base import Folded, FoldMeans, over_folds
 from distfms.stats.comoments import CoMoments
-from distfms.stats.fold_means import FoldMeans, over_folds
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.curves import points_of
 from distfms.methods.sequence.problem import GroupCosts, Path, longest_affordable, within
-from distfms.stats.fold_means import over_folds
+from distfms.stats.base import over_folds
 
 PLATEAU_START = 0.95
 """A plateau begins once this share of the final objective is there ..."""

@@ -46,8 +46,7 @@ from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.methods.sequence.read import ExpandedJob, NarrowedSource, ScoreReader, measures_of
 from distfms.methods.statistics_job import Solved
 from distfms.methods.tuning import choose
-from distfms.stats.base import Folded
-from distfms.stats.fold_means import over_folds
+from distfms.stats.base import Folded, over_folds
 
 RIDGE = "ridge.json"
 

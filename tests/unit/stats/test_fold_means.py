@@ -6,7 +6,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distfms.stats.fold_means import over_folds
+from distfms.stats.base import over_folds
 
 numbers = st.floats(-1e3, 1e3)
 
