@@ -48,13 +48,21 @@ class LocalExecutor(Executor):
         self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
     ) -> Partial[Any]:
         """Run a graph and return its root; see `Executor.compute`."""
+        from dask import multiprocessing, threaded
+
+        get: Any = threaded.get
+        if self.processes:
+            # Neither fusion nor batching: a task is what is scheduled and what is lost.
+            get = partial(multiprocessing.get, optimize_graph=False, chunksize=1)
+        hooks = (None, None, None, partial(_after_task, watch), None)
         tasks = dict(graph.tasks)
         n_losses = 0
         while True:
             finished: dict[Hashable, Any] = {}
+            given = {"pool": self._open_pool(), "cache": finished, "callbacks": [hooks]}
             try:
                 with nullcontext() if self.processes else single_threaded_blas():
-                    return self._get(tasks, graph.root, finished, watch)
+                    return get(tasks, graph.root, **given)
             except BrokenExecutor as error:
                 self._abandon()
                 n_losses += 1
@@ -62,6 +70,12 @@ class LocalExecutor(Executor):
                     watch(WorkerLoss(n_losses))
                 if not retry.another(error, n_losses):
                     raise EngineError(_died(n_losses)) from error
+            except Exception as error:
+                # Dask hands on an error of another process in one of its own.
+                raise getattr(error, "exception", error) from error.__cause__
+            except BaseException:
+                self._abandon()
+                raise
             # Only what was lost is done again: results at hand become constants of the graph.
             tasks.update({key: (partial(itself, value),) for key, value in finished.items()})
 
@@ -95,32 +109,6 @@ class LocalExecutor(Executor):
             _kill(pool)
         elif pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
-
-    def _get(
-        self,
-        tasks: dict[Hashable, Any],
-        key: Hashable,
-        finished: dict[Hashable, Any],
-        watch: Watch | None,
-    ) -> Any:
-        """Run a graph with Dask's local scheduler; results still needed stay in ``finished``."""
-        from dask import multiprocessing, threaded
-
-        get: Any = threaded.get
-        if self.processes:
-            # Neither fusion nor batching: a task is what is scheduled and what is lost.
-            get = partial(multiprocessing.get, optimize_graph=False, chunksize=1)
-        hooks = (None, None, None, partial(_after_task, watch), None)
-        try:
-            return get(tasks, key, pool=self._open_pool(), cache=finished, callbacks=[hooks])
-        except BrokenExecutor:
-            raise
-        except Exception as error:
-            # Dask hands on an error of another process in one of its own.
-            raise getattr(error, "exception", error) from error.__cause__
-        except BaseException:
-            self._abandon()
-            raise
 
 
 class SerialPool(ReplayPool):
@@ -210,18 +198,13 @@ def _kill(pool: ProcessPoolExecutor) -> None:
 
 
 def _start_worker() -> None:
-    """Prepare a process: interrupts are the driver's business, and it ends with the driver."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
-    limit_blas_threads()
-
-
-def end_with_parent() -> None:
-    """End this process, even in the middle of its work, once the one that started it has died.
+    """Prepare a process: interrupts are the driver's business, and it ends with the driver.
 
     A killed driver cannot end its workers, and they would wait for their next task forever.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_outlive, daemon=True).start()
+    limit_blas_threads()
 
 
 def _outlive() -> None:
