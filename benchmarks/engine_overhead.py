@@ -38,10 +38,9 @@ from distfms.data.partition import Dataset
 from distfms.data.roles import resolve_roles
 from distfms.engine.base import Executor, map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
-from distfms.engine.graph import Unit, UnitRunner, build_graph
+from distfms.engine.graph import RetryPolicy, Unit, UnitRunner, build_graph
 from distfms.engine.local import LocalExecutor
 from distfms.engine.ray_cluster import RayExecutor
-from distfms.engine.retry import RetryPolicy
 from distfms.stats.comoments import CoMoments
 
 WORKERS = 2

@@ -42,9 +42,8 @@ from distfms.data.dataset import open_dataset
 from distfms.data.partition import Dataset
 from distfms.data.roles import resolve_roles
 from distfms.engine.base import Executor, map_reduce
-from distfms.engine.graph import Unit, UnitRunner, batch_size, build_graph
+from distfms.engine.graph import RetryPolicy, Unit, UnitRunner, batch_size, build_graph
 from distfms.engine.local import LocalExecutor
-from distfms.engine.retry import RetryPolicy
 from distfms.stats.comoments import CoMoments
 
 ROWS = (10_000_000, 1_000_000_000, 10_000_000_000)

@@ -13,9 +13,11 @@ from typing import Any, Self, TypeVar
 
 from distfms.engine.cache import PartialCache
 from distfms.engine.graph import (
+    USUAL,
     Account,
     Graph,
     Partial,
+    RetryPolicy,
     Unit,
     UnitReport,
     UnitRunner,
@@ -24,7 +26,6 @@ from distfms.engine.graph import (
     batch_size,
     build_graph,
 )
-from distfms.engine.retry import USUAL, RetryPolicy
 from distfms.errors import DataError, EngineError
 
 A = TypeVar("A")

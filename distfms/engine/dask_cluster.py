@@ -12,10 +12,9 @@ from typing import Any
 
 from distfms.engine import nodes
 from distfms.engine.base import ActorPool, Executor
-from distfms.engine.graph import Graph, Partial, UnitReport, Watch
+from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, UnitReport, Watch
 from distfms.engine.local import LocalExecutor
 from distfms.engine.memory import n_processors
-from distfms.engine.retry import USUAL, RetryPolicy
 from distfms.errors import EngineError
 
 # Tasks are pickled here and run there, and numpy does the sums: these must be the same.

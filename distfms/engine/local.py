@@ -16,10 +16,9 @@ from typing import Any
 
 from distfms.engine.base import ActorPool, Executor
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
-from distfms.engine.graph import Graph, Partial, Watch, WorkerLoss, itself
+from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, Watch, WorkerLoss, itself
 from distfms.engine.memory import available_bytes, n_processors, require_room
 from distfms.engine.replay_pool import Host, Loss, ReplayPool
-from distfms.engine.retry import USUAL, RetryPolicy
 from distfms.errors import EngineError
 
 # A task in a thread costs a third of a millisecond, a tenth of one that goes to another process.

@@ -9,11 +9,10 @@ from typing import Any
 from distfms.engine import nodes
 from distfms.engine.base import ActorPool, Executor
 from distfms.engine.blas import limit_blas_threads
-from distfms.engine.graph import Graph, Partial, UnitReport, UnitRunner, Watch
+from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, UnitReport, UnitRunner, Watch
 from distfms.engine.memory import available_bytes, require_room
 from distfms.engine.ray_session import RaySession, explained
 from distfms.engine.replay_pool import Host, Loss, ReplayPool, Reply, dump
-from distfms.engine.retry import USUAL, RetryPolicy
 
 _POLL_S = 0.5
 # Above this a request goes through the object store, once to each node.

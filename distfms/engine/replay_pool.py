@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distfms.engine.base import ActorPool, EventHandler, PoolCounts, StepFunction, ignore
-from distfms.engine.retry import USUAL, RetryPolicy, call_with_retry
+from distfms.engine.graph import USUAL, RetryPolicy, call_with_retry
 from distfms.errors import EngineError, SpecError
 
 

@@ -17,9 +17,8 @@ from distfms.data.partition import Dataset, HeldPartition, Partition
 from distfms.engine.base import ActorPool, Executor, map_reduce
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import PartialCache
-from distfms.engine.graph import Unit
+from distfms.engine.graph import RetryPolicy, Unit
 from distfms.engine.local import SerialPool
-from distfms.engine.retry import RetryPolicy
 from distfms.engine.storage import Location, open_binary, reading
 from distfms.methods.contract import Inputs, PartialReader
 from distfms.runs.events import Recorder

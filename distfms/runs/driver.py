@@ -20,9 +20,9 @@ from distfms.data.footers import row_remarks
 from distfms.engine import make_executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import prune
+from distfms.engine.graph import RetryPolicy
 from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
-from distfms.engine.retry import RetryPolicy
 from distfms.engine.storage import (
     Location,
     files_below,

@@ -23,10 +23,9 @@ from distfms import cli
 from distfms.engine import nodes
 from distfms.engine.base import map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
-from distfms.engine.graph import Unit
+from distfms.engine.graph import RetryPolicy, Unit
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.engine.ray_session import RaySession
-from distfms.engine.retry import RetryPolicy
 from distfms.errors import DistfmsError
 from tests.conformance import engine_tasks, pool_tasks
 from tests.faults.cases import CASES

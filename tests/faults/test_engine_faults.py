@@ -21,9 +21,8 @@ import pytest
 from distfms.engine.base import Executor, map_reduce
 from distfms.engine.cache import PartialCache
 from distfms.engine.dask_cluster import DaskExecutor
-from distfms.engine.graph import Unit
+from distfms.engine.graph import RetryPolicy, Unit
 from distfms.engine.local import LocalExecutor
-from distfms.engine.retry import RetryPolicy
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
 from tests.waiting import until

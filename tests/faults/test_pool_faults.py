@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.retry import RetryPolicy
+from distfms.engine.graph import RetryPolicy
 from distfms.errors import EngineError
 from tests.conformance import pool_tasks
 from tests.conformance.pool_tasks import pool_of, walked

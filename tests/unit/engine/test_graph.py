@@ -16,13 +16,13 @@ from distfms.engine.graph import (
     TASKS_PER_WORKER,
     WORKERS_PER_DRIVER,
     Account,
+    RetryPolicy,
     Unit,
     UnitRunner,
     batch_size,
     build_graph,
 )
 from distfms.engine.local import LocalExecutor
-from distfms.engine.retry import RetryPolicy
 from distfms.errors import DistfmsError
 from tests.conformance import engine_tasks as tasks
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from distfms.engine.graph import RetryPolicy
 from distfms.engine.local import LocalPool
 from distfms.engine.replay_pool import Host, dump
-from distfms.engine.retry import RetryPolicy
 from distfms.errors import DataError
 from tests.waiting import until
 

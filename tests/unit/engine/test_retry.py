@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from distfms.engine.retry import RetryPolicy, call_with_retry, is_transient
+from distfms.engine.graph import RetryPolicy, call_with_retry, is_transient
 from distfms.errors import DataError, EngineError, SpecError
 
 

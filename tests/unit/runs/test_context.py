@@ -7,8 +7,8 @@ import numpy as np
 
 from distfms.data.batches import Categories
 from distfms.engine.dask_cluster import DaskExecutor
+from distfms.engine.graph import RetryPolicy
 from distfms.engine.memory import n_processors
-from distfms.engine.retry import RetryPolicy
 from distfms.runs.context import RunContext, decode_bundle, encode_bundle
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
