@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -406,6 +406,16 @@ class TunableJob(Job):
 
     def check_tuning(self) -> None:
         """Let `tune` compare options on folds."""
+
+    def changed_options(self, point: Mapping[str, Any]) -> Any:
+        """Return the options with some changed."""
+        return type(self.options).model_validate({**self.options.model_dump(), **point})
+
+    def with_options(self, point: Mapping[str, Any]) -> Self:
+        """Return the job with some options changed, in the form that the statistics are for."""
+        job = type(self)(self.changed_options(point), self.inputs, self.seed)
+        job.tuned = tuple(point)
+        return job
 
     def check_tried(self, name: str, first: Job) -> None:
         """Raise SpecError if the value of a tuned option is on these data the same as another.

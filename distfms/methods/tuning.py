@@ -226,9 +226,6 @@ class Tuning:
 
     method: Method
     job: TunableJob
-    options: Section
-    inputs: Inputs
-    seed: int
     tune: TuneSection
     points: list[Point]
 
@@ -238,26 +235,16 @@ class Tuning:
     ) -> Tuning:
         """Check the values of a checked grid against the data."""
         job = _tunable(method.make_job(options, inputs, seed))
-        tuning = cls(method, job, options, inputs, seed, tune, grid_points(tune.grid))
         for name, values in tune.grid.items():
             for place, value in enumerate(values):
                 with _as_tried(job.name, {name: f"tune.grid.{name}[{place}]"}):
-                    changed = method.make_job(tuning._changed({name: value}), inputs, seed)
+                    changed = method.make_job(job.changed_options({name: value}), inputs, seed)
                     _tunable(changed).check_tried(name, job)
-        return tuning
-
-    def with_options(self, point: Mapping[str, Any]) -> Job:
-        """Return the job with some options changed, in the form that the statistics are for."""
-        job = type(self.job)(self._changed(point), self.inputs, self.seed)
-        job.tuned = tuple(point)
-        return job
-
-    def _changed(self, point: Mapping[str, Any]) -> Section:
-        return type(self.options).model_validate({**self.options.model_dump(), **point})
+        return cls(method, job, tune, grid_points(tune.grid))
 
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""
-        tune, n_folds = self.tune, self.inputs.section.folds
+        tune, n_folds = self.tune, self.job.inputs.section.folds
         tried = "; ".join(
             f"{name} {', '.join(option_text(value) for value in values)}"
             for name, values in tune.grid.items()
@@ -280,7 +267,7 @@ class Tuning:
         return [*stages[:first], Stage("tune", self._tune), *later]
 
     def _tune(self, context: Context) -> Mapping[str, Content]:
-        measure, n_folds = str(self.tune.measure), self.inputs.section.folds
+        measure, n_folds = str(self.tune.measure), self.job.inputs.section.folds
         found, values = self.job.tune_answers(context, self.points, measure, SAVED)
         context.account(tuning={"fits": found.n_done, "kept": found.n_kept})
         n_usable = len(found.folds)
@@ -308,8 +295,7 @@ class Tuning:
         if isinstance(context.folder, Path):  # at a URL nothing was kept
             (context.folder / SAVED).unlink(missing_ok=True)
         tuning = context.read_json(TUNING)
-        job = self.with_options(tuning["chosen"])
-        files = dict(run_stage(job, name, context))
+        files = dict(run_stage(self.job.with_options(tuning["chosen"]), name, context))
         brief = {key: tuning[key] for key in ("measure", "rule", "chosen")}
         for file, entry in (("selection.json", brief), ("metrics.json", tuning)):
             content = files.get(file)

@@ -88,15 +88,10 @@ class ChoosingJob(StatisticsJob):
             selection = context.read_json("selection.json")
             choice = {key: selection[key] for key in self.choices[0]}
             tuning = selection["tuning"]
-        job = type(self)(self._changed(choice), self.inputs, self.seed)
-        job.tuned = tuple(choice)
-        files = dict(run_stage(job, name, context))
+        files = dict(run_stage(self.with_options(choice), name, context))
         for file in {"selection.json", "metrics.json"} & files.keys():
             files[file] = {**files[file], "tuning": tuning}  # type: ignore[dict-item]
         return files
-
-    def _changed(self, point: Mapping[str, Any]) -> MultiselectOptions:
-        return type(self.options).model_validate({**self.options.model_dump(), **point})
 
     def _tuning(self, context: Context) -> dict[str, Any]:
         """Compare what there is to choose from, and say what is chosen."""
@@ -118,7 +113,7 @@ class ChoosingJob(StatisticsJob):
         self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str
     ) -> tuple[FoldAnswers, np.ndarray]:
         """Evaluate points of a grid on folds, each with the best of what it leaves open."""
-        left_open = [choices(self._changed(p), self.inputs.section.folds) for p in points]
+        left_open = [choices(self.changed_options(p), self.inputs.section.folds) for p in points]
         tried = [{**p, **c} for p, own in zip(points, left_open, strict=True) for c in own]
         found, values = super().tune_answers(context, tried, measure, saved)
         parts = np.split(values, np.cumsum([len(own) for own in left_open])[:-1])

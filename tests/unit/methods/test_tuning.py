@@ -165,6 +165,6 @@ def test_tuning_follows_the_stage_that_the_job_names():
     job = SimpleNamespace(
         stages=lambda: [Stage(name, lambda context: {}) for name in names], tuned_after="shards"
     )
-    tuning = Tuning(None, job, None, None, 0, None, [])
+    tuning = Tuning(None, job, None, [])
     assert [s.name for s in tuning.stages()] == ["plan", "shards", "tune", "select", "report"]
     assert TunableJob.tuned_after == "statistics"
