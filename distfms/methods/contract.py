@@ -101,6 +101,8 @@ class Context(Protocol):
     seed: int
     inputs: Inputs
     folder: Location
+    #: Number of tasks that are done at a time.
+    workers: int
 
     def reduce(
         self, reader: Callable[[Dataset, bool], PartialReader], *, cache: bool = True

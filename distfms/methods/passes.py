@@ -20,7 +20,7 @@ import numpy as np
 
 from distfms.data.partition import Dataset, Partition
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.memory import available_bytes, format_bytes
+from distfms.engine.memory import available_bytes, format_bytes, n_processors
 from distfms.methods.contract import Context, PartialReader
 from distfms.stats.base import Bundle, Folded, merge_tree
 
@@ -125,6 +125,7 @@ class Passes:
         self._pool: Any = None
         #: Rows that are kept in this process, where no pool of actors pays.
         self._kept: list[_Shard] = []
+        self._each: Any = map
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -146,6 +147,10 @@ class Passes:
         if pool.name == "serial":
             self._stack.enter_context(single_threaded_blas())
             self._kept = [read(shard) for shard in shards]
+            n_threads = min(self._context.workers, n_processors(), len(shards))
+            if n_threads > 1:
+                threads = self._stack.enter_context(ThreadPoolExecutor(n_threads))
+                self._each = threads.map
         else:
             pool.start(read, shards)
         n_bytes = sum(partition.n_bytes for partition in partitions)
@@ -165,7 +170,8 @@ class Passes:
         if self._pool is None:
             return one_pass(self._context, self._reader, message)
         if self._kept:
-            return merge_tree([_shard_sums(shard, message)[1] for shard in self._kept])
+            found = self._each(partial(_shard_sums, message=message), self._kept)
+            return merge_tree([sums for _, sums in found])
         return merge_tree(self._pool.step(_shard_sums, message))
 
 

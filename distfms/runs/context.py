@@ -58,6 +58,11 @@ class RunContext:
         """Folder of the run."""
         return self.run.path
 
+    @property
+    def workers(self) -> int:
+        """Number of tasks that are done at a time."""
+        return self.executor.workers
+
     def reduce(
         self, reader: Callable[[Dataset, bool], PartialReader], *, cache: bool = True
     ) -> Bundle:
