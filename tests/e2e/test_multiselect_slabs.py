@@ -63,12 +63,12 @@ def test_result_is_that_of_one_process(judgments, tmp_path, in_slabs, model):
     cut = in_slabs[0] if model == "projected" else run(judgments, tmp_path / "a", **options)
     one = run_in_one_process(judgments, tmp_path / "b", **options)
     found, expected = content(cut, "selection.json"), content(one, "selection.json")
-    require_close(found, expected, "selection.json")
+    require_close(found, expected)
     weights = [np.load(folder / "weights.npz")["weights"] for folder in (cut, one)]
     np.testing.assert_allclose(weights[0], weights[1], rtol=1e-9)
     metrics, others = content(cut, "metrics.json"), content(one, "metrics.json")
     assert metrics.keys() == others.keys()
-    require_close(metrics["test"], others["test"], "test")
+    require_close(metrics["test"], others["test"])
     assert set(metrics["baselines"]) == {"scoring"}
     scoring = [m["baselines"]["scoring"] for m in (metrics, others)]
     assert scoring[0]["repeats"] == scoring[1]["repeats"]

@@ -13,6 +13,7 @@ import numpy as np
 from distfms.data.judgments import JudgmentLayout, detect_layout
 from distfms.data.partition import Dataset
 from distfms.data.roles import require_same_kinds
+from distfms.engine.storage import absolute, remove_tree
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods.contract import (
     Content,
@@ -357,17 +358,24 @@ class MultiselectJob(ChoosingJob):
 
     def _plan(self, context: Context) -> Mapping[str, Content]:
         """List the judgments that training objects lack."""
+        import pyarrow as pa
+
         bought = context.read_json("selection.json")["repeats"]
         repeats = np.array([bought.get(name, 0) for name in self.layout.names], dtype=np.int64)
         support, layout = self._chosen(repeats)
+        id_, place = self.roles.id, absolute(context.folder) / PLAN
+        id_type = pa.int64() if id_ is None else self.inputs.train.schema.field(id_).type
         writer = WritePlan(
             source=replace(self.source(self.inputs.train, False), layout=layout),
             repeats=tuple(repeats[support].tolist()),
             costs=tuple(self.settings.costs[support].tolist()),
-            folder=context.folder,
+            folder=place,
+            id_type=id_type.value_type if pa.types.is_dictionary(id_type) else id_type,
             buy_from=self.options.buy_from,
         )
-        judgments, cost = writer.write(context, self.inputs.train.partitions)
+        remove_tree(place)  # what an earlier attempt may have left
+        totals = context.map(writer, self.inputs.train.partitions)
+        judgments, cost = (sum(own) for own in zip(*totals, strict=True))
         context.account(plan={"judgments": judgments, "cost": cost})
         context.note(
             f"To train on as many judgments of each object as the selection buys, {judgments:,} "

@@ -15,7 +15,6 @@ import numpy as np
 
 from distfms.data.partition import Dataset
 from distfms.engine.storage import Location
-from distfms.errors import DataError
 from distfms.methods import slab_job
 from distfms.methods.contract import Chosen, Context, FinishedRun, Inputs, Job, Method
 from distfms.methods.curves import regrouped
@@ -36,12 +35,6 @@ IN_SLABS = ("full", "scoring")
 
 #: Estimates that are not one number for each attribute, or for all of them.
 _MATRICES = ("second_moment", "external", "noise_covariance")
-
-#: Fields of a problem that are taken from the estimates as they are.
-_ESTIMATED = (
-    *("b", "v", "external", "external_variance"),
-    *("label_variance", "label_mean", "means"),
-)
 
 
 def choose_form(job: MultiselectJob) -> MultiselectJob | MultiselectSlabsJob:
@@ -117,11 +110,6 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
         """Return the rows of the covariance, and what is known of each attribute."""
         slab, settings = statistics["judgments"].train(), self.whole.settings
         own = slice(*self.starts[number : number + 2])
-        if slab.means.n_samples < 2:
-            raise DataError(
-                f"There are {slab.means.n_samples} objects to train on in "
-                f"{self.inputs.train.place}; at least 2 are needed."
-            )
         estimates = slab.estimates(settings.known_variance[own], settings.names[own])
         numbers = [field.name for field in fields(estimates) if field.name not in _MATRICES]
         columns = {name: np.asarray(getattr(estimates, name)) for name in numbers}
@@ -136,8 +124,10 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
     def outline(self, context: Context) -> Problem:
         """Return the problem of all attributes without their covariance."""
         settings, estimates = self.whole.settings, self._estimates(context)
-        estimated: dict[str, Any] = {name: getattr(estimates, name) for name in _ESTIMATED}
-        problem = Problem(settings.names, costs=settings.costs, ridge=0.0, psd="none", **estimated)
+        problem = Problem.from_estimates(
+            estimates, names=settings.names, costs=settings.costs, psd="none"
+        )
+        problem = replace(problem, external_variance=estimates.external_variance)
         return settings.with_ridge(problem)
 
     def shards(self, outline: Problem, locations: Sequence[Location]) -> list[Any]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,9 +22,9 @@ from distfms.data.judgments import (
 from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import Roles, resolve_roles
 from distfms.data.write import write_table
-from distfms.engine.storage import Location, absolute, files_below, writing
+from distfms.engine.storage import Location
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Context, FinishedRun
+from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect.model import (
     LinearModel,
     predict,
@@ -38,6 +38,9 @@ from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.raters import by_rater
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Folder in the run folder.
 PLAN = "plan"
@@ -205,13 +208,8 @@ class WritePlan:
     repeats: tuple[int, ...]
     costs: tuple[float, ...]
     folder: Location
+    id_type: pa.DataType
     buy_from: BuyFrom = "independent"
-
-    def write(self, context: Context, partitions: Sequence[Partition]) -> tuple[int, float]:
-        """Write a file for each partition; return how many judgments lack, and their cost."""
-        totals = context.map(self, partitions)
-        self._remove_others(partitions)
-        return sum(judgments for judgments, _ in totals), sum(cost for _, cost in totals)
 
     def __call__(self, partition: Partition) -> tuple[int, float]:
         """Write ``part-NNNNN.parquet`` and return its totals."""
@@ -224,39 +222,13 @@ class WritePlan:
         objects = (batch.row_ids if batch.rows.id is None else batch.rows.id)[taught]
         plan = plan_of(batch, taught, self.repeats, self.costs, objects, self.buy_from)
         # By the type of the data, so that parts in which nothing is lacking fit the others.
-        types = {"object": self._identifier_type(partition), "rater_id": pa.string()}
+        types = {"object": self.id_type, "rater_id": pa.string()}
         columns = {name: as_arrow(values) for name, values in plan.items()}
         columns |= {name: columns[name].cast(types[name]) for name in types.keys() & columns}
-        table = pa.table(
-            [*columns.values()], [object_column(self.source.roles.id), *list(columns)[1:]]
-        )
-        write_table(self._place / _file(partition), table)
+        names = [object_column(self.source.roles.id), *list(columns)[1:]]
+        table = pa.table([*columns.values()], names)
+        write_table(self.folder / f"part-{partition.index:05d}.parquet", table)
         return int(plan["more"].sum()), float(plan["cost"].sum())
-
-    @property
-    def _place(self) -> Location:
-        return absolute(self.folder) / PLAN
-
-    def _remove_others(self, partitions: Sequence[Partition]) -> None:
-        """Remove what an earlier attempt with other files has left in the folder."""
-        own = {_file(partition) for partition in partitions}
-        with writing(self._place):
-            for entry in files_below(self._place):
-                if entry.name not in own:
-                    entry.place.unlink(missing_ok=True)
-
-    def _identifier_type(self, partition: Partition) -> Any:
-        import pyarrow as pa
-
-        if self.source.roles.id is None:
-            return pa.int64()
-        with self.source.reader.open(partition) as file:
-            dtype = file.schema_arrow.field(self.source.roles.id).type
-        return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
-
-
-def _file(partition: Partition) -> str:
-    return f"part-{partition.index:05d}.parquet"
 
 
 # --- applying a finished run's model -------------------------------------------------------------
