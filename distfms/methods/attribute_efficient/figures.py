@@ -7,7 +7,15 @@ from typing import Any
 
 from distfms.methods.contract import FinishedRun
 from distfms.report.formatting import count, number, percent
-from distfms.report.metrics import Curve, class_section, curves_of, measure_tables, measured, more
+from distfms.report.metrics import (
+    Curve,
+    class_section,
+    curves_of,
+    fences,
+    measure_tables,
+    measured,
+    more,
+)
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table, Text
 from distfms.report.plots import Line, line_chart
 from distfms.report.sections import notes
@@ -144,7 +152,7 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
         xlabel="attributes observed",
         ylabel="relative loss",
         log_x=max(drawn) > 30 * min(drawn),
-        y_limits=(0.0, _top(lines)),
+        y_limits=fences(lines),
     )
     n_repeats = curves[0].points[0]["repeats"]
     tuned = "step_factor" in run.selection.get("tuning", {}).get("chosen", {})
@@ -164,12 +172,6 @@ def _line(curve: Curve, rows: str, bold: bool) -> Line:
         [None if m is None else m + s * (e or 0.0) for m, e in pairs] for s in (-1.0, 1.0)
     )
     return curve.line(rows, _LOSS, _TITLES[curve.name], bold=bold, lower=lower, upper=upper)
-
-
-def _top(lines: Sequence[Line]) -> float:
-    """End of the scale: all of the best curve, and 1 unless all are far below it."""
-    losses = [loss or 0.0 for line in lines for loss in line.y]
-    return min(max(losses) * 1.1, max(1.5, 1.5 * min(losses)))
 
 
 def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str) -> Table:

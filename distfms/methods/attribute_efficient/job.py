@@ -23,6 +23,7 @@ from distfms.methods.attribute_efficient.lessons import (
     constant_of,
     curves,
     design_of,
+    fill_of,
     learn,
     lesson_of,
     norm_of,
@@ -226,9 +227,9 @@ class AttributeEfficientJob(RowJob):
 
     def _rows(self, members: Members | None = None) -> TrainingRows:
         dataset = self.inputs.train
-        fill = np.zeros(self._plan.n_features)
-        if members is not None:
-            fill = self.row_fill(members)
+        fill = np.full(self._plan.n_features, np.nan)  # what was not observed stays missing
+        if members is not None and self.options.attributes_per_example is not None:
+            fill = fill_of(members)
         source = self.source(self._plan, dataset, False)
         rows = TrainingRows(source, tuple(dataset.partitions), fill, self.seed, keep=False)
         # Several actors of one machine keep rows of their own.
@@ -257,15 +258,6 @@ class AttributeEfficientJob(RowJob):
         """Return about how many multiplications it takes to read all rows and learn from them."""
         drawn = (self.options.attributes_per_example or 0) * self.inputs.train.n_rows
         return _DRAW * drawn + self._rows().n_bytes
-
-    def fill(self, members: Members) -> np.ndarray:
-        """Return what missing values are taken for when models predict, shape (d,)."""
-        mean: np.ndarray = members["moments"].mean[:-1]
-        return mean
-
-    def row_fill(self, members: Members) -> np.ndarray:
-        """Return what missing values of rows that are learned from are taken for."""
-        return self.fill(members)
 
     def procedure(self, context: Context) -> LearningProcedure:
         """Return what is learned, of some rows."""
@@ -317,8 +309,8 @@ class AttributeEfficientJob(RowJob):
             "positive": self.options.positive,
             "intercept": solved.path.intercept,
         }
-        fill = self.fill(solved.train)
-        return {"model.json": model, "weights.npz": {"weights": solved.path.weights, "fill": fill}}
+        arrays = {"weights": solved.path.weights, "fill": fill_of(solved.train)}
+        return {"model.json": model, "weights.npz": arrays}
 
     # --- folds ---
 
@@ -343,7 +335,7 @@ class AttributeEfficientJob(RowJob):
         learned = self._learned(context, members, lessons)
         models = [np.append(one.weights, one.intercept) for one in (solved.path, *learned)]
         constant = constant_of(self.options, members["moments"])
-        sums = self._errors(context, np.vstack(models), self.fill(members), constant)
+        sums = self._errors(context, np.vstack(models), fill_of(members), constant)
         classes = bool(members["counts"].all_in(-1.0, 1.0)[0])
         found = {part: measures(of_part, classes) for part, of_part in sums.items()}
         mse, variance = found["train"]["mse"][0], members["moments"].variance[-1]

@@ -215,6 +215,12 @@ def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:
     return float(moments.mean[-1]) if options.centred else 0.0
 
 
+def fill_of(members: Members) -> np.ndarray:
+    """Return what models take missing values for: the means of what was observed, shape (d,)."""
+    mean: np.ndarray = members.get("observed", members["moments"]).mean[:-1]
+    return mean
+
+
 def design_with(options: AttributeEfficientOptions, n_examples: int, **known: Any) -> Design:
     """Return what each chain learns from its share of the examples."""
     return Design(
@@ -276,7 +282,7 @@ class LearningProcedure(Procedure):
         """Measure the model on the rows of a fold."""
         model = np.append(path.weights, path.intercept)[None]
         constant = constant_of(self.options, problem["moments"])
-        fill = problem.get("observed", problem["moments"]).mean[:-1]  # as models predict
+        fill = fill_of(problem)
         rows = ((np.where(np.isnan(x), fill, x), y) for x, y in held_out["rows"]())
         found = [errors(model, x.T, y, constant) for x, y in rows]
         sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}

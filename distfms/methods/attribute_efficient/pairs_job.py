@@ -134,17 +134,6 @@ class PairsJob(AttributeEfficientJob):
 
     # --- learning ---
 
-    def fill(self, members: Members) -> np.ndarray:
-        """Return the means of what was observed, shape (d,)."""
-        mean: np.ndarray = members["observed"].mean[:-1]
-        return mean
-
-    def row_fill(self, members: Members) -> np.ndarray:
-        """Keep missing values missing where none are drawn."""
-        if self.options.attributes_per_example is None:
-            return np.full(self._plan.n_features, np.nan)
-        return self.fill(members)
-
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
         found = super().selection(context, solved)
