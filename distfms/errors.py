@@ -46,26 +46,8 @@ class EngineError(DistfmsError):
     """Workers, clusters or storage failed while a job was running."""
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """Find the known name closest to a wrong one, ignoring case.
-
-    Parameters
-    ----------
-    name : str
-    known : iterable of str
-
-    Returns
-    -------
-    str or None
-        None if no name is close.
-    """
-    lowered = {other.lower(): other for other in known}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
-    return lowered[near[0]] if near else None
-
-
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Suggest a name instead of a wrong one, to end an error message.
+    """Suggest a name instead of a wrong one, ignoring case, to end an error message.
 
     Parameters
     ----------
@@ -78,9 +60,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
         A sentence with a leading space: the closest known name, or the list of known names.
     """
     names = list(known)
-    near = closest(name, names)
-    if near is not None:
-        return f" Did you mean {near!r}?"
+    lowered = {other.lower(): other for other in names}
+    if near := difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6):
+        return f" Did you mean {lowered[near[0]]!r}?"
     listed = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
     return f" Choose from {listed}." if names else ""
 

@@ -188,33 +188,27 @@ class DataSection(Section):
             raise ValueError("`options` are for embedded data (`builtin`) only")
         if self.test_path is not None and self.path is None:
             raise ValueError("`test_path` needs `path`; hold rows out with `test`")
+        if self.long is not None:
+            self._require_long_alone(self.long)
         return self
 
     def places(self) -> list[str]:
         """Return all paths and URLs of data."""
-        named = (
-            self.path,
-            self.test_path,
-            self.unlabelled_path,
-            self.long and self.long.labels,
-        )
+        labels = self.long and self.long.labels
+        named = (self.path, self.test_path, self.unlabelled_path, labels)
         return [place for places in named for place in _as_tuple(places) or ()]
 
-    @model_validator(mode="after")
-    def _long_form_alone(self) -> DataSection:
-        if self.long is None:
-            return self
+    def _require_long_alone(self, long: LongForm) -> None:
         if self.path is None:
             raise ValueError("`long` describes the files of `path`; set `path`")
         if self.test_path is not None:
             raise ValueError(
                 "`test_path` cannot be combined with `long`; hold objects out with `test`"
             )
-        if self.target not in ((), (self.long.label,)):
+        if self.target not in ((), (long.label,)):
             raise ValueError("with `long` the label is `long.label`; leave `target` out")
-        if self.id not in (None, self.long.object):
+        if self.id not in (None, long.object):
             raise ValueError("with `long` the id is `long.object`; leave `id` out")
-        return self
 
 
 class EngineSection(Section):
