@@ -70,24 +70,6 @@ def test_refit_is_least_squares_on_means_of_the_first_judgments():
     assert model.intercept == pytest.approx(expected[0], rel=1e-8)
 
 
-def test_refit_statistics_merge_and_count_weights():
-    judgments, label, _ = random_judgments(4, m=40, k=3)
-    judgments[0, 0, 1:] = np.nan
-    weight = np.random.default_rng(0).integers(1, 4, 40)
-    repeats, rows = [2, 1, 0, 0, 3], np.repeat(np.arange(40), weight)
-    whole = refit_statistics(ragged(judgments[rows]), label[rows], repeats)
-    parts = [
-        refit_statistics(ragged(judgments[s]), label[s], repeats, weight[s].astype(float))
-        for s in (slice(0, 15), slice(15, 40))
-    ]
-    merged = parts[0].merge(parts[1])
-    assert merged.n_samples == 39
-    np.testing.assert_allclose(merged.comoment, whole.comoment, rtol=1e-10)
-    models = [refit(s, "abcde", repeats) for s in (merged, whole)]
-    np.testing.assert_allclose(models[0].weights, models[1].weights, rtol=1e-9)
-    assert models[0].intercept == pytest.approx(models[1].intercept)
-
-
 def test_refit_without_enough_judgments():
     judgments, label, _ = random_judgments(5, m=10)
     repeats = [5, 0, 0, 0, 0]

@@ -264,14 +264,6 @@ def test_some_rows_of_the_matrix(rows: slice, share: float, offset: float, weigh
         assert to_bytes(back.to_arrays()) == to_bytes(part.to_arrays())
 
 
-def test_all_rows_are_the_whole_to_the_bit() -> None:
-    for share in (0.0, 0.2):
-        block, weight = with_gaps(share, 3.0)
-        whole = to_bytes(CoMoments.from_block(block, weight).to_arrays())
-        given = CoMoments.from_block(block, weight, rows=slice(0, 7))
-        assert to_bytes(given.to_arrays()) == whole
-
-
 def test_bad_values_are_refused_in_any_rows() -> None:
     block, _ = with_gaps(0.0, 0.0)
     block[5, 0], block[6, 0] = 1e200, np.inf
@@ -294,15 +286,6 @@ def test_moments_against_numpy_with_gaps_and_weights() -> None:
     assert got.minimum.tolist() == [1.0, np.inf, 2.0]
     assert got.maximum.tolist() == [5.0, -np.inf, 2.0]
     assert got.constant_columns().tolist() == [False, True, True]
-
-
-def test_moments_agree_with_comoments() -> None:
-    rng = np.random.default_rng(0)
-    block, weight = rng.normal(1e8, 1.0, (3, 500)), rng.random(500)
-    block[rng.random(block.shape) < 0.1] = np.nan
-    got, want = Moments.from_block(block, weight), CoMoments.from_block(block, weight)
-    np.testing.assert_allclose(got.mean, want.mean, rtol=1e-15)
-    np.testing.assert_allclose(got.m2, np.diag(want.comoment), rtol=1e-7)
 
 
 def test_round_trip_and_errors_of_moments() -> None:

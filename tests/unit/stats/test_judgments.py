@@ -37,24 +37,6 @@ def assert_estimates(got: JudgmentEstimates, want: literal.LiteralEstimates) -> 
     np.testing.assert_allclose(got.sigma**2, np.maximum(np.diag(want.external), 0), atol=1e-12)
 
 
-def test_one_k_for_all_is_the_paper() -> None:
-    """Equal k: Σ̂ = S − Diag(v̂)/k."""
-    rng = np.random.default_rng(2)
-    judgments = rng.normal(5.0, 1.0, (4, 30, 3)) + rng.normal(0, 2.0, (4, 30, 1))
-    label = rng.normal(0, 1, 30)
-    statistics = JudgmentStatistics.from_block([ragged_of(j) for j in judgments], label)
-    got = statistics.estimates()
-    means = judgments.mean(axis=2)
-    S = np.cov(means, bias=True)
-    v = judgments.var(axis=2, ddof=1).mean(axis=1)
-    np.testing.assert_allclose(got.v, v, rtol=1e-12)
-    np.testing.assert_allclose(got.external, S - np.diag(v) / 3, rtol=1e-11, atol=1e-12)
-    np.testing.assert_allclose(got.b, np.cov(means, label, bias=True)[:4, 4], atol=1e-13)
-    assert got.n_judgments.tolist() == [90] * 4
-    assert got.mean_judgments.tolist() == [3.0] * 4
-    assert not got.n_missing.any()
-
-
 def test_counts_and_sums() -> None:
     lists = [[[1.0, 3.0], [], [5.0], [2.0, 2.0, 5.0]], [[1.0], [2.0], [3.0], [4.0, 6.0]]]
     got = JudgmentStatistics.from_block(ragged(lists), np.arange(4.0), np.array([1.0, 1, 2, 3]))
