@@ -26,7 +26,6 @@ from distfms.methods.contract import (
 from distfms.methods.row_predictor import judge_rows
 from distfms.methods.rows import (
     CategoryReader,
-    MomentReader,
     RowCounts,
     RowSource,
     SummaryReader,
@@ -34,6 +33,7 @@ from distfms.methods.rows import (
     few_whole,
     identifier_remarks,
     missing_by_source,
+    moment_reader,
     require_levels,
     section_roles,
 )
@@ -197,7 +197,7 @@ class RowJob(StatisticsJob):
 
     def reader(self, context: Context, dataset: Dataset, held_out: bool) -> PartialReader:
         """Return the reader of co-moments and counts."""
-        return MomentReader(self.source(self.plan(context), dataset, held_out))
+        return moment_reader(self.source(self.plan(context), dataset, held_out))
 
     def summary_reader(
         self, context: Context, dataset: Dataset, held_out: bool

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -91,12 +92,6 @@ class RowCounts(Fields):
             n_missing=missing,
             values=distinct_values(block.target[:, rows]),
         )
-
-    @classmethod
-    def empty(cls, n_features: int, n_targets: int) -> RowCounts:
-        """Return the counts of no rows: the identity of `merge`."""
-        none = distinct_values(np.empty((n_targets, 0)))
-        return cls(0, 0, 0, np.zeros(n_features, dtype=np.int64), none)
 
     def all_in(self, *values: float) -> np.ndarray:
         """Return of each target whether it has no other values, shape (P,)."""
@@ -272,49 +267,30 @@ class SummaryReader(PartialReader):
         return {**self.source.key(), "kind": self.kind, **self.known}
 
 
-@dataclass(frozen=True)
-class MomentReader(PartialReader):
-    """Reads ``moments`` (`CoMoments` of features and targets) and ``counts`` (`RowCounts`).
+def moment_reader(source: RowSource, slab: slice | None = None) -> SummaryReader:
+    """Return the reader of ``moments`` (`CoMoments` of features and targets) and ``counts``.
 
     With a `slab`, only these rows of the matrix, of the training rows.
     """
+    known = {} if slab is None else {"slab": [slab.start, slab.stop]}
+    statistics = {"moments": CoMoments, "counts": RowCounts}
+    summarise = partial(_moments, slab, source.section.missing == "mean")
+    return SummaryReader(source, "moments", statistics, summarise, known)
 
-    part_types: ClassVar = {"moments": CoMoments, "counts": RowCounts}
-    source: RowSource
-    slab: slice | None = None
 
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and summarise each of its parts."""
-        source, own = self.source, self.slab
-        n_columns, n_features = source.plan.n_columns, source.plan.n_features
-        none = RowCounts.empty(n_features, n_columns - n_features)
-        nothing = CoMoments.empty(n_columns, own)
-        if source.held_out and own is not None and own.start:  # the first slab has the counts
-            parts = {"moments": (nothing,) * source.n_parts, "counts": (none,) * source.n_parts}
-            return Bundle({name: Folded(of_parts) for name, of_parts in parts.items()})
-        block = source.read(partition)
-        has_gaps = source.section.missing == "mean"
-
-        def counts(part: int) -> RowCounts:
-            return RowCounts.from_block(block, part, count_missing=has_gaps)
-
-        def moments(part: int) -> CoMoments:
-            if own is not None and part == source.n_parts - 1:
-                return nothing
-            rows = block.part_slices[part]
-            weight = None if block.weight is None else block.weight[rows]
-            sums = None if block.part_sums is None else block.part_sums[part]
-            values = block.values[:, rows]
-            return CoMoments.from_block(values, weight, rows=own, overwrite=True, sums=sums)
-
-        # Counts first: the moments use the block as scratch.
-        counts_of_parts = source.folded(counts)
-        return Bundle({"moments": source.folded(moments), "counts": counts_of_parts})
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        slab = {} if self.slab is None else {"slab": [self.slab.start, self.slab.stop]}
-        return {**self.source.key(), "kind": "moments", **slab}
+def _moments(
+    slab: slice | None, count_missing: bool, batch: RowBatch, part: int
+) -> Mapping[str, Any]:
+    # Counts first: the moments use the batch as scratch.
+    counts = RowCounts.from_block(batch, part, count_missing=count_missing)
+    if slab is not None and part == len(batch.part_slices) - 1:
+        return {"moments": CoMoments.empty(len(batch.values), slab), "counts": counts}
+    rows = batch.part_slices[part]
+    weight = None if batch.weight is None else batch.weight[rows]
+    sums = None if batch.part_sums is None else batch.part_sums[part]
+    values = batch.values[:, rows]
+    moments = CoMoments.from_block(values, weight, rows=slab, overwrite=True, sums=sums)
+    return {"moments": moments, "counts": counts}
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from distfms.methods import slab_job
 from distfms.methods.contract import Chosen, Context, FinishedRun, Inputs, Job, Method
 from distfms.methods.curves import regrouped
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
-from distfms.methods.rows import MomentReader
+from distfms.methods.rows import SummaryReader, moment_reader
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.evaluate import advised, steps_of
 from distfms.methods.sequence.glm_job import GlmSequenceJob
@@ -152,11 +152,11 @@ class SequenceSlabsJob(slab_job.SlabsJob):
 
     def slab_reader(
         self, context: Context, number: int, dataset: Dataset, held_out: bool
-    ) -> MomentReader:
+    ) -> SummaryReader:
         """Return the reader of the statistics of a slab."""
         plan = self.whole.plan(context)
         source = self.whole.source(plan, dataset, held_out)
-        return MomentReader(source, self._columns(context, number))
+        return moment_reader(source, self._columns(context, number))
 
     def slab_arrays(
         self, context: Context, number: int, statistics: Bundle

@@ -17,7 +17,7 @@ from distfms.methods.contract import Content, Context, PartialReader, Stage
 from distfms.methods.passes import Sums
 from distfms.methods.ranking import RankingScores
 from distfms.methods.row_job import LEVELS_GUESSED, RowJob
-from distfms.methods.rows import MomentReader, RowCounts, RowSource, missing_by_source
+from distfms.methods.rows import RowCounts, RowSource, missing_by_source, moment_reader
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.models import PrefixModels
 from distfms.methods.sequence.options import ExpandSection, SequenceOptions
@@ -149,7 +149,7 @@ class ExpandedJob(RowJob):
         self, context: Context, dataset: Dataset, held_out: bool
     ) -> PartialReader | None:
         """Return the reader of co-moments of the columns as they are, whatever the knots."""
-        return MomentReader(self.source(super().plan(context), dataset, held_out))
+        return moment_reader(self.source(super().plan(context), dataset, held_out))
 
     def summary_names(self, context: Context) -> Sequence[str]:
         """Return the names of what it summarises."""

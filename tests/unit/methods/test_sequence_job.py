@@ -13,11 +13,10 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Inputs
 from distfms.methods.rows import (
     CategoryReader,
-    MomentReader,
-    RowCounts,
     RowSource,
     distinct_values,
     few_whole,
+    moment_reader,
     require_levels,
     section_roles,
 )
@@ -106,7 +105,7 @@ def gappy(n=40):
 
 def test_held_out_data_fill_the_last_part_alone(tmp_path):
     dataset, rows = source(tmp_path, gappy(), folds=3, held_out=True)
-    bundle = MomentReader(rows)(dataset.partitions[0])
+    bundle = moment_reader(rows)(dataset.partitions[0])
     sizes = [part.n_samples for part in bundle["moments"].parts]
     assert sizes == [0, 0, 0, 35]
     assert [part.n_dropped for part in bundle["counts"].parts] == [0, 0, 0, 5]
@@ -118,10 +117,9 @@ def test_held_out_data_fill_the_last_part_alone(tmp_path):
 )
 def test_binary_labels_are_recognised(tmp_path, values, kinds):
     dataset, rows = source(tmp_path, {"a": [1.0, 2.0, 3.0], "y": values})
-    counts = MomentReader(rows)(dataset.partitions[0])["counts"].train()
+    counts = moment_reader(rows)(dataset.partitions[0])["counts"].train()
     assert [counts.all_in(0.0, 1.0)[0], counts.all_in(-1.0, 1.0)[0]] == kinds
-    merged = RowCounts.empty(1, 1).merge(counts)
-    np.testing.assert_array_equal(merged.values, counts.values)
+    np.testing.assert_array_equal(counts.merge(counts).values, counts.values)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +149,7 @@ def test_all_that_changes_a_partial_changes_its_key(tmp_path):
         ({"exclude": "a"}, ["u"]),
     ]:
         _, rows = source(tmp_path, columns, levels={"c": levels}, **section)
-        keys.append(MomentReader(rows).key())
+        keys.append(moment_reader(rows).key())
     keys.append(CategoryReader(rows.reader, ("c",)).key())
     keys.append(CategoryReader(rows.reader, ("c", "d")).key())
     assert all(a != b for i, a in enumerate(keys) for b in keys[:i])
