@@ -18,8 +18,8 @@ from distfms.estimators.parameters import check_columns, plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.evaluate import advised, steps_of
-from distfms.methods.sequence.models import LinearModels
 from distfms.methods.sequence.options import SequenceOptions, resolve_groups
+from distfms.methods.sequence.problem import LinearModels
 
 
 class GroupSequenceBase(SelectorMixin, JobEstimator):

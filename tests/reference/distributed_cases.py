@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from distfms.methods.multiselect.objective import Problem, SelectionPath
-from distfms.methods.sequence.problem import GroupCosts, SequencePath, SequenceProblem, SharedCost
+from distfms.methods.sequence.problem import GroupCosts, SequenceProblem, SharedCost
+from distfms.methods.sequence.residual import SequencePath
 from tests.reference.sequence import correlated, make_problem
 
 

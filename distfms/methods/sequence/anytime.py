@@ -14,8 +14,8 @@ import numpy as np
 from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.evaluate import best_model
 from distfms.methods.sequence.glm import mean_response
-from distfms.methods.sequence.models import LinearModels, PrefixModels
-from distfms.methods.sequence.problem import Path, moments_about
+from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
+from distfms.methods.sequence.residual import moments_about
 from distfms.methods.sequence.trees import TreeModels
 from distfms.stats.comoments import CoMoments
 

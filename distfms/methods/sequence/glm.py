@@ -19,10 +19,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.passes import Minimum, Sums, minimise
+from distfms.methods.passes import Sums, minimise
 from distfms.methods.sequence.greedy import Trail, assemble_factor, best_set
-from distfms.methods.sequence.models import Ladder, LinearModels
-from distfms.methods.sequence.problem import RefittedPath, Scaling, SequenceProblem
+from distfms.methods.sequence.problem import (
+    Ladder,
+    LinearModels,
+    RefittedPath,
+    Scaling,
+    SequenceProblem,
+)
 from distfms.methods.sequence.residual import Pivot, ResidualGram, group_norms
 
 #: Largest absolute linear predictor of a mean on the boundary.
@@ -419,6 +424,7 @@ def sequence_glm(
         trail.take(group)
     if len(trail.order) > fitted[-1]:
         fit()
+    weights, loss, status, norms, n_passes = zip(*fits.kept, strict=True)
     return GlmPath(
         outline=problem.outline,
         order=np.array(trail.order, dtype=np.intp),
@@ -426,11 +432,11 @@ def sequence_glm(
         notes=tuple(trail.notes),
         n_candidates=trail.n_candidates,
         refit_at=np.array(fitted[1:], dtype=np.intp),
-        weights=np.stack(fits.models),
-        loss=np.array(fits.loss),
-        status=np.array([fit.status for fit in fits.ends], dtype=np.str_),
-        gradient_norm=np.array([fit.gradient_norm for fit in fits.ends]) / fits.threshold,
-        n_passes=np.array(fits.passes),
+        weights=np.stack(weights),
+        loss=np.array(loss),
+        status=np.array(status),
+        gradient_norm=np.array(norms) / fits.threshold,
+        n_passes=np.array(n_passes),
     )
 
 
@@ -441,10 +447,8 @@ class _Fits:
     problem: SequenceProblem
     design: GlmDesign
     tol: float
-    models: list[np.ndarray] = field(default_factory=list)
-    loss: list[float] = field(default_factory=list)
-    ends: list[Minimum] = field(default_factory=list)
-    passes: list[int] = field(default_factory=list)
+    #: Weights, loss, status, norm of the gradient, and passes since the beginning.
+    kept: list[tuple[np.ndarray, float, str, float, int]] = field(default_factory=list)
     n_passes: int = 0
 
     def __post_init__(self) -> None:
@@ -461,8 +465,7 @@ class _Fits:
         #: Norm of the gradient at which a fit has converged.
         self.threshold = self.tol * float(max(np.sqrt(variance.sum()), 1e-8))
         self.curvature = float(max(variance.mean(), 1e-8))
-        value = float(self._sums["loss"] / self._sums["weight"])
-        self._keep(Minimum(self.weights, value, 0.0, 0, "converged"))
+        self._keep("converged", 0.0)
 
     @property
     def gradient(self) -> np.ndarray:
@@ -502,13 +505,11 @@ class _Fits:
             self.weights = np.zeros_like(self.weights)
             self.weights[active] = found.weights
             self._sums = self._pass(self.weights)
-        self._keep(found)
+        self._keep(found.status, found.gradient_norm)
 
-    def _keep(self, fit: Minimum) -> None:
-        self.models.append(self.weights.copy())
-        self.loss.append(float(self._sums["loss"] / self._sums["weight"]))
-        self.ends.append(fit)
-        self.passes.append(self.n_passes)
+    def _keep(self, status: str, norm: float) -> None:
+        loss = float(self._sums["loss"] / self._sums["weight"])
+        self.kept.append((self.weights.copy(), loss, status, norm, self.n_passes))
 
     def _pass(self, weights: np.ndarray, support: np.ndarray | None = None) -> Sums:
         self.n_passes += 1

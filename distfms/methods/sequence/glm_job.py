@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,8 @@ from distfms.methods.passes import Passes, Sums, said_rows, together
 from distfms.methods.row_job import CLASSES
 from distfms.methods.sequence.glm import GlmModel, GlmPath
 from distfms.methods.sequence.job import SequenceJob
-from distfms.methods.sequence.models import Ladder
 from distfms.methods.sequence.options import Rule, SequenceOptions
-from distfms.methods.sequence.problem import Path, SequenceProblem
+from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import GlmReader, few_rows, measures_of, weights_of_classes
 from distfms.methods.sequence.trees import (
@@ -306,8 +306,9 @@ class GlmSequenceJob(SequenceJob):
                     raise DataError(_NO_FOLDS)
                 asked = threshold["cost"] if isinstance(threshold, dict) else threshold
                 threshold = best_threshold(found["validation"].arrays, asked)
-            more: dict[str, Any] = {"calibrated": True, "threshold": threshold}
-            content["classes"] = class_report(sums, names, rows, **more)
+            content["classes"] = class_report(
+                sums, names, rows, calibrated=True, threshold=threshold
+            )
         return content
 
     def _sums_at(
@@ -343,15 +344,14 @@ class GlmSequenceJob(SequenceJob):
         """Evaluate all items on all folds side by side, by passes over the rows."""
         statistics, procedure = self.statistics(context), self.procedure(context)
         whole = procedure.problem(TrainMembers(statistics))
-        searches, found = dict[Unit, Search](), dict[Unit, Answer]()
-        for number in range(work.n_folds):
-            fold = split_fold(statistics, work, number)
+        units = product(range(work.n_folds), range(len(work.items)))
+        searches, found = dict[Unit, Search](), dict[Unit, Answer]({unit: {} for unit in units})
+        folds = (split_fold(statistics, work, number) for number in range(work.n_folds))
+        for fold in filter(None, folds):
+            problem = procedure.problem(fold.train)
             for item in range(len(work.items)):
-                found[number, item] = {}
-                if fold is not None:
-                    problem = fold.once("problem", partial(procedure.problem, fold.train))
-                    evaluate = partial(self._evaluate_fold, work, fold, item)
-                    searches[number, item] = Search(problem, evaluate, number)
+                evaluate = partial(self._evaluate_fold, work, fold, item)
+                searches[fold.number, item] = Search(problem, evaluate, fold.number)
         answers = self._side_by_side(context, whole, list(searches.values()))
         return arranged(work, found | dict(zip(searches, answers, strict=True)), 0)
 

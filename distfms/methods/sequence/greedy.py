@@ -34,14 +34,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.sequence.problem import (
-    FeatureGroups,
-    SequenceOutline,
-    SequencePath,
-    SequenceProblem,
-    within,
-)
-from distfms.methods.sequence.residual import Pivot, ResidualGram
+from distfms.methods.sequence.problem import FeatureGroups, SequenceOutline, SequenceProblem, within
+from distfms.methods.sequence.residual import Pivot, ResidualGram, SequencePath
 from distfms.methods.slabs import Loadable, OneProcess, Pool, slab_starts
 from distfms.stats.comoments import CoMoments
 

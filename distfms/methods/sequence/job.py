@@ -33,7 +33,6 @@ from distfms.methods.sequence.evaluate import (
     timeliness,
     values_of,
 )
-from distfms.methods.sequence.models import Ladder
 from distfms.methods.sequence.options import (
     Rule,
     SequenceOptions,
@@ -41,7 +40,7 @@ from distfms.methods.sequence.options import (
     resolve_costs,
     resolve_groups,
 )
-from distfms.methods.sequence.problem import FeatureGroups, Path
+from distfms.methods.sequence.problem import FeatureGroups, Ladder, Path
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.methods.sequence.read import ExpandedJob, NarrowedSource, ScoreReader, measures_of
 from distfms.methods.statistics_job import Solved

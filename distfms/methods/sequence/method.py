@@ -34,11 +34,11 @@ from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     SequenceOutline,
-    SequencePath,
     outline_from_columns,
     require_varying_targets,
 )
 from distfms.methods.sequence.procedure import MEASURES
+from distfms.methods.sequence.residual import SequencePath
 from distfms.methods.slabs import Pool, load_arrays
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Bundle

@@ -213,7 +213,7 @@ class SharedCostSection(Section):
 
 
 class ExpandSection(Section):
-    """Columns to derive within each group, at no extra cost."""
+    """Columns to derive within each group, at no extra cost. Levels become indicators anyway."""
 
     splines: Annotated[int, Field(ge=0)] = 0
     """Knots of each number, at quantiles of a sample of the training rows: a number x becomes the
@@ -221,8 +221,6 @@ class ExpandSection(Section):
     """
     missing: bool = False
     """Add an indicator of missing values to columns that have any (with `data.missing: mean`)."""
-    categories: Literal["target_free"] = "target_free"
-    """Turn each level into an indicator, without using the target."""
 
 
 class SequenceOptions(Section):
@@ -317,12 +315,10 @@ class SequenceOptions(Section):
     @classmethod
     def _with_cost_file(cls, content: Any) -> Any:
         path = content.get("cost_file") if isinstance(content, dict) else None
-        if not isinstance(path, str):
+        if not isinstance(path, str) or not isinstance(content.get("costs") or {}, dict):
             return content
-        own = content.get("costs") or {}
-        if not isinstance(own, dict):
-            return content
-        return {**content, "cost_file": None, "costs": {**read_cost_file(path), **own}}
+        costs = {**read_cost_file(path), **(content.get("costs") or {})}
+        return {**content, "cost_file": None, "costs": costs}
 
     @field_validator("groups", "requires", mode="before")
     @classmethod

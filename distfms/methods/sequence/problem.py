@@ -12,12 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.sequence.models import LinearModels, PrefixModels
 from distfms.stats.base import Fields
 from distfms.stats.comoments import CoMoments
 
@@ -274,6 +273,137 @@ def require_varying_targets(constant: np.ndarray, names: Sequence[str]) -> None:
         )
 
 
+# --- models of prefixes, and paths ---------------------------------------------------------------
+
+#: Number of groups up to which every prefix is one, and what each is multiplied by for the next.
+_EACH, _STEP = 10, 1.125
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Prefixes with models of their own; the whole sequence is always one of them.
+
+    `prefixes` are numbers of groups, ``all``, or ``auto``: 1 to 12, 14, 16, 18, 20, 22, …, each
+    1.125 times the one before. With `costs` they are the longest that each of these affords.
+    """
+
+    prefixes: Literal["auto", "all"] | tuple[int, ...] = "auto"
+    costs: tuple[float, ...] | None = None
+
+    def ends_at(self, length: int, n_groups: int, spent: float, cost: float) -> bool:
+        """Return whether a prefix of so many groups, with its cost and that of the next, is one."""
+        if self.costs is None:
+            return length in self.numbers(n_groups)
+        within = np.array(self.costs) * (1 + 1e-12)
+        return bool(((within >= spent) & (within < spent + cost)).any())
+
+    def of_path(self, spent: np.ndarray) -> list[int]:
+        """Return the numbers of groups of the prefixes of a sequence, from their costs (K,)."""
+        n_groups, costs = len(spent), np.diff(spent, append=np.inf)
+        steps = enumerate(zip(spent, costs, strict=True), 1)
+        return [k for k, (s, c) in steps if k == n_groups or self.ends_at(k, n_groups, s, c)]
+
+    def numbers(self, n_groups: int) -> list[int]:
+        """Return the numbers of groups, of so many in all."""
+        if self.prefixes == "all":
+            return list(range(1, n_groups + 1))
+        if self.prefixes != "auto":
+            return sorted({n for n in self.prefixes if n < n_groups} | {n_groups})
+        found, rung = [], 1
+        while rung < n_groups:
+            found.append(rung)
+            rung = rung + 1 if rung < _EACH else round(_STEP * rung)
+        return [*found, n_groups]
+
+
+class PrefixModels(Protocol):
+    """Models of some prefixes of one sequence, M of them, the first that of no group.
+
+    What they return are scores: what the family's mean response makes a prediction of.
+    """
+
+    kind: ClassVar[str]
+    #: What missing values are taken for.
+    gaps: ClassVar[str]
+
+    def __len__(self) -> int: ...
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of scores of a row."""
+
+    def scores(self, features: np.ndarray) -> np.ndarray:
+        """Return the scores (n, M, P) of rows by all models, from all their features (D, n)."""
+
+    def score(self, number: int, columns: Sequence[int], values: np.ndarray) -> np.ndarray:
+        """Return the scores (n, P) by one model, from values (n, u) of the columns it reads."""
+
+    def only(self, numbers: Sequence[int] | np.ndarray) -> Self:
+        """Return some of the models."""
+
+    def joined(self, others: Sequence[Any]) -> Self:
+        """Return these models and then those of others of the same data."""
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return all there is to store, as named arrays."""
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Inverse of `to_arrays`."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModels(Fields):
+    """Linear models; a missing value is taken for the training mean.
+
+    Attributes
+    ----------
+    coefficients : numpy.ndarray of shape (M, D, P)
+        In original units.
+    intercept : numpy.ndarray of shape (M, P)
+    fill : numpy.ndarray of shape (D,)
+        The training means.
+    """
+
+    kind: ClassVar[str] = "linear"
+    gaps: ClassVar[str] = "replaced with the training mean"
+    coefficients: np.ndarray
+    intercept: np.ndarray
+    fill: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.intercept)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of scores of a row."""
+        return int(self.intercept.shape[1])
+
+    def scores(self, features: np.ndarray) -> np.ndarray:
+        """Return the scores (n, M, P) of rows, from their features (D, n)."""
+        n_models, n_features, n_outputs = self.coefficients.shape
+        flat = self.coefficients.transpose(1, 0, 2).reshape(n_features, -1)
+        filled = np.where(np.isnan(features), self.fill[:, np.newaxis], features)
+        return np.asarray((filled.T @ flat).reshape(-1, n_models, n_outputs) + self.intercept)
+
+    def score(self, number: int, columns: Sequence[int], values: np.ndarray) -> np.ndarray:
+        """Return the scores (n, P) by one model, from values (n, u) of the columns it reads."""
+        own = list(columns)
+        if np.isnan(values).any():
+            values = np.where(np.isnan(values), self.fill[own], values)
+        return np.asarray(values @ self.coefficients[number][own] + self.intercept[number])
+
+    def only(self, numbers: Sequence[int] | np.ndarray) -> LinearModels:
+        """Return some of the models."""
+        return LinearModels(self.coefficients[numbers], self.intercept[numbers], self.fill)
+
+    def joined(self, others: Sequence[LinearModels]) -> LinearModels:
+        """Return these models and then those of others of the same data."""
+        coefficients = np.concatenate([own.coefficients for own in (self, *others)])
+        intercept = np.concatenate([own.intercept for own in (self, *others)])
+        return LinearModels(coefficients, intercept, self.fill)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Path(Fields, ABC):
     """Groups in the order in which to compute them, K of them.
@@ -369,139 +499,6 @@ class RefittedPath(Path):
     def fitted(self) -> np.ndarray:
         """Prefixes with models, and that of no group."""
         return np.append(0, self.refit_at)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SequencePath(Path):
-    """A path of linear regressions.
-
-    Attributes
-    ----------
-    gain : numpy.ndarray of shape (K,)
-        Growth of F = ½ b_Sᵀ C_S⁻¹ b_S.
-    ranks : numpy.ndarray of int, shape (K,)
-        Linearly independent columns of each prefix.
-    support : numpy.ndarray of int, shape (r,)
-        Columns of the problem that entered, in order.
-    upper : numpy.ndarray of shape (r, r)
-        Upper Cholesky factor of C at `support`.
-    response : numpy.ndarray of shape (r, P)
-        U⁻ᵀ b at `support`.
-    """
-
-    gain: np.ndarray
-    ranks: np.ndarray
-    support: np.ndarray
-    upper: np.ndarray
-    response: np.ndarray
-
-    @property
-    def curve_value(self) -> np.ndarray:
-        """Share of the label variance explained by the prefixes 0..K, 2F / P.
-
-        It is the training R² when the ridge is 0, and below it by λ‖w‖² / P otherwise.
-        """
-        objective = np.concatenate(([0.0], np.cumsum(self.gain)))
-        return 2.0 * objective / self.response.shape[1]
-
-    def prefix_models(self) -> LinearModels:
-        """Return the models of all prefixes.
-
-        Coefficients are 0 of groups not in the prefix, of constant columns, and of those that
-        depend linearly on earlier ones. One triangular solve for all prefixes: the factor of a
-        prefix is a corner of the factor of the whole. Cost O(K P r²).
-        """
-        from scipy.linalg import solve_triangular
-
-        scaling, (rank, n_targets) = self.scaling, self.response.shape
-        ends = np.concatenate(([0], self.ranks))
-        right = np.zeros((rank, len(ends), n_targets))
-        for prefix, end in enumerate(ends):
-            right[:end, prefix] = self.response[:end]
-        if rank:
-            flat = solve_triangular(self.upper, right.reshape(rank, -1), check_finite=False)
-            right = flat.reshape(right.shape)
-        columns = scaling.kept[self.support]
-        coefficients = np.zeros((len(ends), len(scaling.feature_names), n_targets))
-        units = scaling.target_scale / scaling.scale[columns][:, None]
-        coefficients[:, columns] = right.transpose(1, 0, 2) * units
-        moved = np.einsum("kdp,d->kp", coefficients, scaling.mean)
-        return LinearModels(coefficients, scaling.target_mean - moved, scaling.mean)
-
-    def step_details(self) -> dict[str, np.ndarray]:
-        """Return the number of columns of each step that are linearly independent."""
-        return {"n_independent": np.diff(self.ranks, prepend=0), "gain": self.gain}
-
-    def held_out(self, statistics: CoMoments) -> dict[str, np.ndarray]:
-        """Errors of every prefix 0..K on rows that only their statistics are known of; exact.
-
-        Missing features of those rows count as the training mean, as they did in training.
-
-        Returns
-        -------
-        dict of str to numpy.ndarray of shape (K + 1,)
-            Means over the targets: ``mse``, the mean squared error; ``explained_variance``,
-            1 − mse / (mse of the empty prefix, which predicts the training mean); ``r2``,
-            1 − mse / (variance of the held-out target). NaN where there is nothing to explain.
-        """
-        scaling, rank = self.scaling, len(self.support)
-        if not statistics.weight > 0:
-            raise DataError("There are no held-out rows.")
-        features, n_features = scaling.kept[self.support], len(scaling.feature_names)
-        columns = [*features, *range(n_features, n_features + len(scaling.target_names))]
-        means = np.concatenate((scaling.mean[features], scaling.target_mean))
-        scales = np.concatenate((scaling.scale[features], scaling.target_scale))
-        moments, sums = moments_about(means, columns, statistics)
-        # On the scale of the training data, so that columns of any unit lose no digits.
-        moments = moments / np.outer(scales, scales) / float(statistics.weight)
-        offset = sums[rank:] / scales[rank:] / float(statistics.weight)
-        total = np.diagonal(moments)[rank:]
-        A = _whitened(self.upper, _whitened(self.upper, moments[:rank, :rank]).T)
-        q = _whitened(self.upper, moments[:rank, rank:])
-        # wᵀMw of k columns is rᵀAr over the first k entries of r: each entry adds a border.
-        border = 2 * (np.tril(A, -1) @ self.response) + np.diagonal(A)[:, None] * self.response
-        fall = np.cumsum(self.response * (2 * q - border), axis=0)
-        fall = np.concatenate((np.zeros((1, len(total))), fall))[np.concatenate(([0], self.ranks))]
-        risk = np.maximum(total - fall, 0.0)
-        return {
-            "r2": _mean_share(risk, np.maximum(total - offset**2, 0.0)),
-            "mse": np.mean(risk * scaling.target_scale**2, axis=1),
-            "explained_variance": _mean_share(risk, risk[0]),
-        }
-
-
-def _whitened(upper: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """U⁻ᵀ right."""
-    from scipy.linalg import solve_triangular
-
-    if not len(upper):
-        return right
-    solved: np.ndarray = solve_triangular(upper, right, trans=1, check_finite=False)
-    return solved
-
-
-def _mean_share(risk: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Mean over targets of 1 − risk / whole; NaN where there is nothing to explain."""
-    if np.any(whole <= 0):
-        return np.full(len(risk), np.nan)
-    return 1.0 - np.mean(risk / whole, axis=1)
-
-
-def moments_about(
-    means: np.ndarray, columns: Sequence[int], statistics: CoMoments
-) -> tuple[np.ndarray, np.ndarray]:
-    """Σ w x̃ᵢx̃ⱼ and Σ w x̃ᵢ of some columns about given means, missing entries counting as 0."""
-    pick = np.ix_(columns, columns)
-    shift = np.asarray(statistics.mean)[columns] - means
-    moments = np.asarray(statistics.comoment)[pick].copy()
-    if statistics.pair_weight is None or statistics.cross is None:
-        moments += statistics.weight * np.outer(shift, shift)
-        return moments, statistics.weight * shift
-    cross = np.asarray(statistics.cross)[pick]
-    moments += cross * shift + (cross * shift).T
-    pair_weight = np.asarray(statistics.pair_weight)[pick]
-    moments += pair_weight * np.outer(shift, shift)
-    return moments, np.diagonal(pair_weight) * shift
 
 
 def within(costs: np.ndarray, rest: float, budget: float) -> np.ndarray:

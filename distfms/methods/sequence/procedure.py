@@ -13,17 +13,17 @@ from distfms.methods.cross_validation import CALLS, Fold, Members
 from distfms.methods.sequence.evaluate import MAX_POINTS, thinned, timeliness
 from distfms.methods.sequence.glm import TOLERANCE, GlmDesign, GlmPath, sequence_glm
 from distfms.methods.sequence.greedy import best_set, sequence
-from distfms.methods.sequence.models import Ladder
 from distfms.methods.sequence.options import Rule
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     GroupCosts,
+    Ladder,
     Path,
     Scaling,
-    SequencePath,
     SequenceProblem,
     problem_from_comoments,
 )
+from distfms.methods.sequence.residual import SequencePath
 from distfms.methods.sequence.trees import TreePath
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.base import below, joined

@@ -19,8 +19,8 @@ from distfms.methods.ranking import RankingScores
 from distfms.methods.row_job import LEVELS_GUESSED, RowJob
 from distfms.methods.rows import RowCounts, RowSource, missing_by_source, moment_reader
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmModel, GlmRows
-from distfms.methods.sequence.models import PrefixModels
 from distfms.methods.sequence.options import ExpandSection, SequenceOptions
+from distfms.methods.sequence.problem import PrefixModels
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.classification import class_measures, class_sums, log_odds
 from distfms.stats.sample import RowSample

@@ -1,4 +1,4 @@
-"""Block Cholesky of C_S with the residuals of every column that is not in S yet.
+"""Block Cholesky of C_S with the residuals of every column not in S, and the path it leaves.
 
 Everything here lives on the Gram matrix. After the groups of S are appended there are
 
@@ -16,6 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from distfms.errors import DataError
+from distfms.methods.sequence.problem import LinearModels, Path
+from distfms.stats.comoments import CoMoments
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,3 +314,139 @@ def _solve_rows(upper: np.ndarray, right: np.ndarray) -> np.ndarray:
         return right
     # BLAS is column-major: seen from there it is the transpose, so X U = rightᵀ from the right.
     return dtrsm(1.0, upper, right.T, side=1, lower=0, overwrite_b=1).T
+
+
+# --- what a search leaves ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SequencePath(Path):
+    """A path of linear regressions.
+
+    Attributes
+    ----------
+    gain : numpy.ndarray of shape (K,)
+        Growth of F = ½ b_Sᵀ C_S⁻¹ b_S.
+    ranks : numpy.ndarray of int, shape (K,)
+        Linearly independent columns of each prefix.
+    support : numpy.ndarray of int, shape (r,)
+        Columns of the problem that entered, in order.
+    upper : numpy.ndarray of shape (r, r)
+        Upper Cholesky factor of C at `support`.
+    response : numpy.ndarray of shape (r, P)
+        U⁻ᵀ b at `support`.
+    """
+
+    gain: np.ndarray
+    ranks: np.ndarray
+    support: np.ndarray
+    upper: np.ndarray
+    response: np.ndarray
+
+    @property
+    def curve_value(self) -> np.ndarray:
+        """Share of the label variance explained by the prefixes 0..K, 2F / P.
+
+        It is the training R² when the ridge is 0, and below it by λ‖w‖² / P otherwise.
+        """
+        objective = np.concatenate(([0.0], np.cumsum(self.gain)))
+        return 2.0 * objective / self.response.shape[1]
+
+    def prefix_models(self) -> LinearModels:
+        """Return the models of all prefixes.
+
+        Coefficients are 0 of groups not in the prefix, of constant columns, and of those that
+        depend linearly on earlier ones. One triangular solve for all prefixes: the factor of a
+        prefix is a corner of the factor of the whole. Cost O(K P r²).
+        """
+        from scipy.linalg import solve_triangular
+
+        scaling, (rank, n_targets) = self.scaling, self.response.shape
+        ends = np.concatenate(([0], self.ranks))
+        right = np.zeros((rank, len(ends), n_targets))
+        for prefix, end in enumerate(ends):
+            right[:end, prefix] = self.response[:end]
+        if rank:
+            flat = solve_triangular(self.upper, right.reshape(rank, -1), check_finite=False)
+            right = flat.reshape(right.shape)
+        columns = scaling.kept[self.support]
+        coefficients = np.zeros((len(ends), len(scaling.feature_names), n_targets))
+        units = scaling.target_scale / scaling.scale[columns][:, None]
+        coefficients[:, columns] = right.transpose(1, 0, 2) * units
+        moved = np.einsum("kdp,d->kp", coefficients, scaling.mean)
+        return LinearModels(coefficients, scaling.target_mean - moved, scaling.mean)
+
+    def step_details(self) -> dict[str, np.ndarray]:
+        """Return the number of columns of each step that are linearly independent."""
+        return {"n_independent": np.diff(self.ranks, prepend=0), "gain": self.gain}
+
+    def held_out(self, statistics: CoMoments) -> dict[str, np.ndarray]:
+        """Errors of every prefix 0..K on rows that only their statistics are known of; exact.
+
+        Missing features of those rows count as the training mean, as they did in training.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray of shape (K + 1,)
+            Means over the targets: ``mse``, the mean squared error; ``explained_variance``,
+            1 − mse / (mse of the empty prefix, which predicts the training mean); ``r2``,
+            1 − mse / (variance of the held-out target). NaN where there is nothing to explain.
+        """
+        scaling, rank = self.scaling, len(self.support)
+        if not statistics.weight > 0:
+            raise DataError("There are no held-out rows.")
+        features, n_features = scaling.kept[self.support], len(scaling.feature_names)
+        columns = [*features, *range(n_features, n_features + len(scaling.target_names))]
+        means = np.concatenate((scaling.mean[features], scaling.target_mean))
+        scales = np.concatenate((scaling.scale[features], scaling.target_scale))
+        moments, sums = moments_about(means, columns, statistics)
+        # On the scale of the training data, so that columns of any unit lose no digits.
+        moments = moments / np.outer(scales, scales) / float(statistics.weight)
+        offset = sums[rank:] / scales[rank:] / float(statistics.weight)
+        total = np.diagonal(moments)[rank:]
+        A = _whitened(self.upper, _whitened(self.upper, moments[:rank, :rank]).T)
+        q = _whitened(self.upper, moments[:rank, rank:])
+        # wᵀMw of k columns is rᵀAr over the first k entries of r: each entry adds a border.
+        border = 2 * (np.tril(A, -1) @ self.response) + np.diagonal(A)[:, None] * self.response
+        fall = np.cumsum(self.response * (2 * q - border), axis=0)
+        fall = np.concatenate((np.zeros((1, len(total))), fall))[np.concatenate(([0], self.ranks))]
+        risk = np.maximum(total - fall, 0.0)
+        return {
+            "r2": _mean_share(risk, np.maximum(total - offset**2, 0.0)),
+            "mse": np.mean(risk * scaling.target_scale**2, axis=1),
+            "explained_variance": _mean_share(risk, risk[0]),
+        }
+
+
+def _whitened(upper: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """U⁻ᵀ right."""
+    from scipy.linalg import solve_triangular
+
+    if not len(upper):
+        return right
+    solved: np.ndarray = solve_triangular(upper, right, trans=1, check_finite=False)
+    return solved
+
+
+def _mean_share(risk: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Mean over targets of 1 − risk / whole; NaN where there is nothing to explain."""
+    if np.any(whole <= 0):
+        return np.full(len(risk), np.nan)
+    return 1.0 - np.mean(risk / whole, axis=1)
+
+
+def moments_about(
+    means: np.ndarray, columns: Sequence[int], statistics: CoMoments
+) -> tuple[np.ndarray, np.ndarray]:
+    """Σ w x̃ᵢx̃ⱼ and Σ w x̃ᵢ of some columns about given means, missing entries counting as 0."""
+    pick = np.ix_(columns, columns)
+    shift = np.asarray(statistics.mean)[columns] - means
+    moments = np.asarray(statistics.comoment)[pick].copy()
+    if statistics.pair_weight is None or statistics.cross is None:
+        moments += statistics.weight * np.outer(shift, shift)
+        return moments, statistics.weight * shift
+    cross = np.asarray(statistics.cross)[pick]
+    moments += cross * shift + (cross * shift).T
+    pair_weight = np.asarray(statistics.pair_weight)[pick]
+    moments += pair_weight * np.outer(shift, shift)
+    return moments, np.diagonal(pair_weight) * shift

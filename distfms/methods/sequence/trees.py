@@ -14,8 +14,7 @@ from distfms.data.batches import ColumnPlan
 from distfms.data.partition import Partition
 from distfms.errors import SpecError
 from distfms.methods.rows import RowSource
-from distfms.methods.sequence.models import PrefixModels
-from distfms.methods.sequence.problem import Path, RefittedPath
+from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
 from distfms.methods.sequence.read import NarrowedSource, response_of, row_weights
 from distfms.stats.base import Fields
 

@@ -8,7 +8,7 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.sequence import anytime
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.models import LinearModels
+from distfms.methods.sequence.problem import LinearModels
 from tests.reference.sequence import comoments, correlated, make_problem
 
 SIZES = [2, 1, 3]

@@ -20,8 +20,7 @@ from distfms.methods.sequence.glm import (
     mean_response,
     sequence_glm,
 )
-from distfms.methods.sequence.models import Ladder
-from distfms.methods.sequence.problem import GroupCosts
+from distfms.methods.sequence.problem import GroupCosts, Ladder
 from distfms.methods.sequence.read import few_rows
 from distfms.stats.base import Folded, merge_tree
 from tests.reference import glm as literal

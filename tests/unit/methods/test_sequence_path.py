@@ -4,12 +4,8 @@ from sklearn.linear_model import Ridge
 
 from distfms.errors import DataError
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.problem import (
-    FeatureGroups,
-    GroupCosts,
-    SequencePath,
-    problem_from_comoments,
-)
+from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, problem_from_comoments
+from distfms.methods.sequence.residual import SequencePath
 from distfms.stats.base import from_bytes, to_bytes
 from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem
