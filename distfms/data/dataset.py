@@ -40,7 +40,7 @@ from distfms.data.partition import (
 )
 from distfms.data.storage import common_filesystem, list_files
 from distfms.engine.memory import n_processors
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -317,17 +317,10 @@ def open_dataset(
 
     Raises
     ------
-    SpecError
-        If a limit is below 1.
     DataError
         If nothing is there, a file is empty, truncated or neither Parquet nor CSV, the files'
         schemas differ, a column name occurs twice, or there is no row at all.
     """
-    if max_rows < 1 or (max_bytes is not None and max_bytes < 1):
-        raise SpecError(
-            f"A partition of at most {max_rows} rows and {max_bytes} bytes is empty: both limits "
-            "must be at least 1."
-        )
     named = list_files(path, storage_options)
     stored = (csv or CsvCache()).converted(named)
     filesystem = common_filesystem(stored)

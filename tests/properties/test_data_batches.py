@@ -38,7 +38,7 @@ def test_partitions_cover_the_rows_once_and_in_order(sizes, row_group_size, limi
             rows = dataset.reader.read(partition, ["x"]).column("x").to_pylist()
             assert rows == list(range(offset, offset + partition.n_rows))
             assert partition.row_offset == offset
-            assert partition.n_rows <= limit or len(partition.row_groups) == 1
+            assert 0 < partition.n_rows <= limit or len(partition.row_groups) == 1
             offset += partition.n_rows
         assert offset == sum(sizes) == dataset.n_rows
         again = open_dataset(folder, max_rows=limit)

@@ -56,18 +56,6 @@ def test_digits_judge_pixels_of_their_patch(tmp_path: Path, patch: str) -> None:
     assert pq.read_table(folder)["digit"].to_pylist() == datasets.load_digits().target.tolist()
 
 
-def test_digits_are_drawn_with_replacement(tmp_path: Path) -> None:
-    """Two pixels of a 2×2 patch are the same pixel with probability 1/4."""
-    values = judged(builtin_dataset("digits", tmp_path))
-    assert values.shape == (1797, 16, 2)
-    images = datasets.load_digits().images
-    patches = images.reshape(1797, 4, 2, 4, 2).transpose(0, 1, 3, 2, 4).reshape(1797, 16, 4)
-    ordered = np.sort(patches, axis=2)
-    all_differ = np.all(np.diff(ordered, axis=2) > 0, axis=2)
-    same = (values[:, :, 0] == values[:, :, 1])[all_differ]
-    assert same.mean() == pytest.approx(0.25, abs=5 * np.sqrt(0.1875 / same.size))
-
-
 def test_breast_cancer_has_three_forms_of_ten_measures(tmp_path: Path) -> None:
     table = pq.read_table(builtin_dataset("breast-cancer", tmp_path))
     names = table.column_names[2:]

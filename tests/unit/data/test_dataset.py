@@ -13,7 +13,7 @@ from distfms.data.dataset import open_dataset
 from distfms.data.folds import assign_parts
 from distfms.data.footers import readable
 from distfms.data.partition import default_bytes
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError
 
 
 def write(path, n_rows=10, row_group_size=None, start=0, **columns):
@@ -184,13 +184,6 @@ def test_listed_folders_of_one_name_are_told_apart(tmp_path):
     assert [file.name for file in both.files] == ["2024/x.parquet", "2024/y.parquet"]
 
 
-def test_empty_shards_beside_others_give_no_partition(tmp_path):
-    write(tmp_path / "d" / "a.parquet", n_rows=0)
-    write(tmp_path / "d" / "b.parquet", n_rows=5)
-    dataset = open_dataset(tmp_path / "d")
-    assert layout(dataset) == [("d/b.parquet", (0,), 5, 0)]
-
-
 def test_the_fingerprint_survives_moving_the_folder(tmp_path):
     file = write(tmp_path / "here" / "rows" / "part" / "a.parquet")
     before = open_dataset(tmp_path / "here" / "rows").fingerprint
@@ -219,27 +212,6 @@ def test_the_fingerprint_tells_a_rewrite_of_the_same_size_and_time(tmp_path, n_c
     assert first[:2] == other[:2]
     assert first[2] != other[2]
     assert pq.read_table(path).num_columns == n_columns
-
-
-def test_appending_a_file_keeps_earlier_fingerprints(tmp_path):
-    write(tmp_path / "a.parquet", n_rows=20, row_group_size=10)
-    before = [p.fingerprint for p in open_dataset(tmp_path, max_rows=10).partitions]
-    assert len(set(before)) == 2
-    write(tmp_path / "b.parquet")
-    after = open_dataset(tmp_path, max_rows=10)
-    assert [p.fingerprint for p in after.partitions][:2] == before
-    assert len({p.fingerprint for p in after.partitions}) == 3
-
-
-def test_the_fingerprint_depends_on_the_schema(tmp_path):
-    prints = set()
-    for dtype in ("float64", "int64"):
-        file = tmp_path / "a.parquet"
-        # Constant bytes and time stamp, so that the schema alone differs.
-        pq.write_table(pa.table({"x": np.zeros(4, dtype=dtype)}), file)
-        os.utime(file, ns=(7, 7))
-        prints.add(open_dataset(file).partitions[0].fingerprint)
-    assert len(prints) == 2
 
 
 def test_a_reader_travels_light(tmp_path):
@@ -438,9 +410,3 @@ def test_trouble_with_the_store_is_left_to_the_retries():
         raise OSError("Connection reset by peer")
     with pytest.raises(DataError, match=r"a\.parquet is not readable"), readable("a.parquet"):
         raise PermissionError
-
-
-@pytest.mark.parametrize("limits", [{"max_rows": 0}, {"max_bytes": -1}])
-def test_limits_below_one(tmp_path, limits):
-    with pytest.raises(SpecError, match="is empty: both"):
-        open_dataset(write(tmp_path / "a.parquet"), **limits)
