@@ -17,7 +17,7 @@ from distfms.data.roles import OF_ALL, OF_ONE, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator, JobRegressor
-from distfms.estimators.inputs import Given, column_names, in_memory, kind_of, without
+from distfms.estimators.inputs import Given, column_names, kind_of
 from distfms.estimators.parameters import in_words_of_python, plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect import read
@@ -334,15 +334,12 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             known = np.array([variance.get(name, np.nan) for name in model.names])
             return read.loss_on(self.model_.run, statistics, known, self.buy_from)
 
-    def acquisition_plan(self, X: Any, ids: Any = None, raters: Any = None) -> pd.DataFrame:
+    def acquisition_plan(self, X: Any, raters: Any = None) -> pd.DataFrame:
         """List the judgments that objects lack to reach `repeats_`.
 
         Parameters
         ----------
         X : array, lists, frame, Dask collection or path
-        ids : array-like of shape (n,), or str, optional
-            Identifiers of the objects, or the name of their column. By default the index of a
-            pandas frame, else the position.
         raters : optional
             As for :meth:`fit`.
 
@@ -353,17 +350,13 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             attribute that lacks some, by object, then by attribute. From the same known raters
             ``object, rater_slot, rater_id, attribute, more, cost``; one row for each missing
             judgment, by object, then by rater, with the id of a rater who has judged the object
-            before. If the identifiers have a name, the column ``object`` takes it.
+            before. Objects are positions or, of a pandas frame, what its index has, by whose name
+            the column goes if it has one.
         """
         import pandas as pd
 
         X = _as_array(X)
-        if ids is None and hasattr(X, "index") and kind_of(X) == "frame":
-            ids = X.index
-        named = (ids,) if isinstance(ids, str) else ()
-        label = ids if named else getattr(ids, "name", None)
-        rows = without(X, named) if named and "frame" in kind_of(X) else X
-        given, predictor = self._reads(rows, how_known(raters), self._rater_columns(X, raters))
+        given, predictor = self._reads(X, how_known(raters), self._rater_columns(X, raters))
         chosen = {a["name"]: a["cost"] for a in self.model_.run.selection["attributes"]}
         costs = np.array([chosen[name] for name in self._model.names])
         plans = []
@@ -375,13 +368,11 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             )
             plans.append(pd.DataFrame(plan))
         found = pd.concat(plans, ignore_index=True)
-        if named:
-            ids = in_memory(X, ids)
-        if ids is not None:
-            if len(ids) != given.dataset.n_rows:
-                raise DataError(f"There are {given.dataset.n_rows} objects but {len(ids)} ids.")
-            found["object"] = np.asarray(ids)[found["object"]]
-        return found.rename(columns={"object": read.object_column(label)})
+        if not isinstance(X, pd.DataFrame):
+            return found
+        index: Any = X.index
+        found["object"] = np.asarray(index)[found["object"]]
+        return found.rename(columns={"object": read.object_column(index.name)})
 
     def _reads(
         self, X: Any, how: Any = "ignore", beside: Mapping[str, Any] | None = None
@@ -393,11 +384,9 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
 
     def _reader_of(self, given: Given, how: Any) -> read.JudgmentPredictor:
         predictor: read.JudgmentPredictor = self.model_.predictor(given.head)
-        layout = (
-            detect_layout(given.schema, predictor.roles, how) if predictor.layout.names else None
-        )
-        if layout is None:
+        if not predictor.layout.names:
             return predictor
+        layout = detect_layout(given.schema, predictor.roles, how)
         return replace(predictor, layout=layout.restricted(predictor.layout.names))
 
     # --- scikit-learn's contract ---

@@ -191,7 +191,7 @@ def test_only_selected_attributes_are_needed(frame, parquet, tmp_path):
         selector.predict(tmp_path / "none.parquet")
 
 
-def test_acquisition_plan(cells, frame, dask_frame, parquet, tmp_path):
+def test_acquisition_plan(cells, frame, dask_frame, parquet):
     X = cells[0]
     selector = fitted(frame, "y", costs={"tall": 2.0})
     expected = [
@@ -206,20 +206,9 @@ def test_acquisition_plan(cells, frame, dask_frame, parquet, tmp_path):
             row[:5] for row in expected
         ]
         np.testing.assert_array_equal(plan["cost"], [row[4] * row[5] for row in expected])
-    ids = np.array([f"face-{i}" for i in range(60)])
     names = [f"face-{row[0]}" for row in expected]
-    frame.assign(id=ids).to_parquet(tmp_path / "named.parquet")
-    for data, given in (
-        (frame, ids),
-        (parquet, ids),
-        (frame.assign(id=ids), "id"),
-        (frame.set_index(ids), None),
-        (tmp_path / "named.parquet", "id"),
-    ):
-        column = "id" if isinstance(given, str) else "object"
-        assert selector.acquisition_plan(data, given)[column].tolist() == names
-    with pytest.raises(DataError, match="60 objects but 3 ids"):
-        selector.acquisition_plan(frame, [1, 2, 3])
+    index = pd.Index([f"face-{i}" for i in range(60)], name="face")
+    assert selector.acquisition_plan(frame.set_index(index))["face"].tolist() == names
 
 
 def test_holdout_loss_is_the_formula_and_borrows_variances(cells):
