@@ -46,17 +46,6 @@ def acquire(rows, questions):
 
 
 @BOTH
-def test_the_intercept_is_the_mean(estimator):
-    model = estimator(4, intercept=True, bound=20.0, step_factor=3.0).fit(X, Y + 50.0)
-    assert model.intercept_ == pytest.approx(Y.mean() + 50.0)
-    np.testing.assert_allclose(model.predict(X), X @ model.coef_ + model.intercept_)
-    with pytest.raises(DataError, match=r"goes up to .* from its mean"):
-        estimator(4, intercept=True, bound=0.01).fit(X, Y + 50.0)
-    with pytest.raises(SpecError, match="mean of the target is unknown"):
-        estimator(4, intercept=True, **KNOWN).start(D)
-
-
-@BOTH
 def test_fit_learns_from_some_attributes(estimator):
     model = estimator(4, bound=20.0, step_factor=3.0).fit(X, Y)
     assert np.mean((model.predict(X) - Y) ** 2) < 0.9 * np.mean(Y**2)
@@ -285,6 +274,7 @@ BAD = [
     ({"draws": "two_phase"}, r"`n_examples` must be given\.$"),
     ({"draws": "moments"}, r"`second_moments` must be given\.$"),
     ({"bound": 1.0, "n_examples": 9}, "`second_moments` must be given or an algorithm of two"),
+    ({**KNOWN, "intercept": True}, "mean of the target is unknown"),
     ({**KNOWN, "second_moments": [1.0]}, "9 numbers"),
     ({**KNOWN, "second_moments": -np.ones(D)}, "at least 0"),
     ({**KNOWN, "algorithm": "aelr"}, "is not for ridge"),
@@ -301,6 +291,8 @@ def test_bad_parameters_are_named(parameters, message):
 def test_bad_rows_are_named():
     with pytest.raises(DataError, match="beyond `bound`"):
         AttributeEfficientRidge(4, bound=0.01).fit(X, Y)
+    with pytest.raises(DataError, match=r"goes up to .* from its mean"):
+        AttributeEfficientRidge(4, bound=0.01, intercept=True).fit(X, Y + 50.0)
     with pytest.raises(DataError, match="All attributes are 0"):
         AttributeEfficientRidge(4).fit(0 * X, Y)
     with pytest.raises(DataError, match="beyond the bound"):

@@ -87,12 +87,11 @@ def relative(found, expected):
     return np.abs(found - expected).max() / np.abs(expected).max()
 
 
-def compare(penalty, sampling, m, bound, *, d=30, factor=1.0, improved=True, even=True, norm=1.0):
-    X, y = examples(penalty, m, d, bound)
-    X *= norm
-    design = Design(
-        penalty, sampling, d, 5, m, bound, norm, np.mean(X**2, axis=0), even, improved, factor
-    )
+def compare(penalty, sampling, m, bound, *, rows=None, norm=1.0, factor=1.0, **more):
+    X, y = rows or examples(penalty, m, 30, bound)
+    X, moments = norm * X, np.mean((norm * X) ** 2, axis=0)
+    more["step_factor"] = factor
+    design = Design(penalty, sampling, X.shape[1], 5, m, bound, norm, moments, **more)
     chain, literal = Chain(design, KEY), Literal(design, KEY)
     chain.learn(X, y)
     literal.run(X, y, 0, design.phase(), factor)
@@ -103,12 +102,15 @@ def compare(penalty, sampling, m, bound, *, d=30, factor=1.0, improved=True, eve
     return literal.events[0] / m
 
 
+SAMPLINGS = pytest.mark.parametrize("sampling", ["uniform", "moments"])
+
+
 # Bound, factor of the step, and how often a projection is active: never, rarely, often.
-REGIMES = [(10.0, 0.02, 0.0, 0.0), (1.0, 1.0, 0.02, 0.25), (1.0, 10.0, 0.25, 0.6)]
-
-
-@pytest.mark.parametrize(("bound", "factor", "least", "most"), REGIMES)
-@pytest.mark.parametrize("sampling", ["uniform", "moments"])
+@SAMPLINGS
+@pytest.mark.parametrize(
+    ("bound", "factor", "least", "most"),
+    [(10.0, 0.02, 0.0, 0.0), (1.0, 1.0, 0.02, 0.25), (1.0, 10.0, 0.25, 0.6)],
+)
 def test_ridge_is_the_literal_loop(sampling, bound, factor, least, most):
     active = compare("ridge", sampling, 30_000, bound, factor=factor)
     assert least <= active <= most
@@ -117,19 +119,12 @@ def test_ridge_is_the_literal_loop(sampling, bound, factor, least, most):
 @pytest.mark.parametrize("improved", [True, False])
 def test_ridge_always_projecting(improved):
     rng = np.random.default_rng(3)
-    m, d, bound = 20_000, 40, 1e-3
-    X, y = rng.choice([-1.0, 1.0], size=(m, d)), rng.normal(size=m)
-    design = Design("ridge", "moments", d, 5, m, bound, 1.0, np.ones(d), improved=improved)
-    chain, literal = Chain(design, KEY), Literal(design, KEY)
-    chain.learn(X, y)
-    literal.run(X, y, 0, design.phase(), 1.0)
-    assert literal.events[0] / m > 0.99
-    assert chain.n_seen == literal.n_seen
-    assert relative(chain.weights, literal.average) < CLOSE
+    rows = rng.choice([-1.0, 1.0], size=(20_000, 40)), rng.normal(size=20_000)
+    assert compare("ridge", "moments", 20_000, 1e-3, rows=rows, improved=improved) > 0.99
 
 
+@SAMPLINGS
 @pytest.mark.parametrize(("bound", "factor"), [(10.0, 0.1), (3.0, 1.0), (3.0, 10.0), (0.03, 1.0)])
-@pytest.mark.parametrize("sampling", ["uniform", "moments"])
 def test_lasso_is_the_literal_loop(sampling, bound, factor):
     compare("lasso", sampling, 30_000, bound, factor=factor)
 
@@ -142,7 +137,7 @@ def test_clipping():
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("norm", [0.01, 255.0])
 def test_scaling_split_and_base_sampling(penalty, even, norm):
-    compare(penalty, "moments", 3_000, 2.0, even=even, norm=norm, improved=False)
+    compare(penalty, "moments", 3_000, 2.0, even_split=even, norm=norm, improved=False)
 
 
 # With long first steps and a small bound the scale has fallen by far when the first phase ends.
