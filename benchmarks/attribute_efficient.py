@@ -218,7 +218,7 @@ def solved(experiment: Experiment, how: str, repeat: int) -> float:
         draws, keys = Draws(experiment.n_draws, repeat), np.arange(n, dtype=np.uint64)
         train = InMemory(draws.observe(train.rows.T.copy(), keys).T, train.target)
     what = how if how in ("rows", "imputed") else "pairs"
-    found = learn(Lesson(design, repeat, size, other=what), train)
+    found = learn(Lesson(design, repeat, size, name=what), train)
     return loss(found.weights, found.intercept, experiment)
 
 

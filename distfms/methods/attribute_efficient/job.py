@@ -25,10 +25,9 @@ from distfms.methods.attribute_efficient.lessons import (
     design_of,
     fill_of,
     learn,
-    lesson_of,
+    lessons_of,
     norm_of,
     stream,
-    trials,
 )
 from distfms.methods.attribute_efficient.options import ONLINE_ONLY, AttributeEfficientOptions
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, PAIR_BYTES
@@ -330,8 +329,7 @@ class AttributeEfficientJob(RowJob):
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
         members = solved.train
-        tried = trials(self.options, members["counts"].n_rows, self._plan.n_features)
-        lessons = [lesson_of(trial, self.options, members, self.seed) for trial in tried]
+        lessons = lessons_of(self.options, members, self.seed)
         learned = self._learned(context, members, lessons)
         models = [np.append(one.weights, one.intercept) for one in (solved.path, *learned)]
         constant = constant_of(self.options, members["moments"])
@@ -349,7 +347,7 @@ class AttributeEfficientJob(RowJob):
         if solved.test is None:
             del found["test"]
         losses = {part: of_part["relative_loss"][1:] for part, of_part in found.items()}
-        found_curves = curves(tried, learned, losses)
+        found_curves = curves(lessons, learned, losses)
         own = {
             part: {name: number_or_none(values[0]) for name, values in of_part.items()}
             for part, of_part in found.items()

@@ -22,7 +22,6 @@ from distfms.methods.attribute_efficient.from_pairs import (
 )
 from distfms.methods.attribute_efficient.learner import Chain, Design, Penalty, Phase
 from distfms.methods.attribute_efficient.options import (
-    ALGORITHMS,
     FULL,
     MOST_CURVES,
     ON_FOLDS,
@@ -49,16 +48,16 @@ class Examples(Protocol):
 class Lesson:
     """An algorithm on at most `n_examples`, all but those of a `fold` (−1 for none).
 
-    `design` is that of one chain. What is no chain has a name, `other`: ``pairs``, ``rows`` and
-    ``imputed`` are solved on folds; ``online`` and ``offline`` observe all attributes within the
-    bound. `key` decides the order of the examples and the draws.
+    `design` is that of one chain, `name` that of the algorithm, or of what is no chain: ``pairs``,
+    ``rows`` and ``imputed`` are solved on folds; ``online`` and ``offline`` observe all attributes
+    within the bound. `key` decides the order of the examples and the draws.
     """
 
     design: Design
     key: int
     n_examples: int
     n_chains: int = 1
-    other: str = ""
+    name: str = ""
     fold: int = -1
 
 
@@ -66,8 +65,8 @@ def learn(lesson: Lesson, examples: Examples, number: int = 0) -> Learned:
     """Learn from the examples of one of the lesson's chains."""
     ordered = examples.ordered(lesson.key, number, lesson.n_chains, lesson.fold)
     found = _first(-(-lesson.n_examples // lesson.n_chains), ordered)
-    if lesson.other:
-        return (_on_folds if lesson.other in ON_FOLDS else _in_full)(lesson, list(found))
+    if lesson.name in (*ON_FOLDS, *FULL):
+        return (_on_folds if lesson.name in ON_FOLDS else _in_full)(lesson, list(found))
     chain = Chain(lesson.design, stream(lesson.key, number))
     for rows, target, order in found:
         chain.learn(rows, target, order)
@@ -113,9 +112,9 @@ def learned_from(pairs: Pairs, penalty: Penalty, full: bool = False) -> Learned:
 def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     """Solve from the pairs that are drawn of the examples, by their number in the order."""
     design, draws = lesson.design, Draws(None, lesson.key)
-    if lesson.other == "imputed":
+    if lesson.name == "imputed":
         found = _imputed(found)
-    if lesson.other == "pairs":
+    if lesson.name == "pairs":
         phases = design.sampling == "two_phase"
         draws = Draws(design.n_draws, lesson.key, phases=phases)
         if phases:
@@ -127,7 +126,7 @@ def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     for values, target, keys in _numbered(found):
         observed = np.vstack([draws.observe(values, keys), target])
         pairs = pairs.merge(Pairs.of(observed, (keys % np.uint64(INNER_FOLDS)).astype(int)))
-    return learned_from(pairs, design.penalty, lesson.other != "pairs")
+    return learned_from(pairs, design.penalty, lesson.name != "pairs")
 
 
 def _in_full(lesson: Lesson, found: list[Ordered]) -> Learned:
@@ -137,7 +136,7 @@ def _in_full(lesson: Lesson, found: list[Ordered]) -> Learned:
     design, n = lesson.design, sum(len(order) for *_, order in found)
     d, bound, is_lasso = design.n_attributes, design.bound, design.penalty == "lasso"
     scaled = ((rows[own] / design.norm, target[own] - design.offset) for rows, target, own in found)
-    if lesson.other == "offline":
+    if lesson.name == "offline":
         sums = reduce(np.add, (np.vstack([x.T, y]) @ x / n for x, y in scaled))
         weights = offline_lasso(sums[:-1], sums[-1], bound) / design.norm
         return Learned(weights, n, d * n, intercept=design.offset)
@@ -319,27 +318,19 @@ class OnRows:
         return self.evaluate(Fold(train, held_out, fold.number), item)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A point of a curve: an algorithm, a number of examples, a repeat."""
-
-    name: str
-    size: int
-    repeat: int
-
-
-def trials(options: AttributeEfficientOptions, n_rows: int, n_attributes: int) -> list[Trial]:
-    """List what curves are made of.
+def lessons_of(options: AttributeEfficientOptions, members: Members, seed: int) -> list[Lesson]:
+    """List the lessons that curves are made of.
 
     Rows that are observed in full have as many attributes in fewer examples, and all rows.
     """
+    n_rows, n_attributes = members["counts"].n_rows, len(members["moments"].mean) - 1
     drawn = options.attributes_per_example or n_attributes
     sizes = [n_rows >> i for i in reversed(range(options.sizes))]
     sizes = [size for size in sizes if size >= 2 * options.chains]
     at_once = (*ON_FOLDS, "offline")
     full = sorted({size * drawn // n_attributes for size in sizes} | {n_rows})
     return [
-        Trial(name, size, repeat)
+        _lesson(name, size, stream(seed, repeat), options, members)
         for name in options.compared
         if name not in at_once or name == options.chosen or n_attributes <= MOST_CURVES
         for size in (full if name in FULL else sizes)
@@ -348,35 +339,29 @@ def trials(options: AttributeEfficientOptions, n_rows: int, n_attributes: int) -
     ]
 
 
-def lesson_of(
-    trial: Trial, options: AttributeEfficientOptions, members: Members, seed: int
+def _lesson(
+    name: str, size: int, key: int, options: AttributeEfficientOptions, members: Members
 ) -> Lesson:
-    """Return the lesson of a trial; those of one repeat have the same order of examples."""
-    key = stream(seed, trial.repeat)
-    if trial.name not in ALGORITHMS[options.penalty]:
-        design = design_of(options, members, options.chains * trial.size)
-        return Lesson(design, key, trial.size, other=trial.name)
+    """Return a lesson; those of one repeat, with one key, have the same order of examples."""
+    if name in (*ON_FOLDS, *FULL):
+        design = design_of(options, members, options.chains * size)
+        return Lesson(design, key, size, name=name)
     # Beside a solver that centres the target, the online learner centres it too.
-    changed = options.model_copy(
-        update={
-            "solver": "online",
-            "algorithm": trial.name,
-            "intercept": options.centred,
-        }
-    )
-    return Lesson(design_of(changed, members, trial.size), key, trial.size, options.chains)
+    online = {"solver": "online", "algorithm": name, "intercept": options.centred}
+    design = design_of(options.model_copy(update=online), members, size)
+    return Lesson(design, key, size, options.chains, name)
 
 
 def curves(
-    tried: Sequence[Trial], learned: Sequence[Learned], losses: Mapping[str, np.ndarray]
+    lessons: Sequence[Lesson], learned: Sequence[Learned], losses: Mapping[str, np.ndarray]
 ) -> list[dict[str, Any]]:
     """Summarise the repeats of each algorithm at each size, by the rows of the losses."""
     found = []
-    for name, places in groupby(range(len(tried)), lambda i: tried[i].name):
-        own = [list(repeats) for _, repeats in groupby(places, lambda i: tried[i].size)]
+    for name, places in groupby(range(len(lessons)), lambda i: lessons[i].name):
+        own = [list(repeats) for _, repeats in groupby(places, lambda i: lessons[i].n_examples)]
         counts = {
             "budget": [float(np.mean([learned[i].n_seen for i in repeats])) for repeats in own],
-            "examples": [tried[repeats[0]].size for repeats in own],
+            "examples": [lessons[repeats[0]].n_examples for repeats in own],
             "repeats": [len(repeats) for repeats in own],
         }
         scores = {
