@@ -169,8 +169,8 @@ def test_bad_predictions(place, judgments, judgments_run, distfms):
     empty = pq.read_table(judgments / "part-0.parquet").slice(0, 0)
     pq.write_table(empty, place / "empty.parquet")
     for given, out, message in (
-        ("own", "own/part-0.parquet", "own/part-0.parquet is one of the files"),
-        ("own", "own/predicted.parquet", "would become part of the data"),
+        ("own", "own/part-0.parquet", "own/part-0.parquet is part of the data to predict"),
+        ("own", "own/predicted.parquet", "is part of the data to predict, own"),
         ("empty.parquet", "p.parquet", "There are no rows in .*there is nothing to predict"),
         (
             judgments,
