@@ -121,6 +121,7 @@ def claims(
             names,
             budget,
             np.ones(len(names)),
+            np.full(len(names), np.nan),
             ridge=choice["ridge"],
             rules=(Rule("lasso" if choice["selection"] == "lasso" else "full"),),
         )

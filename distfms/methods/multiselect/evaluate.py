@@ -283,7 +283,7 @@ def evaluation_remarks(
     procedure: SelectionProcedure, judgments: Folded[JudgmentStatistics], folds: Sequence[int]
 ) -> list[str]:
     """Return which attributes cannot be followed into every fold and the held-out objects."""
-    unknown, train, test = np.isnan(procedure.known_variance), judgments.train(), judgments.test
+    unknown, train, test = np.isnan(procedure.internal_variance), judgments.train(), judgments.test
     lost, unjudged = np.zeros((2, len(procedure.names)), dtype=bool)
     for fold in (judgments.folds[f] for f in folds):
         lost |= train.n_judged == fold.n_judged

@@ -56,7 +56,6 @@ from distfms.methods.multiselect.read import (
 )
 from distfms.methods.multiselect.same_raters import (
     check_buying,
-    check_told_apart,
     rater_remarks,
     raters_in_words,
 )
@@ -120,7 +119,7 @@ class MultiselectJob(ChoosingJob):
             ridge=preferred["ridge"],
             psd=options.psd,
             criterion=options.criterion,
-            internal_variance=np.array([known.get(n, np.nan) for n in names]) if known else None,
+            internal_variance=np.array([known.get(name, np.nan) for name in names]),
             n_judgments=options.baseline_judgments,
             rules=tuple(map(Rule, rules)),
             refine=options.refine,
@@ -190,7 +189,6 @@ class MultiselectJob(ChoosingJob):
         judgments: Folded[JudgmentStatistics] = statistics["judgments"]
         train, test, names = judgments.train(), judgments.test, self.layout.names
         _check_objects(train, test, self.inputs)
-        check_told_apart(train)
         train.estimates(self.settings.internal_variance, names)
         n_rows = self.inputs.train.n_rows
         n_rows += 0 if self.inputs.test is None else self.inputs.test.n_rows
@@ -349,7 +347,7 @@ class MultiselectJob(ChoosingJob):
     def _loss(self, run: FinishedRun, held_out: JudgmentStatistics) -> dict[str, float]:
         names, model = self.layout.names, trained_model(run)
         used = [names.index(name) for name in model.names]
-        statistics, v = held_out.take(used), self.settings.known_variance[used]
+        statistics, v = held_out.take(used), self.settings.internal_variance[used]
         if (statistics.n_judged == 0).any():
             return {"projected_loss": math.nan}
         return {"projected_loss": loss_on(run, statistics, v, self.options.buy_from)[1]}

@@ -110,7 +110,7 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
         """Return the rows of the covariance, and what is known of each attribute."""
         slab, settings = statistics["judgments"].train(), self.whole.settings
         own = slice(*self.starts[number : number + 2])
-        estimates = slab.estimates(settings.known_variance[own], settings.names[own])
+        estimates = slab.estimates(settings.internal_variance[own], settings.names[own])
         numbers = [field.name for field in fields(estimates) if field.name not in _MATRICES]
         columns = {name: np.asarray(getattr(estimates, name)) for name in numbers}
         return {"external": estimates.external}, columns

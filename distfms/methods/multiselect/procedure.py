@@ -74,7 +74,7 @@ class SelectionProcedure(Procedure):
 
     Attributes
     ----------
-    internal_variance : ndarray of shape (d,), or None
+    internal_variance : ndarray of shape (d,)
         Known internal variances, NaN where they are estimated.
     ridge : float
         Relative to `variance`.
@@ -89,11 +89,11 @@ class SelectionProcedure(Procedure):
     names: tuple[str, ...]
     budget: float
     costs: np.ndarray
+    internal_variance: np.ndarray
     ridge: float = 0.0
     variance: float | None = None
     psd: Psd = "nearest"
     criterion: Criterion = "best"
-    internal_variance: np.ndarray | None = None
     n_judgments: int = 2
     rules: tuple[Rule, ...] = (Rule("full"),)
     refine: bool = False
@@ -107,28 +107,21 @@ class SelectionProcedure(Procedure):
         means = members["judgments"].means
         return means.n_samples, float(means.weight)
 
-    @property
-    def known_variance(self) -> np.ndarray:
-        """Given internal variances, NaN where they are estimated; shape (d,)."""
-        given = self.internal_variance
-        return np.full(len(self.names), np.nan) if given is None else given
-
     def estimable(self, statistics: JudgmentStatistics) -> np.ndarray:
         """Return which attributes some objects suffice to estimate, bool of shape (d,).
 
         They are judged at all, and twice somewhere unless the internal variance is given.
         """
-        repeated = (statistics.n_repeated > 0) | ~np.isnan(self.known_variance)
+        repeated = (statistics.n_repeated > 0) | ~np.isnan(self.internal_variance)
         return (statistics.n_judged > 0) & repeated
 
     def restricted(self, attributes: np.ndarray) -> SelectionProcedure:
         """Return the procedure on some attributes only."""
-        known = self.internal_variance
         return replace(
             self,
             names=tuple(self.names[a] for a in attributes.tolist()),
             costs=self.costs[attributes],
-            internal_variance=None if known is None else known[attributes],
+            internal_variance=self.internal_variance[attributes],
         )
 
     # --- selection ---
@@ -232,7 +225,7 @@ class SelectionProcedure(Procedure):
         noise = None if noise is None else noise[np.ix_(judged, judged)]
         names = [training.problem.names[a] for a in judged.tolist()]
         found = held_out_estimates(
-            statistics.take(own), self.known_variance[own], trained.v[judged], noise, names
+            statistics.take(own), self.internal_variance[own], trained.v[judged], noise, names
         )
         buy_from = buy_from or self.buy_from
         if buy_from == "ignored":

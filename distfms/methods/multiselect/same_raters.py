@@ -59,21 +59,6 @@ def check_buying(n_attributes: int, known: bool) -> None:
         )
 
 
-def check_told_apart(statistics: JudgmentStatistics) -> None:
-    """Refuse judgments of which one rater gave all of every object: N cannot be told from Σ."""
-    if statistics.raters is None:
-        return
-    pairs = np.triu(np.ones((statistics.n_attributes,) * 2, dtype=bool), 1)
-    together, apart = statistics.raters.together[pairs], statistics.raters.apart[pairs]
-    if together.any() and not apart.any():
-        raise DataError(
-            "No object has judgments of two attributes by different raters, so correlations of "
-            "attributes and shared errors of raters cannot be told apart. Collect a second rater's "
-            "judgments of some objects, or set `multiselect.raters: ignore` to assign everything "
-            "to the attributes."
-        )
-
-
 def held_out_estimates(
     held_out: JudgmentStatistics,
     given: np.ndarray,
@@ -107,12 +92,22 @@ def raters_in_words(known: bool, buy_from: BuyFrom) -> str:
 
 
 def rater_remarks(train: JudgmentStatistics, buy_from: BuyFrom) -> list[str]:
-    """Return what the user should know of who judged the training objects."""
+    """Return what the user should know of who judged the training objects.
+
+    Refuse judgments of which one rater gave all of every object: N cannot be told from Σ.
+    """
     if train.raters is None:
         return []
     n_unknown, n_second, n_alone = train.raters.counts.tolist()
     pairs = np.triu(np.ones((train.n_attributes,) * 2, dtype=bool), 1)
     together, apart = train.raters.together[pairs], train.raters.apart[pairs]
+    if together.any() and not apart.any():
+        raise DataError(
+            "No object has judgments of two attributes by different raters, so correlations of "
+            "attributes and shared errors of raters cannot be told apart. Collect a second rater's "
+            "judgments of some objects, or set `multiselect.raters: ignore` to assign everything "
+            "to the attributes."
+        )
     n_inseparable = int(np.count_nonzero(together & ~apart))
     n_strange = int(np.count_nonzero(~together)) if buy_from == "same" else 0
     counted = {
@@ -124,7 +119,7 @@ def rater_remarks(train: JudgmentStatistics, buy_from: BuyFrom) -> list[str]:
         "pairs of attributes were judged only by the same rater; they count as "
         "uncorrelated": n_inseparable,
         "pairs of attributes were never judged by the same rater; their noise counts as "
-        "independent": (n_strange),
+        "independent": n_strange,
     }
     return [f"{n:,} {text}." for text, n in counted.items() if n]
 

@@ -22,8 +22,8 @@ from distfms.methods.multiselect.objective import Problem, full_objective, holdo
 from distfms.methods.multiselect.read import plan_of
 from distfms.methods.multiselect.same_raters import (
     SameState,
-    check_told_apart,
     held_out_estimates,
+    rater_remarks,
 )
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
@@ -148,9 +148,9 @@ def test_baselines_follow_the_raters_that_judge() -> None:
 def test_one_rater_for_all_of_an_object_is_refused() -> None:
     judgments, label = crowd(0, 30, 1)
     with pytest.raises(DataError, match="second rater"):
-        check_told_apart(summary(judgments, label))
-    check_told_apart(summary(judgments, label, raters=False))
-    check_told_apart(summary(*crowd(0, 30, 2)))
+        rater_remarks(summary(judgments, label), "same")
+    assert rater_remarks(summary(judgments, label, raters=False), "same") == []
+    assert rater_remarks(summary(*crowd(0, 30, 2)), "same") == []
 
 
 def test_noise_that_held_out_objects_do_not_tell_is_that_of_the_training() -> None:

@@ -128,7 +128,7 @@ def selection_fold(costs, seed=0, **changes):
         for rows in (slice(0, 80), slice(80, 120))
     ]
     procedure = SelectionProcedure(
-        names=tuple("abcd"), budget=1.0, costs=np.array(costs, float), **changes
+        tuple("abcd"), 1.0, np.array(costs, float), np.full(4, np.nan), **changes
     )
     return procedure, Fold(*({"judgments": part} for part in parts))
 
