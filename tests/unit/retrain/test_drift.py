@@ -98,10 +98,3 @@ def test_disagreement_of_raters_is_followed():
     assert shift_of(before, now)[0][3, 0] == pytest.approx(np.log(3), abs=0.1)
     found, largest = worst(before, {"now": now}, ["warm", "y"])
     assert (found["column"], largest["now"] > 1) == ("warm", True)
-
-
-def test_summaries_are_stored_and_read(blocks):
-    whole = of_rows(blocks)
-    again = Summaries.of(Summaries.rows_of(whole._asdict()))
-    for one, other in zip(whole, again, strict=True):
-        np.testing.assert_array_equal(one, other)
