@@ -407,11 +407,11 @@ def test_the_embedded_jobs(tmp_path):
     assert "mean absolute error" in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize(("landmarks", "n_rows"), [(50, [3000]), (2500, [1374, 1374, 252])])
+@pytest.mark.parametrize(("landmarks", "n_rows"), [(50, [40_000]), (500, [34_359, 5641])])
 def test_rows_that_cost_much_make_small_partitions(landmarks, n_rows, tmp_path):
-    path, rows = tmp_path / "rows.parquet", np.random.default_rng(0).normal(size=(3000, 2))
+    path, rows = tmp_path / "rows.parquet", np.random.default_rng(0).normal(size=(40_000, 2))
     table = pa.table({"x": rows[:, 0], "y": rows[:, 1]})
-    pq.write_table(table, path, row_group_size=458)
+    pq.write_table(table, path, row_group_size=34_359)
     spec = build_spec(
         {
             "name": "costly",

@@ -131,8 +131,12 @@ def _from_1(run: FinishedRun) -> FinishedRun:
 
 
 def _partition_rows(options: LandmarksOptions) -> int:
-    """Return how many rows have co-moments of about 10¹⁰ multiplications, 1,024 at least."""
-    return max(1024, 2**33 // (options.landmarks or DEFAULT_LANDMARKS) ** 2)
+    """Return how many rows have co-moments of about 10¹⁰ multiplications.
+
+    No fewer than 32 for each landmark: co-moments, which are kept, are then small beside the work.
+    """
+    n = options.landmarks or DEFAULT_LANDMARKS
+    return max(2**33 // n**2, 32 * n)
 
 
 _STATES = "statistics depend on it; run the job once for each value"
