@@ -1,15 +1,21 @@
-"""Applying a run's model to a dataset, partition by partition."""
+"""Applying a run's model to a dataset, partition by partition: to a file, or to a file of each.
+
+In a folder of predictions, finished files are kept.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from distfms.data.dataset import PartitionReader, open_dataset
@@ -17,18 +23,40 @@ from distfms.data.folds import FoldPlan, assign_parts
 from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import require_columns
 from distfms.data.storage import list_files
-from distfms.data.write import CsvFile, GroupedFile
+from distfms.data.write import CsvFile, GroupedFile, write_table
 from distfms.engine import make_executor
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, absolute, locate, reading, unwritable, whole_file
+from distfms.engine.storage import (
+    Location,
+    absolute,
+    files_below,
+    is_temporary,
+    locate,
+    reading,
+    unwritable,
+    whole_file,
+    writing,
+)
 from distfms.errors import SpecError
 from distfms.hidden import hidden_in_urls
 from distfms.runs.finished import PREFIX, Run, RunFiles, checked_budget, read_run
-from distfms.runs.predicted_folder import Predict, predict_folder
+from distfms.runs.folder import digest, encode, parse_json, write_atomic
 from distfms.spec import EngineSection, expanded, parse_yaml
+
+#: What made the predictions; readers of Parquet pass over names that begin with an underscore.
+_NOTE = "_predictions.json"
+
+#: Name of a file of predictions: what it depends on (see `_key`), and the sha256 of the content.
+_OWN = re.compile(r"(.+-[0-9]{5,}-[0-9a-f]{16})-([0-9a-f]{16})\.parquet", re.DOTALL)
+
+#: What a killed writer of such a file, or of the note, has left.
+_LEFT = re.compile(rf"(?:.*/)?\.(?:{_NOTE}|{_OWN.pattern})\.[0-9]+-[0-9a-f]+\.tmp", re.DOTALL)
+
+#: From a partition to the table of its predictions and what users should know of it.
+Predict = Callable[[Partition], tuple[Any, Counter[str]]]
 
 #: Partitions in memory at once, per worker.
 _AHEAD = 2
@@ -59,7 +87,7 @@ def predict_file(
         File to write, CSV if its name ends so: the id column where the data has it, else the
         row number, and the prediction; in the order of the data. If it ends in ``/``, a folder
         with such a file for each partition of the data; see
-        :func:`distfms.runs.predicted_folder.predict_folder`.
+        `predict_folder`.
     budget : float, optional
         Cost a row, for models with prefixes: the longest one that it pays for predicts, and only
         its columns are read. Default: the whole model.
@@ -231,3 +259,112 @@ def _written(out: Location) -> Iterator[Callable[[Any], None]]:
             yield file.write
     except OSError as error:
         raise unwritable(out, error, "--out", "name another file") from error
+
+
+# --- a folder with a file for each partition -----------------------------------------------------
+
+
+def predict_folder(
+    predict: Predict,
+    dataset: Dataset,
+    out: Location,
+    made_with: Mapping[str, Any],
+    executor: Executor,
+) -> Counter[str]:
+    """Write the predictions of every partition to a file of its own.
+
+    Files are named like those of the data, in the same folders, and by the hash of their content.
+    A whole one that is there is kept, so that a command that was stopped goes on, and one on grown
+    data predicts only what is new. Predictions of partitions that the data no longer have are
+    removed at the end, and nothing else. ``_predictions.json`` has the counts when all is done.
+
+    Raises
+    ------
+    SpecError
+        If the folder holds something else, or predictions of other data or made otherwise.
+    """
+    with reading(out):
+        found = [entry.name for entry in files_below(out)]
+    own: dict[str, list[str]] = defaultdict(list)
+    for name in found:
+        if match := _OWN.fullmatch(name):
+            own[match[1]].append(name)
+    note = {**made_with, "status": "running", "files": [file.name for file in dataset.files]}
+    _refuse_others(out, [name for name in found if not is_temporary(name)], note)
+    write_atomic(out / _NOTE, encode(_NOTE, note))
+    work = [(partition, own.pop(_key(partition), [])) for partition in dataset.partitions]
+    written = executor.map(partial(_write, predict, out), work)
+    gone = [name for names in own.values() for name in names]
+    _remove(out, [*gone, *filter(_LEFT.fullmatch, found)])
+    note |= {"status": "done", "n_rows": dataset.n_rows, "n_partitions": len(work)}
+    write_atomic(out / _NOTE, encode(_NOTE, note))
+    counts = Counter({"Removed predictions of files that are gone": len(gone)})
+    return reduce(Counter.__add__, written, counts)
+
+
+def _write(
+    predict: Predict, folder: Location, work: tuple[Partition, Sequence[str]]
+) -> Counter[str]:
+    """Write the predictions of a partition, unless one of the files that may be of it is whole."""
+    partition, found = work
+    if any(_is_whole(folder / name) for name in found):
+        return Counter({"Partitions predicted before": 1})
+    table, counts = predict(partition)
+    with TemporaryDirectory(prefix="distfms-") as scratch:
+        made = Path(scratch) / "predictions"
+        write_table(made, table)
+        payload = made.read_bytes()
+    name = f"{_key(partition)}-{hashlib.sha256(payload).hexdigest()[:16]}.parquet"
+    write_atomic(folder / name, payload)
+    _remove(folder, set(found) - {name})
+    return counts + Counter({"Damaged predictions replaced": int(bool(found))})
+
+
+def _remove(folder: Location, names: Iterable[str]) -> None:
+    for name in names:
+        with writing(folder / name):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _is_whole(place: Location) -> bool:
+    """Whether a file of predictions has the content that its name tells."""
+    match = _OWN.fullmatch(place.name)
+    with reading(place), suppress(FileNotFoundError):
+        return match is not None and digest(place).startswith(match[2])
+    return False
+
+
+def _key(partition: Partition) -> str:
+    """Return what begins the name of a partition's predictions: all that they depend on of it."""
+    # Rows without id are numbered through all files; the name of what was listed comes first.
+    content = f"{partition.row_offset} {partition.fingerprint}"
+    stem = partition.name.partition("/")[2].removesuffix(".parquet")
+    depends = hashlib.sha256(content.encode()).hexdigest()[:16]
+    return f"{stem}-{partition.row_groups[0]:05d}-{depends}"
+
+
+def _refuse_others(out: Location, found: Sequence[str], note: Mapping[str, Any]) -> None:
+    """Refuse a folder of something else than these predictions."""
+    if not isinstance(out, RemotePath) and out.exists() and not out.is_dir():
+        raise SpecError(f"--out {out}/ is a file. Name a folder, or remove the slash.")
+    if _NOTE not in found:
+        if found:
+            raise SpecError(
+                f"--out {out}/ holds {min(found)}, which is not a prediction. Name an empty or new "
+                "folder."
+            )
+        return
+    with reading(out / _NOTE):
+        before = parse_json(out / _NOTE, (out / _NOTE).read_bytes())
+    for key in ("data", "model", "budget", "with_folds"):
+        if before.get(key) != note[key]:
+            raise SpecError(
+                f"--out {out}/ holds predictions of {before.get('data')} by "
+                f"{before.get('called')}, whose {key} differs from this command's. Predict as "
+                "before, or name a new folder."
+            )
+    if set(note["files"]).isdisjoint(before.get("files", ())):
+        raise SpecError(
+            f"--out {out}/ holds only predictions of files that are no longer in {note['data']}. "
+            "Name a new folder."
+        )
