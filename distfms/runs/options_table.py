@@ -155,8 +155,8 @@ def write_starter(named: str, data: str | None, out: Path) -> None:
     name = named.replace("-", "_")
     if name not in METHODS:
         raise SpecError(f"Unknown method {named!r}; choose from {', '.join(METHODS)}.")
-    method, (target, id, found) = load_method(name), _columns_of(data)
-    roles = {"path": data or "data", "target": target or "y", "id": id, "exclude": None}
+    method, (target, id, times, found) = load_method(name), _columns_of(data)
+    roles = {"path": data or "data", "target": target or "y", "id": id, "exclude": times or None}
     lines = [
         f"# `distfms check {out}` shows what this job would do, `distfms options {name}`",
         "# lists all options. Remove the # before a key to set it.",
@@ -175,10 +175,10 @@ def write_starter(named: str, data: str | None, out: Path) -> None:
             raise SpecError(f"{out} exists. Name another file with --out.")
 
 
-def _columns_of(data: str | None) -> tuple[str | None, str | None, str]:
-    """Guess target and id among the columns of data; also list all columns."""
+def _columns_of(data: str | None) -> tuple[str | None, str | None, list[str], str]:
+    """Guess target and id among the columns of data; find dates and times; list all columns."""
     if data is None:
-        return None, None, ""
+        return None, None, [], ""
     from pyarrow import types
 
     from distfms.data.dataset import open_dataset
@@ -196,7 +196,8 @@ def _columns_of(data: str | None) -> tuple[str | None, str | None, str]:
         for kind, names in by_type.items()
     ]
     found = f"Columns by type (target and id are guesses): {'; '.join(listed)}."
-    return next(iter([*named, *numbers[::-1]]), None), id, found
+    times = [field.name for field in schema if types.is_temporal(field.type)]
+    return next(iter([*named, *numbers[::-1]]), None), id, times, found
 
 
 def _entries(model: type[Section], values: Mapping[str, Any]) -> Iterator[str]:

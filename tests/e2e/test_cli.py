@@ -103,6 +103,7 @@ def test_init_writes_a_spec_that_is_in_order(place, judgments, distfms, method):
     if method != "multiselect":
         data = place / "rows.parquet"
         names = {"object_id": [str(i) for i in range(60)], "y": values[0] - values[1]}
+        names["day"] = np.arange(60).astype("datetime64[D]")
         pq.write_table(pa.table(names | {f"a {i}": x for i, x in enumerate(values)}), data)
     assert distfms("init", method.replace("_", "-"), data, "--out", "first.yaml").code == 0
     text = (place / "first.yaml").read_text()
