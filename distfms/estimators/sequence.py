@@ -44,7 +44,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         groups = found["groups"] = _named_groups(self.groups, names)
         costs = plain(self.costs)
         if isinstance(costs, list):
-            known = resolve_groups(names, groups, prefix_separator=self.prefix_separator).names
+            known = resolve_groups(names, groups, self.prefix_separator).names
             if len(costs) != len(known):
                 raise DataError(
                     f"costs has {len(costs)} values; give one for each of the {len(known)} groups."

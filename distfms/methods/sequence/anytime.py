@@ -104,10 +104,8 @@ class AnytimePredictor:
             return len(self.fitted) + number - len(self.spent) - 1
         return bisect_right(self.fitted, number) - 1
 
-    def best(self, budget: float | None) -> int:
-        """Return the number of the best model that a budget buys (None: all of the sequence)."""
-        if budget is None:
-            return len(self.spent)
+    def best(self, budget: float) -> int:
+        """Return the number of the best model that a budget buys."""
         found = best_model(self.spent, self.set_spent, self.values, budget)
         return found if found > len(self.spent) else self.fitted[self.model_of(found)]
 

@@ -144,11 +144,10 @@ class Curve:
         return points_of({"budget": self.cost[kept], "n_groups": kept}, scores)
 
 
-def compared(
-    curves: Mapping[str, Curve], reference: Curve, alpha: float | None, with_oracle: bool
-) -> dict[str, Any]:
+def compared(curves: Mapping[str, Curve], alpha: float | None, with_oracle: bool) -> dict[str, Any]:
     """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``."""
     own = next(iter(curves.values()))
+    reference = curves.get("omp", own)
     if with_oracle:
         cost, value = oracle_curve(own.cost, own.value)
         curves = {**curves, "oracle": Curve((), cost, value, own.share)}

@@ -26,7 +26,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, combinations, pairwise
@@ -362,28 +362,15 @@ def best_set(
         for aware in (True, False)
     ]
     best = max(found, key=lambda path: float(path.curve_value[-1]))
-    if isinstance(problem, SequenceProblem):
-        most = len(problem.groups) if max_groups is None else max_groups
-        return _exchanged(problem, best, budget, most)
-    return best
-
-
-def _exchanged(
-    problem: SequenceProblem, path: SequencePath, budget: float, most: int
-) -> SequencePath:
-    """Exchange or add single groups while that explains more."""
-    while (order := _exchange(problem, path, budget, most)) is not None:
+    if not isinstance(problem, SequenceProblem):
+        return best
+    most = len(problem.groups) if max_groups is None else max_groups
+    while order := _exchange(problem, best, budget, most):
         after = sequence(problem, "given", order=order)
-        if not after.gain.sum() > path.gain.sum():
+        if not after.gain.sum() > best.gain.sum():
             break
-        path = after
-    return path
-
-
-def _left_out(n: int) -> Iterator[tuple[int, ...]]:
-    """Return what an exchange takes out of n groups: none, one, or two where they are few."""
-    most = 2 if n <= _FEW else 1
-    return chain.from_iterable(combinations(range(n), size) for size in range(most + 1))
+        best = after
+    return best
 
 
 def _exchange(
@@ -409,7 +396,8 @@ def _exchange(
     best, found = _EXCHANGE_RTOL * float(path.gain.sum()), None
     ends = [0, *path.ranks.tolist()]
     rows = [list(range(*pair)) for pair in pairwise(ends)]
-    for places in _left_out(len(order)):
+    n_out = range(3 if len(order) <= _FEW else 2)
+    for places in chain.from_iterable(combinations(range(len(order)), n) for n in n_out):
         own = list(chain.from_iterable(rows[place] for place in places))
         upper = np.linalg.cholesky(np.linalg.inv(root[own] @ root[own].T)).T
         new, response = upper @ onto[own], upper @ weights[own]

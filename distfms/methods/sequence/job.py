@@ -68,11 +68,10 @@ class SequenceJob(ExpandedJob):
         super().__init__(options, inputs, seed)
         if self.weighs_partitions:
             self.judged_by = {"mse": False, "r2": True}
-        self.groups = resolve_groups(
-            self.roles.features, options.groups, prefix_separator=options.prefix_separator
-        )
+        features, separator = self.roles.features, options.prefix_separator
+        self.groups = resolve_groups(features, options.groups, separator)
         self.costs = resolve_costs(
-            self.groups.names, options.costs, shared=options.shared_costs, requires=options.requires
+            self.groups.names, options.costs, options.shared_costs, options.requires
         )
         asked = Rule(options.criterion or "fr", options.cost_aware, options.doubling)
         names = self.default_baselines if options.baselines is None else options.baselines
@@ -182,7 +181,7 @@ class SequenceJob(ExpandedJob):
         """Return the content of ``selection.json``."""
         path: Path = solved.path
         context.count(n_candidates=path.n_candidates)
-        options = self.options
+        options, plan = self.options, self.plan(context)
         return {
             "method": self.name,
             "criterion": self.rule.criterion,
@@ -195,12 +194,9 @@ class SequenceJob(ExpandedJob):
             "costs": dict(zip(self.groups.names, self.costs.alone.tolist(), strict=True)),
             **options.model_dump(mode="json", include={"shared_costs", "requires"}),
             "doubling": self.rule.doubling,
-            "sequence": _steps(self.plan(context), path),
+            "sequence": _steps(plan, path),
             "budgets": [
-                {
-                    "budget": rule.budget,
-                    "sequence": _steps(self.plan(context), solved.paths[rule.name]),
-                }
+                {"budget": rule.budget, "sequence": _steps(plan, solved.paths[rule.name])}
                 for rule in self.of_budgets
             ],
             "timeliness": timeliness(path.curve_cost, path.curve_value),
@@ -217,19 +213,19 @@ class SequenceJob(ExpandedJob):
         """Return the predictor of all prefixes."""
         metrics = context.read_json("metrics.json")
         sets = [solved.paths[rule.name] for rule in self.of_budgets]
-        sources = sources_of(self.plan(context))
         predictor = AnytimePredictor.from_path(
             solved.path, self.options.family, self.output_names(context), sets, values_of(metrics)
         )
-        stop = metrics["stop"]
-        names = {"method": self.name, "id": self.roles.id, "sources": sources, "stop": stop}
+        content = {
+            "method": self.name,
+            "id": self.roles.id,
+            "sources": sources_of(self.plan(context)),
+            "stop": metrics["stop"],
+            "classes": self.class_names(context),
+            "threshold": metrics.get("classes", {}).get("threshold", 0.5),
+        }
         return {
-            "model.json": {
-                **names,
-                "classes": self.class_names(context),
-                "threshold": metrics.get("classes", {}).get("threshold", 0.5),
-                **predictor.to_dict(),
-            },
+            "model.json": content | predictor.to_dict(),
             "weights.npz": predictor.to_arrays(),
         }
 
@@ -260,17 +256,15 @@ class SequenceJob(ExpandedJob):
             curve = path.groups, path.curve_cost, path.curve_value, share
             curves[rule.name] = Curve(*curve, found.get("test", {}), mean)
         sets = [curves.pop(rule.name).points()[-1] for rule in self.of_budgets]
-        omp = solved.paths.get("omp", solved.path)
-        reference = Curve(omp.groups, omp.curve_cost, omp.curve_value)
         with_oracle = Rule("oracle") in self.baselines
         content = {
             **self.head(solved, validated, last),
-            **compared(curves, reference, self.options.alpha, with_oracle),
+            **compared(curves, self.options.alpha, with_oracle),
+            "budgets": [
+                {"budget": rule.budget, "set": point}
+                for rule, point in zip(self.of_budgets, sets, strict=True)
+            ],
         }
-        content["budgets"] = [
-            {"budget": rule.budget, "set": point}
-            for rule, point in zip(self.of_budgets, sets, strict=True)
-        ]
         if validated is not None:
             grid = solved.procedure.grid(solved.path)
             add_validation(content["budgets"], validated, share, grid)

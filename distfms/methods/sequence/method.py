@@ -90,21 +90,6 @@ class Sizes:
         return 8 * (n_matrices * (n_columns + self.n_targets) ** 2 + models)
 
 
-def choose_form(job: SequenceJob) -> SequenceJob | SequenceSlabsJob:
-    """Return the job itself, or in slabs where it can be and one process would need too much."""
-    sizes = Sizes.of(job)
-    needed, most = sizes.one_process_bytes(), slab_job.ONE_PROCESS_BYTES
-    if isinstance(job, GlmSequenceJob) or needed <= most:
-        return job
-    if sizes.chosen_bytes() <= most:
-        return SequenceSlabsJob(job, sizes)
-    job.advice = (
-        f"in one process, about {format_bytes(needed)}; a lower `sequence.max_groups` may let "
-        "it search in slabs on actors"
-    )
-    return job
-
-
 @dataclass(frozen=True)
 class StoredGroups:
     """The groups ``[first, last)`` of the outline, whose co-moments an actor loads."""
@@ -328,9 +313,19 @@ NOT_TUNABLE = {
 
 def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     """Return the job of the family, in slabs of groups where one process is too small."""
-    by_rows = options.family != "gaussian" or options.model != "linear"
-    form = GlmSequenceJob if by_rows else SequenceJob
-    return choose_form(form(options, inputs, seed))
+    if options.family != "gaussian" or options.model != "linear":
+        return GlmSequenceJob(options, inputs, seed)
+    job = SequenceJob(options, inputs, seed)
+    sizes, most = Sizes.of(job), slab_job.ONE_PROCESS_BYTES
+    needed = sizes.one_process_bytes()
+    if needed > most >= sizes.chosen_bytes():
+        return SequenceSlabsJob(job, sizes)
+    if needed > most:
+        job.advice = (
+            f"in one process, about {format_bytes(needed)}; a lower `sequence.max_groups` may let "
+            "it search in slabs on actors"
+        )
+    return job
 
 
 def _from_1(run: FinishedRun) -> FinishedRun:

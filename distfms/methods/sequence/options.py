@@ -22,7 +22,6 @@ from distfms.spec import NonNegative, Section, expand_variables
 def resolve_groups(
     column_names: Sequence[str],
     groups: Mapping[str, Sequence[str]] | None = None,
-    *,
     prefix_separator: str | None = None,
 ) -> FeatureGroups:
     """Turn the groups of a job spec into a partition of the data's columns.
@@ -71,7 +70,6 @@ def _claim(
 def resolve_costs(
     names: Sequence[str],
     costs: Mapping[str, float] | None = None,
-    *,
     shared: Mapping[str, SharedCostSection] | None = None,
     requires: Mapping[str, Sequence[str]] | None = None,
 ) -> GroupCosts:

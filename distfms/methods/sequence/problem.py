@@ -9,7 +9,7 @@ c their squared error is T − 2 Σ r∘q + rᵀAr, with A = U⁻ᵀ M U⁻¹ an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol, Self
@@ -167,11 +167,6 @@ class SequenceOutline:
         """The problem without its matrices."""
         own = {member.name: getattr(self, member.name) for member in fields(SequenceOutline)}
         return SequenceOutline(**own)
-
-    def columns_of(self, groups: Iterable[int]) -> tuple[tuple[str, ...], ...]:
-        """Names of the columns of some groups, constant ones left out."""
-        names = [self.scaling.feature_names[i] for i in self.scaling.kept]
-        return tuple(tuple(names[c] for c in self.groups.columns[g]) for g in groups)
 
     def notes(self) -> list[str]:
         """Return what of the problem itself a reader of the result should know."""
@@ -446,7 +441,9 @@ class Path(Fields, ABC):
     @property
     def columns(self) -> tuple[tuple[str, ...], ...]:
         """Names of the columns of each group, constant ones left out."""
-        return self.outline.columns_of(self.order)
+        scaling, groups = self.scaling, self.outline.groups.columns
+        names = [scaling.feature_names[i] for i in scaling.kept]
+        return tuple(tuple(names[c] for c in groups[g]) for g in self.order)
 
     @property
     def spent(self) -> np.ndarray:
@@ -484,8 +481,8 @@ class Path(Fields, ABC):
         """Return further numbers of each step, each of shape (K,), for ``selection.json``."""
         return {}
 
-    def affordable(self, budget: float | None) -> int:
-        """Count the groups of the longest prefix that costs at most `budget` (None: all)."""
+    def affordable(self, budget: float) -> int:
+        """Count the groups of the longest prefix that costs at most `budget`."""
         return longest_affordable(self.spent, budget)
 
 
@@ -506,11 +503,9 @@ def within(costs: np.ndarray, rest: float, budget: float) -> np.ndarray:
     return costs <= rest + 1e-12 * budget
 
 
-def longest_affordable(spent: Sequence[float] | np.ndarray, budget: float | None) -> int:
+def longest_affordable(spent: Sequence[float] | np.ndarray, budget: float) -> int:
     """Count the leading steps whose running cost is at most `budget`.
 
     A budget that equals a running cost but for rounding (1e-12 of it) affords it.
     """
-    if budget is None:
-        return len(spent)
     return int(np.searchsorted(spent, budget + 1e-12 * abs(budget), side="right"))

@@ -40,7 +40,6 @@ def test_budget_decides_the_prefix(case):
         assert predictor.best(cost) == predictor.best(cost + 0.5) == step
         expected = X @ coefficients[step, :, 0] + intercept[step, 0]
         np.testing.assert_allclose(predicted(predictor, X, step), expected)
-    assert predictor.best(None) == 3
 
 
 def test_errors_of_a_prefix_on_other_rows_need_their_moments_alone(case):

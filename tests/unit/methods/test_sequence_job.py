@@ -183,7 +183,7 @@ def compare(alpha):
         name: Curve(p.groups, p.curve_cost, p.curve_value, test=p.held_out(test))
         for name, p in paths.items()
     }
-    return curves, compared(curves, curves["omp"], alpha, with_oracle=True)
+    return curves, compared(curves, alpha, with_oracle=True)
 
 
 def test_alpha_timeliness_is_cut_where_omp_reaches_alpha():

@@ -75,7 +75,7 @@ def test_constant_columns_and_groups_are_left_out_and_named(data):
 def test_affordable_prefix():
     X, Y, groups = correlated(np.random.default_rng(0), 50, [1, 1, 1])
     path = sequence(make_problem(X, Y, groups, GroupCosts(np.array([0.1, 0.2, 0.3]))))
-    assert [path.affordable(b) for b in (0.0, path.cost[0] - 1e-6, None, 5)] == [0, 0, 3, 3]
+    assert [path.affordable(b) for b in (0.0, path.cost[0] - 1e-6, 5)] == [0, 0, 3]
     assert path.affordable(0.6) == 3  # 0.1 + 0.2 + 0.3 is 0.6000000000000001
 
 
