@@ -52,12 +52,23 @@ def cluster(n_nodes: int, *, from_head: bool = False) -> Iterator[Any]:
         nodes = [made.add_node(num_cpus=1, object_store_memory=STORE_BYTES) for _ in range(n_nodes)]
         made.wait_for_nodes()
         if from_head:
-            time.sleep(3.0)  # until all know of all: else actors may be put on the head
+            wait_until_known([node.node_id for node in nodes])
         yield made, nodes
     finally:
         if from_head:
             ray.shutdown()
         made.shutdown()
+
+
+def wait_until_known(nodes: list[str]) -> None:
+    """Wait until what is meant for a node goes there: before, actors may be put on the head."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(num_cpus=0)(lambda: ray.get_runtime_context().get_node_id())
+    seats = [NodeAffinitySchedulingStrategy(node, soft=True) for node in nodes]
+    while ray.get([task.options(scheduling_strategy=seat).remote() for seat in seats]) != nodes:
+        time.sleep(0.5)
 
 
 def told(action: Callable[[], Any]) -> dict[str, Any]:
