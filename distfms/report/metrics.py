@@ -350,23 +350,13 @@ def _figures(tuning: Mapping[str, Any], points: Sequence[_Point]) -> list[Figure
 
 
 def _number_option(points: Sequence[_Point]) -> str | None:
-    """Find the option that a line runs over: the number with the most values, the first of them.
-
-    None where no option has three, or where a zero stands beside numbers of several magnitudes.
-    """
-    found = {
-        name: {as_number(point["options"][name]) for point in points}
-        for name in points[0]["options"]
-    }
+    """Find the option that a line runs over: the number with the most values, if it has three."""
+    names = points[0]["options"]
+    values = {name: {as_number(point["options"][name]) for point in points} for name in names}
     # A point that ends nowhere (`max_groups: null`) has no place on a line.
-    values = {name: {v for v in own if v is not None} for name, own in found.items()}
-    known = [name for name, own in found.items() if None not in own]
-    best = max(known, key=lambda name: len(values[name]), default=None)
-    if best is None or len(values[best]) < _LINE_VALUES:
-        return None
-    positive = sorted(v for v in values[best] if v > 0)
-    mixed = len(positive) < len(values[best]) and positive[-1:] >= [_WIDE * v for v in positive[:1]]
-    return None if mixed else best
+    sizes = {name: len(own) for name, own in values.items() if None not in own}
+    best = max(sizes, key=sizes.__getitem__, default=None)
+    return best if best is not None and sizes[best] >= _LINE_VALUES else None
 
 
 def _lines(points: Sequence[_Point], over: str) -> list[Line]:

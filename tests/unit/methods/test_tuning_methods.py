@@ -247,7 +247,6 @@ def test_section_has_words_a_figure_and_a_table():
     [
         {"criterion": ["fr", "omp"]},
         {"ridge": [0.1, 1.0]},
-        {"ridge": [0, 1e-6, 1e-3]},
         {"max_groups": [1, 2, 3, None]},
         {"ridge": [1.0, 2.0, 3.0], "max_groups": [*range(1, 4)], "criterion": list("abc")},
     ],
