@@ -218,12 +218,9 @@ class AnytimeSession:
         self._values: dict[str, np.ndarray] = {}
         self.n_groups = 0
         """Groups behind the present prediction."""
-        self._update()
-
-    @property
-    def prediction(self) -> np.ndarray:
+        self.prediction = np.zeros(0)
         """Prediction so far, shape (n,) or (n, P); that of the empty prefix at first."""
-        return self._prediction
+        self._update()
 
     @property
     def spent(self) -> float:
@@ -289,4 +286,4 @@ class AnytimeSession:
         if self.n_groups == before and before > 0:
             return
         found = model.predict(self.n_groups, self._values, self._n_samples)
-        self._prediction = found[:, 0] if found.shape[1] == 1 else found
+        self.prediction = found[:, 0] if found.shape[1] == 1 else found

@@ -109,11 +109,6 @@ def sections(run: FinishedRun) -> list[Section]:
     ]
 
 
-def _own(run: FinishedRun) -> Curve:
-    """Return the curve of the chosen rule."""
-    return curves_of(run.metrics)[run.selection["rule"]]
-
-
 def _measure(run: FinishedRun) -> str:
     return f"explained_{_what(run)}"
 
@@ -126,7 +121,8 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     share, reading = _share(run, advised(run.metrics))
     best, _ = _share(run, stop["best_n_groups"])
     groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
-    by_folds = _own(run).has("validation", _measure(run))
+    own = curves_of(run.metrics)[run.selection["rule"]]
+    by_folds = own.has("validation", _measure(run))
     return KeyNumbers(
         [
             KeyNumber(percent(share), f"of the {_what(run)} explained", f"by {groups}; {reading}"),
@@ -163,7 +159,7 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
     rules = [curve for curve in curves.values() if curve.name != "oracle"]
     if len(rules) > 1:
         blocks.append(_comparison_figure(run, rules))
-    own = _own(run)
+    own = curves[run.selection["rule"]]
     blocks.append(_own_figure(run, own, curves.get("oracle")))
     blocks += [_score_figure(run, own, key) for key in _SCORES if own.has("test", key)]
     budgets = [_budget_table(run)] if run.metrics.get("budgets") else []

@@ -293,7 +293,6 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
 TUNABLE = ("ridge", "criterion", "cost_aware", "doubling", "max_groups")
 
 _STATES = "it defines what can be measured and its cost, not how to choose"
-_AFTERWARDS = "it affects only what the sequence is compared with"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
     **dict.fromkeys(
@@ -302,12 +301,8 @@ NOT_TUNABLE = {
     "expand": "statistics are of its columns, and one reading of the rows is for all points",
     "class_weights": "deviances depend on it, so its values cannot be compared",
     "family": "its values explain different things",
-    "threshold": "it does not change the probabilities that curves measure",
     **dict.fromkeys(("model", "lightgbm"), "all prefixes count: run a job for each value"),
     **dict.fromkeys(("budget", "budgets"), "it is the limit of what may be spent"),
-    "prefixes": "it only limits the work: more prefixes are never worse",
-    "baselines": _AFTERWARDS,
-    "alpha": _AFTERWARDS,
 }
 
 
