@@ -241,17 +241,19 @@ class LandmarkJob(MappedJob):
         """Return the content of ``metrics.json``."""
         found = super().metrics(context, solved, validated)
         found["measure"] = self.main_measure
-        maps, sample = self.plain_maps(context), self.sample(context)
-        classes, n = self.classes(context), self.plan(context).n_features
+        sample, n = self.sample(context), self.plan(context).n_features
+        classes = self.classes(context)
         if COLUMNS in self.options.baselines:
             self._name_columns(found, validated)
-        if self.has_reference(classes):
-            for label in (similarity.label for similarity in self.similarities):
-                name = f"kernel regression, {label}"
-                predict = partial(kernel_regression, maps[label])
-                found["baselines"][name] = reference_errors(predict, classes, sample, n)
-        if LIGHTGBM in self.options.baselines and self.options.task != "ranking":
-            predict = partial(boosted_trees, self.options.task)
+        task, options = self.options.task, self.options
+        several = task == "ranking" or (task == "classification" and len(classes or ()) > 2)
+        if "kernel_regression" in options.baselines and not (several or options.is_precomputed):
+            for label, mapping in self.plain_maps(context).items():
+                predict = partial(kernel_regression, mapping)
+                errors = reference_errors(predict, classes, sample, n)
+                found["baselines"][f"kernel regression, {label}"] = errors
+        if LIGHTGBM in options.baselines and task != "ranking":
+            predict = partial(boosted_trees, task)
             found["baselines"]["LightGBM"] = reference_errors(predict, classes, sample, n)
         if validated is not None:  # the fewest landmarks within one standard error
             values = np.stack([a[self.main_measure] for a in validated.answers[0]], axis=-1)
@@ -283,14 +285,6 @@ class LandmarkJob(MappedJob):
                 f"this loss do not have; they have {', '.join(self.measures)}."
             )
         return super().tune_answers(context, points, measure, saved)
-
-    def has_reference(self, classes: Sequence[float] | None) -> bool:
-        """Whether kernel regression is a baseline."""
-        options = self.options
-        many = options.task == "classification" and len(classes or ()) > 2
-        ranks = options.task == "ranking"
-        asked = "kernel_regression" in options.baselines
-        return asked and not (options.is_precomputed or many or ranks)
 
 
 # --- what landmarks are compared with -----------------------------------------------------------

@@ -433,13 +433,15 @@ def landmark_maps(
     sample : RowSample
         Of training rows: the mean distance between the first of them is the default of sigma.
     """
+    from scipy.spatial.distance import pdist
+
     plain = LandmarkMap.of(Similarity("linear"), arrays)
     # Less their training means: distances then keep their digits.
     centred = plain if plain.quantiles.size else replace(plain, shift=plain.fill)
 
     def sigma() -> float:
         rows = sample.first(_SIGMA_ROWS).values[: len(plain.scale)]
-        return mean_distance(centred.scaled(rows))
+        return float(pdist(centred.scaled(rows).T).mean()) or 1.0
 
     n_columns = int(np.count_nonzero(plain.scale))
     return {
@@ -463,13 +465,3 @@ def column_map(arrays: Mapping[str, np.ndarray], most: int) -> LandmarkMap:
 def transformed(transform: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Apply a transform, or the diagonal of one, to rows (d, n)."""
     return transform[:, np.newaxis] * rows if transform.ndim == 1 else transform @ rows
-
-
-def mean_distance(rows: np.ndarray) -> float:
-    """Return the mean Euclidean distance between two different rows (d, n); 1 without any."""
-    n = rows.shape[1]
-    negative = np.empty((n, n))
-    Similarity("euclidean").fill(np.ascontiguousarray(rows.T), rows, negative)
-    np.fill_diagonal(negative, 0.0)
-    total = float(np.sqrt(np.maximum(-negative, 0.0)).sum())
-    return total / (n * (n - 1)) if total > 0 else 1.0

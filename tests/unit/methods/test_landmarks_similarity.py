@@ -15,7 +15,6 @@ from distfms.methods.landmarks.similarity import (
     column_map,
     landmark_arrays,
     landmark_maps,
-    mean_distance,
     normal_scores,
 )
 from distfms.stats.comoments import Moments
@@ -118,10 +117,6 @@ def test_offsets_of_columns_cost_no_digits(name, offset):
     pairs = np.linalg.norm(rows[:, :, None] - rows[:, None], axis=0)
     if name == "gaussian":
         assert p["sigma"] == pytest.approx(pairs.sum() / (60 * 59), rel=1e-9)
-
-
-def test_the_mean_distance_of_rows_that_are_the_same():
-    assert mean_distance(np.ones((2, 3))) == 1.0
 
 
 def product(rows, landmarks):
