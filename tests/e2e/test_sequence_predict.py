@@ -113,23 +113,17 @@ def test_missing_values_and_unknown_categories_count_as_the_mean(
 
 
 def test_prediction_refuses_what_it_cannot_read(mixed_run, mixed_data, mixed_columns, tmp_path):
-    _, needed = prefix(mixed_run, 5)
-    out = tmp_path / "p.parquet"
-    rows = {name: mixed_columns[name] for name in needed}
-    pq.write_table(
-        pa.table({**rows, "ward": np.zeros(len(mixed_columns["id"]))}), tmp_path / "n.parquet"
-    )
-    with pytest.raises(DataError, match=r"'ward' .* holds numbers .* made with categories"):
-        predict_file(mixed_run, str(tmp_path / "n.parquet"), out, budget=1e9)
-    pq.write_table(
-        pa.table({**rows, "age": ["old"] * len(mixed_columns["id"])}), tmp_path / "t.parquet"
-    )
-    with pytest.raises(DataError, match=r"'age' .* holds categories .* made with numbers"):
-        predict_file(mixed_run, str(tmp_path / "t.parquet"), out, budget=1e9)
-    del rows["blood"]
-    pq.write_table(pa.table(rows), tmp_path / "b.parquet")
-    with pytest.raises(DataError, match="no column 'blood'"):
-        predict_file(mixed_run, str(tmp_path / "b.parquet"), out, budget=1e9)
+    n, out, bad = len(mixed_columns["id"]), tmp_path / "p.parquet", tmp_path / "bad.parquet"
+    rows = pa.table({name: mixed_columns[name] for name in prefix(mixed_run, 5)[1]})
+    without = {name: rows.drop_columns([name]) for name in ("ward", "age", "blood")}
+    for table, message in (
+        (without["ward"].append_column("ward", [np.zeros(n)]), "'ward' .* holds numbers .* made"),
+        (without["age"].append_column("age", [["old"] * n]), "'age' .* holds categories .* made"),
+        (without["blood"], "no column 'blood'"),
+    ):
+        pq.write_table(table, bad)
+        with pytest.raises(DataError, match=message):
+            predict_file(mixed_run, str(bad), out, budget=1e9)
     for budget in (-1.0, float("nan")):
         with pytest.raises(SpecError, match="--budget"):
             predict_file(mixed_run, str(mixed_data), out, budget=budget)

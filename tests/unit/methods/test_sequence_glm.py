@@ -328,18 +328,6 @@ def counts(*values, weight=None):
     return ClassCounts.from_rows(np.array(values, dtype=float), weight)
 
 
-def test_class_counts_merge_to_those_of_all_rows():
-    whole = counts(3, 1, 3, 7, 1, weight=np.array([1.0, 2.0, 3.0, 0.5, 0.25]))
-    parts = counts(3, 1, weight=np.array([1.0, 2.0])).merge(
-        counts(3, 7, 1, weight=np.array([3.0, 0.5, 0.25]))
-    )
-    assert whole.values.tolist() == parts.values.tolist() == [1, 3, 7]
-    assert whole.weight.tolist() == parts.weight.tolist() == [2.25, 4.0, 0.5]
-    again = ClassCounts.from_arrays(parts.to_arrays())
-    assert again.weight.tolist() == parts.weight.tolist()
-    assert counts().merge(counts(2)).values.tolist() == [2]
-
-
 def test_classes_are_those_of_training_rows_that_weigh_something():
     train = counts(1, 2, 4, weight=np.array([1.0, 2.0, 0.0]))
     assert find_classes(Folded((train, counts(1))), "y", "logistic", 2).tolist() == [1, 2]

@@ -103,14 +103,6 @@ def gappy(n=40):
     return columns
 
 
-def test_held_out_data_fill_the_last_part_alone(tmp_path):
-    dataset, rows = source(tmp_path, gappy(), folds=3, held_out=True)
-    bundle = moment_reader(rows)(dataset.partitions[0])
-    sizes = [part.n_samples for part in bundle["moments"].parts]
-    assert sizes == [0, 0, 0, 35]
-    assert [part.n_dropped for part in bundle["counts"].parts] == [0, 0, 0, 5]
-
-
 @pytest.mark.parametrize(
     ("values", "kinds"),
     [([0, 1, 1], [True, False]), ([-1, 1, 1], [False, True]), ([0, 1, -1], [False, False])],

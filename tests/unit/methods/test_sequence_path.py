@@ -97,17 +97,11 @@ def test_what_cannot_be_a_problem_is_refused(data):
         sequence(make_problem(*data)).held_out(CoMoments.empty(10))
 
 
-@pytest.fixture
-def path_and_problem(data):
+def test_a_path_comes_back_from_its_arrays(data):
     X, Y, groups = data
-    X = X.copy()
     X[:, 2] = 1.0  # a constant column, a group of its own
     problem = make_problem(X, Y, groups, GroupCosts(np.array([1.0, 1.0, 9.0, 2.0])), ridge=1e-3)
-    return sequence(problem, "omp", doubling=True, max_groups=2), problem, X, Y
-
-
-def test_a_path_comes_back_from_its_arrays(path_and_problem):
-    path, problem, *_ = path_and_problem
+    path = sequence(problem, "omp", doubling=True, max_groups=2)
     arrays = from_bytes(to_bytes(path.to_arrays()))
     again = SequencePath.from_arrays(arrays, outline=problem.outline)
     assert path.notes
