@@ -337,13 +337,12 @@ def submit(
 ) -> None:
     """Submit a job to a Ray cluster, or resume it after a stop."""
     from distfms.runs.job_spec import load_spec
-    from distfms.runs.submit import connect, dashboard_url, follow, is_loopback, submit
+    from distfms.runs.submit import connect, dashboard_url, follow, submit
 
     loaded = load_spec(spec, set_ or ())
     url = dashboard_url(address)
     client = connect(url, insecure=insecure)
-    local = is_loopback(url)
-    id = submit(client, url, loaded, local=local, say=say, retrain=retrain)
+    id = submit(client, url, loaded, say=say, retrain=retrain)
     if wait:
         follow(client, url, id, partial(print, end="", flush=True), say)
 

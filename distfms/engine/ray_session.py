@@ -29,6 +29,11 @@ _ASK_S = 1.0
 _SILENCE_S = 60.0
 _REMOVAL_S = 5.0
 
+TOKEN_ADVICE = (
+    "Set RAY_AUTH_MODE to `token`, and RAY_AUTH_TOKEN_PATH to the file that holds the cluster's "
+    "token (or RAY_AUTH_TOKEN to the token)."
+)
+
 
 class RaySession:
     """A connection to a Ray cluster; there is one for each process, shared by its users.
@@ -318,7 +323,7 @@ def _not_connected(address: str, error: Exception) -> EngineError:
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)
     if address != "local" and any("token" in str(cause).lower() for cause in causes):
-        return EngineError(f"The Ray head at {address} requires a token. {lacking_token()}")
+        return EngineError(f"The Ray head at {address} requires a token. {TOKEN_ADVICE}")
     where = "A Ray cluster cannot be started here" if address == "local" else address
     return EngineError(
         f"Connecting to Ray failed: {where}: {type(error).__name__}: "
@@ -326,17 +331,6 @@ def _not_connected(address: str, error: Exception) -> EngineError:
         "--head` printed, that this machine is a node of that cluster (else connect as a client, "
         "ray://host:10001, or use `distfms submit`), and that the same versions are installed."
     )
-
-
-def lacking_token() -> str:
-    """Return which variable lacks for the token of a head, in a sentence."""
-    given = [name for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH") if os.environ.get(name)]
-    if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
-        also = "" if given else ", and RAY_AUTH_TOKEN_PATH to the file that holds the token"
-        return f"Set RAY_AUTH_MODE to `token`{also}."
-    if not given:
-        return "Set RAY_AUTH_TOKEN_PATH to the file that holds the token."
-    return f"The token in {given[0]} is not the cluster's."
 
 
 def _speaks_grpc(host: str, port: str, timeout_s: float) -> bool:

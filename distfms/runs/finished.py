@@ -21,9 +21,9 @@ from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.contract import RETRAINING, FinishedRun, Method
 from distfms.runs.folder import (
-    FIRST_READABLE,
     LATEST,
     MANIFEST,
+    SCHEMA_VERSION,
     Manifest,
     RunFolder,
     parse_json,
@@ -97,7 +97,7 @@ class RunFiles:
                 f"{self.called} is a run of `{self.manifest.method}`, a method this distfms does "
                 "not have."
             )
-        if self.manifest.schema_version < FIRST_READABLE:
+        if self.manifest.schema_version != SCHEMA_VERSION:
             raise SpecError(
                 f"{self.called} was made by distfms {self.manifest.distfms}, and the format of "
                 "runs has changed since. Run the job again."

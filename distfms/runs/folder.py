@@ -52,8 +52,6 @@ MANIFEST = "manifest.json"
 #: Link to the last finished run, among the runs of a job.
 LATEST = "latest"
 SCHEMA_VERSION = 2
-#: The models of earlier runs cannot be read.
-FIRST_READABLE = 2
 
 
 class StageEntry(BaseModel):

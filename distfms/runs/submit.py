@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from distfms.engine.ray_session import lacking_token
+from distfms.engine.ray_session import TOKEN_ADVICE
 from distfms.engine.remote import is_url
 from distfms.errors import EngineError, SpecError
 from distfms.hidden import hidden_in_urls, secrets_of
@@ -40,18 +40,15 @@ _POLL_S, _PATIENCE_S = 1.0, 120.0
 Say = Callable[[str], None]
 
 
-def submit(
-    client: Any, address: str, spec: JobSpec, *, local: bool, say: Say, retrain: bool = False
-) -> str:
+def submit(client: Any, address: str, spec: JobSpec, *, say: Say, retrain: bool = False) -> str:
     """Hand a job in, unless the same job is pending or running, and return its id.
 
     The id, ``distfms-NAME-HASH-ATTEMPT``, is made of the job's name, a hash of its resolved spec
     and the number of the attempt: submitting the same spec again resumes what an attempt that
     ended badly has left in the run folder. With ``retrain`` the cluster does as `distfms retrain`
-    does, and the id begins with ``distfms-retrain``. ``local`` says that the cluster is on this
-    machine, so that relative paths mean the same there.
+    does, and the id begins with ``distfms-retrain``.
     """
-    travelling = resolved(spec, local=local, say=say)
+    travelling = resolved(spec)
     verb = "retrain" if retrain else "run"
     prefix = _submission_prefix(travelling, verb)
     earlier = _jobs(client, address, prefix)
@@ -97,14 +94,13 @@ def _submission_prefix(content: Mapping[str, Any], verb: str) -> str:
 # --- what travels -------------------------------------------------------------------------------
 
 
-def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
+def resolved(spec: JobSpec) -> dict[str, Any]:
     """Return the spec as the cluster is to read it: absolute paths, engine ray.
 
     The variables that storage options name are looked up on the cluster.
     """
     _refuse_clear_secrets(spec.data.storage_options, spec.data.places(), "data")
     _refuse_clear_secrets(spec.output.storage_options, (), "output")
-    made_absolute: list[str] = []
 
     def absolute(path: Any) -> Any:
         if path is None or isinstance(path, list):
@@ -113,10 +109,7 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
         if is_url(expanded):
             # A secret that a variable holds is looked up on the cluster.
             return expanded if hidden_in_urls(expanded) == expanded else path
-        full = Path(expanded).expanduser()
-        if not full.is_absolute():
-            made_absolute.append(str(full.absolute()))
-        return str(full.absolute())
+        return str(Path(expanded).expanduser().absolute())
 
     content = spec.to_mapping()
     data, engine = content["data"], content["engine"]
@@ -128,11 +121,6 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
         engine |= {"workers": None, "processes": False}
     engine |= {"kind": "ray", "address": "auto"}
     build_spec(content)
-    if made_absolute and not local:
-        say(
-            f"Warning: relative paths became {', '.join(made_absolute)}; every node of the cluster "
-            "must see them (shared storage)."
-        )
     return content
 
 
@@ -250,7 +238,7 @@ def connect(address: str, *, insecure: bool = False) -> Any:
     token = _find_token()
     if token is None:
         raise EngineError(
-            f"The Ray head at {address} requires a token, and none was found. {lacking_token()}"
+            f"The Ray head at {address} requires a token, and none was found. {TOKEN_ADVICE}"
         )
     return _client(address, {"Authorization": f"Bearer {token}"})
 

@@ -225,7 +225,7 @@ def test_killed_run_goes_on_on_the_cluster(cluster, tmp_path):
 @pytest.mark.slow
 def test_stopped_job_is_submitted_again(cluster, jobs, tmp_path):
     spec = judgments_job(write_judgments(tmp_path / "data"), tmp_path / "runs")
-    first, again = (submit(jobs, "", spec, local=True, say=lambda line: None) for _ in range(2))
+    first, again = (submit(jobs, "", spec, say=lambda line: None) for _ in range(2))
     assert again == first
     until(lambda: jobs.get_job_status(first).value != "PENDING", 60)
     assert jobs.stop_job(first)

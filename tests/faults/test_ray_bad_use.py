@@ -12,7 +12,7 @@ from distfms.engine import ray_cluster
 from distfms.engine.base import map_reduce
 from distfms.engine.graph import Unit
 from distfms.engine.ray_cluster import RayExecutor
-from distfms.engine.ray_session import RaySession, explained, lacking_token
+from distfms.engine.ray_session import RaySession, explained
 from distfms.errors import EngineError, SpecError
 from tests.conformance import engine_tasks as tasks
 from tests.conformance.pool_tasks import pool_of
@@ -47,25 +47,6 @@ def test_an_address_of_the_environment_is_checked_too(monkeypatch: pytest.Monkey
     monkeypatch.setenv("RAY_ADDRESS", "tcp://127.0.0.1:8786")
     with pytest.raises(SpecError, match=r"not the address of a Ray cluster.*of a Dask scheduler"):
         RayExecutor()
-
-
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        ({}, "Set RAY_AUTH_MODE to `token`, and RAY_AUTH_TOKEN_PATH to"),
-        ({"TOKEN": "a"}, "Set RAY_AUTH_MODE to `token`."),
-        ({"MODE": "token"}, "Set RAY_AUTH_TOKEN_PATH to the file"),
-        ({"MODE": "token", "TOKEN": "a"}, "The token in RAY_AUTH_TOKEN is not the cluster's."),
-    ],
-)
-def test_the_variable_that_lacks_for_a_token(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str
-) -> None:
-    for name in ("MODE", "TOKEN", "TOKEN_PATH"):
-        monkeypatch.delenv(f"RAY_AUTH_{name}", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(f"RAY_AUTH_{name}", value)
-    assert lacking_token().startswith(message)
 
 
 def test_other_software_on_a_node(executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
