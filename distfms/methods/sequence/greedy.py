@@ -221,7 +221,7 @@ def sequence(
     start: Sequence[int] = (),
     seed: int = 0,
     max_groups: int | None = None,
-    budget: float | None = None,
+    budget: float = np.inf,
     pool: Pool | None = None,
     slabs: Sequence[Loadable[GroupSlab]] | None = None,
 ) -> SequencePath:
@@ -272,8 +272,7 @@ def sequence(
     rule = "omp-no-whiten" if fixed is not None else criterion
     pool = OneProcess() if pool is None else pool
     pool.start(partial(load_state, criterion=rule), slabs)
-    limit = np.inf if budget is None else budget
-    trail, pivots, last = Trail(problem, cost_aware, doubling, limit), list[Pivot](), None
+    trail, pivots, last = Trail(problem, cost_aware, doubling, budget), list[Pivot](), None
 
     def values() -> np.ndarray:
         nonlocal last

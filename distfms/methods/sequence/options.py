@@ -31,15 +31,24 @@ def resolve_groups(
     of their first column. Overlaps and names that match nothing are SpecErrors.
     """
     known = dict.fromkeys(column_names)  # in order, and quick to look up where there are many
+    groups = groups or {}
     owner: dict[str, str] = {}
-    members: dict[str, list[int]] = {}
-    for group, patterns in (groups or {}).items():
-        _claim(group, patterns, known, owner)
-        members[group] = []
+    members: dict[str, list[int]] = {group: [] for group in groups}
+    for group, patterns in groups.items():
+        what = f"of group {group!r} is not a feature column"
+        own = dict.fromkeys(c for pattern in patterns for c in _matches(pattern, known, what))
+        if not own:
+            raise SpecError(f"Group {group!r} has no columns.")
+        if other := next((column for column in own if column in owner), None):
+            raise SpecError(
+                f"Column {other!r} is in group {owner[other]!r} and in group {group!r}; groups "
+                f"must not overlap, because a column is computed, and paid for, once."
+            )
+        owner |= dict.fromkeys(own, group)
     for position, column in enumerate(column_names):
         if column not in owner:
             name = column.split(prefix_separator, 1)[0] if prefix_separator else column
-            if name in (groups or {}):
+            if name in groups:
                 raise SpecError(
                     f"Column {column!r} is in no group and would make a group named {name!r} of "
                     f"its own, but the spec has a group of that name: rename the group or list "
@@ -48,23 +57,6 @@ def resolve_groups(
             owner[column] = name
         members.setdefault(owner[column], []).append(position)
     return FeatureGroups(tuple(members), tuple(map(tuple, members.values())))
-
-
-def _claim(
-    group: str, patterns: Sequence[str], known: Collection[str], owner: dict[str, str]
-) -> None:
-    """Note in `owner` whose the columns of one group are; refuse overlaps."""
-    what = f"of group {group!r} is not a feature column"
-    members = dict.fromkeys(c for pattern in patterns for c in _matches(pattern, known, what))
-    if not members:
-        raise SpecError(f"Group {group!r} has no columns.")
-    for column in members:
-        if column in owner:
-            raise SpecError(
-                f"Column {column!r} is in group {owner[column]!r} and in group {group!r}; groups "
-                f"must not overlap, because a column is computed, and paid for, once."
-            )
-        owner[column] = group
 
 
 def resolve_costs(
