@@ -351,9 +351,7 @@ def _parts(table: Any, partition: Partition, roles: Roles, folds: FoldPlan) -> n
         return np.full(partition.n_rows, folds.test_part if folds.test else 0, dtype=np.uint8)
     keys = None if roles.fold_key is None else table.column(roles.fold_key)
     try:
-        return assign_parts(
-            keys, partition=partition, n_folds=folds.n_folds, test=folds.test, seed=folds.seed
-        )
+        return assign_parts(keys, partition=partition, **vars(folds))
     except DataError as error:
         raise DataError(f"In {partition.path}, column {roles.fold_key!r}: {error}") from error
 

@@ -232,9 +232,7 @@ class RowJudge:
         table = reader.read(partition, [name for name in named if name is not None])
         if (plan := self.folds) is not None:
             keys = None if roles.fold_key is None else table.column(roles.fold_key)
-            parts = assign_parts(
-                keys, partition=partition, n_folds=plan.n_folds, test=plan.test, seed=plan.seed
-            )
+            parts = assign_parts(keys, partition=partition, **vars(plan))
             kept = parts == plan.test_part
         weight = np.ones(partition.n_rows)
         if roles.weight is not None:

@@ -218,9 +218,7 @@ class _Parts:
 
         plan = self.plan
         keys = None if self.key is None else self.reader.read(partition, [self.key]).column(0)
-        found = assign_parts(
-            keys, partition=partition, n_folds=plan.n_folds, test=plan.test, seed=plan.seed
-        )
+        found = assign_parts(keys, partition=partition, **vars(plan))
         if partition.path in self.held_out:
             found[:] = plan.test_part
         held_out = found == plan.test_part
