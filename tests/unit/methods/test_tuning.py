@@ -1,15 +1,12 @@
 """Grids, their checks and the choice among their points."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Stage, TunableJob
-from distfms.methods.tuning import Tuning, choose, grid_points
+from distfms.methods.tuning import choose, grid_points
 from distfms.report.formatting import options_text
 from distfms.runs.job_spec import build_spec
 
@@ -64,7 +61,7 @@ def test_an_option_that_must_be_given_may_be_tuned_instead():
         ({"rigde": [0.1]}, {}, r"`tune\.grid\.rigde` is not an option of `sequence`.*'ridge'"),
         ({"groups": [{}]}, {}, r"`tune\.grid\.groups` cannot be tuned: it defines what can"),
         ({"family": ["poisson"]}, {}, r"cannot be tuned.*Choose from ridge, criterion"),
-        ({"baselines": [["omp"]]}, {}, r"cannot be tuned: it affects only what"),
+        ({"baselines": [["omp"]]}, {}, r"cannot be tuned: the cross-validation"),
         ({"ridge": []}, {}, r"`tune\.grid\.ridge` is \[\]: it is empty; give at least one\.$"),
         ({"ridge": 0.1}, {}, r"`tune\.grid\.ridge` is 0\.1.*list"),
         ({}, {}, r"`tune\.grid` is \{\}: it is empty; give at least one\.$"),
@@ -158,13 +155,3 @@ def test_laws_of_the_choice(table):
     for rule, choice in (("best", best), ("one_standard_error", simple)):
         assert choose(-values, weights, rule, True).chosen == choice.chosen
         assert choose(4.0 * values, weights, rule, False).chosen == choice.chosen
-
-
-def test_tuning_follows_the_stage_that_the_job_names():
-    names = ["plan", "shards", "select", "report"]
-    job = SimpleNamespace(
-        stages=lambda: [Stage(name, lambda context: {}) for name in names], tuned_after="shards"
-    )
-    tuning = Tuning(None, job, None, [])
-    assert [s.name for s in tuning.stages()] == ["plan", "shards", "tune", "select", "report"]
-    assert TunableJob.tuned_after == "statistics"
