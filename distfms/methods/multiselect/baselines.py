@@ -184,14 +184,10 @@ def _of_averages(problem: Problem, estimates: JudgmentEstimates, n_judgments: in
         moment[own] = estimates.second_moment[own]
     # The covariance of rows without gaps is semi-definite but for rounding.
     semidefinite = estimates.noise_covariance is None and not estimates.n_missing.any()
-    return Problem.build(
-        estimates.b,
-        np.zeros(problem.n_attributes),
-        moment,
-        label_variance=estimates.label_variance,
+    return Problem.from_estimates(
+        replace(estimates, v=np.zeros(problem.n_attributes), external=moment),
         costs=problem.costs * n_judgments,
         ridge=problem.ridge,
-        means=estimates.means,
         names=problem.names,
         psd="none" if semidefinite else "nearest",
     )
