@@ -29,7 +29,7 @@ from distfms.stats.ragged import Ragged
 COUNTS = ("n_unknown", "n_second", "n_alone")
 
 #: Values of the arrays that objects with various raters are spread to at a time.
-_SPREAD_VALUES = 2**18
+_SPREAD_VALUES = 2**19
 
 #: Products of pairs of attributes at a time: with all that is made of them, a core's cache full.
 _PAIRED_VALUES = 2**15
@@ -270,15 +270,15 @@ class _Batch:
         The k − 1 contrasts of a judgment with the mean of those before it have the same products.
         """
         own, total = self.averaged.rows, np.zeros(self.averaged.comoment.shape)
-        places = np.arange(k)[:, None]
         for some in _divided(rows, k * len(self.judgments)) if k > 1 else []:
-            held = [ragged.values[ragged.offsets[some] + places] for ragged in self.judgments]
+            held = [_ascending(ragged, some).reshape(-1, k).T for ragged in self.judgments]
             mean, *others = np.stack(held, axis=1)
             for j, values in enumerate(others, start=1):
                 contrast = values - mean
-                mean += contrast / (j + 1)
+                if j + 1 < k:
+                    mean += contrast / (j + 1)
                 contrast *= np.sqrt(j / (j + 1))
-                weighted = contrast * self.weights(some)
+                weighted = contrast if self.weight is None else contrast * self.weight[some]
                 total += weighted[own] @ contrast.T
         return total
 
@@ -336,14 +336,20 @@ def _divided(rows: np.ndarray, width: int) -> list[np.ndarray]:
     return np.array_split(rows, -(-rows.size * width // _SPREAD_VALUES)) if rows.size else []
 
 
+def _ascending(ragged: Ragged, rows: np.ndarray) -> np.ndarray:
+    """Return the values of ascending rows; nothing is copied of a run of them."""
+    run = rows[-1] - rows[0] + 1 == rows.size
+    return (ragged.rows(rows[0], rows[-1] + 1) if run else ragged.take(rows)).content()
+
+
 def _alike(raters: Sequence[Ragged]) -> np.ndarray:
     """Mark objects all of whose attributes have the same known raters, each once, in one order."""
     first, counts = raters[0], raters[0].counts()
-    owner, codes = np.repeat(np.arange(counts.size), counts), first.content()
-    order = np.lexsort((codes, owner))
-    again = ~(_changes(owner[order]) | _changes(codes[order]))
-    alike = counts > 0
-    alike[owner[codes < 0]] = alike[owner[order[again]]] = False
+    alike = np.zeros(counts.size, dtype=bool)
+    for k in np.unique(counts[counts > 0]).tolist():
+        rows = np.flatnonzero(counts == k)
+        ascending = np.sort(_ascending(first, rows).reshape(-1, k), axis=1)
+        alike[rows] = (ascending[:, 0] >= 0) & (np.diff(ascending, axis=1) > 0).all(axis=1)
     for other in raters[1:]:
         if other is not first:
             alike &= other.counts() == counts
