@@ -78,8 +78,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         ValueError
             If data or parameters cannot be used.
         """
-        if hasattr(self, "session_"):
-            del self.session_
+        self.__dict__.pop("session_", None)
         return self._fit(X, y)
 
     def partial_fit(self, X: Any, y: Any) -> Self:

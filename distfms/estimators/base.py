@@ -46,7 +46,6 @@ from distfms.estimators.parameters import (
     seed_of,
     signature_of,
     target_names,
-    workers_of,
 )
 from distfms.methods.contract import FinishedRun, Inputs
 from distfms.methods.row_predictor import levels_of, plan_of_model, set_missing
@@ -183,13 +182,14 @@ class JobEstimator(BaseEstimator):
         names = [n for n in given.schema.names if n not in (*named["target"], *named.values())]
         options = self._options(names, given, named["target"])
         data = {name: plain(getattr(self, name)) for name in ("missing", "folds", "exclude")}
+        n_jobs = plain(getattr(self, "n_jobs", None))  # −1 and None: as many as there are cores
         content: dict[str, Any] = {
             "name": type(self).__name__,
             "method": self._method,
             "seed": seed_of(self.random_state),
             "data": {"path": given.path or NAME, **data, **named},
             self._method: options,
-            "engine": {"workers": workers_of(getattr(self, "n_jobs", None)), "cache": False},
+            "engine": {"workers": n_jobs if n_jobs and n_jobs > 0 else None, "cache": False},
             "output": f"memory://distfms-{uuid.uuid4().hex}",
         }
         if (tune := plain(getattr(self, "tune", None))) is not None:

@@ -171,8 +171,3 @@ def seed_of(random_state: Any) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def workers_of(n_jobs: int | None) -> int | None:
-    """Return how many partitions are read side by side; None for as many as there are cores."""
-    return None if n_jobs is None or n_jobs < 1 else int(n_jobs)

@@ -12,7 +12,6 @@ import numpy as np
 
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.partition import Dataset
-from distfms.engine.memory import format_bytes
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.lessons import (
@@ -30,7 +29,6 @@ from distfms.methods.attribute_efficient.lessons import (
     stream,
 )
 from distfms.methods.attribute_efficient.options import ONLINE_ONLY, AttributeEfficientOptions
-from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, PAIR_BYTES
 from distfms.methods.attribute_efficient.read import (
     LabelledSource,
     LossReader,
@@ -47,7 +45,7 @@ from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import SummaryReader
 from distfms.methods.statistics_job import Solved, TrainMembers
-from distfms.report.formatting import count, number
+from distfms.report.formatting import number
 from distfms.stats.base import Bundle, below
 from distfms.stats.classification import CLASS_SUMS, class_report
 
@@ -131,17 +129,8 @@ class AttributeEfficientJob(RowJob):
             "improvement ratio": f"{number(ratio, 2)}: drawing by second moments saves up to a "
             f"factor of {number(1.0 / ratio, 2)} here (from the first {n_first:,} rows)",
             "chains": str(options.chains),
-            **self._solver_said(),
             **self.first_values(),
         }
-
-    def _solver_said(self) -> dict[str, str]:
-        """Say why `solver: auto` takes the online learner of many attributes."""
-        options = self.options
-        if options.solver != "auto" or options.online_options:
-            return {}
-        size = format_bytes(PAIR_BYTES * self._plan.n_columns**2 * INNER_FOLDS)
-        return {"solver": f"online; `solver: pairs` would hold {size} of moments of pairs"}
 
     def class_option(self) -> str:
         """Return how to ask for classes."""
@@ -200,14 +189,7 @@ class AttributeEfficientJob(RowJob):
             raise DataError("All attributes are 0 in all training rows: there is nothing to learn.")
 
     def _tell_assumptions(self, context: Context, train: Members) -> None:
-        options = self.options
-        moments = train["moments"].second_moment[:-1]
-        zero = int((moments == 0).sum())
-        if zero:
-            context.note(
-                f"{count(zero, 'attribute is', 'attributes are')} 0 in all training rows: "
-                "drawing by second moments leaves them out, and their weights are 0."
-            )
+        options, n_rows = self.options, train["counts"].n_rows
         largest = norm_of(options.penalty, train)
         if not options.scale and largest > 1.0:
             context.note(
@@ -216,7 +198,7 @@ class AttributeEfficientJob(RowJob):
             )
         if options.scanned_for:
             context.note(
-                f"A pass over all {train['counts'].n_rows * len(moments):,} attributes of the "
+                f"A pass over all {n_rows * self._plan.n_features:,} attributes of the "
                 f"training rows found {options.scanned_for}; they do not count as observed. With "
                 "`scale: false`, two-phase and uniform algorithms learn only from what they "
                 "observe."
