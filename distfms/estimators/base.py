@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -367,15 +366,14 @@ class JobEstimator(BaseEstimator):
     # --- prediction ---
 
     def _predicted(
-        self, X: Any, pick: Callable[[pa.Table], np.ndarray], *,
-        budget: float | None = None, tail: tuple[int, ...] = (), dtype: Any = np.float64,
-    ) -> Any:  # fmt: skip
-        """Apply the run's predictor; `pick` takes what is wanted from a table of predictions."""
+        self, X: Any, prefix: str, budget: float | None, tail: tuple[int, ...], dtype: Any = float
+    ) -> Any:
+        """Apply the run's predictor; return the columns of predictions with a prefix."""
         check_is_fitted(self)
         with in_words_of_python(self._method), single_threaded_blas():
             given = self._apply(X, self._needed(budget))
             predict = self.model_.predictor(given.head, budget)
-            return given.stack(partial(_picked, predict, pick), tail, dtype)
+            return given.stack(partial(_picked, predict, prefix, dtype), tail, dtype)
 
     def _from_batches(
         self, X: Any, needed: Sequence[str], function: Callable[[RowBatch], Any],
@@ -409,13 +407,6 @@ class JobEstimator(BaseEstimator):
         """Return the columns that a prediction needs."""
         return list(getattr(self, "feature_names_in_", ()))
 
-    def _scored(self, measure: Any, X: Any, y: Any, sample_weight: Any) -> float:
-        """Compare predictions with the target, for files by default that of `fit`."""
-        if y is None and kind_of(X) == "parquet":
-            y = self._target if len(self._target) > 1 else self._target[0]
-        truth, found = in_memory(X, y), in_memory(X, self.predict(X))
-        return float(measure(truth, found, sample_weight=in_memory(X, sample_weight)))
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
 
@@ -428,9 +419,12 @@ class JobEstimator(BaseEstimator):
 _ROLES = {"weight": "sample_weight", "query": "query"}
 
 
-def _picked(predict: Any, pick: Any, partition: Any) -> np.ndarray:
-    found: np.ndarray = pick(predict(partition))
-    return found
+def _picked(predict: Any, prefix: str, dtype: Any, partition: Any) -> np.ndarray:
+    """Return the columns of a partition's predictions with a prefix, shape (n,) or (n, P)."""
+    table = predict(partition)
+    names = [name for name in table.column_names if name.startswith(prefix)]
+    found = np.stack([np.asarray(table.column(name)) for name in names], axis=1)
+    return (found if len(names) > 1 else found[:, 0]).astype(dtype, copy=False)
 
 
 def _of_batch(reader: Any, plan: ColumnPlan, function: Any, partition: Any) -> np.ndarray:
@@ -444,20 +438,6 @@ def _of_batch(reader: Any, plan: ColumnPlan, function: Any, partition: Any) -> n
 
 
 # --- estimators of numbers and of classes ---------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Picklable function that takes the columns of predictions with a prefix."""
-
-    prefix: str
-    dtype: Any = np.float64
-
-    def __call__(self, table: pa.Table) -> np.ndarray:
-        """Return an array (n,), or (n, P)."""
-        names = [name for name in table.column_names if name.startswith(self.prefix)]
-        found = np.stack([np.asarray(table.column(name)) for name in names], axis=1)
-        return (found if len(names) > 1 else found[:, 0]).astype(self.dtype, copy=False)
 
 
 class PredictingEstimator(JobEstimator):
@@ -485,8 +465,7 @@ class PredictingEstimator(JobEstimator):
         check_is_fitted(self)
         tail = (len(self._target),) if len(self._target) > 1 else ()
         dtype = self.classes_.dtype if hasattr(self, "classes_") else np.float64
-        pick = Columns("predicted_", dtype)
-        return self._predicted(X, pick, budget=budget, tail=tail, dtype=dtype)
+        return self._predicted(X, "predicted_", budget, tail, dtype)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Score predictions: R² of numbers, the share of rows whose class is predicted.
@@ -500,7 +479,11 @@ class PredictingEstimator(JobEstimator):
         """
         from sklearn import metrics
 
-        return self._scored(getattr(metrics, self._measure), X, y, sample_weight)
+        if y is None and kind_of(X) == "parquet":
+            y = self._target if len(self._target) > 1 else self._target[0]
+        truth, found = in_memory(X, y), in_memory(X, self.predict(X))
+        weight = in_memory(X, sample_weight)
+        return float(getattr(metrics, self._measure)(truth, found, sample_weight=weight))
 
 
 class JobRegressor(RegressorMixin, PredictingEstimator):
@@ -538,8 +521,7 @@ class JobClassifier(ClassifierMixin, PredictingEstimator):
         ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, n_classes)
         """
         check_is_fitted(self)
-        pick = Columns("probability_")
-        return self._predicted(X, pick, budget=budget, tail=(len(self.classes_),))
+        return self._predicted(X, "probability_", budget, (len(self.classes_),))
 
     def _has_shares(self) -> bool:
         """Return whether the model gives probabilities."""

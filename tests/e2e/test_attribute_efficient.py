@@ -55,6 +55,12 @@ def literal_design(penalty, sampling, n_examples, own=TRAIN, **more):
     return Design(penalty, sampling, D, 5, n_examples, bound, norm, moments, **more)
 
 
+def learned_from(own, penalty, sampling):
+    chain = Chain(literal_design(penalty, sampling, int(own.sum()), own), stream(stream(0, 0), 0))
+    chain.learn(X, Y, order(stream(0, 0), own))
+    return chain
+
+
 @pytest.mark.parametrize(
     ("penalty", "algorithm", "sampling"),
     [
@@ -69,10 +75,7 @@ def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampl
     own = {"penalty": penalty, "algorithm": algorithm, "repeats": 2, "baselines": []}
     folder = run_job(few_job(data, tmp_path, own)).folder
     selection, metrics = content(folder, "selection.json"), content(folder, "metrics.json")
-    key = stream(0, 0)
-    design = literal_design(penalty, sampling, int(TRAIN.sum()))
-    chain = Chain(design, stream(key, 0))
-    chain.learn(X, Y, order(key))
+    chain = learned_from(TRAIN, penalty, sampling)
     weights = np.array([selection["coefficients"][name] for name in NAMES])
     np.testing.assert_allclose(weights, chain.weights, rtol=1e-9, atol=1e-15)
     assert selection["examples"] == TRAIN.sum()
@@ -99,12 +102,9 @@ def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampl
 
 def test_folds_are_learned_without(data, tmp_path):
     folder = run_job(few_job(data, tmp_path, {"repeats": 0})).folder
-    key = stream(0, 0)
     for entry in content(folder, "metrics.json")["folds"]:
-        own = TRAIN & (entry["fold"] != PARTS)
-        chain = Chain(literal_design("ridge", "moments", int(own.sum()), own), stream(key, 0))
-        chain.learn(X, Y, order(key, own))
         out = entry["fold"] == PARTS
+        chain = learned_from(TRAIN & ~out, "ridge", "moments")
         mse = np.mean((X[out] @ chain.weights - Y[out]) ** 2)
         assert entry["mse"] == pytest.approx(mse, rel=1e-9)
         assert entry["n_rows"] == out.sum()
