@@ -7,6 +7,7 @@ in light and dark, on narrow screens and on paper, and is the same bytes for the
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -193,35 +194,16 @@ def _template() -> Any:
 
 
 def _numbered(sections: Sequence[Section]) -> list[dict[str, Any]]:
-    """Assign anchors to sections, and numbers to tables and figures."""
-    from markupsafe import Markup
-
-    anchors: set[str] = set()
-    counter = {"figure": 0, "table": 0}
-    numbered = []
-    for section in sections:
+    """Assign numbers to sections, tables and figures."""
+    counter, numbered = Counter[str](), []
+    for number, section in enumerate(sections):
         blocks = []
         for block in section.blocks:
-            entry: dict[str, Any] = {"kind": block.template, "content": block, "number": 0}
-            if block.template in counter:
-                counter[block.template] += 1
-                entry["number"] = counter[block.template]
-            if isinstance(block, Figure):
-                entry["svg"] = Markup(block.svg)
-            blocks.append(entry)
-        numbered.append(
-            {"title": section.title, "anchor": _anchor(section.title, anchors), "blocks": blocks}
-        )
+            kind = block.template
+            counter[kind] += 1
+            blocks.append({"kind": kind, "content": block, "number": counter[kind]})
+        numbered.append({"title": section.title, "anchor": f"section-{number}", "blocks": blocks})
     return numbered
-
-
-def _anchor(title: str, taken: set[str]) -> str:
-    stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
-    anchor, counter = stem, 2
-    while anchor in taken:
-        anchor, counter = f"{stem}-{counter}", counter + 1
-    taken.add(anchor)
-    return anchor
 
 
 def _column_cells(values: Sequence[Any], kind: str | None) -> list[Cell]:

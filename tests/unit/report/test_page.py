@@ -46,8 +46,8 @@ def test_page_is_whole_self_contained_and_the_same_every_time() -> None:
         "prefers-color-scheme: dark",
         "@media print",
         "default-src 'none'",
-        'id="what-was-found"',
-        'href="#what-was-found-2"',
+        'id="section-1"',
+        'href="#section-2"',
     ):
         assert expected in html
     assert full_page().render() == html
