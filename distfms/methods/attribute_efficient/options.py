@@ -131,7 +131,8 @@ class AttributeEfficientOptions(Section):
         if (self.attributes_per_example or 0) > n_attributes:
             raise SpecError(
                 f"`attribute_efficient.attributes_per_example` is {self.attributes_per_example}, "
-                f"but the data have only {n_attributes} feature(s). Choose at most {n_attributes}."
+                f"more than there are attributes (n_features = {n_attributes}). Choose at most "
+                f"{n_attributes}."
             )
 
     @property

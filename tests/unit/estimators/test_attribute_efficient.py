@@ -278,7 +278,7 @@ BAD = [
     ({**KNOWN, "second_moments": [1.0]}, "9 numbers"),
     ({**KNOWN, "second_moments": -np.ones(D)}, "at least 0"),
     ({**KNOWN, "algorithm": "aelr"}, "is not for ridge"),
-    ({**KNOWN, "algorithm": "aerr", "attributes_per_example": 10}, "only 9 feature"),
+    ({**KNOWN, "algorithm": "aerr", "attributes_per_example": 10}, r"\(n_features = 9\)"),
 ]
 
 
