@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from distfms.methods.multiselect.baselines import refine, scoring_optimum
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
-from distfms.methods.multiselect.read import acquisition_plan
 from tests.reference import multiselect as literal
 
 
@@ -90,20 +89,3 @@ def test_budgets_hold_and_refinement_only_improves(problem, budget, algorithm, c
     if algorithm == "scoring" and problem.candidates.any():
         optimum = scoring_objective(problem, scoring_optimum(problem, budget))
         assert objective(problem, refined) <= optimum * (1 + 1e-10)
-
-
-@settings(deadline=None)
-@given(
-    counts=st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=1, max_size=8),
-    repeats=st.lists(st.integers(0, 6), min_size=3, max_size=3),
-)
-def test_a_plan_brings_every_object_to_its_repeats_and_no_further(counts, repeats):
-    names, held = ("a", "b", "c"), np.array(counts)
-    plan = acquisition_plan(held, repeats, np.array([1.0, 2.0, 0.5]), names, np.arange(len(held)))
-    for row, attribute, more in zip(plan["object"], plan["attribute"], plan["more"], strict=True):
-        assert more > 0
-        held[row, names.index(attribute)] += more
-    lacking = np.array(repeats) - np.array(counts)
-    np.testing.assert_array_equal(held, np.maximum(counts, np.where(lacking > 0, repeats, 0)))
-    expected = np.maximum(lacking, 0) @ np.array([1.0, 2.0, 0.5])
-    np.testing.assert_allclose(plan["cost"].sum(), expected.sum())
