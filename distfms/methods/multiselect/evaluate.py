@@ -11,7 +11,7 @@ import numpy as np
 from distfms.errors import first_of
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Members
-from distfms.methods.curves import points_of
+from distfms.methods.curves import number_or_none, points_of
 from distfms.methods.multiselect.baselines import scoring_optimum
 from distfms.methods.multiselect.choice_job import first_within_error
 from distfms.methods.multiselect.model import (
@@ -172,14 +172,11 @@ def noise_correlations(
     assert raters is not None
     unit = np.sqrt(np.outer(variance, variance))
     told = raters.together & raters.apart & (unit > 0)
-    found = np.divide(raters.noise_covariance(variance), unit, out=np.zeros_like(unit), where=told)
+    found = np.full_like(unit, np.nan)
+    np.divide(raters.noise_covariance(variance), unit, out=found, where=told)
     return {
-        name: {
-            other: float(found[i, j]) if told[i, j] else None
-            for j, other in enumerate(names)
-            if j != i
-        }
-        for i, name in enumerate(names)
+        name: {n: number_or_none(c) for n, c in zip(names, row, strict=True) if n != name}
+        for name, row in zip(names, found, strict=True)
     }
 
 

@@ -37,15 +37,6 @@ IN_SLABS = ("full", "scoring")
 _MATRICES = ("second_moment", "external", "noise_covariance")
 
 
-def choose_form(job: MultiselectJob) -> MultiselectJob | MultiselectSlabsJob:
-    """Return the job itself, or in slabs where it can be and one process would need too much."""
-    options = job.options
-    able = options.algorithm == "full" and options.psd == "none" and not options.refine
-    able = able and options.buy_from == "independent" and options.selection != "lasso"
-    needed = one_process_bytes(job, len(job.layout.names), job.inputs.section.folds)
-    return MultiselectSlabsJob(job) if able and needed > slab_job.ONE_PROCESS_BYTES else job
-
-
 def one_process_bytes(job: MultiselectJob, n_attributes: int, n_folds: int) -> int:
     """Project what a job in one process would hold at least, where no judgment is missing.
 
@@ -192,7 +183,11 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
 
 def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     """Return the job, in slabs of attributes where they are too many for one process."""
-    return choose_form(MultiselectJob(options, inputs, seed))
+    job = MultiselectJob(options, inputs, seed)
+    able = options.algorithm == "full" and options.psd == "none" and not options.refine
+    able = able and options.buy_from == "independent" and options.selection != "lasso"
+    needed = one_process_bytes(job, len(job.layout.names), inputs.section.folds)
+    return MultiselectSlabsJob(job) if able and needed > slab_job.ONE_PROCESS_BYTES else job
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
