@@ -11,7 +11,7 @@ Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and append
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -166,11 +166,12 @@ class PassLandmarkJob(LandmarkJob):
     def evaluate_folds(
         self, context: Context, work: FoldWork, saved: str | None = None
     ) -> FoldAnswers:
-        """Evaluate items on folds one after another, by passes over rows embedded for each."""
+        """Evaluate items on folds one after another, by passes over rows that stay in memory."""
 
         @contextmanager
         def given(fold: Fold) -> Iterator[Fold]:
-            with self._passes(context, fold.number) as make_pass:
+            opened = nullcontext(everywhere) if everywhere else self._passes(context, fold.number)
+            with opened as make_pass:
 
                 def judge(make: Any) -> Mapping[str, np.ndarray]:
                     message: JudgePass = make({fold.number: "validation"})
@@ -185,7 +186,9 @@ class PassLandmarkJob(LandmarkJob):
                 yield Fold(train, {**fold.held_out, "judge": judge}, fold.number)
 
         self._told.clear()
-        return evaluate_here(work, self.statistics(context), given)
+        with ExitStack() as stack:  # rows are embedded once, unless folds have their metrics
+            everywhere = None if self.learned else stack.enter_context(self._passes(context))
+            return evaluate_here(work, self.statistics(context), given)
 
 
 #: Positions of a ranking that NDCG is reported for.
