@@ -39,6 +39,8 @@ from distfms.stats.comoments import CoMoments, Moments
 from distfms.stats.sample import RowSample
 
 LANDMARKS = "statistics/landmarks.npz"
+#: One row in this many, by the hash of its id or content, judges a metric and teaches none.
+_JUDGE = 4
 #: Rows of which a metric is learned by default, and how many numbers these have at most.
 METRIC_ROWS, METRIC_VALUES = 8192, 2**22
 METRICS, METRIC = "statistics/metrics.npz", "metric.json"
@@ -172,13 +174,18 @@ class MappedJob(RowJob):
         sample, plain = self.sample(context), self.plain_maps(context)
         n_folds, most = sample.n_folds, self.metric_rows()
         lessons = dict[str, Lesson]()
+
+        def lesson(mapping: LandmarkMap, rows: RowSample) -> Lesson:
+            keys = rows.hashes if rows.ids is None else hash_keys(rows.ids)
+            return mapping, rows, mix(mix(keys)) % np.uint64(_JUDGE) == 0
+
         for own in self.similarities:
             if own.label in self.learned:
                 mapping = replace(plain[own.label], similarity=own)
-                lessons[own.label] = mapping, sample.train().first(most)
+                lessons[own.label] = lesson(mapping, sample.train().first(most))
                 for fold in range(n_folds if n_folds > 1 else 0):
                     rows = sample.train_without(fold).first(most * (n_folds - 1) // n_folds)
-                    lessons[of_fold(own.label, fold)] = mapping, rows
+                    lessons[of_fold(own.label, fold)] = lesson(mapping, rows)
         learn = partial(learned, self.options, self.classes(context))
         answers = context.map(learn, list(lessons.values()))
         found = dict(zip(lessons, answers, strict=True))

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.folds import hash_keys, mix
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import KERNELS, LandmarkMap, Similarity, transformed
 from distfms.methods.landmarks.squared import Ridges, coded
@@ -253,8 +252,6 @@ def choose(found: Sequence[Metric]) -> Metric:
 
 # --- what a metric is learned from, and what is told of it --------------------------------------
 
-#: One row in so many is held out from those that teach.
-_HELD_OUT = 4
 #: Landmarks that a metric is learned with, where there are as many rows: with fewer it may miss the
 #: columns that matter.
 LANDMARKS_TAUGHT = 500
@@ -267,22 +264,23 @@ _OF_MARGINS = 0.02
 _FEWEST = 8
 
 
-Lesson = tuple[LandmarkMap, RowSample]
-"""An isotropic map to the landmarks of the model, and training rows: features, target, weight."""
+Lesson = tuple[LandmarkMap, RowSample, np.ndarray]
+"""An isotropic map to the landmarks of the model, training rows (features, target, weight), and
+which of them judge instead of teaching.
+"""
 
 
 def taught_rows(
     options: LandmarksOptions, classes: Sequence[float] | None, lesson: Lesson
 ) -> tuple[TaughtRows, TaughtRows]:
-    """Return the rows that teach and those that judge, by the hash of their id or content."""
-    mapping, sample = lesson
+    """Return the rows that teach and those that judge."""
+    mapping, sample, judges = lesson
     n = len(mapping.scale)
     target = coded(classes, sample.values[n])[np.newaxis]
     if options.task == "classification":
         target = (target == np.arange(len(classes or ()))[:, np.newaxis]) * 1.0
-    keys = sample.hashes if sample.ids is None else hash_keys(sample.ids)
+    features = sample.values[:n]
     weight = sample.values[n + 1] if len(sample.values) > n + 1 else np.ones(sample.n_rows)
-    judges, features = mix(mix(keys)) % np.uint64(_HELD_OUT) == 0, sample.values[:n]
     taught, judging = (
         TaughtRows(mapping.scaled(features[:, own]), target[:, own], weight[own])
         for own in (~judges, judges)
