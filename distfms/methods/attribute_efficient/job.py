@@ -17,7 +17,6 @@ from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.lessons import (
     LearningProcedure,
     Lesson,
-    OnRows,
     average,
     constant_of,
     curves,
@@ -26,6 +25,7 @@ from distfms.methods.attribute_efficient.lessons import (
     learn,
     lessons_of,
     norm_of,
+    on_rows,
     stream,
 )
 from distfms.methods.attribute_efficient.options import ONLINE_ONLY, AttributeEfficientOptions
@@ -301,7 +301,7 @@ class AttributeEfficientJob(RowJob):
         """Evaluate every item on every fold, on actors where that pays."""
         rows = self._rows(TrainMembers(self.statistics(context)))
         return super().evaluate_folds(
-            context, replace(work, evaluate=OnRows(rows, work.evaluate)), saved
+            context, replace(work, evaluate=partial(on_rows, rows, work.evaluate)), saved
         )
 
     # --- evaluation ---

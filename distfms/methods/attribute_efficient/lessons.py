@@ -304,18 +304,13 @@ class LearningProcedure(Procedure):
         return self.operations
 
 
-@dataclass(frozen=True, eq=False)
-class OnRows:
-    """Picklable: an evaluation on a fold, which is given the rows as well."""
-
-    rows: TrainingRows
-    evaluate: Callable[[Fold, Any], Answer]
-
-    def __call__(self, fold: Fold, item: Any) -> Answer:
-        """Evaluate an item on a fold."""
-        train = {**fold.train, "rows": self.rows, "left_out": fold.number}
-        held_out = {**fold.held_out, "rows": partial(self.rows.of_fold, fold.number)}
-        return self.evaluate(Fold(train, held_out, fold.number), item)
+def on_rows(
+    rows: TrainingRows, evaluate: Callable[[Fold, Any], Answer], fold: Fold, item: Any
+) -> Answer:
+    """Evaluate an item on a fold, with the rows as well."""
+    train = {**fold.train, "rows": rows, "left_out": fold.number}
+    held_out = {**fold.held_out, "rows": partial(rows.of_fold, fold.number)}
+    return evaluate(Fold(train, held_out, fold.number), item)
 
 
 def lessons_of(options: AttributeEfficientOptions, members: Members, seed: int) -> list[Lesson]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -23,21 +24,18 @@ from distfms.methods.curves import regrouped
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 
 
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """Picklable function from named values to predictions; a missing value has its mean."""
-
-    weights: Mapping[str, float]
-    fill: Mapping[str, float]
-    intercept: float
-
-    def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
-        """Predict rows."""
-        found = np.full(n_rows, self.intercept)
-        for name, weight in self.weights.items():
-            own = values[name]
-            found += weight * np.where(np.isnan(own), self.fill[name], own)
-        return found
+def linear(
+    terms: Mapping[str, tuple[float, float]],
+    intercept: float,
+    values: Mapping[str, np.ndarray],
+    n_rows: int,
+) -> np.ndarray:
+    """Predict rows from named values; `terms` are weights, and what missing values count as."""
+    found = np.full(n_rows, intercept)
+    for name, (weight, fill) in terms.items():
+        own = values[name]
+        found += weight * np.where(np.isnan(own), fill, own)
+    return found
 
 
 def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
@@ -51,12 +49,8 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
     columns = zip(model["names"], arrays["weights"], arrays["fill"], strict=True)
     used = {name: (float(w), float(fill)) for name, w, fill in columns if w != 0.0}
     plan = plan_of_model(dataset, list(used), model["sources"], model["id"])
-    linear = Linear(
-        {name: w for name, (w, _) in used.items()},
-        {name: fill for name, (_, fill) in used.items()},
-        model["intercept"],
-    )
-    return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), linear)
+    predict = partial(linear, used, model["intercept"])
+    return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), predict)
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
