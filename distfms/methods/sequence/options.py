@@ -353,8 +353,10 @@ def read_cost_file(path: str) -> dict[str, Any]:
         ) from error
     except (OSError, ValueError) as error:
         raise SpecError(f"The cost file {file} cannot be read: {error}.") from error
-    found = dict(zip(map(str, groups), costs, strict=True))
-    if len(found) < len(groups):
-        twice = next(group for group in found if groups.count(group) > 1)
-        raise SpecError(f"In the cost file {file}: the group {twice!r} is there twice.")
+    found: dict[str, Any] = {}
+    for group, cost in zip(map(str, groups), costs, strict=True):
+        if group in found or not isinstance(cost, int | float):
+            wrong = "is there twice" if group in found else f"costs {cost!r}, which is not a number"
+            raise SpecError(f"In the cost file {file}: the group {group!r} {wrong}.")
+        found[group] = cost
     return found
