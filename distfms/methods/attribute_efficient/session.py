@@ -75,7 +75,6 @@ class PairsLearner:
                     f"infinite: leave the row out.{before}"
                 )
             self.sums.learn(observed, numbers % INNER_FOLDS)
-        self._learned = None
 
     def _drawing(self) -> Draws:
         """Return the draws, by second moments once the first phase is complete."""
@@ -97,7 +96,6 @@ class PairsLearner:
         columns = np.append(drawn[0][seen], self.n_attributes)
         values = np.append(values[seen], target)
         self.sums.add(number % INNER_FOLDS, columns, np.array([0, len(values)]), values)
-        self._learned = None
 
     def check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
         """Raise DataError if an example cannot be learned from."""
@@ -115,7 +113,6 @@ class PairsLearner:
         self.sums = RunningPairs.from_arrays(below("pairs/", arrays))
         self.streams = set(arrays["streams"].tolist())
         self.draws = replace(self.draws, weights=arrays.get("weights"))
-        self._learned = None
 
     def merge(self, other: PairsLearner) -> None:
         """Add the examples of another, of other draws."""
@@ -126,10 +123,9 @@ class PairsLearner:
             )
         self.sums.merge(other.sums)
         self.streams |= other.streams
-        self._learned = None
 
     def _solved(self) -> Learned:
-        if self._learned is None:
+        if self._learned is None or self._learned.n_examples != self.n_examples:
             self._learned = learned_from(self.sums.pairs(), self.penalty)
         return self._learned
 
