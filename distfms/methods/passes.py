@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
@@ -132,9 +131,7 @@ class Passes:
         if not keeps_rows(8 * self._n_values):
             return self
         partitions = self._dataset.partitions
-        step = 1
-        while step * _MOST_SHARDS < len(partitions):
-            step *= 2
+        step = 1 << ((len(partitions) - 1) // _MOST_SHARDS).bit_length()
         shards = [partitions[first : first + step] for first in range(0, len(partitions), step)]
         largest = max(sum(p.n_rows for p in shard) for shard in shards)
         pool: Any = self._context.pool(
@@ -157,12 +154,7 @@ class Passes:
         self._context.count(n_read=len(partitions), bytes_read=n_bytes)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     def __call__(self, message: Any) -> Sums:
