@@ -11,7 +11,9 @@ from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, Thre
 from concurrent.futures import Executor as Workers
 from contextlib import nullcontext
 from functools import partial
+from multiprocessing import resource_tracker, util
 from multiprocessing.connection import wait as wait_for_process
+from multiprocessing.synchronize import SemLock
 from typing import Any
 
 from distfms.engine.base import ActorPool, Executor
@@ -90,6 +92,7 @@ class LocalExecutor(Executor):
         """Wait for running tasks and stop all threads and processes."""
         pool, self._pool = self._pool, None
         if pool is not None:
+            _register_again()
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _open_pool(self) -> Workers:
@@ -188,12 +191,25 @@ def _processes(n: int) -> ProcessPoolExecutor:
 
 def _kill(pool: ProcessPoolExecutor) -> None:
     """End a pool's processes, whatever they do."""
+    _register_again()
     # Read before shutdown, which forgets them.
     children = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for child in children:
         child.kill()
     pool.shutdown(wait=True)
+
+
+def _register_again() -> None:
+    """Register this process's semaphores, which are about to go, with Python's tracker of them.
+
+    One that died and was started again knows none, and would print an error for each.
+    """
+    inside: Any = util
+    semaphore: Any = SemLock
+    for finalizer in list(inside._finalizer_registry.values()):
+        if finalizer._callback is semaphore._cleanup:
+            resource_tracker.register(finalizer._args[0], "semaphore")
 
 
 def _start_worker() -> None:
