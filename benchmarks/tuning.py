@@ -29,7 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.engine.base import ActorPool, make_executor
+from distfms.engine import make_executor
+from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import FoldWork, evaluate_on_folds
