@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.write import GroupedFile, write_table
-from distfms.errors import EngineError
 
 
 @pytest.fixture
@@ -27,19 +24,6 @@ def table() -> pa.Table:
             "kind": rng.choice(["red", "green"], 1000).tolist(),
         }
     )
-
-
-@pytest.fixture
-def small_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail as a full disk does, when the content is to reach it.
-
-    A limit on the size of files would hit all threads of the process, and what they log.
-    """
-
-    def no_space(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", no_space)
 
 
 def everything_in(folder: Path) -> list[str]:
@@ -79,21 +63,6 @@ def test_row_groups_end_at_rows_or_bytes(tmp_path: Path) -> None:
     assert [by_bytes.metadata.row_group(j).num_rows for j in range(4)] == [30, 30, 30, 10]
     single = pq.ParquetFile(write_table(tmp_path / "s", table.slice(0, 3), row_group_bytes=1))
     assert single.metadata.num_row_groups == 3
-
-
-def test_full_disk_leaves_the_old_file(tmp_path: Path, table: pa.Table, small_disk: None) -> None:
-    path = tmp_path / "t.parquet"
-    path.write_bytes(b"old")
-    with pytest.raises(EngineError, match=r"disk is full.*t\.parquet could not be written"):
-        write_table(path, table)
-    assert path.read_bytes() == b"old"
-    assert everything_in(tmp_path) == ["t.parquet"]
-
-
-def test_parent_is_a_file(tmp_path: Path, table: pa.Table) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(EngineError, match=r"could not be written .*Check the folder"):
-        write_table(tmp_path / "file" / "t.parquet", table)
 
 
 def test_same_row_groups_however_the_rows_come(tmp_path: Path, table: pa.Table) -> None:
