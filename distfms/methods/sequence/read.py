@@ -210,10 +210,9 @@ class GlmReader:
         rows = slice(0, test.start)
         fold = np.repeat(np.arange(len(folds)), [own.stop - own.start for own in folds])
         response = response_of(batch.target[:, rows], self.design.family, self.classes)
-        weight = None if batch.weight is None else batch.weight[rows]
-        if self.class_weights is not None:
-            own = row_weights(response, self.class_weights)
-            weight = own if weight is None else weight * own
+        weight = row_weights(response, self.class_weights)
+        if batch.weight is not None:
+            weight = weight * batch.weight[rows]
         return self.design.rows(batch.features[:, rows], response, weight, fold)
 
     def sums(self, rows: GlmRows | None, models: Sequence[GlmModel]) -> Sums:
