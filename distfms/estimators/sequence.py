@@ -98,8 +98,8 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         Returns
         -------
         AnytimeSession
-            ``deliver(group, values)`` adds a group; ``prediction`` is always ready. See
-            `group_values` for groups of categories.
+            ``deliver(group, values)`` adds a group, ``run(compute)`` computes groups in order;
+            ``prediction`` is always ready. See `group_values` for groups of categories.
         """
         check_is_fitted(self)
         return AnytimeSession(self.predictor_, n_samples, deadline_s)

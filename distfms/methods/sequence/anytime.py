@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.evaluate import best_model
 from distfms.methods.sequence.glm import mean_response
-from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
+from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, longest_affordable
 from distfms.methods.sequence.residual import moments_about
 from distfms.methods.sequence.trees import TreeModels
 from distfms.stats.comoments import CoMoments
@@ -277,6 +278,33 @@ class AnytimeSession:
         self._arrived.add(index)
         self._update()
         return True
+
+    def run(
+        self, compute: Mapping[str, Callable[[], np.ndarray]], *, budget: float = math.inf
+    ) -> np.ndarray:
+        """Compute groups in the order of the sequence until the deadline or the budget.
+
+        Parameters
+        ----------
+        compute : mapping of str to callable
+            For each group a function that returns its values. The run ends at the first group
+            without one, because no longer prefix can be completed.
+        budget : float
+            Cost of the longest prefix to compute.
+
+        Returns
+        -------
+        ndarray
+            The prediction at the end. A group whose computation ends after the deadline does not
+            count.
+        """
+        most = longest_affordable(self._predictor.spent, budget)
+        while self.n_groups < most and not self.expired:
+            group = self._predictor.groups[self.n_groups]
+            if group not in compute:
+                break
+            self.deliver(group, compute[group]())
+        return self.prediction
 
     def _update(self) -> None:
         """Extend the prefix over all groups that are there, and predict."""

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -121,6 +122,34 @@ def test_nothing_is_taken_after_the_deadline(case, monkeypatch):
     assert not session.deliver(second, values_of(case, second))
     assert session.expired
     np.testing.assert_allclose(session.prediction, predicted(predictor, X, 1))
+
+
+def test_run_computes_until_the_deadline_the_budget_or_a_gap(case, monkeypatch):
+    X, _, path, predictor = case
+    first, second, third = predictor.groups
+    now, computed = [0.0], []
+    monkeypatch.setattr(anytime.time, "monotonic", lambda: now[0])
+
+    def computing(name):
+        now[0] += 2.0
+        computed.append(name)
+        return values_of(case, name)
+
+    compute = {name: partial(computing, name) for name in predictor.groups}
+    late = AnytimeSession(predictor, 200, deadline_s=3.0)
+    np.testing.assert_allclose(late.run(compute), predicted(predictor, X, 1))
+    late.run(compute)
+    assert computed == [first, second]  # the second ended too late; then nothing is begun
+
+    session = AnytimeSession(predictor, 200)
+    np.testing.assert_allclose(
+        session.run(compute, budget=path.spent[0] + 0.5), predicted(predictor, X, 1)
+    )
+    del compute[second]
+    assert session.run(compute) is session.prediction
+    assert session.n_groups == 1
+    session.deliver(second, values_of(case, second))
+    np.testing.assert_allclose(session.run(compute), predicted(predictor, X, 3))
 
 
 @pytest.mark.parametrize(("family", "n_targets"), [("logistic", 1), ("softmax", 3), ("poisson", 1)])
