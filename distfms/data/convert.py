@@ -47,6 +47,8 @@ MEMORY_BYTES = 2**30
 #: Bytes a long row takes at the peak of the pivot, and more with a worker: measured, rounded up.
 ROW_BYTES, WORKER_BYTES = 120, 120
 _MOST_BATCH_ROWS = 2**20
+#: Files that are open at once.
+_MOST_RANGES = 256
 
 #: Raised with every change of what the same judgments are converted to.
 CONVERTER_VERSION = 4
@@ -288,8 +290,8 @@ class _Converter:
         import pyarrow.compute as pc
 
         # Objects differ in their numbers of rows.
-        n_ranges = max(1, -(-part.n_rows // max(1, 2 * self.memory_rows // 3)))
-        step = max(1, -(-len(part.objects) // n_ranges))
+        n_ranges = -(-part.n_rows // max(1, 2 * self.memory_rows // 3))
+        step = max(1, -(-len(part.objects) // min(max(1, n_ranges), _MOST_RANGES)))
         starts = range(0, len(part.objects), step)
         if len(starts) < 2:
             yield from ((part.objects, pa.concat_tables(self._coded(part))) for _ in starts)
