@@ -260,6 +260,8 @@ def run_prepared(
                 run.update(status="done", finished=now())
             except Exception as error:
                 record.fail(error, keep=_end_badly(run, error, made))
+                if not hangs(error):
+                    prune(cache, spec.output.cache_bytes)
                 raise
             prune(cache, spec.output.cache_bytes)
             if spec.output.tracking is not None:

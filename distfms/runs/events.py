@@ -84,7 +84,7 @@ def _ends_pass(event: Event) -> bool:
 
 
 class TextLog:
-    """Shows progress to people: a line every few seconds."""
+    """Shows progress to people: a bar on a terminal, a line every few seconds elsewhere."""
 
     def __init__(
         self,
@@ -96,6 +96,7 @@ class TextLog:
         self._verbose = verbose
         self._throttle = _Throttle(clock)
         self._throttle.due("unit")  # the first line comes after a while
+        self._bar: Any = _bar(self._stream) if self._stream.isatty() else None
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
@@ -103,13 +104,44 @@ class TextLog:
             self._tell(notice.format(**event))
         elif self._verbose and event["event"] not in FREQUENT:
             self._tell(" ".join(f"{key}={value}" for key, value in event.items()))
-        if event["event"] == "unit" and self._throttle.due("unit", in_any_case=_ends_pass(event)):
-            cached = f", {event['cached']} cached" if event["cached"] else ""
-            counts = f"{event['done']}/{event['total']}{cached}"
-            self._tell(f"{counts}, {format_bytes(event['bytes'])} read")
+        if event["event"] == "unit":
+            self._show(event)
+
+    def close(self) -> None:
+        """Finish the display; safe to call twice."""
+        if self._bar is not None:
+            self._bar.stop()
 
     def _tell(self, text: str) -> None:
-        print(f"Reading: {text}", file=self._stream, flush=True)
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            print(f"Reading: {text}", file=self._stream, flush=True)
+
+    def _show(self, event: Event) -> None:
+        cached = f", {event['cached']} cached" if event["cached"] else ""
+        text = f"{event['done']}/{event['total']}{cached}, {format_bytes(event['bytes'])} read"
+        if self._bar is not None:
+            (task,) = self._bar.task_ids
+            self._bar.update(task, completed=event["done"], total=event["total"], counts=text)
+        elif self._throttle.due("unit", in_any_case=_ends_pass(event)):
+            self._tell(text)
+
+
+def _bar(stream: TextIO) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[counts]}"),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=Console(file=stream))
+    bar.add_task("Reading", total=None, counts="")
+    bar.start()
+    return bar
 
 
 class JsonLog:
@@ -183,10 +215,15 @@ def open_log(
         except BaseException as error:
             log.end(error)
             raise
-    elif quiet:
+        return
+    if quiet:
         yield say, _nothing, _nothing
-    else:
-        yield say, say, TextLog(verbose=verbose)
+        return
+    shown = TextLog(verbose=verbose)
+    try:
+        yield say, say, shown
+    finally:
+        shown.close()
 
 
 def _nothing(news: Any) -> None:

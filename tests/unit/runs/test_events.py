@@ -1,4 +1,4 @@
-"""Events as they are shown: lines for people, JSON for collectors of logs."""
+"""Events as they are shown: a bar, lines for people, JSON for collectors of logs."""
 
 import ast
 import io
@@ -15,6 +15,11 @@ from distfms.runs.events import LEVELS, JsonLog, TextLog, open_log
 
 KEYS = ["time", "level", "event", "run", "stage", "fields"]
 ROOT = Path(distfms.__file__).parents[1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 def unit(done, cached=0, total=9):
@@ -41,13 +46,14 @@ def test_a_line_every_few_seconds_and_the_last_one():
     ]
 
 
-def test_what_went_wrong_is_said_at_once():
-    stream = io.StringIO()
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["plain", "terminal"])
+def test_what_went_wrong_is_said_at_once(stream):
     log = TextLog(stream)
     log({"event": "cache_unwritable", "error": "disk [full]"})
     log({"event": "retry", "key": "u2", "n_retries": 2})
     log({"event": "pass_finished", "total": 9, "computed": 9, "cached": 0, "bytes": 1})
     log(unit(9))
+    log.close()
     text = stream.getvalue()
     assert "disk [full]" in text
     assert "u2 succeeded after retries: 2" in text
