@@ -302,7 +302,6 @@ def choose_models(
 
 def steps_of(selection: Mapping[str, Any], model: int) -> Sequence[Mapping[str, Any]]:
     """Return the steps of ``selection.json`` behind a model."""
-    steps: Sequence[Mapping[str, Any]] = selection["sequence"]
-    if model > len(steps):
-        return cast(Any, selection["budgets"][model - len(steps) - 1]["sequence"])
-    return steps[:model]
+    steps: list[Mapping[str, Any]] = selection["sequence"]
+    sets = (entry["sequence"] for entry in selection.get("budgets", ()))
+    return [steps[:model], *sets][max(model - len(steps), 0)]

@@ -123,8 +123,7 @@ class SequenceSlabsJob(slab_job.SlabsJob):
 
     def shard_bytes(self) -> int:
         """Project what an actor holds of one slab: its rows, and those of the factor."""
-        rank = self.sizes.support()
-        return self.slab_bytes() + 8 * self.slab_columns() * 2 * rank
+        return self.slab_bytes() + 8 * self.slab_columns() * 2 * self.sizes.support()
 
     # --- statistics ---
 
@@ -189,11 +188,8 @@ class SequenceSlabsJob(slab_job.SlabsJob):
         self, context: Context, outline: SequenceOutline, paths: Mapping[str, Any], pool: Pool
     ) -> Mapping[str, Any]:
         """Return the content of ``selection.json``."""
-        procedure = self.whole.procedure(context)
-        content: Mapping[str, Any] = self.whole.selection(
-            context, Solved(procedure, Bundle({}), {}, outline, paths)
-        )
-        return content
+        solved = Solved(self.whole.procedure(context), Bundle({}), {}, outline, paths)
+        return dict(self.whole.selection(context, solved))
 
     def chosen(self, outline: SequenceOutline, paths: Mapping[str, SequencePath]) -> np.ndarray:
         """Return the groups that some sequence has chosen."""
