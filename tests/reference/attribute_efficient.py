@@ -121,8 +121,14 @@ def pair_moments(rows, y, mean=None):
     return A, cross, v, np.outer(v, v) / E
 
 
-def pair_candidates(A, cross, v, V, unit):
-    """Weights at all constants, for attributes as they come or divided by their deviations."""
+RIDGES = 10.0 ** np.arange(-2, 2.6, 0.5)
+
+
+def pair_candidates(A, cross, v, V, unit, observed):
+    """Weights at all constants, of ridges with shrunk covariances, and the leading eigenvector.
+
+    For attributes as they come or divided by their deviations.
+    """
     scale = np.sqrt(v) if unit else np.ones_like(v)
     eta = (V / np.outer(scale, scale) ** 2).sum(axis=1) / (v / scale**2)
     eta0 = (v / scale**2 * eta).sum() / (v / scale**2).sum()
@@ -132,27 +138,46 @@ def pair_candidates(A, cross, v, V, unit):
     semicircle = np.sqrt(np.maximum(values**2 - nu**2, 0.0))
     spectra = [np.maximum(values, 0.0) + c * nu for c in (0.25, 0.5, 1, 2, 4, 8, 16, 32)]
     spectra += [semicircle + c * nu for c in (0.5, 1, 2, 4, 8, 16, 32)]
-    return [U @ ((U.T @ (cross / scale)) / spectrum) / scale for spectrum in spectra]
+    level = np.mean(v / scale**2)
+    shrunk = observed * np.maximum(values, 0.0) + (1 - observed) * level
+    spectra += [shrunk + c * level for c in RIDGES]
+    found = [U @ ((U.T @ (cross / scale)) / spectrum) / scale for spectrum in spectra]
+    return found[: -len(RIDGES)], found[-len(RIDGES) :], U[:, -1] / scale
 
 
 def solve_pairs(rows, y, fold):
     """Weights and intercept from rows with NaN, constants averaged by their losses on folds."""
 
+    observed = (~np.isnan(rows)).mean()
+
     def candidates(own):
-        moments = pair_moments(rows[own], y[own])
-        of_both = [w for unit in (False, True) for w in pair_candidates(*moments, unit)]
-        return [*of_both, np.zeros(rows.shape[1])]
+        moments = _, cross, v, _ = pair_moments(rows[own], y[own])
+        plain, plain_shrunk, leading = pair_candidates(*moments, False, observed)
+        unit, unit_shrunk, _ = pair_candidates(*moments, True, observed)
+        trusting = [*plain, *unit, np.zeros(rows.shape[1])]
+        alone = [cross / (v + c * own) for own in (v.mean(), v) for c in RIDGES]
+        return np.array([*trusting, *plain_shrunk, *unit_shrunk, *alone]), len(trusting), leading
 
     def means(own):
         return np.append(np.nanmean(rows[own], axis=0), y[own].mean())
 
-    losses = []
+    squares, products, covariance, chance = [], [], 0.0, 0.0
     for f in np.unique(fold):
-        A, cross, *_ = pair_moments(rows[fold == f], y[fold == f], means(fold != f))
-        losses.append([w @ A @ w - 2 * w @ cross for w in candidates(fold != f)])
+        A, cross, v, V = pair_moments(rows[fold == f], y[fold == f], means(fold != f))
+        tried, n_trusting, u = candidates(fold != f)
+        squares.append([w @ A @ w for w in tried])
+        products.append([w @ cross for w in tried])
+        covariance += u @ A @ u - u**2 @ v
+        chance += np.array([2 * w**2 @ V @ w**2 for w in [*tried, u]])
+    losses = np.array(squares) - 2 * np.array(products)
     error = np.std(losses, axis=0, ddof=1) / np.sqrt(len(losses))
-    doubted = np.mean(losses, axis=0) + 1.5 * error
-    shares = np.exp(-(doubted - doubted.min()) / (0.25 * error[doubted.argmin()]))
-    weights = shares / shares.sum() @ np.array(candidates(fold > -1))
+    error = np.maximum(error, np.sqrt(chance[:-1]) / len(losses) / 2)
+    product = np.mean(products, axis=0)
+    loss = np.maximum(np.mean(squares, axis=0), product**2 / y.var()) - 2 * product
+    doubted = loss + 0.75 * error
+    if covariance > 5 * np.sqrt(chance[-1]):
+        doubted = doubted[:n_trusting]
+    shares = np.exp(-(doubted - doubted.min()) / (0.4 * error[doubted.argmin()]))
+    weights = shares / shares.sum() @ candidates(fold > -1)[0][: len(shares)]
     mean = means(fold > -1)
     return weights, mean[-1] - mean[:-1] @ weights

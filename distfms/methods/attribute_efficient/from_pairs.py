@@ -7,8 +7,16 @@ With E the expected counts of pairs (Hájek) and κ = 1,
     A_ij = P_ij (1 + κ/E_ij) / (C_ij + κ),   V_ij = v_i v_j / E_ij,   A = U Λ Uᵀ,
     ν = max(−λ_min, 2 √(Σ V_ij / d)),        w = U (Uᵀ b̂ / (λ⁺ + c ν)).
 
-λ⁺ is max(λ, 0) or √(λ² − ν²)₊. The constants c compete by held-out loss L = wᵀA_f w − 2 wᵀb̂_f on
-folds; all of them, and the zero predictor, are averaged with weights that fall with L + 1.5 se.
+λ⁺ is max(λ, 0) or √(λ² − ν²)₊. Further candidates shrink covariances to the share of values that
+was observed, as imputing means does, or leave them out. All compete by their losses in folds f,
+
+    L = max(q, p² / var y) − 2 p,   q = mean of wᵀA_f w,   p = mean of wᵀb̂_f,
+
+and are averaged, with the zero predictor, by weights that fall with L + ¾ se. A q below p² / var y
+cannot be (Cauchy and Schwarz): without that bound, those that noise flatters most would win. By
+chance wᵀA_f w has a variance of 2 (w²)ᵀV_f w². Half the standard error of q by chance is the least
+se, since folds agree where all of them lack the same rare pairs. Where the leading eigenvector has
+more covariance than 5 of these, only candidates with all covariances compete.
 
 References
 ----------
@@ -22,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -35,15 +43,18 @@ PRIOR = 1.0
 #: Multiples c of the noise level, for clipped eigenvalues and for those of the semicircle.
 CLIPPED = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 SEMICIRCLE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-#: Ridges of full rows, relative to the mean variance.
+#: Ridges relative to the mean variance: where covariances are shrunk, and of full rows.
+RIDGES = tuple(10.0 ** (e / 2) for e in range(-4, 6))
 FULL_RIDGES = tuple(10.0**e for e in range(-6, 3))
 #: Points of the lasso's path, and its end relative to the smallest λ without any weight.
 _N_LASSO, _LEAST_LASSO, _LASSO_STEPS = 30, 1e-2, 200
 #: Change of the lasso's weights in a step, relative to the largest, at which a point is found.
 _LASSO_CLOSE = 1e-6
-#: Standard errors over the folds that are added to a held-out loss; candidates then weigh
-#: exp(−excess / (TEMPERATURE · standard error of the best)).
-DOUBT, TEMPERATURE = 1.5, 0.25
+#: Standard errors over the folds that are added to a held-out loss, and τ: candidates then weigh
+#: exp(−excess / (τ · standard error of the best)). Of full rows the best is taken.
+RIDGE_DOUBT, LASSO_DOUBT, FULL_DOUBT = (0.75, 0.4), (1.5, 0.25), (0.0, 0.0)
+#: Standard errors beyond which the leading covariance cannot be chance.
+TRUSTED = 5.0
 
 #: Attributes up to which A is decomposed, and dimensions of the Krylov space beyond.
 MOST_DECOMPOSED, KRYLOV_STEPS = 1000, 128
@@ -70,7 +81,7 @@ class Moments(Protocol):
         """Return A x, for x of shape (d,) or (d, n)."""
 
     def noise_times(self, x: np.ndarray) -> np.ndarray:
-        """Return V x, for x of shape (d,)."""
+        """Return V x, for x of shape (d,) or (d, n)."""
 
 
 class Folds(Protocol):
@@ -78,6 +89,7 @@ class Folds(Protocol):
 
     n_folds: int
     n_rows: int
+    target_variance: float
     counts: np.ndarray
     varies: np.ndarray
 
@@ -127,7 +139,7 @@ class PairMoments:
     def noise_times(self, x: np.ndarray, variance: np.ndarray | None = None) -> np.ndarray:
         """Return V x, with the variances (d,) of all attributes."""
         variance = self.variance if variance is None else variance
-        found: np.ndarray = self.variance * (self.rarity @ (variance * x))
+        found: np.ndarray = (self.variance * (self.rarity @ (variance * x.T).T).T).T
         return found
 
 
@@ -152,6 +164,7 @@ class FoldPairs:
             )
         whole = merge_tree(self.folds)
         self.n_rows, self.counts = whole.n_samples, whole.observed_weight[:-1]
+        self.target_variance = float(whole.comoment[-1, -1]) / whole.n_samples
         varying = whole.start + np.flatnonzero(~whole.constant_columns())
         self.varies = varying[varying < whole.n_columns - 1]
 
@@ -164,24 +177,40 @@ class FoldPairs:
         return moments, held_out, train.mean
 
 
-#: Weights of candidates (n, d) and the noise level, from moments.
-Candidates = Callable[[Moments], tuple[np.ndarray, float]]
+class Tried(NamedTuple):
+    """Weights of candidates (n, d), first those that trust covariances; and what they come from.
+
+    `noise` is ν of unit attributes, `leading` (d,) an eigenvector, and `doubt` how losses count.
+    """
+
+    weights: np.ndarray
+    noise: float
+    leading: np.ndarray
+    n_trusting: int
+    doubt: tuple[float, float]
 
 
-def ridge_candidates(moments: Moments) -> tuple[np.ndarray, float]:
-    """Return the candidates of the ridge, and the noise level of unit attributes.
+#: Candidates from moments and the share of values that was observed.
+Candidates = Callable[[Moments, float], Tried]
 
-    Each is tried for attributes as they come and for those divided by their standard deviations;
-    the last is zero.
+
+def ridge_candidates(moments: Moments, observed: float) -> Tried:
+    """Return the candidates of the ridge, the zero predictor among them.
+
+    Each is tried for attributes as they come and for those divided by their standard deviations.
     """
     plain, unit = _spectra(moments)
-    zero = np.zeros_like(moments.cross)
-    return np.vstack([*plain.solutions(), *unit.solutions(), zero]), unit.noise
+    v, zero = moments.variance, np.zeros_like(moments.cross)
+    trusting = [*plain.solutions(), *unit.solutions(), zero]
+    alone = [moments.cross / (v + c * level) for level in (v.mean(), v) for c in RIDGES]
+    shrunk = [own.ridges(RIDGES, observed) for own in (plain, unit)]
+    found = np.vstack([*trusting, *shrunk, *alone])
+    return Tried(found, unit.noise, plain.leading, len(trusting), RIDGE_DOUBT)
 
 
-def lasso_candidates(moments: Moments) -> tuple[np.ndarray, float]:
+def lasso_candidates(moments: Moments, _: float) -> Tried:
     """Return points of the lasso's path on clipped moments of unit attributes, and zero."""
-    _, unit = _spectra(moments)
+    unit = _spectra(moments)[1]
     values = np.maximum(unit.values, CLIPPED[0] * unit.noise)
     gram, cross = (unit.vectors * values) @ unit.vectors.T, unit.vectors @ unit.rotated
     length, weights, path = 1.0 / values[-1], np.zeros_like(cross), [np.zeros_like(cross)]
@@ -195,21 +224,19 @@ def lasso_candidates(moments: Moments) -> tuple[np.ndarray, float]:
             if np.abs(weights - before).max() <= _LASSO_CLOSE * np.abs(weights).max():
                 break
         path.append(weights / unit.scale)
-    return np.array(path), unit.noise
+    return Tried(np.array(path), unit.noise, unit.leading, len(path), LASSO_DOUBT)
 
 
-def full_candidates(moments: Moments) -> tuple[np.ndarray, float]:
+def full_candidates(moments: Moments, _: float) -> Tried:
     """Return ridges of rows that were observed in full, for attributes of both scales."""
-    found = []
-    for spectrum in _spectra(moments):
-        level = float(np.mean(moments.variance / spectrum.scale**2))
-        found += [spectrum.at(np.maximum(spectrum.values, 0.0) + c * level) for c in FULL_RIDGES]
-    return np.vstack(found), 0.0
+    plain, unit = _spectra(moments)
+    found = np.vstack([own.ridges(FULL_RIDGES) for own in (plain, unit)])
+    return Tried(found, 0.0, plain.leading, len(found), FULL_DOUBT)
 
 
 @dataclass(frozen=True, eq=False)
 class _Spectrum:
-    """Eigenvalues and vectors of A for attributes divided by `scale` (d,); b̂ in these; ν.
+    """Eigenvalues and vectors of A for attributes divided by `scale` (d,); b̂ in these; mean v; ν.
 
     Of many attributes those in the Krylov space of b̂, which hold what weights are made of.
     """
@@ -218,6 +245,7 @@ class _Spectrum:
     vectors: np.ndarray
     rotated: np.ndarray
     scale: np.ndarray
+    level: float
     noise: float
 
     @classmethod
@@ -234,7 +262,13 @@ class _Spectrum:
             values, vectors = krylov(lambda x: moments.gram_times(x / scale) / scale, cross)
         chance = 2.0 * np.sqrt(scale**-2.0 @ moments.noise_times(scale**-2.0) / len(v))
         noise = float(max(-values[0], chance, _LEAST))
-        return cls(values, vectors, vectors.T @ cross, scale, noise)
+        mean = float(np.mean(moments.variance / scale**2))
+        return cls(values, vectors, vectors.T @ cross, scale, mean, noise)
+
+    @property
+    def leading(self) -> np.ndarray:
+        """The leading eigenvector, for attributes as they come."""
+        return np.asarray(self.vectors[:, -1] / self.scale)
 
     def at(self, spectrum: np.ndarray) -> np.ndarray:
         """Return the weights at a regularised spectrum, for attributes as they come."""
@@ -248,6 +282,11 @@ class _Spectrum:
         spectra = [clipped + c * self.noise for c in CLIPPED]
         spectra += [semicircle + c * self.noise for c in SEMICIRCLE]
         return np.array([self.at(spectrum) for spectrum in spectra])
+
+    def ridges(self, multiples: Sequence[float], share: float = 1.0) -> np.ndarray:
+        """Return the weights at multiples of the mean variance, from a share of the covariances."""
+        spectrum = share * np.maximum(self.values, 0.0) + (1.0 - share) * self.level
+        return np.array([self.at(spectrum + c * self.level) for c in multiples])
 
 
 def krylov(
@@ -301,35 +340,41 @@ class Learned:
     shares: np.ndarray | None = None
 
 
+@np.errstate(over="ignore")  # of weights of what hardly varies in a fold
 def solve(folds: Folds, candidates: Candidates = ridge_candidates) -> Learned:
-    """Solve from the moments of two folds or more.
-
-    Candidates are averaged, those of full rows excepted, of which the best is taken.
-    """
+    """Solve from the moments of two folds or more, with an average of candidates."""
     if not folds.varies.size:
         raise DataError("No attribute varies among what was observed: there is nothing to learn.")
-    losses = []
+    n, counts = folds.n_rows, folds.counts
+    observed = float(counts[folds.varies].mean()) / n
+    squares, products, covariances, chances = [], [], [], []
     for fold in range(folds.n_folds):
         train, held_out, _ = folds.without(fold)
         assert held_out is not None
-        tried, _ = candidates(train)
-        squares = (tried * held_out.gram_times(tried.T).T).sum(axis=1)
-        losses.append(squares - 2.0 * tried @ held_out.cross)
-    loss = np.mean(losses, axis=0)
-    if candidates is full_candidates:
-        shares = (np.arange(len(loss)) == np.argmin(loss)).astype(float)
-    else:
-        with np.errstate(over="ignore"):
-            error = np.std(losses, axis=0, ddof=1) / np.sqrt(folds.n_folds)
-        doubted = loss + DOUBT * error
-        width = max(TEMPERATURE * float(error[np.argmin(doubted)]), _LEAST)
-        with np.errstate(over="ignore"):  # zero is known without error
-            shares = np.exp(-(doubted - doubted.min()) / width)
-        shares /= shares.sum()
+        tried = candidates(train, observed)
+        w = np.vstack([tried.weights, tried.leading])
+        size = w**2
+        *square, leading = (w * held_out.gram_times(w.T).T).sum(axis=1)
+        squares.append(square)
+        products.append(tried.weights @ held_out.cross)
+        covariances.append(leading - size[-1] @ held_out.variance)
+        chances.append(2.0 * (size * held_out.noise_times(size.T).T).sum(axis=1))
+    losses, product = np.array(squares) - 2.0 * np.array(products), np.mean(products, axis=0)
+    least = product**2 / max(folds.target_variance, _LEAST)
+    loss = np.maximum(np.mean(squares, axis=0), least) - 2.0 * product
+    doubt, temperature = tried.doubt
+    chance = np.nan_to_num(np.sqrt(np.sum(chances, axis=0)) / folds.n_folds)
+    error = np.std(losses, axis=0, ddof=1) / np.sqrt(folds.n_folds)
+    error = np.maximum(error, chance[:-1] / 2.0)
+    doubted = loss + doubt * error
+    if np.mean(covariances) > TRUSTED * chance[-1]:
+        doubted[tried.n_trusting :] = np.inf
+    width = max(temperature * float(error[np.argmin(doubted)]), _LEAST)
+    shares = np.exp(-(doubted - doubted.min()) / width)  # zero is known without error
+    shares /= shares.sum()
     whole, _, mean = folds.without(None)
-    tried, noise = candidates(whole)
+    tried = candidates(whole, observed)
     weights = np.zeros(len(mean) - 1)
-    weights[folds.varies] = shares @ tried
+    weights[folds.varies] = shares @ tried.weights
     intercept = float(mean[-1] - mean[:-1] @ weights)
-    n, counts = folds.n_rows, folds.counts
-    return Learned(weights, n, int(counts.sum()), counts / n, 0.0, intercept, noise, shares)
+    return Learned(weights, n, int(counts.sum()), counts / n, 0.0, intercept, tried.noise, shares)

@@ -252,7 +252,7 @@ class TiledPairsJob(PairsJob):
         build = partial(read_tile, source, tuple(train.partitions), self.draws(context))
         with context.pool(len(shards), self.tile_bytes()) as pool:
             pool.start(build, shards)
-            found = solve(TiledFolds(pool))
+            found = solve(TiledFolds(pool, float(problem["observed"].variance[-1])))
         context.note(
             f"The pairs of {self._plan.n_features:,} attributes were solved in {len(shards)} tiles "
             "on actors, without cross-validation and curves."
@@ -267,10 +267,11 @@ class TiledFolds:
     ----------
     pool : ActorPool
         With a `Tile` for each of the `tiles`, in their order.
+    target_variance : float
     """
 
-    def __init__(self, pool: ActorPool) -> None:
-        self.pool = pool
+    def __init__(self, pool: ActorPool, target_variance: float) -> None:
+        self.pool, self.target_variance = pool, target_variance
         answers = pool.step(_asked, ("begin",))
         self.n_folds, self.n_rows, self.counts, _ = answers[0]
         self.varies = np.concatenate([varies for *_, varies in answers])

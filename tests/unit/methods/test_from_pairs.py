@@ -86,9 +86,10 @@ def test_many_attributes_are_solved_in_a_krylov_space(monkeypatch):
     monkeypatch.setattr(from_pairs, "MOST_DECOMPOSED", 0)
     np.testing.assert_allclose(solved(pairs).weights, exact.weights, rtol=1e-8)
     monkeypatch.setattr(from_pairs, "KRYLOV_STEPS", 5)
-    np.testing.assert_allclose(solved(pairs).weights, exact.weights, rtol=0.2, atol=0.02)
+    scale = X.std(axis=0)
+    np.testing.assert_allclose(solved(pairs).weights * scale, exact.weights * scale, atol=0.1)
     monkeypatch.setattr(from_pairs, "KRYLOV_STEPS", 1)
-    assert np.abs(solved(pairs).weights - exact.weights).max() > 0.1
+    assert np.abs((solved(pairs).weights - exact.weights) * scale).max() > 0.3
 
 
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 40), share=st.floats(0.05, 1.0))
@@ -190,6 +191,48 @@ def test_little_is_shrunk_towards_the_mean() -> None:
         found = solved(pairs_of(observed_of(Draws(3, 1), X), y, FOLD[:60]))
         losses.append(np.sum(found.weights**2))  # beyond the noise, on new rows
     assert np.mean(losses) < 0.05
+
+
+def independent(rng, n):
+    X = rng.normal(size=(n, 20))
+    return X, X @ rng.choice([-1.0, 1.0], size=20)
+
+
+def of_factors(rng, n):
+    X = rng.normal(size=(n, 4)) @ rng.normal(size=(4, 60)) + 0.5 * rng.normal(size=(n, 60))
+    y = X[:, :30].sum(axis=1)
+    return X, y / y.std() + 0.5 * rng.normal(size=n)
+
+
+def mean_loss(made, n, bounded=True):
+    """Test loss beside that of the mean, from 3 attributes of n rows, over six repeats."""
+    losses = []
+    for seed in range(6):
+        X, y = made(np.random.default_rng(seed), n + 2000)
+        keys = np.arange(n, dtype=np.uint64)
+        observed = Draws(3, seed).observe(X[:n].T.copy(), keys)
+        pairs = pairs_of(observed, y[:n], (keys % np.uint64(5)).astype(int))
+        folds = FoldPairs([*pairs.folds.values()])
+        folds.target_variance *= 1.0 if bounded else np.inf
+        found = solve(folds)
+        losses.append(np.mean((X[n:] @ found.weights + found.intercept - y[n:]) ** 2) / y.var())
+    return np.mean(losses)
+
+
+def test_noise_among_independent_attributes_is_left_out() -> None:
+    assert mean_loss(independent, 600) < 0.27  # 0.29 from all covariances
+
+
+def test_losses_below_what_is_possible_do_not_win() -> None:
+    assert mean_loss(of_factors, 150) < 0.45
+    assert mean_loss(of_factors, 150, bounded=False) > 0.6
+
+
+@pytest.mark.parametrize(("made", "trusting"), [(of_factors, True), (independent, False)])
+def test_covariances_that_hold_in_other_rows_are_trusted(made, trusting) -> None:
+    X, y = made(np.random.default_rng(0), N)
+    shares = solved(pairs_of(observed_of(Draws(8, 0), X), y)).shares
+    assert (shares[31:].sum() == 0.0) == trusting
 
 
 def test_lasso_leaves_out_what_plays_no_part() -> None:
