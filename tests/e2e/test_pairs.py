@@ -117,6 +117,7 @@ def test_the_report_compares_with_rows_in_full_and_the_online_learner(data, tmp_
     page = (run / "report.html").read_text()
     assert "ridge, rows observed in full" in page
     assert "in full does as well" in page
+    assert "noise level ν" in page
     predict_file(run, str(data), tmp_path / "out.parquet")
     selection = content(run, "selection.json")
     weights = np.array(list(selection["coefficients"].values()))

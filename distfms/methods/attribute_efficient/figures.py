@@ -40,6 +40,7 @@ _TITLES = {
 _ROWS_SHOWN = 1000
 _ROWS = {"test": "held-out rows", "train": "training rows, as none are held out"}
 _LOSS = "relative_loss"
+_NOISE = "of covariances from pairs, where attributes have a variance of 1"
 
 
 def headline(run: FinishedRun) -> str:
@@ -97,7 +98,7 @@ def _loss(run: FinishedRun) -> float | None:
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
     selection = run.selection
     drawn, d = selection["attributes_per_example"], len(selection["coefficients"])
-    ratio = selection["improvement_ratio"]
+    ratio, noise = selection["improvement_ratio"], selection.get("noise_level")
     scanned = selection["scanned_for"]
     passed = f"; a pass over all of them found {scanned}" if scanned else ""
     n_chains = selection.get("chains", 1)
@@ -135,6 +136,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
                 "improvement ratio ρ",
                 f"drawing by second moments saves up to a factor of {number(1 / ratio, 2)}",
             ),
+            *([KeyNumber(number(noise, 2), "noise level ν", _NOISE)] if noise else []),
         ]
     )
 
@@ -142,7 +144,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
 def _curve_blocks(run: FinishedRun) -> list[Block]:
     curves, rows = list(curves_of(run.metrics).values()), _judged(run)
     if not curves:
-        return [Text("No curves were asked for (`repeats: 0`).")]
+        return [Text("There are no curves: `repeats` is 0.")]
     chosen = run.selection["algorithm"]
     lines = [_line(curve, rows, curve.name == chosen) for curve in curves]
     drawn = [seen for curve in curves for seen in curve.x]
