@@ -250,7 +250,13 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         self._require_spec(meta["spec"], f"The state in {path}")
         with in_words_of_python(self._method):
             self._begin(meta["names"], meta["n_examples"])
-        self.session_.restore(arrays)
+        try:
+            self.session_.restore(arrays)
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise DataError(
+                f"The state in {path} is of another version of distfms. Resume it with that "
+                "version, or learn again."
+            ) from error
         return self
 
     def _require_spec(self, spec: Mapping[str, Any], what: str, but: str = "") -> None:

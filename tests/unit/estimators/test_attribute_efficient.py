@@ -266,6 +266,11 @@ def test_states_of_other_specs_are_refused(tmp_path):
     for name in ("broken", "absent"):
         with pytest.raises(DataError, match="holds no state"):
             two_phase(AttributeEfficientRidge).resume(tmp_path / name)
+    with np.load(tmp_path / "state") as arrays:
+        kept = [name for name in arrays if name != "table"]
+        np.savez(tmp_path / "older.npz", **{name: arrays[name] for name in kept})
+    with pytest.raises(DataError, match="of another version of distfms"):
+        two_phase(AttributeEfficientRidge).resume(tmp_path / "older.npz")
 
 
 BAD = [
