@@ -41,6 +41,8 @@ _DASHES = ("", "9 3", "2.4 2.4", "10 3 2.4 3", "4.5 2.2", "13 4.5", "7 2 1.8 2 1
 _DOTS = _DASHES[2]
 _MARKS_A_LINE = 9
 _TIPS_A_LINE = 40
+#: Distance of names at the ends of lines.
+_APART = 13.0
 _NAME_CHARACTERS = 24
 _BAR_HEIGHT = 19.0
 #: Points with a name of their own in the SVG (tooltips); the others share one path.
@@ -114,18 +116,28 @@ def line_chart(
 
     The title is read to those who cannot see the chart, and not drawn. With `y_percent` values are
     shares; a logarithmic x leaves out points at x ≤ 0; a limit of None is left to the data. `marks`
-    are vertical lines at x by their names.
+    are vertical lines at x by their names. Names of lines stand at their ends where there is room,
+    otherwise in a legend.
     """
     marks = marks or {}
     drawn = [_Drawn.of(line, place, log_x) for place, line in enumerate(lines)]
     xs = [float(v) for d in drawn for v in d.x] + [*marks.values()]
     ys = [float(v) for d in drawn for some in (d.y, d.lower, d.upper) for v in some]
     x, y = Scale.over(xs, margin=0.02, log=log_x), Scale.over(ys, margin=0.05, limits=y_limits)
-    legend, top = _legend(drawn, width)
     write, digits = (percent, 0) if y_percent else (number, 4)
-    top, size = top + 15.0 * bool(marks), (width, 340.0)
-    frame = Frame.of(x, y, (xlabel, ylabel), top=top, size=size, write=write, digits=digits)
+    size = width, 340.0
+    at_ends = width == WIDE and _ends_apart(drawn, x, y, size[1])
+    legend, top = ([], 8.0) if at_ends else _legend(drawn, width)
+    frame = Frame.of(
+        x, y, (xlabel, ylabel), top=top + 15.0 * bool(marks), size=size, write=write, digits=digits,
+        beside=1.12 * max(width_of(d.name) for d in drawn) if at_ends else 0.0,
+    )  # fmt: skip
     inside = [part for d in sorted(drawn, key=lambda d: d.line.bold) for part in d.draw(frame)]
+    if at_ends:
+        legend = [
+            label(frame.x.end + 8.0, frame.y(float(d.y[-1])) + 4.0, d.name, colour=SERIES[d.style])
+            for d in drawn
+        ]
     if width == WIDE:
         legend += [part for d in drawn for part in d.tips(frame, write)]
     lines_at = [_mark(frame, *mark) for mark in marks.items()]
@@ -290,6 +302,15 @@ def _markers(places: Sequence[Pair], style: int) -> str:
     data = "".join(paths)
     edge = f"; stroke: {ink(CARD)}; stroke-width: 0.6"
     return filled(data, SERIES[style], edge) if data else ""
+
+
+def _ends_apart(drawn: Sequence[_Drawn], x: Scale, y: Scale, height: float) -> bool:
+    """Whether all lines end at the right edge, so far apart that a name can stand at each end."""
+    if not drawn or any(not len(d.x) or x(float(d.x[-1])) < 0.9 for d in drawn):
+        return False
+    ends = sorted(y(float(d.y[-1])) for d in drawn)
+    inside = ends[0] >= 0.0 and ends[-1] <= 1.0
+    return inside and all(b - a > _APART / (height - 60.0) for a, b in pairwise(ends))
 
 
 def _legend(entries: Sequence[_Drawn], room: float) -> tuple[list[str], float]:

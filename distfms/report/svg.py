@@ -255,14 +255,15 @@ class Frame:
         top: float = 8.0,
         write: Write = number,
         digits: int = 4,
+        beside: float = 0.0,
     ) -> Frame:
-        """Leave room for what stands around the plot."""
+        """Leave room for what stands around the plot, and a width `beside` it on the right."""
         width, height = size
         ticks = y.ticks(7)
         texts = tick_texts(ticks, write, digits)
         left = 28.0 + max(map(width_of, texts), default=0.0)
         return cls(
-            x.between(left, width - 16.0),
+            x.between(left, width - 16.0 - beside),
             y.between(height - 38.0, top),
             titles,
             dict(zip(ticks, texts, strict=True)),
