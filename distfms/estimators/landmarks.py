@@ -176,7 +176,7 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
     20
     """
 
-    _left_out = _LEVELS
+    _left_out = (*_LEVELS, "levels")
     _takes: ClassVar[Mapping[str, Sequence[str]]] = {"task": ("regression", "sparse")}
 
 
@@ -259,7 +259,7 @@ class LandmarkRanker(PredictingEstimator, LandmarkBase):
     """
 
     _fixed: ClassVar[Mapping[str, Any]] = {"task": "ranking"}
-    _left_out = (*_REGRESSION, *_LEVELS)
+    _left_out = (*_REGRESSION, *_LEVELS, "levels")
 
     def fit(  # type: ignore[override]
         self, X: Any, y: Any, query: Any, sample_weight: Any = None, unlabelled: Any = None

@@ -120,6 +120,12 @@ def files(tmp_path_factory):
             r"grid.landmarks\[1\]` is 90, but",
         ),
         ("smooth", {"task": "ordinal", "loss": "hinge"}, "does not have the loss `hinge`"),
+        ("smooth", {"task": "ordinal", "levels": [2, 1]}, "must ascend"),
+        (
+            "smooth",
+            {"task": "ordinal", "levels": [1, 2, 3], "data.target": "level", "data.exclude": ["y"]},
+            r"value 4, which is not among `landmarks\.levels`",
+        ),
         ("smooth", {"task": "ordinal", "data.target": "id", "data.id": None}, "must hold numbers"),
         ("ranked", {"data.query": None}, r"name the column of the query in `data\.query`"),
         ("ranked", {"data.target": "x0", "data.exclude": ["grade"]}, "from 0"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from distfms.report.metrics import (
     value_range,
 )
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table
-from distfms.report.plots import Line, line_chart
+from distfms.report.plots import Line, Point, line_chart, scatter_chart
 from distfms.report.sections import notes
 
 SUBTITLE = "Learning with similarities to landmarks"
@@ -71,7 +71,7 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("The landmarks", [_landmark_table(run)]),
         Section("How good the similarities are", [_goodness_table(run)]),
         class_section(run.metrics),
-        Section("The model", measure_tables(run.metrics, _MEASURES)),
+        Section("The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]),
     ]
 
 
@@ -262,3 +262,23 @@ def _goodness_table(run: FinishedRun) -> Table:
         {"Share τ": "percent", "Loss ε₀": "measure", "Bound B": "measure"},
         emphasis=emphasis,
     )
+
+
+def _predicted_figure(run: FinishedRun) -> Sequence[Block]:
+    found = run.metrics.get("predicted")
+    if found is None:  # of classes
+        return []
+    points = [
+        Point(f"row {i + 1}", true, predicted)
+        for i, (true, predicted) in enumerate(zip(found["true"], found["predicted"], strict=True))
+    ]
+    chart = scatter_chart(
+        points,
+        title="Predicted against true values",
+        xlabel="true value",
+        ylabel="prediction",
+        diagonal=True,
+        n_labels=0,
+    )
+    rows = count(len(points), "sampled row")
+    return [Figure(chart, f"Predictions against true values: {rows}, {ROWS[found['rows']]}.")]

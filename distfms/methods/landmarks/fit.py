@@ -360,6 +360,10 @@ class PassProcedure(LandmarkProcedure):
             Linear(a["order"][:k], weights[:k], offset, extra) for k, weights, offset, extra in rows
         ]
 
+    def decoded(self, model: Linear, scores: np.ndarray) -> np.ndarray:
+        """Return predictions (n,): numbers, or those of classes and levels."""
+        return np.asarray(self.loss.decoded(scores, model.extra))
+
     def grid(self, path: Any) -> np.ndarray:
         """Return the numbers of landmarks of the models."""
         return np.asarray(path.arrays["sizes"], dtype=np.float64)

@@ -39,6 +39,8 @@ from distfms.stats.base import Bundle, Folded, FoldMeans, over_folds
 from distfms.stats.sample import RowSample
 
 COMPARED = "similarities.json"
+#: Rows whose predictions the report shows.
+_SHOWN_ROWS = 400
 
 
 class LandmarkJob(MappedJob):
@@ -260,7 +262,24 @@ class LandmarkJob(MappedJob):
             better = MEASURES[self.main_measure]
             enough = choose(values, validated.weight, "one_standard_error", better).chosen
             found["enough"] = float(found["curves"][0]["points"][enough]["budget"])
+        if classes is None:
+            found["predicted"] = self._predicted(context, solved)
         return found
+
+    def _predicted(self, context: Context, solved: Solved) -> dict[str, Any]:
+        """Predict some sampled rows: held-out ones where there are any."""
+        sample = self.sample(context)
+        rows = (sample.test if sample.test.n_rows else sample.train()).first(_SHOWN_ROWS)
+        path, procedure = solved.path, solved.procedure
+        model = procedure.models(solved.problem, path, [len(path.order)])[-1]
+        mapping = self.maps(context)[path.label]
+        n = len(mapping.scale)
+        similarities = mapping(rows.values[:n])[model.landmarks]
+        return {
+            "rows": "test" if sample.test.n_rows else "train",
+            "true": rows.values[n].tolist(),
+            "predicted": procedure.decoded(model, model.scores(similarities)).tolist(),
+        }
 
     def _name_columns(self, found: dict[str, Any], validated: FoldAnswers | None) -> None:
         """Make baselines of the last curve, of the columns: the models on none and on all."""

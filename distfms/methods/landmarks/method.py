@@ -158,6 +158,7 @@ METHOD = Method(
         "similarity": "set `similarity` to the list of similarities to compare",
         "task": "its values explain different things",
         "loss": "its values explain different things",
+        "levels": "it defines the target, not how to learn",
         "clip": "errors from statistics are those before the cut",
         **dict.fromkeys(("scaling", "metric", "iterations", "metric_rows"), _STATES),
         "sample": "it affects only what the model is compared with",

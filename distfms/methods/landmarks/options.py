@@ -91,6 +91,10 @@ class LandmarksOptions(Section):
     """Learn the thresholds of `ordinal`, with at least this distance between them; by default they
     are fixed half-way between the levels.
     """
+    levels: tuple[float, ...] | None = None
+    """Values that a target with classes or levels may have, ascending; others are refused. By
+    default those in the data.
+    """
     smoothing: Positive = 0.01
     """Width over which corners of a loss are rounded (1/β), in standard deviations of a target that
     is a number, otherwise in margins or levels.
@@ -170,6 +174,8 @@ class LandmarksOptions(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> LandmarksOptions:
+        if self.levels is not None and list(self.levels) != sorted(set(self.levels)):
+            raise ValueError("`levels` must ascend")
         names = [one.similarity.label for one in self.similarity]
         if len(set(names)) < len(names):
             raise ValueError("`similarity` lists the same similarity twice")

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.batches import RowBatch
-from distfms.errors import SpecError
+from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
 from distfms.methods.landmarks.fit import ERRORS, FitPass, JudgePass, PassProcedure
@@ -73,7 +73,15 @@ class PassLandmarkJob(LandmarkJob):
         return [Stage("classes", self._classes)] if self.has_classes else []
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
-        return {CLASSES: self.read_classes(context, f"the task `{self.options.task}`")}
+        levels = self.options.levels
+        found = self.read_classes(context, f"the task `{self.options.task}`")
+        unknown = np.setdiff1d(found["classes"], found["classes"] if levels is None else levels)
+        if len(unknown):
+            raise DataError(
+                f"The target {self.roles.target[0]!r} has the value {unknown[0]:g}, which is not "
+                f"among `landmarks.levels` ({', '.join(f'{level:g}' for level in levels or ())})."
+            )
+        return {CLASSES: {**found, "classes": list(levels or found["classes"])}}
 
     # --- selection ---
 

@@ -500,6 +500,10 @@ class LandmarkProcedure(Procedure):
             for order, own, intercept in zip(orders, weights, intercepts, strict=True)
         ]
 
+    def decoded(self, model: Linear, scores: np.ndarray) -> np.ndarray:
+        """Return predictions (n,) of scores (P, n)."""
+        return scores[0]
+
     def grid(self, path: LandmarkPath) -> np.ndarray:
         """Return the numbers of landmarks at which the curve has its points."""
         n = len(path.order)
