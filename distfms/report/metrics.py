@@ -120,7 +120,8 @@ def fences(lines: Sequence[Line]) -> tuple[float | None, float | None]:
     if not values:
         return None, None
     first, third = np.percentile(values, [25, 75]).tolist()
-    kept = [v for v in values if 4 * first - 3 * third <= v <= 4 * third - 3 * first]
+    fence = 3.0 * (third - first)
+    kept = [v for v in values if first - fence <= v <= third + fence]
     if len(kept) == len(values):
         return None, None
     margin = 0.05 * (max(kept) - min(kept))
