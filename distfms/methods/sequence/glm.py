@@ -191,8 +191,8 @@ def mean_response(family: str, scores: np.ndarray) -> np.ndarray:
 TOLERANCE = 1e-7
 """Norm of the gradient, in units of the response's deviation, at which a fit has converged."""
 
-#: One mebibyte of float64, so that a chunk is in the cache for both products.
-_CHUNK_VALUES = 1 << 17
+#: Four mebibytes of float64, so that what is done once a chunk costs little beside its products.
+_CHUNK_VALUES = 1 << 19
 
 
 @dataclass(frozen=True, eq=False)
