@@ -146,8 +146,8 @@ class DataSection(Section):
     storage_options: dict[str, Any] = Field(default_factory=dict)
     """Passed to fsspec. `${NAME}` is replaced by an environment variable."""
     max_partition_rows: Annotated[int, Strict(), Field(ge=1)] = 131_072
-    """Most rows of a partition, fewer with many landmarks. It decides the order of sums, so
-    changing it changes the last bits of the result.
+    """Most rows of a partition, fewer where a method does much with each row. It decides the order
+    of sums, so changing it changes the last bits of the result.
     """
     max_partition_bytes: Annotated[int, Strict(), Field(ge=1)] | None = None
     """Most decoded bytes of a partition, by default 64 MiB, or up to 128 MiB for tables with
