@@ -27,6 +27,9 @@ _FIRST = 1e-2
 _MORE, _LESS = 4.0, 4.0
 #: Parts of the fall that was predicted of a step at which it is taken, and at which it is good.
 _TAKEN, _GOOD = 0.1, 0.75
+#: Multipliers of a bound are sought between two that are this far apart; the least, beside the
+#: Hessian, is far below what is added to that anyway.
+_APART, _LEAST, _MOST = 30.0, 1e-8 * _SINGULAR, 1e306
 _ROUNDING = 1e-13  # relative rise of a value that may be rounding
 
 
@@ -85,14 +88,22 @@ class Domain:
         found = self._best(hessian, slope, 0.0)
         if self.radius is None or self._excess(found) <= 0:
             return found
-        # The norm of the weights falls with the multiplier of the bound.
-        high = 1e-6 * float(np.abs(hessian[:, : self.n_weights, : self.n_weights]).max())
-        while self._excess(self._best(hessian, slope, high)) > 0:
-            high *= 30.0
-        multiplier = brentq(
-            lambda at: self._excess(self._best(hessian, slope, at)), 0.0, high, xtol=1e-300
-        )
-        return self.nearest(self._best(hessian, slope, float(multiplier)))
+
+        def excess(multiplier: float) -> float:
+            return self._excess(self._best(hessian, slope, multiplier))
+
+        # The norm of the weights falls with the multiplier of the bound, of any size.
+        scale = float(np.abs(hessian[:, : self.n_weights, : self.n_weights]).max())
+        low = high = 1e-6 * scale
+        while excess(high) > 0 and high < _MOST:
+            low, high = high, _APART * high
+        while excess(low) <= 0 and low > _LEAST * scale:
+            low, high = low / _APART, low
+        multiplier = low
+        if excess(low) > 0:
+            ends = {"xtol": 1e-15 * high, "maxiter": 1000, "disp": False}
+            multiplier = brentq(excess, low, high, **ends) if excess(high) < 0 else high
+        return self.nearest(self._best(hessian, slope, multiplier))
 
     def nearest(self, parameters: np.ndarray) -> np.ndarray:
         """Return the parameters that are allowed and nearest to others."""
@@ -110,7 +121,7 @@ class Domain:
     def _excess(self, parameters: np.ndarray) -> float:
         """Return how far the norm is above the bound, nearly linear in the multiplier."""
         norm = float(np.linalg.norm(parameters[: self.n_weights]))
-        return 1.0 / self.radius - 1.0 / max(norm, 1e-300) if self.radius else 0.0
+        return 1.0 - self.radius / max(norm, 1e-300) if self.radius else 0.0
 
     def _best(self, hessian: np.ndarray, slope: np.ndarray, multiplier: float) -> np.ndarray:
         """Minimise, with a multiple of ‖w‖²/2 in place of the bound."""

@@ -68,3 +68,21 @@ def test_a_start_that_is_not_allowed_is_moved_and_bounds_are_kept():
     assert found.parameters[2, 0] >= 0.5
     still = minimise(parabola([1.0]), found.parameters - 1.0, np.eye(3), domain, tol=1e3)
     assert still.parameters[2, 0] == 0.5
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("share", [1 - 2e-16, 1 - 1e-12, 1 - 1e-6, 0.5, 1e-6, 1e-100])
+def test_a_bound_of_any_size_is_met_at_the_optimum(seed, share):
+    rng, k = np.random.default_rng(seed), 6
+    A = rng.normal(size=(k + 1, k + 1)) * np.logspace(0, -seed, k + 1)
+    H, c = A.T @ A, rng.normal(size=(k + 1, 1))
+    radius = share * np.linalg.norm(Domain(k).best(H[np.newaxis], c)[:k])
+    found = Domain(k, radius).best(H[np.newaxis], c)
+    assert np.linalg.norm(found[:k]) <= radius * (1 + 1e-12)
+    # At the optimum the weights' slope points along them, towards zero, and the offset has none.
+    slope = H @ found - c
+    along = -slope[:k] / max(np.linalg.norm(slope[:k]), 1e-300)
+    size = np.abs(H) @ np.abs(found) + np.abs(c)
+    assert np.abs(slope[k]) <= 1e-9 * size[k]
+    if np.linalg.norm(slope[:k]) > 1e-6 * size.max():
+        np.testing.assert_allclose(along, found[:k] / radius, atol=1e-5)
