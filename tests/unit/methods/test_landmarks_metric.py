@@ -72,6 +72,23 @@ def test_mean_products_of_gradients(kernel, transform):
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
+def test_a_row_of_weight_three_teaches_as_three_rows(kernel):
+    weight = np.arange(11) % 4.0
+    several = np.repeat(ROWS, weight.astype(int), axis=0)
+    under = metric.Metric("none", 0, np.ones(3), 1.0, 1.3, 0.1, np.zeros(1), np.ones(1))
+    weighed, repeated, plain = (
+        Fitter(own, own, kernel).mean_product(MARKS.T, under, WEIGHTS)
+        for own in (
+            replace(rows_of(ROWS, ROWS[:, 0]), weight=weight),
+            rows_of(several, several[:, 0]),
+            rows_of(ROWS, ROWS[:, 0]),
+        )
+    )
+    np.testing.assert_allclose(weighed, repeated, rtol=1e-10)
+    assert np.abs(weighed - plain).max() > 0.01 * np.abs(plain).max()
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
 def test_columns_that_matter_are_found(kernel):
     X, y = hidden()
     found = learned(X, y, 100, kernel)
