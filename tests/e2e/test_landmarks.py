@@ -70,7 +70,7 @@ def test_a_model_on_all_landmarks(run, data, columns, tmp_path):
     centre, mean = K[train].mean(axis=0), y[train].mean()
     A, b = K[train] - centre, y[train] - mean
     norm = literal.embedding("gaussian", Z[chosen], Z[chosen], {"sigma": sigma})
-    gram = A.T @ A + 1e-6 * len(A) * (norm + 1e-6 * np.eye(60))
+    gram = A.T @ A + selection["ridge"] * len(A) * (norm + 1e-6 * np.eye(60))
     wanted = (K - centre) @ np.linalg.solve(gram, A.T @ b) + mean
     for rows, part in (("train", train), ("test", ~train)):
         mse = np.mean((wanted[part] - y[part]) ** 2)

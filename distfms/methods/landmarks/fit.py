@@ -38,6 +38,9 @@ _WIDTHS = (100.0, 10.0, 1.0)
 TOLERANCE = 1e-10
 #: The same for a fit that another one begins at.
 _ROUGH = 1e-4
+#: Ridge of a loss of margins, in those of squared loss of classes 0 and 1: scores are several times
+#: as large, their squared norm that much more.
+_OF_MARGINS = 0.02
 #: Numbers of a block of similarities that is worked on at a time.
 _BLOCK_VALUES = 2**20
 
@@ -245,6 +248,11 @@ class PassProcedure(LandmarkProcedure):
         own = {rule.name: train[rule.name] for rule in self.rules}
         return PassProblem(super().problem(own, fold), train.get("make_pass"))
 
+    def ridge(self, problem: SquaredProblem) -> float:
+        """Return the ridge of the spec, or that of a problem in terms of the loss."""
+        is_chosen = self.options.ridge is None and isinstance(self.loss, Margin)
+        return super().ridge(problem) * (_OF_MARGINS if is_chosen else 1.0)
+
     def start(self, problem: SquaredProblem) -> np.ndarray:
         """Return the first values of the parameters beside the weights."""
         is_number = isinstance(self.loss, EpsilonInsensitive)
@@ -262,9 +270,8 @@ class PassProcedure(LandmarkProcedure):
         k, n_passes, first = len(order), 0, self.start(problem).reshape(-1, self.loss.n_scores)
         # The loss grows with the unit of the target, the squared weights with its square.
         unit = float(np.sqrt(problem.target_variance)) or 1.0 if is_number else 1.0
-        ridge = problem.ridge if self.options.ridge is None else self.options.ridge
         penalty = np.zeros((k + len(first), k + len(first)))
-        penalty[:k, :k] = problem.added(ridge / unit)[np.ix_(order, order)]
+        penalty[:k, :k] = problem.added(self.ridge(problem) / unit)[np.ix_(order, order)]
         bound = self.options.bound
         radius = None if bound is None else bound / np.sqrt(k)
         domain = Domain(k, radius, self.loss.least())
@@ -306,10 +313,9 @@ class PassProcedure(LandmarkProcedure):
         """Fit models on more and more landmarks, each beginning where the one before it ended."""
         own = problem.squared[rule.name]
         if rule.name == COLUMNS:
-            ridge, n = own.cross_validated_ridge(), own.n_landmarks
-            given = {"task": "regression", "ridge": ridge, "bound": None}
+            given = {"task": "regression", "ridge": own.ridge, "bound": None}
             plain = replace(self, options=self.options.model_copy(update=given))
-            return plain._search(problem, rule, replace(own, ridge=ridge), [0, n])
+            return plain._search(problem, rule, own, [0, own.n_landmarks])
         keep = min(self.keep, own.n_landmarks)
         sizes = [k for k in ladder(keep) if 10 * k >= keep]
         return self._search(problem, rule, own, sizes)
@@ -333,7 +339,7 @@ class PassProcedure(LandmarkProcedure):
             last = self.fitted(make_pass, own, order[:k], last)
             if k in sizes:
                 fits[k] = last
-        return _path(rule.name, order, list(fits.values()), own.ridge)
+        return _path(rule.name, order, list(fits.values()), self.ridge(own))
 
     def _next(
         self, make_pass: Any, problem: SquaredProblem, order: np.ndarray, last: Fitted | None

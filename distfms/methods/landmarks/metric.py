@@ -257,9 +257,6 @@ def choose(found: Sequence[Metric]) -> Metric:
 LANDMARKS_TAUGHT = 500
 #: Columns up to which a full metric is tried where the spec does not ask for it.
 _MOST_FULL = 500
-#: Ridge of a loss of margins, in those of squared loss of classes 0 and 1: scores are several times
-#: as large, their squared norm that much more.
-_OF_MARGINS = 0.02
 #: Rows that are held out at least: fewer say too little of what is better.
 _FEWEST = 8
 
@@ -304,8 +301,6 @@ def learned(
     best = choose(found) if options.metric == "auto" else found[-1]
     own = lesson[0].scaled(lesson[0].landmarks.T)
     last, _ = fitter.fitted(own, best.kind, best.iteration, best.transform)
-    if options.task == "classification" and options.ridge is None:
-        last = replace(last, ridge=last.ridge * _OF_MARGINS)
     return [last, *found]
 
 

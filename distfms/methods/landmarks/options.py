@@ -118,7 +118,7 @@ class LandmarksOptions(Section):
     of the landmarks to each other for `gaussian` and `laplace` (the squared norm of the function),
     and for others the mean variance of the similarities on its diagonal. A squared error counts
     half, and other losses of a number are measured in standard deviations of the target. By default
-    chosen with the metric, otherwise 1e-6.
+    chosen with the metric, otherwise by generalised cross-validation of squared loss.
     """
     metric: Literal["auto", "none", "diagonal", "full"] = "auto"
     """Metric of distances for `gaussian` and `laplace`, learned from the target: a weight for each

@@ -13,7 +13,8 @@ forward greedy selection, with the refit of all chosen weights after each step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,6 @@ MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": Fals
 )
 """What `tune` compares models by, and whether more is better."""
 
-#: Ridge where none is given or learned.
-RIDGE = 1e-6
 #: What a reference has in place of similarities: the columns themselves, or trees on them.
 COLUMNS, LIGHTGBM = "columns", "lightgbm"
 
@@ -44,6 +43,9 @@ COLUMNS, LIGHTGBM = "columns", "lightgbm"
 _INDEPENDENT = 1e-10
 #: Scores that differ by no more than this part are tied, and the first of them is chosen.
 _TIED = 1e-10
+#: Times that a degree of freedom counts in generalised cross-validation, and the part of the
+#: variance below which an error is rounding.
+_DEGREE, _NOTHING = 1.2, 1e-14
 #: Steps of Algorithm 2 before it is given up.
 _MOST_STEPS = 100_000
 
@@ -60,15 +62,15 @@ class SquaredProblem:
     n_rows : int
     penalty : ndarray of shape (L, L), or None
         A of a ridge λ·uᵀAu; by default the identity, times the mean variance of a similarity.
-    ridge : float
-        λ where the spec does not say.
+    learned_ridge : float or None
+        λ that came with a metric.
     """
 
     mean: np.ndarray
     covariance: np.ndarray
     n_rows: int = 0
     penalty: np.ndarray | None = None
-    ridge: float = 0.0
+    learned_ridge: float | None = None
 
     @classmethod
     def of(
@@ -76,12 +78,13 @@ class SquaredProblem:
         moments: CoMoments,
         n_landmarks: int | None = None,
         penalty: np.ndarray | None = None,
-        ridge: float = 0.0,
+        learned_ridge: float | None = None,
     ) -> SquaredProblem:
         """Read similarities and target from their co-moments; by default to all landmarks."""
         if penalty is not None:
             penalty = regular(penalty[:n_landmarks, :n_landmarks])
-        return cls(*_first(moments, n_landmarks), int(moments.n_samples), penalty, ridge)
+        own = _first(moments, n_landmarks)
+        return cls(*own, int(moments.n_samples), penalty, learned_ridge)
 
     @property
     def n_landmarks(self) -> int:
@@ -108,9 +111,12 @@ class SquaredProblem:
         """Return the Gram (L, L) with a ridge."""
         return self.covariance[:-1, :-1] + self.added(ridge)
 
-    def cross_validated_ridge(self) -> float:
-        """Return the ridge of least generalised cross-validation of squared loss on all columns."""
-        if not self.n_landmarks:
+    @cached_property
+    def ridge(self) -> float:
+        """λ where the spec does not say: that of the metric, or by generalised cross-validation."""
+        if self.learned_ridge is not None:
+            return self.learned_ridge
+        if not self.mean_variance > 0:
             return 0.0
         grid = np.logspace(-6.0, 2.0, 17)
         ridges = Ridges.of(self.covariance[:-1, :-1], self.covariance[:-1, -1:], self.added(1.0))
@@ -170,18 +176,26 @@ class Ridges:
     def cross_validated(self, grid: np.ndarray, variance: float, n_rows: int) -> float:
         """Return the ridge of least generalised cross-validation for targets of this variance.
 
+        Notes
+        -----
+        A degree of freedom counts `_DEGREE` times, without which it takes the least ridge every now
+        and then where there are few rows.
+
         References
         ----------
         Golub, Heath, Wahba, "Generalized cross-validation as a method for choosing a good ridge
-        parameter", Technometrics 21 (1979).
+        parameter", Technometrics 21 (1979); Kim, Gu, "Smoothing spline Gaussian regression: more
+        scalable computation via efficient approximation", JRSS B 66 (2004) (1.2 to 1.4 times).
         """
         added = grid[:, np.newaxis]
         kept = self.values + added
         squares = np.sum(self.fitted**2, axis=1)
         mse = variance - np.sum(squares * (kept + added) / kept**2, axis=1)
-        degrees = 1.0 + np.sum(self.values / kept, axis=1)
-        left = np.maximum(1.0 - degrees / n_rows, 1e-9)
-        return float(grid[np.argmin(mse / left**2)])
+        degrees = 1.0 + _DEGREE * np.sum(self.values / kept, axis=1)
+        left = np.maximum(1.0 - degrees / n_rows, 0.0)
+        score = np.full(len(grid), np.inf)
+        np.divide(np.maximum(mse, _NOTHING * variance), left**2, out=score, where=left > 0)
+        return float(grid[::-1][np.argmin(score[::-1])])
 
 
 def regular(penalty: np.ndarray) -> np.ndarray:
@@ -442,8 +456,9 @@ class LandmarkProcedure(Procedure):
         return int(moments.n_samples), float(moments.weight)
 
     def problem_on(self, fold: Fold) -> Any:
-        """Return the problems of all rows but a fold's."""
-        return fold.once("problem", lambda: self.problem(fold.train, fold.number))
+        """Return the problems of all rows but a fold's, which no other option decides about."""
+        key = ("problem", self.candidates)
+        return fold.once(key, lambda: self.problem(fold.train, fold.number))
 
     def problem(self, train: Members, fold: int = -1) -> Any:
         """Return the problem of each similarity, of all training rows or without a fold."""
@@ -457,25 +472,27 @@ class LandmarkProcedure(Procedure):
             return SquaredProblem.of(moments)
         mapping = self.maps.get(of_fold(name, fold), self.maps.get(name))
         penalty = None if mapping is None else mapping.penalty()
-        ridge = self.options.ridge
-        if ridge is None:
-            ridge = RIDGE if mapping is None or mapping.ridge is None else mapping.ridge
+        ridge = None if mapping is None else mapping.ridge
         return SquaredProblem.of(moments, self.candidates, penalty, ridge)
+
+    def ridge(self, problem: SquaredProblem) -> float:
+        """Return the ridge of the spec, or that of a problem."""
+        return problem.ridge if self.options.ridge is None else self.options.ridge
 
     def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""
-        own = problem[rule.name]
+        own, options = problem[rule.name], self.options
         if rule.name == COLUMNS:
-            order, ridge = np.arange(own.n_landmarks), own.cross_validated_ridge()
-            return LandmarkPath(rule.name, {"order": order, "ridge": np.array(ridge)})
-        options = self.options
+            order = np.arange(own.n_landmarks)
+            return LandmarkPath(rule.name, {"order": order, "ridge": np.array(own.ridge)})
+        ridge = self.ridge(own)
         if not options.refit and options.bound is not None:
-            steps = stepwise(own, self.keep, own.ridge, options.bound, options.tolerance)
-            return LandmarkPath(rule.name, {**steps, "ridge": np.array(own.ridge)})
+            steps = stepwise(own, self.keep, ridge, options.bound, options.tolerance)
+            return LandmarkPath(rule.name, {**steps, "ridge": np.array(ridge)})
         order = np.arange(min(self.keep, own.n_landmarks))
         if options.task == "sparse":
-            order = greedy(own, self.keep, own.ridge)
-        return LandmarkPath(rule.name, {"order": order, "ridge": np.array(own.ridge)})
+            order = greedy(own, self.keep, ridge)
+        return LandmarkPath(rule.name, {"order": order, "ridge": np.array(ridge)})
 
     def weights(
         self, problem: Mapping[str, SquaredProblem], path: LandmarkPath, sizes: Sequence[int]
@@ -531,8 +548,10 @@ class LandmarkProcedure(Procedure):
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure models of several numbers of landmarks on a fold."""
-        most = np.array([self.keep if end is None else end for end in ends], dtype=np.float64)
-        return self.evaluate(fold, self.rules[0], most)[measure]
+        own = [self.options.model_copy(update={"keep": end}) for end in ends]
+        most = np.array([options.n_kept(self.candidates) for options in own])
+        whole = replace(self, options=own[int(np.argmax(most))])
+        return whole.evaluate(fold, self.rules[0], most.astype(float))[measure]
 
     def store(self, problem: Any, paths: Mapping[str, LandmarkPath]) -> dict[str, np.ndarray]:
         """Return the paths as named arrays."""
@@ -547,7 +566,9 @@ class LandmarkProcedure(Procedure):
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search takes, calls counted as such."""
-        return float(self.keep) ** 3 + CALLS * (self.keep if self.options.task == "sparse" else 10)
+        chosen = 0.0 if self.options.ridge is not None else 10.0 * self.candidates**3
+        steps = self.keep if self.options.task == "sparse" else 10
+        return float(self.keep) ** 3 + chosen + CALLS * steps
 
 
 def of_fold(label: str, fold: int) -> str:

@@ -129,6 +129,32 @@ def test_levels(spacing):
         assert np.diff(model.thresholds_).min() >= 0.3
 
 
+@pytest.mark.parametrize("own", [{"similarity": "sigmoid"}, {"metric": "none"}, {}])
+@pytest.mark.parametrize("n", [24, 60])
+def test_few_rows_are_not_followed_in_their_noise(own, n):
+    ratios = []
+    for seed in range(8):
+        X = np.random.default_rng(seed).normal(size=(n + 400, 6))
+        y = X[:, 0] + np.sin(2 * X[:, 1]) + np.random.default_rng(seed).normal(size=n + 400)
+        model = LandmarkRegressor(**own).fit(X[:n], y[:n])
+        error = np.mean((model.predict(X[n:]) - y[n:]) ** 2)
+        ratios.append(error / np.mean((y[:n].mean() - y[n:]) ** 2))
+    assert np.mean(ratios) < (1.0 if n == 24 else 0.85)
+    assert max(ratios) < 1.1
+
+
+def test_classes_are_not_separated_at_any_price():
+    losses = []
+    for seed in range(4):
+        X = np.random.default_rng(seed).normal(size=(460, 6))
+        noise = 0.7 * np.random.default_rng(seed + 50).normal(size=460)
+        y = X[:, 0] + X[:, 1] + noise > 0
+        model = LandmarkClassifier("sigmoid").fit(X[:60], y[:60])
+        truth = model.predict_proba(X[60:])[np.arange(400), y[60:].astype(int)]
+        losses.append(-np.log(np.maximum(truth, 1e-15)).mean())
+    assert np.mean(losses) < 0.5
+
+
 @pytest.mark.parametrize(("seed", "bound"), [(12, 20.0), (12, 50.0), (12, 400.0), (24, 400.0)])
 def test_a_bound_is_met_at_the_optimum_whatever_the_noise(seed, bound):
     rng = np.random.default_rng(seed)

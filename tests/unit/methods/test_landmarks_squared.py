@@ -151,17 +151,67 @@ def test_the_mean_stands_in_where_similarities_add_up_to_nothing():
     assert (found.tolist(), n_guarded) == ([6.0, 6.0], 2)
 
 
-@pytest.mark.parametrize("noise", [0.3, 3.0])
-def test_the_ridge_of_generalised_cross_validation(noise):
-    rng = np.random.default_rng(0)
-    K = rng.normal(size=(30, 12)) * np.linspace(0.5, 2, 12) + 4.0
-    y = K @ rng.normal(size=12) + noise * rng.normal(size=30)
+def literal_scores(K, y, ridges, degree):
+    """Generalised cross-validation by hat matrices, each degree of freedom counted so often."""
+    n, k = K.shape
     A, left = K - K.mean(axis=0), y - y.mean()
     scores = []
-    for ridge in (ridges := np.logspace(-6, 2, 17)):
-        gram = A.T @ A + 30 * ridge * np.mean(np.var(K, axis=0)) * np.eye(12)
-        hat = A @ np.linalg.solve(gram, A.T) + 1 / 30
-        residual = left - hat @ left
-        scores.append(residual @ residual / np.trace(np.eye(30) - hat) ** 2)
-    assert problem_of(K, y).cross_validated_ridge() == ridges[np.argmin(scores)]
-    assert 0 < np.argmin(scores) < 16
+    for ridge in ridges:
+        hat = A @ np.linalg.solve(A.T @ A + n * ridge * np.var(K, axis=0).mean() * np.eye(k), A.T)
+        kept = n - 1 - degree * np.trace(hat)
+        scores.append(np.sum((left - hat @ left) ** 2) / kept**2 if kept > 0 else np.inf)
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("noise", [0.3, 3.0])
+def test_the_ridge_of_generalised_cross_validation(noise):
+    chosen, plain, ridges = [], [], np.logspace(-6, 2, 17)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        K = rng.normal(size=(18, 12)) * np.linspace(0.5, 2, 12) + 4.0
+        y = K @ rng.normal(size=12) + noise * rng.normal(size=18)
+        chosen.append(problem_of(K, y).ridge)
+        assert chosen[-1] == ridges[np.argmin(literal_scores(K, y, ridges, 1.2))]
+        plain.append(ridges[np.argmin(literal_scores(K, y, ridges, 1.0))])
+    assert len(set(chosen)) > 3
+    assert np.mean(np.log(chosen)) > np.mean(np.log(plain)) + 0.5
+
+
+@pytest.mark.parametrize("n", [2, 5, 12, 40])
+def test_no_ridge_is_chosen_for_an_exact_fit(n):
+    # As many columns as rows fit anything, which says nothing of other rows.
+    rng = np.random.default_rng(n)
+    K, y = rng.normal(size=(n, n)), rng.normal(size=n)
+    assert problem_of(K, y).ridge > 1e-2
+    assert problem_of(np.ones((n, 3)), y).ridge == 0.0
+
+
+def test_a_problem_is_kept_for_all_options_but_the_landmarks():
+    K, y = rows()
+    rule, made = NamedRule("gaussian"), moments_of(K, y)
+    fold = Fold({"gaussian": made}, {"gaussian": made})
+    options = LandmarksOptions(metric="none")
+
+    def found(candidates, **changes):
+        own = LandmarkProcedure((rule,), options.model_copy(update=changes), candidates)
+        return own.problem_on(fold), own.tuned_values(fold, (None,), "mse")[0]
+
+    problem, by_default = found(9)
+    again, shrunk = found(9, ridge=10.0)
+    assert again is problem
+    assert shrunk > 2 * by_default
+    assert found(9, ridge=0.0)[1] < by_default
+    assert found(3)[0]["gaussian"].n_landmarks == 3
+    assert found(3)[1] > 2 * by_default
+
+
+def test_numbers_of_landmarks_are_points_of_one_path():
+    K, y = rows(n=200, n_landmarks=60)
+    made, options = moments_of(K, y), LandmarksOptions(task="sparse", ridge=1e-6)
+    fold, ends = Fold({"own": made}, {"own": made}), (None, 60, 2)
+    procedure = LandmarkProcedure((NamedRule("own"),), options, 60)
+    values = procedure.tuned_values(fold, ends, "mse")
+    for value, end in zip(values, ends, strict=True):
+        alone = replace(procedure, options=options.model_copy(update={"keep": end}))
+        assert value == pytest.approx(alone.tuned_values(fold, (end,), "mse")[0], rel=1e-12)
+    assert values[1] < values[0] < values[2]  # 50 landmarks by default
