@@ -109,7 +109,8 @@ class Domain:
         """Return the parameters that are allowed and nearest to others."""
         found, k = np.array(parameters, dtype=np.float64), self.n_weights
         if self.radius is not None:
-            found[:k] *= min(1.0, self.radius / max(float(np.linalg.norm(found[:k])), 1e-300))
+            norm = float(np.linalg.norm(found[:k]))
+            found[:k] *= self.radius / norm if norm > self.radius else 1.0
         if self.lower is not None:
             found[k:] = np.maximum(found[k:], self.lower[:, np.newaxis])
         return found

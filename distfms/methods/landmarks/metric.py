@@ -184,6 +184,8 @@ class Fitter:
         metric, ridges = min(found, key=lambda pair: pair[0].error)
         return metric, ridges.weights(metric.ridge / _SHARPER)
 
+    # A width may be of any size: where squares of gradients overflow, no metric is learned.
+    @np.errstate(over="ignore", divide="ignore", invalid="ignore")
     def mean_product(
         self, landmarks: np.ndarray, metric: Metric, weights: np.ndarray
     ) -> np.ndarray:
@@ -203,7 +205,7 @@ class Fitter:
             np.divide(steep, sigma * far, out=steep, where=far > 0)
             steep[far == 0] = 0.0
         else:
-            steep /= sigma**2
+            steep = steep / sigma / sigma
         outer = np.zeros((len(landmarks), len(landmarks)))
         for weight in weights.T:
             pulled = weight[:, np.newaxis] * steep

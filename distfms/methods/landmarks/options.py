@@ -21,6 +21,9 @@ LOSSES = {
     "ranking": ("squared",),
 }
 
+#: Numbers whose squares are finite, with much room.
+_MOST = 1e100
+
 Count = Annotated[int, Strict(), Field(ge=1)]
 
 
@@ -40,7 +43,7 @@ class SimilaritySection(Section):
     """Width of `gaussian` and `laplace`; by default chosen with the metric, and without one the
     mean distance between rows of the sample.
     """
-    degree: Count | None = None
+    degree: Annotated[Count, Field(le=1000)] | None = None
     """Of `polynomial`; by default 3."""
 
     @model_validator(mode="after")
@@ -176,6 +179,9 @@ class LandmarksOptions(Section):
     def _consistent(self) -> LandmarksOptions:
         if self.levels is not None and list(self.levels) != sorted(set(self.levels)):
             raise ValueError("`levels` must ascend")
+        for name, value in (("ridge", self.ridge), ("spacing", self.spacing)):
+            if value is not None and value > _MOST:
+                raise ValueError(f"`{name}` is {value:g}; at most {_MOST:g} is of use")
         names = [one.similarity.label for one in self.similarity]
         if len(set(names)) < len(names):
             raise ValueError("`similarity` lists the same similarity twice")

@@ -116,7 +116,13 @@ def _linear(landmarks: Any, rows: Any, out: Any) -> None:
 
 def _polynomial(landmarks: Any, rows: Any, out: Any, a: float, r: float, degree: float) -> None:
     np.matmul(a * landmarks, rows, out=out)
-    np.power(np.add(out, r, out=out), int(degree), out=out)
+    with np.errstate(over="ignore"):
+        np.power(np.add(out, r, out=out), int(degree), out=out)
+    if not np.abs(out).max(initial=0.0) < _MOST:
+        raise DataError(
+            "The similarity `polynomial` is too large for some rows. Choose a lower `degree`, or a "
+            "smaller `a` or `r`."
+        )
 
 
 def _cosine(landmarks: Any, rows: Any, out: Any) -> None:
@@ -143,6 +149,8 @@ def _euclidean(landmarks: Any, rows: Any, out: Any) -> None:
 
 
 _TINY = float(np.finfo(float).tiny)
+#: Numbers whose squares can be added up.
+_MOST = 1e145
 
 
 def _bell(out: Any, sigma: float) -> None:

@@ -43,8 +43,8 @@ COLUMNS, LIGHTGBM = "columns", "lightgbm"
 _INDEPENDENT = 1e-10
 #: Scores that differ by no more than this part are tied, and the first of them is chosen.
 _TIED = 1e-10
-#: Times that a degree of freedom counts in generalised cross-validation, and the part of the
-#: variance below which an error is rounding.
+#: Times that a degree of freedom counts in generalised cross-validation, and the part of a variance
+#: or curvature below which all is rounding.
 _DEGREE, _NOTHING = 1.2, 1e-14
 #: Steps of Algorithm 2 before it is given up.
 _MOST_STEPS = 100_000
@@ -162,14 +162,19 @@ class Ridges:
 
     def weights(self, ridge: float) -> np.ndarray:
         """Return the weights (L, P) of one ridge."""
-        return np.asarray(self.basis @ (self.fitted / (self.values + ridge)[:, np.newaxis]))
+        return np.asarray(self.basis @ self._shrunk(np.array([ridge]))[0])
+
+    def _shrunk(self, grid: np.ndarray) -> np.ndarray:
+        """Return weights (n_ridges, L, P) of the basis; a ridge of 0 is one next to nothing."""
+        least = max(_NOTHING * float(self.values.max()), np.finfo(float).tiny)
+        kept = self.values + np.maximum(grid, least)[:, np.newaxis]
+        return np.asarray(self.fitted / kept[..., np.newaxis])
 
     def errors(self, grid: np.ndarray, rows: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return squared errors (n_ridges, m), summed over targets, of centred rows (L, m)."""
         moved = self.basis.T @ rows
-        shrunk = self.fitted / (self.values + grid[:, np.newaxis])[..., np.newaxis]
         found = np.zeros((len(grid), rows.shape[1]))
-        for own, truth in zip(np.moveaxis(shrunk, 2, 0), target, strict=True):
+        for own, truth in zip(np.moveaxis(self._shrunk(grid), 2, 0), target, strict=True):
             found += (own @ moved - truth) ** 2
         return found
 
@@ -303,7 +308,7 @@ def stepwise(
             break
         if landmark not in order:
             order.append(landmark)
-        share = min(1.0, gap / (4.0 * bound**2 * smoothness))
+        share = min(1.0, gap / bound / (4.0 * bound * smoothness))
         weights *= 1.0 - share
         weights[order.index(landmark)] -= share * bound * np.sign(slope[landmark])
         kept[len(order) - 1] = weights

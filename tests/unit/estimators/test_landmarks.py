@@ -155,6 +155,41 @@ def test_classes_are_not_separated_at_any_price():
     assert np.mean(losses) < 0.5
 
 
+OF_NO_USE = "is the same for all rows and landmarks: it is of no use"
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        *(({"similarity": (name, 1e-300)}, None) for name in ("gaussian", "laplace")),
+        *(({"similarity": (name, 1e300)}, OF_NO_USE) for name in ("gaussian", "laplace")),
+        ({"similarity": ("gaussian", 1e-160)}, None),
+        *(({"ridge": ridge}, None) for ridge in (0, 1e-300, 1e100)),
+        *(({"ridge": ridge, "metric": "none"}, None) for ridge in (0, 1e-300, 1e100)),
+        ({"ridge": 1e300}, r"`ridge` is 1e\+300; at most 1e\+100 is of use"),
+        *(({"bound": bound}, None) for bound in (1e-300, 1e300)),
+        *(({"bound": b, "task": "sparse", "refit": False}, None) for b in (1e-300, 1e300)),
+        *(({"bound": b, "loss": "epsilon_insensitive"}, None) for b in (1e-300, 1e300)),
+        *(({"epsilon": e, "loss": "epsilon_insensitive"}, None) for e in (0, 1e300)),
+        *(({"smoothing": e, "loss": "epsilon_insensitive"}, None) for e in (1e-300, 1e300)),
+        ({"similarity": {"name": "polynomial", "degree": 900}}, "too large for some rows"),
+        ({"similarity": {"name": "polynomial", "degree": 10**400}}, "degree"),
+    ],
+)
+def test_extreme_options_have_a_finite_answer_or_are_refused(own, message):
+    X, y = rows(80)
+    if isinstance(own.get("similarity"), tuple):
+        name, sigma = own["similarity"]
+        own = {**own, "similarity": {"name": name, "sigma": sigma}}
+    model = LandmarkRegressor(landmarks=12, **own)
+    if message is not None:
+        with pytest.raises(ValueError, match=message):
+            model.fit(X, y)
+        return
+    assert np.isfinite(model.fit(X, y).predict(X)).all()
+    assert np.linalg.norm(model.coef_) <= own.get("bound", np.inf)
+
+
 @pytest.mark.parametrize(("seed", "bound"), [(12, 20.0), (12, 50.0), (12, 400.0), (24, 400.0)])
 def test_a_bound_is_met_at_the_optimum_whatever_the_noise(seed, bound):
     rng = np.random.default_rng(seed)
