@@ -264,7 +264,7 @@ class StatisticsJob(TunableJob):
     def _select(self, context: Context) -> Mapping[str, Content]:
         procedure, statistics = self.procedure(context), self.statistics(context)
         whole = Fold(TrainMembers(statistics), {})
-        problem = whole.once("problem", lambda: procedure.problem(whole.train))
+        problem = procedure.problem_on(whole)
         found = self.search(context, procedure, problem)
         paths = {rule.name: path for rule, path in zip(procedure.rules, found, strict=True)}
         solved = Solved(procedure, statistics, whole.train, problem, paths)
