@@ -240,11 +240,6 @@ class GlmSequenceJob(SequenceJob):
                 "The explained deviance weighs rows by class (`sequence.class_weights`), in the "
                 "model and in the null model; other measures do not."
             )
-        if self.options.criterion not in (None, self.rule.criterion):
-            notes.append(
-                f"The criterion {self.options.criterion} needs squared loss; groups were chosen by "
-                f"{self.rule.criterion}, the whitened gradient."
-            )
         if len(path.fitted) <= len(path):
             listed = ", ".join(map(str, path.fitted[1:].tolist()))
             notes.append(

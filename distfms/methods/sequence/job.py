@@ -75,7 +75,7 @@ class SequenceJob(ExpandedJob):
         )
         asked = Rule(options.criterion or "fr", options.cost_aware, options.doubling)
         names = self.default_baselines if options.baselines is None else options.baselines
-        self.rule, *others = (rule.of(options.family) for rule in (asked, *map(parse_rule, names)))
+        self.rule, *others = (asked, *map(parse_rule, names))
         #: Baselines, each once and without the chosen rule itself.
         self.baselines = tuple(rule for rule in dict.fromkeys(others) if rule != self.rule)
         budgets = budget_ladder(self.costs) if options.budgets == "auto" else options.budgets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -168,11 +168,6 @@ class Rule:
         blind = "" if self.cost_aware else _BLIND
         return self.criterion + blind + (_DOUBLING if self.doubling else "")
 
-    def of(self, family: str) -> Rule:
-        """Return the rule that a family has in place of this one: only `gaussian` has ``fr``."""
-        needs_another = self.criterion == "fr" and family != "gaussian"
-        return replace(self, criterion="omp") if needs_another else self
-
 
 def parse_rule(name: str) -> Rule:
     """Rule of a name."""
@@ -235,10 +230,10 @@ class SequenceOptions(Section):
     expand: ExpandSection | None = None
     """Derived columns, for models that are not linear in the data."""
     criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] | None = None
-    """What each step maximises: `fr`, the gain in explained variance; or, faster, the gradient of
+    """What each step maximises: `fr` (the default), the gain in explained variance, for families
+    other than `gaussian` that of the squared loss about the model of no group; or the gradient of
     the current model, whitened within the group (`omp`), its largest entry (`omp-single`) or its
-    length (`omp-no-whiten`). Default: `fr`, or `omp` for families other than `gaussian`, which do
-    not have `fr`.
+    length (`omp-no-whiten`).
     """
     cost_aware: bool = True
     """Maximise the criterion per cost."""

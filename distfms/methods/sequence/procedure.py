@@ -113,7 +113,9 @@ class SequenceProcedure(Procedure):
         if self.family != "gaussian":
             design = self.design(problem.scaling)
             options |= {"budget": rule.budget, "tol": self.tol}
-            return sequence_glm(problem, design, self.ladder, **options)
+            # Where trees take the models' place, only gradients ask for these.
+            asks = self.model == "linear" or rule.criterion not in ("fr", "random")
+            return sequence_glm(problem, design, self.ladder if asks else Ladder(()), **options)
         if rule.budget is not None:
             return best_set(problem, rule.budget, self.max_groups, **where)
         return sequence(problem, **options, **where)
