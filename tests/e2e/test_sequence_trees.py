@@ -12,7 +12,9 @@ import pytest
 from distfms import GroupSequenceClassifier
 from distfms.data.folds import assign_parts
 from distfms.errors import SpecError
-from distfms.methods.sequence.trees import DEFAULTS, FIXED
+from distfms.methods.sequence.greedy import Trail
+from distfms.methods.sequence.job import SequenceJob
+from distfms.methods.sequence.trees import DEFAULTS, FIXED, TreeFit
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content, results, spec_of
@@ -112,6 +114,36 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
         assert metrics["test"]["explained_variance"] > 0.5
     assert metrics["stop"]["rule"] == "one_standard_error"
     assert [fold["n_rows"] for fold in metrics["folds"]] == np.bincount(parts)[:2].tolist()
+
+
+@pytest.mark.parametrize("model", ["linear", "lightgbm"])
+@pytest.mark.parametrize("family", ["gaussian", "logistic"])
+def test_the_ridge_is_of_linear_models_and_needs_no_search_but_for_a_sequence_that_ends(
+    rows, tmp_path, monkeypatch, family, model
+):
+    choose, looks = SequenceJob._ridge, []
+
+    def refuse(*_):
+        raise AssertionError("The choice of the ridge fits trees.")
+
+    def counted(self, context):
+        with monkeypatch.context() as patch:
+            patch.setattr(TreeFit, "__call__", refuse)
+            look = Trail._choose
+            patch.setattr(Trail, "_choose", lambda *of: looks.append(0) or look(*of))
+            return choose(self, context)
+
+    monkeypatch.setattr(SequenceJob, "_ridge", counted)
+    asked = {"ridge": "auto", "model": model}
+    tried = {}
+    for end in (None, 4, 2):
+        folder = run(rows, tmp_path / str(end), family, {**asked, "max_groups": end})
+        tried[end] = [entry["mean"] for entry in content(folder, "ridge.json")["tried"]]
+        assert len(set(tried[end])) == 6
+        assert bool(looks) == (end is not None)
+    # All groups explain the same in any order, and fewer do not.
+    np.testing.assert_allclose(tried[None], tried[4], rtol=1e-4)
+    assert not np.allclose(tried[None], tried[2], rtol=1e-2)
 
 
 def test_texts_are_stored_and_bits_do_not_depend_on_workers(rows, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,7 +44,7 @@ from distfms.methods.sequence.options import (
 from distfms.methods.sequence.problem import FeatureGroups, Ladder, Path
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.methods.sequence.read import ExpandedJob, NarrowedSource, ScoreReader, measures_of
-from distfms.methods.statistics_job import Solved
+from distfms.methods.statistics_job import Solved, Tuned, TunedItem
 from distfms.methods.tuning import choose
 from distfms.stats.base import Folded, over_folds
 
@@ -162,10 +163,19 @@ class SequenceJob(ExpandedJob):
         )
 
     def _ridge(self, context: Context) -> Mapping[str, Content]:
-        """Choose the ridge by cross-validation; where that tells nothing it is the least."""
-        # One fit tells how well a ridge does at the end of the sequence.
-        points = [{"ridge": ridge, "prefixes": ()} for ridge in RIDGES]
-        found, values = self.tune_answers(context, points, "explained_variance", "")
+        """Choose the ridge by cross-validation; where that tells nothing it is the least.
+
+        Linear models are compared, which decide the order of the groups, at the end of the
+        sequence. Where that has all groups no search is needed.
+        """
+        own = replace(self.procedure(context), model="linear", ladder=Ladder(()))
+        if self.options.max_groups is None:
+            own = replace(own, as_one=True, rules=(Rule("random"),))
+        items = [TunedItem(replace(own, ridge=ridge), (None,)) for ridge in RIDGES]
+        tried = [item.procedure for item in items]
+        work = self._fold_work(context, Tuned("explained_variance"), items, tried)
+        found = self.evaluate_folds(context, work)
+        values = np.array([[a["values"][0] for a in answers] for answers in found.answers])
         if values.shape[1] < 2 or not np.isfinite(values).all():
             return {RIDGE: {"ridge": RIDGES[-1], "tried": []}}
         choice = choose(values, found.weight, "best", True)

@@ -240,8 +240,8 @@ class SequenceOptions(Section):
     doubling: bool = False
     """Choose only among groups that cost at most the cost spent so far."""
     ridge: NonNegative | Literal["auto"] = "auto"
-    """λ, in units of the standardised columns. `auto`: of 1, 0.1, … 1e-5 the best for the whole
-    sequence in cross-validation; without `data.folds`, 1e-5.
+    """λ of linear models, in units of the standardised columns. `auto`: of 1, 0.1, … 1e-5 the best
+    for the whole sequence in cross-validation; without `data.folds`, 1e-5.
     """
     family: Family = "gaussian"
     """Type of target: a number, one of two classes, one of several, or a count."""

@@ -46,7 +46,8 @@ class SequenceProcedure(Procedure):
     """What decides about sequences besides the statistics.
 
     `groups` partition the rows of a batch; `n_outputs` counts those of a model that is not
-    gaussian, the classes of ``softmax``; `tol` ends each fit of such a model.
+    gaussian, the classes of ``softmax``; `tol` ends each fit of such a model. With `as_one` all
+    columns are one group, whose model is that of all groups in any order.
     """
 
     rules: tuple[Rule, ...]
@@ -62,6 +63,7 @@ class SequenceProcedure(Procedure):
     model: str = "linear"
     ladder: Ladder = field(default_factory=Ladder)
     tol: float = TOLERANCE
+    as_one: bool = False
 
     @property
     def posed(self) -> dict[str, Any]:
@@ -85,6 +87,10 @@ class SequenceProcedure(Procedure):
     def problem_on(self, fold: Fold) -> SequenceProblem:
         """Return the problem of all rows but a fold's, whose matrix does not have the ridge."""
         problem = fold.once("problem", lambda: self.problem(fold.train))
+        if self.as_one:
+            columns = tuple(range(len(problem.gram)))
+            own = {"groups": FeatureGroups(("all",), (columns,)), "costs": GroupCosts(np.ones(1))}
+            problem = replace(problem, **own)
         return replace(problem, ridge=self.ridge)
 
     def design(self, scaling: Scaling) -> GlmDesign:
@@ -187,5 +193,6 @@ class SequenceProcedure(Procedure):
     def n_operations(self) -> float:
         """Return about how many multiplications a sequence takes, calls counted as such."""
         n_columns, n_groups = len(self.feature_names), len(self.groups)
+        n_groups = 1 if self.as_one else n_groups
         n_steps = n_groups if self.max_groups is None else min(self.max_groups, n_groups)
         return float(n_columns) ** 2 * n_columns * n_steps / n_groups + CALLS * n_steps
