@@ -24,6 +24,7 @@ from distfms.methods import passes
 from distfms.methods.sequence.glm import FAMILIES
 from distfms.runs import context as contexts
 from distfms.runs.driver import run_job
+from distfms.runs.finished import open_run
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content, results, spec_of
 from tests.reference import glm as literal
@@ -151,6 +152,14 @@ def test_softmax_with_weights_and_a_cap_on_refits(tmp_path):
     assert [step["group"] for step in selection["sequence"]][-1] == "noise"
     first, second, _ = selection["sequence"]
     assert first["explained_deviance"] == 0.0 < second["explained_deviance"]
+    assert first["gain"] is None
+    assert second["gain"] > 0
+    for curve in metrics["curves"][:2]:
+        assert [point["n_groups"] for point in curve["points"]] == [0, 2, 3]
+    method, run = open_run(folder)
+    chosen = method.chosen(run)
+    assert [chosen[step["group"]].gain for step in (first, second)] == [None, None]
+    assert "1–2 together" in (folder / "report.html").read_text()
     found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
     shares = numbers(found, ["probability_3", "probability_5", "probability_9"])
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)

@@ -262,9 +262,10 @@ class SequenceJob(ExpandedJob):
             if validated is not None:
                 own = [answer[share] for answer in validated.answers[number]]
                 scored = over_folds(np.stack(own, -1), validated.weight).mean[:-1]
-                mean = {share: path.of_prefixes(solved.procedure.points(path), scored)}
-            curve = path.groups, path.curve_cost, path.curve_value, share
-            curves[rule.name] = Curve(*curve, found.get("test", {}), mean)
+                mean = {share: path.of_prefixes(solved.procedure.points(path), scored)[path.fitted]}
+            test = {name: values[path.fitted] for name, values in found.get("test", {}).items()}
+            cost, value = path.curve_cost[path.fitted], path.curve_value[path.fitted]
+            curves[rule.name] = Curve(path.groups, path.fitted, cost, value, share, test, mean)
         sets = [curves.pop(rule.name).points()[-1] for rule in self.of_budgets]
         with_oracle = Rule("oracle") in self.baselines
         content = {
@@ -393,7 +394,7 @@ def _steps(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for the steps of a path."""
     source = {name: column.name for column in plan.columns for name in column.value_names}
     columns, spent, value = path.columns, path.spent, path.curve_value
-    details = path.step_details()
+    details, fitted = path.step_details(), set(path.fitted.tolist())
     return [
         {
             "group": group,
@@ -402,6 +403,7 @@ def _steps(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
             "spent": float(spent[k]),
             "explained_variance": float(value[k + 1]),
             **{name: values[k].item() for name, values in details.items()},
+            **({} if k + 1 in fitted else {"gain": None}),
         }
         for k, group in enumerate(path.groups)
     ]
