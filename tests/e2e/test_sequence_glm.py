@@ -105,7 +105,7 @@ def test_every_prefix_of_breast_cancer_is_sklearns_logistic_regression(tmp_path)
         main(
             [
                 *("run", str(JOBS / "sequence-breast-cancer.yaml"), "--out", str(tmp_path / "run")),
-                *("--set", "sequence.family=logistic", "--set", f"sequence.ridge={RIDGE}"),
+                *("--set", f"sequence.ridge={RIDGE}"),
                 *("--set", "data.test=0", "--set", "sequence.baselines=[oracle]"),
                 *("--set", "data.folds=0", "--set", f"output={tmp_path}"),
             ]
