@@ -52,6 +52,8 @@ class RowPredictor:
         Probability from which on the second of two classes is predicted.
     gaps : str
         What the model takes missing values for.
+    class_weights : array of shape (r,) or (1,)
+        What decides between r classes times their probabilities.
     """
 
     reader: PartitionReader
@@ -62,6 +64,7 @@ class RowPredictor:
     classes: Sequence[Any] = ()
     threshold: float = 0.5
     gaps: str = "replaced with the training mean"
+    class_weights: Any = 1.0
 
     @property
     def columns(self) -> Sequence[str]:
@@ -108,7 +111,7 @@ class RowPredictor:
         named = named.astype(np.int64) if whole else named
         names = [f"probability_{name:g}" if whole else f"probability_{name}" for name in named]
         shares = dict(zip(names, found.T.copy(), strict=True))
-        place = found.argmax(axis=1)
+        place = (found * self.class_weights).argmax(axis=1)
         if self.threshold != 0.5:
             place = (found[:, 1] >= self.threshold).astype(np.intp)
         return {self.outputs[0]: named[place], **shares}

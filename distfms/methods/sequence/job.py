@@ -226,6 +226,7 @@ class SequenceJob(ExpandedJob):
         predictor = AnytimePredictor.from_path(
             solved.path, self.options.family, self.output_names(context), sets, values_of(metrics)
         )
+        predictor = replace(predictor, prior=self.prior(context))
         content = {
             "method": self.name,
             "id": self.roles.id,
@@ -242,6 +243,10 @@ class SequenceJob(ExpandedJob):
     def output_names(self, context: Context) -> tuple[str, ...]:
         """Return the names of what the model predicts."""
         return self.roles.target
+
+    def prior(self, context: Context) -> np.ndarray:
+        """Return what weights of classes add to scores."""
+        return np.zeros(1)
 
     # --- evaluation ---
 

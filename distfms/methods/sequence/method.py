@@ -250,6 +250,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
         run.model["classes"] or (),
         run.model["threshold"],
         model.models.gaps,
+        np.exp(model.prior),
     )
 
 

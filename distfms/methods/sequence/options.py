@@ -256,14 +256,17 @@ class SequenceOptions(Section):
     """
     class_weights: dict[str, NonNegative] | Literal["balanced"] | None = None
     """Weights of rows by class (default 1) in fits and deviances of `logistic` and `softmax`, or
-    `balanced` for the same total weight of every class. Other measures do not weigh rows.
+    `balanced` for the same total weight of every class. Other measures do not weigh rows. The class
+    whose probability times its weight is largest is predicted; probabilities themselves are of
+    classes as frequent as in the training rows, as the weights are taken off the intercepts.
     """
     threshold: (
         Annotated[float, Field(gt=0, lt=1)]
         | Literal["f1", "balanced", "youden"]
         | dict[Literal["cost"], tuple[NonNegative, NonNegative]]
     ) = 0.5
-    """Smallest probability at which the second of two classes is predicted. Or what to optimise on
+    """Smallest probability at which the second of two classes is predicted (0.5 with
+    `class_weights`: where these make it as likely as the first). Or what to optimise on
     the folds: `f1` of the second class, `balanced` accuracy (`youden` is the same), or the cost of
     errors: with `{cost: [1, 20]}`, a false alarm costs 1 and a missed row of the second class 20.
     """
