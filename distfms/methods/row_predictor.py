@@ -142,6 +142,7 @@ def sources_of(plan: ColumnPlan) -> dict[str, Any]:
     for column in plan.columns[: len(plan.roles.features)]:
         levels = None if column.levels is None else list(column.levels)
         rows = {"levels": levels, "knots": list(column.knots), "missing": column.flag}
+        rows |= {"limits": list(column.limits)}
         found[column.name] = rows if column.expanded else levels
     return found
 
@@ -174,7 +175,9 @@ def plan_of_model(
     levels = {name: list(own) for name, own in known.items() if own is not None}
     plan = ColumnPlan.from_schema(schema, roles, levels, unknown="zero")
     knots = {name: own["knots"] for name, own in expanded.items()}
-    return plan.expanded(knots, [name for name, own in expanded.items() if own["missing"]])
+    # Older models have no limits.
+    limits = {name: own.get("limits", ()) for name, own in expanded.items()}
+    return plan.expanded(knots, [n for n, own in expanded.items() if own["missing"]], limits)
 
 
 def _require_kind(schema: pa.Schema, name: str, categorical: bool) -> None:

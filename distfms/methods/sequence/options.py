@@ -202,7 +202,7 @@ class ExpandSection(Section):
 
     splines: Annotated[int, Field(ge=0)] = 0
     """Knots of each number, at quantiles of a sample of the training rows: a number x becomes the
-    piecewise linear functions x and max(0, x − knot).
+    piecewise linear functions x and max(0, x − knot), of x cut to the range of the sample.
     """
     missing: bool = False
     """Add an indicator of missing values to columns that have any (with `data.missing: mean`)."""

@@ -88,9 +88,8 @@ class SequenceProcedure(Procedure):
         """Return the problem of all rows but a fold's, whose matrix does not have the ridge."""
         problem = fold.once("problem", lambda: self.problem(fold.train))
         if self.as_one:
-            columns = tuple(range(len(problem.gram)))
-            own = {"groups": FeatureGroups(("all",), (columns,)), "costs": GroupCosts(np.ones(1))}
-            problem = replace(problem, **own)
+            groups = FeatureGroups(("all",), (tuple(range(len(problem.gram))),))
+            problem = replace(problem, groups=groups, costs=GroupCosts(np.ones(1)))
         return replace(problem, ridge=self.ridge)
 
     def design(self, scaling: Scaling) -> GlmDesign:

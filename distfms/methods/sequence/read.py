@@ -121,8 +121,10 @@ class ExpandedJob(RowJob):
             for column in plan.columns[: len(self.roles.features)]
             if column.levels is None
         }
+        rows = {c.name: sample.values[c.start] for c in plan.columns if knots.get(c.name)}
+        limits = {name: (np.nanmin(own), np.nanmax(own)) for name, own in rows.items()}
         missing = list(missing_by_source(plan, counts.n_missing)) if wanted.missing else []
-        return {EXPANSION: {"knots": knots, "missing": missing}}
+        return {EXPANSION: {"knots": knots, "missing": missing, "limits": limits}}
 
     def plan(self, context: Context) -> ColumnPlan:
         """Return which columns are read and which rows of a batch they become."""
@@ -130,7 +132,7 @@ class ExpandedJob(RowJob):
         if not self.options.expand:
             return plan
         found = context.read_json(EXPANSION)
-        return plan.expanded(found["knots"], found["missing"])
+        return plan.expanded(found["knots"], found["missing"], found.get("limits", {}))
 
     def guessed_widths(self) -> dict[str, int]:
         """Return the rows of a batch of each feature, before they are known."""
