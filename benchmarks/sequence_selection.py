@@ -128,7 +128,8 @@ def lasso_order(problem: SequenceProblem) -> list[int]:
 def compare_timeliness(path: str) -> None:
     """Print the α-timeliness of the rules of a job and of the group lasso."""
     with TemporaryDirectory() as place:
-        prepared = prepare(load_spec(path, [f"output.path={place}", "sequence.ridge=1e-5"]))
+        own = [f"output.path={place}", "sequence.ridge=1e-5", "sequence.family=gaussian"]
+        prepared = prepare(load_spec(path, own))
         folder = RunFolder(run_prepared(prepared).folder)
         metrics, solved = folder.read_json("metrics.json"), prepared.job.solved(folder)
     found = {name: own["alpha_timeliness"] for name, own in metrics["timeliness"].items()}

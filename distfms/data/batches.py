@@ -44,8 +44,8 @@ class SourceColumn:
 
     One for a number, one for each level of a category; `levels` are ascending, None for a number.
     A target that is a category is one row, of the positions of its values among the levels. A
-    number is followed by max(0, x − k) for each of its `knots`, and any feature with a `flag` by a
-    row that is 1 where it is missing.
+    number with `knots` is cut to its `limits` and followed by max(0, x − k) for each knot, and any
+    feature with a `flag` by a row that is 1 where it is missing.
     """
 
     name: str
@@ -55,6 +55,7 @@ class SourceColumn:
     is_target: bool = False
     knots: tuple[float, ...] = ()
     flag: bool = False
+    limits: tuple[float, ...] = ()
 
     @property
     def value_names(self) -> tuple[str, ...]:
@@ -136,12 +137,16 @@ class ColumnPlan:
         return replace(self, columns=_side_by_side(columns), roles=roles)
 
     def expanded(
-        self, knots: Mapping[str, Sequence[float]], flagged: Collection[str]
+        self,
+        knots: Mapping[str, Sequence[float]],
+        flagged: Collection[str],
+        limits: Mapping[str, Sequence[float]],
     ) -> ColumnPlan:
-        """Return the plan with knots of some numbers and flags of missing values."""
+        """Return the plan with knots and limits of some numbers and flags of missing values."""
+        own = [(tuple(knots.get(c.name, ())), tuple(limits.get(c.name, ()))) for c in self.columns]
         columns = [
-            replace(c, knots=tuple(knots.get(c.name, ())), flag=c.name in flagged)
-            for c in self.columns
+            replace(c, knots=inner, limits=ends, flag=c.name in flagged)
+            for c, (inner, ends) in zip(self.columns, own, strict=True)
         ]
         return replace(self, columns=_side_by_side(columns))
 
@@ -327,6 +332,8 @@ class _Filler:
     def _expand(self, column: SourceColumn) -> None:
         """Fill the rows of a column that follow its values."""
         values = self.values[column.start]
+        if column.limits:  # what is infinite stays so, and is refused
+            np.clip(values, *column.limits, out=values, where=np.isfinite(values))
         for row, knot in enumerate(column.knots, start=column.start + 1):
             np.subtract(values, knot, out=self.values[row])
             np.maximum(self.values[row], 0.0, out=self.values[row])

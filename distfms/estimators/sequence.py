@@ -70,7 +70,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         if not isinstance(model.models, LinearModels):
             return
         coefficients = model.models.coefficients.transpose(0, 2, 1)
-        intercept = model.models.intercept
+        intercept = model.models.intercept - model.prior
         if coefficients.shape[1] == 1 and not hasattr(self, "classes_"):
             coefficients, intercept = coefficients[:, 0], intercept[:, 0]
         at = model.model_of(advised(run.model))

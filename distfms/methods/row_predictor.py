@@ -52,6 +52,8 @@ class RowPredictor:
         Probability from which on the second of two classes is predicted.
     gaps : str
         What the model takes missing values for.
+    class_weights : array of shape (r,) or (1,)
+        What decides between r classes times their probabilities.
     """
 
     reader: PartitionReader
@@ -62,6 +64,7 @@ class RowPredictor:
     classes: Sequence[Any] = ()
     threshold: float = 0.5
     gaps: str = "replaced with the training mean"
+    class_weights: Any = 1.0
 
     @property
     def columns(self) -> Sequence[str]:
@@ -108,7 +111,7 @@ class RowPredictor:
         named = named.astype(np.int64) if whole else named
         names = [f"probability_{name:g}" if whole else f"probability_{name}" for name in named]
         shares = dict(zip(names, found.T.copy(), strict=True))
-        place = found.argmax(axis=1)
+        place = (found * self.class_weights).argmax(axis=1)
         if self.threshold != 0.5:
             place = (found[:, 1] >= self.threshold).astype(np.intp)
         return {self.outputs[0]: named[place], **shares}
@@ -139,6 +142,7 @@ def sources_of(plan: ColumnPlan) -> dict[str, Any]:
     for column in plan.columns[: len(plan.roles.features)]:
         levels = None if column.levels is None else list(column.levels)
         rows = {"levels": levels, "knots": list(column.knots), "missing": column.flag}
+        rows |= {"limits": list(column.limits)}
         found[column.name] = rows if column.expanded else levels
     return found
 
@@ -171,7 +175,9 @@ def plan_of_model(
     levels = {name: list(own) for name, own in known.items() if own is not None}
     plan = ColumnPlan.from_schema(schema, roles, levels, unknown="zero")
     knots = {name: own["knots"] for name, own in expanded.items()}
-    return plan.expanded(knots, [name for name, own in expanded.items() if own["missing"]])
+    # Older models have no limits.
+    limits = {name: own.get("limits", ()) for name, own in expanded.items()}
+    return plan.expanded(knots, [n for n, own in expanded.items() if own["missing"]], limits)
 
 
 def _require_kind(schema: pa.Schema, name: str, categorical: bool) -> None:

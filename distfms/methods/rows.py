@@ -216,7 +216,7 @@ class RowSource(FoldedSource):
         return {
             **super().key(),
             "columns": [
-                [c.name, c.levels, *([c.knots, c.flag] if c.expanded else ())]
+                [c.name, c.levels, *([c.knots, c.flag, c.limits] if c.expanded else ())]
                 for c in self.plan.columns
             ],
             "target": list(roles.target),

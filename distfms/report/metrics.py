@@ -222,8 +222,7 @@ def class_section(metrics: Mapping[str, Any]) -> Section:
         f"predicting {largest} for all rows would be right for {percent(found['largest_share'])}. "
         f"Mean recall of the classes {percent(found['balanced_accuracy'])}, macro F1 "
         f"{number(found['macro_f1'], 3)}, AUROC {number(found['auroc'], 3)} "
-        f"(±{number(found['auroc_error'], 1)}, as scores are binned with width "
-        f"{number(found['bin_width'])})"
+        f"(±{number(found['auroc_error'], 1)}, as scores are binned)"
     )
     text += f", AUPRC {number(found['auprc'], 3)}." if "auprc" in found else "."
     if (threshold := found.get("threshold", 0.5)) != 0.5:

@@ -1,8 +1,9 @@
 """How well classes are told apart: confusion counts and binned scores, which add up over rows.
 
-Scores are counted on the scale of log-odds in bins of equal width from −16 to 16, so that curves
-over all thresholds come from sums. Rows of one bin count as ties, half right; `auroc` returns how
-far that can be from the value of unbinned scores.
+Scores, log-odds where there are probabilities, are counted in bins, so that curves over all
+thresholds come from sums. Bins are 1/64 wide about 0 and widen as scores grow, up to ±109: log-odds
+of rare events are far from 0, and there ratios count. Rows of one bin count as ties, half right;
+`auroc` returns how far that can be from the value of unbinned scores.
 """
 
 from __future__ import annotations
@@ -12,19 +13,26 @@ from typing import Any
 
 import numpy as np
 
-#: Log-odds of the outermost bins.
-_LIMIT = 16.0
+#: Bins are of equal width on the scale of asinh(score / _BEND), within ±_END.
+_BEND, _END = 4.0, 4.0
 _N_BINS = 2048
+#: Scores of the edges of the bins.
+_EDGES = _BEND * np.sinh(np.linspace(-_END, _END, _N_BINS + 1))
 CLASS_SUMS = ("confusion", "events", "others")
 """Names of `class_sums`."""
 _CALIBRATION_GROUPS = 10
 
 
 def log_odds(probability: np.ndarray) -> np.ndarray:
-    """Return log(p / (1 − p)), within the limit of the bins."""
+    """Return log(p / (1 − p)), within the outermost bins."""
     with np.errstate(divide="ignore"):
         found = np.log(probability) - np.log1p(-probability)
-    return np.clip(found, -_LIMIT, _LIMIT)
+    return np.clip(found, _EDGES[0], _EDGES[-1])
+
+
+def _place(scores: np.ndarray) -> np.ndarray:
+    """Return where scores are among the bins, 0 to their number."""
+    return (np.arcsinh(scores / _BEND) / _END + 1.0) * (_N_BINS / 2)
 
 
 def class_sums(
@@ -57,7 +65,7 @@ def class_sums(
         ``others`` (S, 2048), weights by bin of rows with and without the event. All add up.
     """
     cells = target.astype(np.intp) * n_classes + decoded.astype(np.intp)
-    place = np.clip((scores + _LIMIT) * (_N_BINS / (2 * _LIMIT)), 0, _N_BINS - 1).astype(np.intp)
+    place = np.clip(_place(scores), 0, _N_BINS - 1).astype(np.intp)
     place += _N_BINS * np.arange(len(scores))[:, np.newaxis]
 
     def counted(rows: np.ndarray) -> np.ndarray:
@@ -126,9 +134,8 @@ def best_threshold(sums: Mapping[str, np.ndarray], rule: str | Sequence[float]) 
             value = right / n_events - wrong / n_others
         else:
             value = -(rule[0] * wrong + rule[1] * (n_events - right))
-    edges = np.linspace(-_LIMIT, _LIMIT, _N_BINS + 1)
     value = np.nan_to_num(value, nan=-np.inf)
-    best = edges[value >= value.max() - 1e-12 * abs(value.max())]
+    best = _EDGES[value >= value.max() - 1e-12 * abs(value.max())]
     return float(1.0 / (1.0 + np.exp(-best[np.abs(best).argmin()])))
 
 
@@ -137,8 +144,7 @@ def at_threshold(sums: Mapping[str, np.ndarray], threshold: float) -> dict[str, 
 
     Bins are not divided: the threshold is taken for the nearest edge of one.
     """
-    score = float(log_odds(np.array(threshold)))
-    edge = round((score + _LIMIT) * (_N_BINS / (2 * _LIMIT)))
+    edge = round(float(_place(log_odds(np.array(threshold)))))
     events, others = sums["events"][-1], sums["others"][-1]
     rows = [[own[:edge].sum(), own[edge:].sum()] for own in (others, events)]
     return {**sums, "confusion": np.array(rows)}
@@ -197,7 +203,6 @@ def class_report(
         "largest_share": float(share.max()),
         "auroc_by_class": [None] * (len(names) - len(area)) + [number(a) for a in area],
         "auroc_error": float(np.nan_to_num(error).max()),
-        "bin_width": 2 * _LIMIT / _N_BINS,
         "calibration": _calibration(events, others) if calibrated else [],
         **{name: number(value) for name, value in class_measures(sums).items()},
     }
@@ -205,9 +210,9 @@ def class_report(
 
 def _calibration(events: np.ndarray, others: np.ndarray) -> list[dict[str, float]]:
     """Compare probabilities with shares of rows, all scores together, in tenths of probability."""
-    middle = (np.arange(_N_BINS) + 0.5) * (2 * _LIMIT / _N_BINS) - _LIMIT
+    middle = (_EDGES[1:] + _EDGES[:-1]) / 2
     probability = 1.0 / (1.0 + np.exp(-middle))
-    group = (probability * _CALIBRATION_GROUPS).astype(np.intp)
+    group = np.minimum(probability * _CALIBRATION_GROUPS, _CALIBRATION_GROUPS - 1).astype(np.intp)
     own, whole = events.sum(axis=0), (events + others).sum(axis=0)
     sums = [np.bincount(group, a, _CALIBRATION_GROUPS) for a in (own, whole, whole * probability)]
     return [

@@ -24,6 +24,7 @@ from distfms.methods import passes
 from distfms.methods.sequence.glm import FAMILIES
 from distfms.runs import context as contexts
 from distfms.runs.driver import run_job
+from distfms.runs.finished import open_run
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content, results, spec_of
 from tests.reference import glm as literal
@@ -104,7 +105,7 @@ def test_every_prefix_of_breast_cancer_is_sklearns_logistic_regression(tmp_path)
         main(
             [
                 *("run", str(JOBS / "sequence-breast-cancer.yaml"), "--out", str(tmp_path / "run")),
-                *("--set", "sequence.family=logistic", "--set", f"sequence.ridge={RIDGE}"),
+                *("--set", f"sequence.ridge={RIDGE}"),
                 *("--set", "data.test=0", "--set", "sequence.baselines=[oracle]"),
                 *("--set", "data.folds=0", "--set", f"output={tmp_path}"),
             ]
@@ -116,8 +117,7 @@ def test_every_prefix_of_breast_cancer_is_sklearns_logistic_regression(tmp_path)
     selection = json.loads((tmp_path / "run" / "selection.json").read_text())
     steps = selection["sequence"]
     assert selection["family"] == "logistic"
-    assert selection["criterion"] == "omp"
-    assert any("criterion fr needs squared loss" in note for note in selection["notes"])
+    assert selection["criterion"] == "fr"
     assert selection["refit_at"] == list(range(1, 11))
     assert len(steps) == 10
     for length in (1, 4, 10):
@@ -152,6 +152,14 @@ def test_softmax_with_weights_and_a_cap_on_refits(tmp_path):
     assert [step["group"] for step in selection["sequence"]][-1] == "noise"
     first, second, _ = selection["sequence"]
     assert first["explained_deviance"] == 0.0 < second["explained_deviance"]
+    assert first["gain"] is None
+    assert second["gain"] > 0
+    for curve in metrics["curves"][:2]:
+        assert [point["n_groups"] for point in curve["points"]] == [0, 2, 3]
+    method, run = open_run(folder)
+    chosen = method.chosen(run)
+    assert [chosen[step["group"]].gain for step in (first, second)] == [None, None]
+    assert "1–2 together" in (folder / "report.html").read_text()
     found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
     shares = numbers(found, ["probability_3", "probability_5", "probability_9"])
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
@@ -216,39 +224,64 @@ def test_classes_have_names(tmp_path):
     np.testing.assert_allclose(numbers(same, ["probability_0"])[:, 0], shares[:, 1], atol=1e-6)
 
 
-@pytest.mark.parametrize("weights", ["balanced", {"1": 5.0}])
-def test_class_weights_are_those_of_scikit_learn(tmp_path, weights):
-    rare = lambda s, r: (s.sum(axis=1) + r.logistic(size=len(s)) > 2.5).astype(float)  # noqa: E731
-    table = write_rows(tmp_path / "data", rare)
-    spec = job(
-        tmp_path / "data",
-        tmp_path,
-        "logistic",
-        sequence={"class_weights": weights},
-        data={"test": 0.4},
-    )
-    folder, _, metrics = finished(spec, "run")
+@pytest.mark.parametrize(
+    ("family", "weights"),
+    [("logistic", "balanced"), ("logistic", {"1": 5.0}), ("softmax", "balanced")],
+)
+def test_class_weights_are_those_of_scikit_learn_but_probabilities_are_of_the_true_classes(
+    tmp_path, family, weights
+):
+    def rare(scores, rng):
+        latent = scores.sum(axis=1) + rng.logistic(size=len(scores))
+        return np.digitize(latent, [2.5] if family == "logistic" else [1.0, 2.5]).astype(float)
+
+    table = write_rows(tmp_path / "data", rare, n=600)
+    options = {"sequence": {"class_weights": weights}, "data": {"test": 0.4}}
+    folder, _, metrics = finished(job(tmp_path / "data", tmp_path, family, **options), "run")
     X, y = numbers(table, ["a", "b", "c", "d", "n1", "n2"]), np.asarray(table.column("y"))
     test = assign_parts(table.column("id").to_numpy(), n_folds=0, test=0.4, seed=0) == 1
-    known = {0: 1.0, 1: 5.0}
+    own = y.astype(int)
+    known = np.array([1.0, 5.0])
     if weights == "balanced":
-        known = {k: (~test).sum() / (2 * (y[~test] == k).sum()) for k in known}
-    weight = np.where(y == 1, known[1], known[0])
+        rows = np.bincount(own[~test])
+        known = rows.sum() / (len(rows) * rows)
+    weight = known[own]
+    assert metrics["class_weights"] == pytest.approx({f"{k}": w for k, w in enumerate(known)})
     other = LogisticRegression(
-        C=1.0 / (RIDGE * weight[~test].sum()), tol=1e-10, max_iter=2000, class_weight=known
-    )
+        C=1.0 / (RIDGE * weight[~test].sum()), tol=1e-10, max_iter=2000,
+        class_weight=dict(enumerate(known)),
+    )  # fmt: skip
     other = make_pipeline(StandardScaler(), other).fit(X[~test], y[~test])
     found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
-    share = np.asarray(found.column("probability_1"))
-    np.testing.assert_allclose(share, other.predict_proba(X)[:, 1], atol=1e-5)
+    names = [f"probability_{k}" for k in range(len(known))]
+    shares, weighted = numbers(found, names), other.predict_proba(X)
+    odds = weighted / known
+    np.testing.assert_allclose(shares, odds / odds.sum(axis=1, keepdims=True), atol=1e-5)
+    frequent = np.bincount(own[~test]) / (~test).sum()
+    np.testing.assert_allclose(shares[~test].mean(axis=0), frequent, atol=0.015)
+    decoded = np.asarray(found.column("predicted_y"))
+    assert (decoded == other.predict(X)).all()
+    stopped = predicted(folder, tmp_path / "data", tmp_path / "stopped.parquet", None)
+    told = numbers(stopped, names)[test]
+    chosen = np.asarray(stopped.column("predicted_y"))[test]
+    assert metrics["classes"]["confusion"] == confusion_matrix(y[test], chosen).tolist()
+    if family == "logistic":
+        assert metrics["classes"]["threshold"] == pytest.approx(known[0] / known.sum())
     # What is explained is explained of the weighted rows, against their own share.
-    null = np.full(len(y), np.average(y[~test], weights=weight[~test]))
-    losses = [log_loss(y[test], p[test], sample_weight=weight[test]) for p in (share, null)]
-    assert metrics["test"]["deviance"] == pytest.approx(2 * losses[0], rel=1e-9)
+    null = np.bincount(own[~test], weight[~test]) / weight[~test].sum()
+    losses = [
+        log_loss(y[test], p[test], sample_weight=weight[test])
+        for p in (weighted, np.tile(null, (len(y), 1)))
+    ]
+    assert metrics["test"]["deviance"] == pytest.approx(2 * losses[0], rel=1e-4)
     explained = 1 - losses[0] / losses[1]
-    assert metrics["test"]["explained_deviance"] == pytest.approx(explained, rel=1e-9)
-    right = (share > 0.5) == y
-    assert metrics["test"]["accuracy"] == pytest.approx(right[test].mean())
+    assert metrics["test"]["explained_deviance"] == pytest.approx(explained, abs=1e-5)
+    assert metrics["test"]["accuracy"] == pytest.approx((decoded == y)[test].mean())
+    brier = np.square(shares - np.eye(len(known))[own])[test].mean()
+    assert metrics["test"]["mse"] == pytest.approx(brier)
+    predicted_share = [p["predicted"] * p["weight"] for p in metrics["classes"]["calibration"]]
+    told = told[:, 1:] if family == "logistic" else told
+    assert sum(predicted_share) == pytest.approx(told.sum(), rel=1e-2)
     assert "weighs rows by class" in (folder / "report.html").read_text()
 
 

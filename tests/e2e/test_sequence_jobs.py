@@ -13,6 +13,7 @@ from sklearn.metrics import ndcg_score
 
 import distfms
 from distfms.data.folds import assign_parts
+from distfms.errors import DataError
 from distfms.methods import slab_job
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
@@ -203,6 +204,8 @@ def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypat
         quantiles = np.quantile(train, [0.2, 0.4, 0.6, 0.8], method="inverted_cdf")
         assert own["knots"] == pytest.approx(quantiles)
         assert own["missing"] == (name == "scan")
+        assert own["limits"] == [train.min(), train.max()]
+        x = np.clip(x, *own["limits"])
         values[name], values[f"{name} missing"] = x, np.isnan(x).astype(float)
         values |= {f"{name}>{knot!r}": np.maximum(x - knot, 0.0) for knot in own["knots"]}
     ward = np.array(columns["ward"], object)
@@ -228,6 +231,14 @@ def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypat
     load = distfms.load(run, budget=1e9)
     none, other = (load.predict(pa.Table.from_pylist(rows, table.schema)) for rows in (row, odd))
     assert none.column("predicted_y") == other.column("predicted_y")
+    # Nothing is said of numbers beyond those of training.
+    far, edge = (
+        [{**row[0], "age": pa.scalar(age)}] for age in (1e6, model["sources"]["age"]["limits"][1])
+    )
+    far, edge = (load.predict(pa.Table.from_pylist(rows, table.schema)) for rows in (far, edge))
+    assert far.column("predicted_y") == edge.column("predicted_y")
+    with pytest.raises(DataError, match="age"):
+        load.predict(pa.Table.from_pylist([{**row[0], "age": pa.scalar(np.inf)}], table.schema))
 
 
 @pytest.mark.realdata

@@ -12,7 +12,9 @@ import pytest
 from distfms import GroupSequenceClassifier
 from distfms.data.folds import assign_parts
 from distfms.errors import SpecError
-from distfms.methods.sequence.trees import DEFAULTS, FIXED
+from distfms.methods.sequence.greedy import Trail
+from distfms.methods.sequence.job import SequenceJob
+from distfms.methods.sequence.trees import DEFAULTS, FIXED, TreeFit, inputs_of
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content, results, spec_of
@@ -112,6 +114,89 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
         assert metrics["test"]["explained_variance"] > 0.5
     assert metrics["stop"]["rule"] == "one_standard_error"
     assert [fold["n_rows"] for fold in metrics["folds"]] == np.bincount(parts)[:2].tolist()
+
+
+@pytest.mark.parametrize("model", ["linear", "lightgbm"])
+@pytest.mark.parametrize("family", ["gaussian", "logistic"])
+def test_the_ridge_is_of_linear_models_and_needs_no_search_but_for_a_sequence_that_ends(
+    rows, tmp_path, monkeypatch, family, model
+):
+    choose, looks = SequenceJob._ridge, []
+
+    def refuse(*_):
+        raise AssertionError("The choice of the ridge fits trees.")
+
+    def counted(self, context):
+        with monkeypatch.context() as patch:
+            patch.setattr(TreeFit, "__call__", refuse)
+            look = Trail._choose
+            patch.setattr(Trail, "_choose", lambda *of: looks.append(0) or look(*of))
+            return choose(self, context)
+
+    monkeypatch.setattr(SequenceJob, "_ridge", counted)
+    asked = {"ridge": "auto", "model": model}
+    tried = {}
+    for end in (None, 4, 2):
+        folder = run(rows, tmp_path / str(end), family, {**asked, "max_groups": end})
+        tried[end] = [entry["mean"] for entry in content(folder, "ridge.json")["tried"]]
+        assert len(set(tried[end])) == 6
+        assert bool(looks) == (end is not None)
+    # All groups explain the same in any order, and fewer do not.
+    np.testing.assert_allclose(tried[None], tried[4], rtol=1e-4)
+    assert not np.allclose(tried[None], tried[2], rtol=1e-2)
+
+
+@pytest.mark.parametrize("weights", [None, {"1": 3.0}])
+def test_folds_are_judged_by_models_that_have_not_seen_them_and_weigh_classes(
+    rows, tmp_path, weights
+):
+    asked = {"prefixes": (), "class_weights": weights, "budgets": (), "baselines": []}
+    folder = run(rows, tmp_path, "logistic", asked)
+    metrics, (_, frame) = content(folder, "metrics.json"), rows
+    steps = content(folder, "selection.json")["sequence"]
+    assert len(steps) == 4
+    codes = pd.Categorical(frame["ward"]).codes
+    X = np.column_stack([frame[["a", "b", "c"]], np.where(codes < 0, np.nan, codes)])
+    y, parts = frame["flag"], assign_parts(frame["id"].to_numpy(), n_folds=2, test=0.25, seed=0)
+    w = np.where(y == 1, 1.0 if weights is None else 3.0, 1.0)
+    order = np.concatenate([np.flatnonzero((frame["id"] // 200 == f) & (parts == p))
+                            for f in (0, 1) for p in (0, 1)])  # fmt: skip
+    parameters = {**DEFAULTS, **FIXED, **OWN, "objective": "binary"}
+
+    def fitted(own):
+        data = lightgbm.Dataset(X[own], y[own], weight=w[own], categorical_feature=[3])
+        return lightgbm.train(parameters, data).predict(X)
+
+    def deviance(share, own):
+        losses = -np.log(np.where(y == 1, share, 1 - share))
+        return 2 * np.average(losses[own], weights=w[own])
+
+    for fold in (0, 1):
+        train = order[parts[order] != fold]
+        found = metrics["folds"][fold]
+        assert found["deviance"] == pytest.approx(deviance(fitted(train), parts == fold), rel=1e-6)
+        null = np.full(len(y), np.average(y[train], weights=w[train]))
+        ratio = found["deviance"] / deviance(null, parts == fold)
+        assert found["explained_deviance"] == pytest.approx(1 - ratio, rel=1e-6)
+    share = fitted(order)
+    assert metrics["test"]["deviance"] == pytest.approx(deviance(share, parts == 2), rel=1e-6)
+    # Predictions are of the classes as frequent as they are.
+    odds = share / (1 - share) * (1.0 if weights is None else 1 / 3.0)
+    predict_file(folder, str(rows[0]), tmp_path / "p.parquet", budget=4)
+    found = pq.read_table(tmp_path / "p.parquet")
+    np.testing.assert_allclose(found["probability_1"].to_numpy(), odds / (1 + odds), rtol=1e-6)
+    assert (found["predicted_flag"].to_numpy() == (share > 0.5)).all()
+
+
+def test_codes_of_categories_stay_where_levels_are_not_read():
+    # Rows of a batch: a number, then the third and the fourth of four levels; a second number.
+    spans = np.array([[0, 1, 0], [1, 5, 1], [5, 6, 0]])
+    rows = np.array([0, -1, -1, 1, 2, -1])
+    values = np.array([[7.0, 8.0, np.nan, 9.0], [1, 0, 0, np.nan], [0, 1, 0, np.nan]])
+    found = inputs_of(values, rows, spans)
+    np.testing.assert_array_equal(found[:, 0], values[0])
+    np.testing.assert_array_equal(found[:, 1], [2.0, 3.0, np.nan, np.nan])
+    assert np.isnan(found[:, 2]).all()
 
 
 def test_texts_are_stored_and_bits_do_not_depend_on_workers(rows, tmp_path):

@@ -21,7 +21,7 @@ from distfms.methods.sequence.trees import TreeModels
 from distfms.stats.comoments import CoMoments
 
 MODELS: dict[str, type[PrefixModels]] = {own.kind: own for own in (LinearModels, TreeModels)}
-_ARRAYS = ("spent", "set_spent", "values")
+_ARRAYS = ("spent", "set_spent", "values", "prior")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +54,8 @@ class AnytimePredictor:
         Cost of each set.
     values : numpy.ndarray of shape (K + 1 + B,)
         What decides between a prefix and sets that a budget affords: what models explain.
+    prior : numpy.ndarray of shape (P,) or (1,)
+        What weights of classes have added to scores; see `read.prior_of`.
     """
 
     groups: Sequence[str]
@@ -67,6 +69,7 @@ class AnytimePredictor:
     sets: Sequence[Sequence[int]] = ()
     set_spent: np.ndarray = field(default_factory=lambda: np.zeros(0))
     values: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    prior: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def from_path(
@@ -119,7 +122,8 @@ class AnytimePredictor:
         own = np.empty((n_rows, len(used)), order="F")  # filled column by column
         for j, c in enumerate(used):
             own[:, j] = values[self.feature_names[c]]
-        return mean_response(self.family, self.models.score(self.model_of(number), used, own))
+        scores = self.models.score(self.model_of(number), used, own) - self.prior
+        return mean_response(self.family, scores)
 
     def errors_on(
         self, statistics: CoMoments, feature_names: Sequence[str], model: int

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -120,13 +121,15 @@ def thinned(n: int, limit: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """How well the prefixes 0..K of a rule's sequence do.
+    """How well the prefixes of a rule's sequence do that have models of their own, M of them.
 
-    `cost` and `value` (K + 1,) are cost and share explained on the training rows. `test` has the
-    measures of the held-out rows, `validation` those of the cross-validation; `share` among them.
+    `n_groups`, `cost` and `value` (M,) are their numbers of groups, their costs and the shares that
+    they explain of the training rows. `test` has the measures of the held-out rows, `validation`
+    those of the cross-validation; `share` among them.
     """
 
     groups: tuple[str, ...]
+    n_groups: np.ndarray
     cost: np.ndarray
     value: np.ndarray
     share: str = "explained_variance"
@@ -141,7 +144,7 @@ class Curve:
             "validation": {name: values[kept] for name, values in self.validation.items()},
             "test": {name: values[kept] for name, values in self.test.items()},
         }
-        return points_of({"budget": self.cost[kept], "n_groups": kept}, scores)
+        return points_of({"budget": self.cost[kept], "n_groups": self.n_groups[kept]}, scores)
 
 
 def compared(curves: Mapping[str, Curve], alpha: float | None, with_oracle: bool) -> dict[str, Any]:
@@ -150,7 +153,7 @@ def compared(curves: Mapping[str, Curve], alpha: float | None, with_oracle: bool
     reference = curves.get("omp", own)
     if with_oracle:
         cost, value = oracle_curve(own.cost, own.value)
-        curves = {**curves, "oracle": Curve((), cost, value, own.share)}
+        curves = {**curves, "oracle": Curve((), own.n_groups, cost, value, own.share)}
     share = plateau(reference.cost, reference.value) if alpha is None else alpha
     cut = stopping_cost(reference.cost, reference.value, share)
     drawn = {name: curve.points() for name, curve in curves.items()}
@@ -305,3 +308,9 @@ def steps_of(selection: Mapping[str, Any], model: int) -> Sequence[Mapping[str, 
     steps: list[Mapping[str, Any]] = selection["sequence"]
     sets = (entry["sequence"] for entry in selection.get("budgets", ()))
     return [steps[:model], *sets][max(model - len(steps), 0)]
+
+
+def fitted_together(steps: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any]]]:
+    """Divide steps into runs that end with a fitted model; what one of several adds is unknown."""
+    ends = [0, *(n for n, step in enumerate(steps, 1) if step["gain"] is not None)]
+    return [steps[low:high] for low, high in pairwise(ends)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
-from distfms.methods.sequence.evaluate import advised, point_of, steps_of
+from distfms.methods.sequence.evaluate import advised, fitted_together, point_of, steps_of
 from distfms.methods.sequence.problem import longest_affordable
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.metrics import (
@@ -172,11 +171,9 @@ def _budget_table(run: FinishedRun) -> Table:
 
     def row(entry: Mapping[str, Any]) -> dict[str, Any]:
         steps = steps_of(run.selection, entry["model"])
-        names = ", ".join(step["group"] for step in steps[:_GROUPS_NAMED])
-        rest = f" and {len(steps) - _GROUPS_NAMED} more" if len(steps) > _GROUPS_NAMED else ""
         return {
             "Budget": entry["budget"],
-            "Groups": names + rest,
+            "Groups": _names(steps),
             "Cost": steps[-1]["spent"] if steps else 0.0,
             "Explained": _share(run, entry["model"])[0],
             "By the sequence": _share(run, longest_affordable(spent, entry["budget"]))[0],
@@ -230,10 +227,12 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
         for i, rows in enumerate(known)
     ]  # fmt: skip
     said = "The chosen sequence alone. Where the lines separate, later groups are overfitting."
+    if not _all_fitted(run):
+        said += " Lines join the prefixes that models were fitted to."
     if budgets := run.metrics.get("budgets"):
         best = [_share(run, entry["model"])[0] for entry in budgets]
         x = [entry["budget"] for entry in budgets]
-        lines.append(Line(f"best for its budget, {_share(run, 0)[1]}", x, best, style=3))
+        lines.append(Line(f"best for its budget, {_share(run, 0)[1]}", x, best, style=3, step=True))
     if oracle is not None:
         title = f"{rule_title('oracle')}, training rows"
         style = _STYLES["oracle"]
@@ -261,8 +260,9 @@ def _score_figure(run: FinishedRun, own: Curve, key: str) -> Figure:
 def _chart(lines: Sequence[Line], run: FinishedRun, title: str) -> str:
     bottom, top = value_range(lines)
     return line_chart(
-        # Between two prefixes the prediction is that of the earlier.
-        [replace(line, step=True) for line in lines],
+        # Between two prefixes the prediction is that of the earlier. What groups between two that
+        # were fitted would add is unknown.
+        [replace(line, step=line.step or _all_fitted(run)) for line in lines],
         title=title,
         xlabel="cost spent",
         ylabel=f"explained {_what(run)}",
@@ -271,6 +271,10 @@ def _chart(lines: Sequence[Line], run: FinishedRun, title: str) -> str:
         y_limits=(max(min(0.0, bottom), -0.5), 1.08 * top if top > 0 else None),
         y_percent=True,
     )
+
+
+def _all_fitted(run: FinishedRun) -> bool:
+    return all(step["gain"] is not None for step in run.selection["sequence"])
 
 
 def _stop_line(run: FinishedRun) -> dict[str, float]:
@@ -303,16 +307,11 @@ def _timeliness_table(run: FinishedRun) -> Table:
 
 
 def _sequence_blocks(run: FinishedRun) -> list[Block]:
-    selection, steps = run.selection, run.selection["sequence"]
-    shares = pairwise([0.0, *(step["explained_variance"] for step in steps)])
-    bars = [
-        Bar(
-            f"{i}. {step['group']}",
-            after - before,
-            f"+{percent(after - before, 2)} for {number(step['cost'])}",
-        )
-        for i, (step, (before, after)) in enumerate(zip(steps, shares, strict=True), start=1)
-    ]
+    rows, before, bars = _rows(run.selection["sequence"]), 0.0, []
+    for row in rows:
+        added, before = row["Explained"] - before, row["Explained"]
+        label = f"+{percent(added, 2)} for {number(row['Cost'])}"
+        bars.append(Bar(f"{row['Step']}. {row['Group']}", added, label))
     chart = bar_chart(
         bars,
         title=f"Explained {_what(run)} that each group adds",
@@ -321,7 +320,7 @@ def _sequence_blocks(run: FinishedRun) -> list[Block]:
     )
     caption = f"What each group adds to the explained {_what(run)}, in order, and its cost."
     rest = more(len(bars), _BARS_SHOWN, "in the table")
-    return [Text(_rule(selection)), Figure(chart, caption + rest), _sequence_table(steps)]
+    return [Text(_rule(run.selection)), Figure(chart, caption + rest), _sequence_table(rows)]
 
 
 def _rule(selection: Mapping[str, Any]) -> str:
@@ -335,24 +334,38 @@ def _rule(selection: Mapping[str, Any]) -> str:
     return f"{', '.join(parts)}. If interrupted, predict with the groups computed so far."
 
 
-def _sequence_table(steps: Sequence[Step]) -> Table:
-    """List the steps of a sequence with their costs and gains."""
-    rows = [
-        {
-            "Step": i,
-            "Group": step["group"],
-            "Columns": len(step["columns"]),
-            "Cost": step["cost"],
-            "Spent": step["spent"],
-            "Gain": step["gain"],
-            "Gain per cost": step["gain"] / step["cost"] if step["cost"] else None,
-            "Explained": step["explained_variance"],
-        }
-        for i, step in enumerate(steps[:_STEPS_SHOWN], start=1)
-    ]
+def _names(steps: Sequence[Step]) -> str:
+    rest = f" and {len(steps) - _GROUPS_NAMED} more" if len(steps) > _GROUPS_NAMED else ""
+    return ", ".join(step["group"] for step in steps[:_GROUPS_NAMED]) + rest
+
+
+def _rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """List the steps with their costs and gains; those that were fitted together, together."""
+    rows, n = [], 0
+    for own in fitted_together(steps):
+        n, last, cost = n + len(own), own[-1], sum(step["cost"] for step in own)
+        rows.append(
+            {
+                "Step": n if len(own) == 1 else f"{n - len(own) + 1}–{n} together",
+                "Group": _names(own),
+                "Columns": sum(len(step["columns"]) for step in own),
+                "Cost": cost,
+                "Spent": last["spent"],
+                "Gain": last["gain"],
+                "Gain per cost": last["gain"] / cost if cost else None,
+                "Explained": last["explained_variance"],
+            }
+        )
+    return rows
+
+
+def _sequence_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Show the first steps of a sequence."""
     caption = "The sequence with its costs and gains, on the training rows."
-    rest = more(len(steps), _STEPS_SHOWN, "in selection.json")
-    return Table(rows, caption + rest, {"Explained": "percent"})
+    if any(isinstance(row["Step"], str) for row in rows):
+        caption += " Together: one model was fitted to these groups, none in between."
+    rest = more(len(rows), _STEPS_SHOWN, "in selection.json")
+    return Table(rows[:_STEPS_SHOWN], caption + rest, {"Explained": "percent"})
 
 
 def rule_title(name: str) -> str:

@@ -1,7 +1,9 @@
-"""Feature-group sequencing for generalised linear models (Algorithm 3 of the paper).
+"""Feature-group sequencing for generalised linear models.
 
-The group that comes next is the one with the largest ‖∇r(W)_g‖² / c(g), with the gradient
-whitened by the Gram matrix of the group; then the model is fitted again on the groups so far.
+By ``fr`` groups are put in order on the squared loss that is the model's own about the null model,
+and models are fitted to the prefixes. By ``omp`` (Algorithm 3 of the paper) the group that comes
+next is the one with the largest ‖∇r(W)_g‖² / c(g), with the gradient whitened by the Gram matrix of
+the group; then the model is fitted again on the groups so far. On other rows ``fr`` explains more.
 
 References
 ----------
@@ -20,7 +22,7 @@ import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.passes import Sums, minimise
-from distfms.methods.sequence.greedy import Trail, assemble_factor, best_set
+from distfms.methods.sequence.greedy import Trail, assemble_factor, best_set, sequence
 from distfms.methods.sequence.problem import (
     Ladder,
     LinearModels,
@@ -362,7 +364,7 @@ def sequence_glm(
     design: GlmDesign,
     ladder: Ladder,
     *,
-    criterion: str = "omp",
+    criterion: str = "fr",
     cost_aware: bool = True,
     doubling: bool = False,
     max_groups: int | None = None,
@@ -374,23 +376,27 @@ def sequence_glm(
 
     The problem's `make_pass` returns the sums of `GlmDesign.sums` for one model over all training
     rows, given its weights and the columns that are not 0 if the gradient is wanted of these alone.
-    The model is fitted at the prefixes of the ladder and at the last. Between two of them the
-    gradient is that of the quadratic model of the loss at the last fit, whose Hessian is the Gram
-    matrix times the variance of the response. Ties go to the lowest index. A group whose gradient
-    is below the tolerance costs no pass. With a `budget` the groups are the best set for it by
-    score tests at the null model, and one model is fitted. For other options see `greedy.sequence`.
+    The model is fitted at the prefixes of the ladder and at the last. Where the gradient decides
+    what comes next, it is between two of them that of the quadratic model of the loss at the last
+    fit, whose Hessian is the Gram matrix times the variance of the response; ties go to the lowest
+    index, and a group whose gradient is below the tolerance costs no pass. With a `budget` the
+    groups are the best set for it by score tests at the null model, and one model is fitted. For
+    other options see `greedy.sequence`.
     """
     n_groups, columns = len(problem.groups), [list(g) for g in problem.groups.columns]
     n_wanted, order = n_groups if max_groups is None else min(max_groups, n_groups), None
-    fits = _Fits(problem, design, tol)
+    fits, trail = _Fits(problem, design, tol), Trail(problem, cost_aware, doubling)
     if budget is not None:
         order = best_set(fits.squared_loss(), budget, max_groups).order.tolist()
         n_wanted, ladder = len(order), Ladder(())
-    if criterion == "random":
-        order, criterion = np.random.default_rng(seed).permutation(n_groups).tolist(), "omp"
-    trail, pivots, fitted = Trail(problem, cost_aware, doubling), list[Pivot](), [0]
+    elif criterion in ("fr", "random"):
+        how: Any = {"cost_aware": cost_aware, "doubling": doubling, "max_groups": max_groups}
+        found = sequence(fits.squared_loss(), criterion, seed=seed, **how)
+        order, trail.notes = found.order.tolist(), [*found.notes]
+        trail.n_candidates = found.n_candidates
+    pivots, fitted = list[Pivot](), [0]
     state = ResidualGram(
-        problem.gram, fits.gradient[:-1], columns, "omp" if criterion == "fr" else criterion,
+        problem.gram, fits.gradient[:-1], columns, criterion if order is None else "omp-no-whiten",
         ridge=problem.ridge / fits.curvature,
     )  # fmt: skip
 
@@ -479,7 +485,7 @@ class _Fits:
         # diag(1/π) is an inverse of the Hessian of softmax on vectors that add up to 0.
         variance = mean if family.name == "softmax" else family.variance(mean)
         target = -self.gradient[:-1] / np.sqrt(np.maximum(variance, 1e-12))
-        return replace(self.problem, target=target)
+        return replace(self.problem, target=target, ridge=self.problem.ridge / self.curvature)
 
     def fit(self, pivots: Sequence[Pivot]) -> None:
         """Fit the columns of some steps, from the last model on."""

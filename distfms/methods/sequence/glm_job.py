@@ -21,7 +21,13 @@ from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import Rule, SequenceOptions
 from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.read import GlmReader, few_rows, measures_of, weights_of_classes
+from distfms.methods.sequence.read import (
+    GlmReader,
+    few_rows,
+    measures_of,
+    prior_of,
+    weights_of_classes,
+)
 from distfms.methods.sequence.trees import (
     Refit,
     TreeFit,
@@ -31,7 +37,7 @@ from distfms.methods.sequence.trees import (
     spans_of,
 )
 from distfms.methods.statistics_job import Solved, TrainMembers
-from distfms.stats.classification import best_threshold, class_report
+from distfms.stats.classification import at_threshold, best_threshold, class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
 _SEPARATED = 1 - 1e-6
@@ -132,6 +138,10 @@ class GlmSequenceJob(SequenceJob):
             return None
         own = context.read_json(CLASSES)["train_weight"]
         return weights_of_classes(wanted, own, self.class_texts(context))
+
+    def prior(self, context: Context) -> np.ndarray:
+        """Return what weights of classes add to scores."""
+        return prior_of(self._class_weights(context), self.options.family)
 
     @staticmethod
     def takes_text(options: Any) -> bool:
@@ -238,12 +248,9 @@ class GlmSequenceJob(SequenceJob):
         if self.options.class_weights is not None:
             notes.append(
                 "The explained deviance weighs rows by class (`sequence.class_weights`), in the "
-                "model and in the null model; other measures do not."
-            )
-        if self.options.criterion not in (None, self.rule.criterion):
-            notes.append(
-                f"The criterion {self.options.criterion} needs squared loss; groups were chosen by "
-                f"{self.rule.criterion}, the whitened gradient."
+                "model and in the null model; other measures do not. Probabilities are those of "
+                "classes as frequent as in the training rows; the class is predicted whose "
+                "probability times its weight is largest, unless `sequence.threshold` is set."
             )
         if len(path.fitted) <= len(path):
             listed = ", ".join(map(str, path.fitted[1:].tolist()))
@@ -306,9 +313,14 @@ class GlmSequenceJob(SequenceJob):
                     raise DataError(_NO_FOLDS)
                 asked = threshold["cost"] if isinstance(threshold, dict) else threshold
                 threshold = best_threshold(found["validation"].arrays, asked)
-            content["classes"] = class_report(
-                sums, names, rows, calibrated=True, threshold=threshold
-            )
+                sums = at_threshold(sums, threshold)
+            report = class_report(sums, names, rows, calibrated=True, threshold=threshold)
+            if weights := self._class_weights(context):
+                # Also what the explained deviance weighs rows by.
+                content["class_weights"] = dict(zip(names, weights, strict=True))
+                if self.options.threshold == 0.5 and len(weights) == 2:
+                    report["threshold"] = weights[0] / sum(weights)
+            content["classes"] = report
         return content
 
     def _sums_at(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,7 +44,7 @@ from distfms.methods.sequence.options import (
 from distfms.methods.sequence.problem import FeatureGroups, Ladder, Path
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.methods.sequence.read import ExpandedJob, NarrowedSource, ScoreReader, measures_of
-from distfms.methods.statistics_job import Solved
+from distfms.methods.statistics_job import Solved, Tuned, TunedItem
 from distfms.methods.tuning import choose
 from distfms.stats.base import Folded, over_folds
 
@@ -75,7 +76,7 @@ class SequenceJob(ExpandedJob):
         )
         asked = Rule(options.criterion or "fr", options.cost_aware, options.doubling)
         names = self.default_baselines if options.baselines is None else options.baselines
-        self.rule, *others = (rule.of(options.family) for rule in (asked, *map(parse_rule, names)))
+        self.rule, *others = (asked, *map(parse_rule, names))
         #: Baselines, each once and without the chosen rule itself.
         self.baselines = tuple(rule for rule in dict.fromkeys(others) if rule != self.rule)
         budgets = budget_ladder(self.costs) if options.budgets == "auto" else options.budgets
@@ -162,10 +163,19 @@ class SequenceJob(ExpandedJob):
         )
 
     def _ridge(self, context: Context) -> Mapping[str, Content]:
-        """Choose the ridge by cross-validation; where that tells nothing it is the least."""
-        # One fit tells how well a ridge does at the end of the sequence.
-        points = [{"ridge": ridge, "prefixes": ()} for ridge in RIDGES]
-        found, values = self.tune_answers(context, points, "explained_variance", "")
+        """Choose the ridge by cross-validation; where that tells nothing it is the least.
+
+        Linear models are compared, which decide the order of the groups, at the end of the
+        sequence. Where that has all groups no search is needed.
+        """
+        own = replace(self.procedure(context), model="linear", ladder=Ladder(()))
+        if self.options.max_groups is None:
+            own = replace(own, as_one=True, rules=(Rule("random"),))
+        items = [TunedItem(replace(own, ridge=ridge), (None,)) for ridge in RIDGES]
+        tried = [item.procedure for item in items]
+        work = self._fold_work(context, Tuned("explained_variance"), items, tried)
+        found = self.evaluate_folds(context, work)
+        values = np.array([[a["values"][0] for a in answers] for answers in found.answers])
         if values.shape[1] < 2 or not np.isfinite(values).all():
             return {RIDGE: {"ridge": RIDGES[-1], "tried": []}}
         choice = choose(values, found.weight, "best", True)
@@ -216,6 +226,7 @@ class SequenceJob(ExpandedJob):
         predictor = AnytimePredictor.from_path(
             solved.path, self.options.family, self.output_names(context), sets, values_of(metrics)
         )
+        predictor = replace(predictor, prior=self.prior(context))
         content = {
             "method": self.name,
             "id": self.roles.id,
@@ -232,6 +243,10 @@ class SequenceJob(ExpandedJob):
     def output_names(self, context: Context) -> tuple[str, ...]:
         """Return the names of what the model predicts."""
         return self.roles.target
+
+    def prior(self, context: Context) -> np.ndarray:
+        """Return what weights of classes add to scores."""
+        return np.zeros(1)
 
     # --- evaluation ---
 
@@ -252,9 +267,10 @@ class SequenceJob(ExpandedJob):
             if validated is not None:
                 own = [answer[share] for answer in validated.answers[number]]
                 scored = over_folds(np.stack(own, -1), validated.weight).mean[:-1]
-                mean = {share: path.of_prefixes(solved.procedure.points(path), scored)}
-            curve = path.groups, path.curve_cost, path.curve_value, share
-            curves[rule.name] = Curve(*curve, found.get("test", {}), mean)
+                mean = {share: path.of_prefixes(solved.procedure.points(path), scored)[path.fitted]}
+            test = {name: values[path.fitted] for name, values in found.get("test", {}).items()}
+            cost, value = path.curve_cost[path.fitted], path.curve_value[path.fitted]
+            curves[rule.name] = Curve(path.groups, path.fitted, cost, value, share, test, mean)
         sets = [curves.pop(rule.name).points()[-1] for rule in self.of_budgets]
         with_oracle = Rule("oracle") in self.baselines
         content = {
@@ -383,7 +399,7 @@ def _steps(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for the steps of a path."""
     source = {name: column.name for column in plan.columns for name in column.value_names}
     columns, spent, value = path.columns, path.spent, path.curve_value
-    details = path.step_details()
+    details, fitted = path.step_details(), set(path.fitted.tolist())
     return [
         {
             "group": group,
@@ -392,6 +408,7 @@ def _steps(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
             "spent": float(spent[k]),
             "explained_variance": float(value[k + 1]),
             **{name: values[k].item() for name, values in details.items()},
+            **({} if k + 1 in fitted else {"gain": None}),
         }
         for k, group in enumerate(path.groups)
     ]

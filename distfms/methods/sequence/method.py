@@ -26,7 +26,7 @@ from distfms.methods.curves import regrouped
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.rows import SummaryReader, moment_reader
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.evaluate import advised, steps_of
+from distfms.methods.sequence.evaluate import advised, fitted_together, steps_of
 from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.greedy import GroupSlab
 from distfms.methods.sequence.job import SequenceJob
@@ -250,6 +250,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
         run.model["classes"] or (),
         run.model["threshold"],
         model.models.gaps,
+        np.exp(model.prior),
     )
 
 
@@ -278,11 +279,12 @@ def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: fl
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
-    """Return the places of groups, and the variance that each explains."""
+    """Return the places of groups, and the variance that each explains where that is known."""
     steps = steps_of(run.selection, advised(run.model))
     gains = np.diff([0.0, *(step["explained_variance"] for step in steps)]).tolist()
-    places = enumerate(zip(steps, gains, strict=True), 1)
-    return {step["group"]: Chosen(n, gain) for n, (step, gain) in places}
+    alone = [len(own) == 1 for own in fitted_together(steps) for _ in own]
+    places = enumerate(zip(steps, gains, alone, strict=True), 1)
+    return {step["group"]: Chosen(n, gain if own else None) for n, (step, gain, own) in places}
 
 
 #: What `tune` may vary.

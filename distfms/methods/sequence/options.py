@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -168,11 +168,6 @@ class Rule:
         blind = "" if self.cost_aware else _BLIND
         return self.criterion + blind + (_DOUBLING if self.doubling else "")
 
-    def of(self, family: str) -> Rule:
-        """Return the rule that a family has in place of this one: only `gaussian` has ``fr``."""
-        needs_another = self.criterion == "fr" and family != "gaussian"
-        return replace(self, criterion="omp") if needs_another else self
-
 
 def parse_rule(name: str) -> Rule:
     """Rule of a name."""
@@ -207,7 +202,7 @@ class ExpandSection(Section):
 
     splines: Annotated[int, Field(ge=0)] = 0
     """Knots of each number, at quantiles of a sample of the training rows: a number x becomes the
-    piecewise linear functions x and max(0, x − knot).
+    piecewise linear functions x and max(0, x − knot), of x cut to the range of the sample.
     """
     missing: bool = False
     """Add an indicator of missing values to columns that have any (with `data.missing: mean`)."""
@@ -235,18 +230,18 @@ class SequenceOptions(Section):
     expand: ExpandSection | None = None
     """Derived columns, for models that are not linear in the data."""
     criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] | None = None
-    """What each step maximises: `fr`, the gain in explained variance; or, faster, the gradient of
+    """What each step maximises: `fr` (the default), the gain in explained variance, for families
+    other than `gaussian` that of the squared loss about the model of no group; or the gradient of
     the current model, whitened within the group (`omp`), its largest entry (`omp-single`) or its
-    length (`omp-no-whiten`). Default: `fr`, or `omp` for families other than `gaussian`, which do
-    not have `fr`.
+    length (`omp-no-whiten`).
     """
     cost_aware: bool = True
     """Maximise the criterion per cost."""
     doubling: bool = False
     """Choose only among groups that cost at most the cost spent so far."""
     ridge: NonNegative | Literal["auto"] = "auto"
-    """λ, in units of the standardised columns. `auto`: of 1, 0.1, … 1e-5 the best for the whole
-    sequence in cross-validation; without `data.folds`, 1e-5.
+    """λ of linear models, in units of the standardised columns. `auto`: of 1, 0.1, … 1e-5 the best
+    for the whole sequence in cross-validation; without `data.folds`, 1e-5.
     """
     family: Family = "gaussian"
     """Type of target: a number, one of two classes, one of several, or a count."""
@@ -261,14 +256,17 @@ class SequenceOptions(Section):
     """
     class_weights: dict[str, NonNegative] | Literal["balanced"] | None = None
     """Weights of rows by class (default 1) in fits and deviances of `logistic` and `softmax`, or
-    `balanced` for the same total weight of every class. Other measures do not weigh rows.
+    `balanced` for the same total weight of every class. Other measures do not weigh rows. The class
+    whose probability times its weight is largest is predicted; probabilities themselves are of
+    classes as frequent as in the training rows, as the weights are taken off the intercepts.
     """
     threshold: (
         Annotated[float, Field(gt=0, lt=1)]
         | Literal["f1", "balanced", "youden"]
         | dict[Literal["cost"], tuple[NonNegative, NonNegative]]
     ) = 0.5
-    """Smallest probability at which the second of two classes is predicted. Or what to optimise on
+    """Smallest probability at which the second of two classes is predicted (0.5 with
+    `class_weights`: where these make it as likely as the first). Or what to optimise on
     the folds: `f1` of the second class, `balanced` accuracy (`youden` is the same), or the cost of
     errors: with `{cost: [1, 20]}`, a false alarm costs 1 and a missed row of the second class 20.
     """

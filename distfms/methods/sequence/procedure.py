@@ -46,7 +46,8 @@ class SequenceProcedure(Procedure):
     """What decides about sequences besides the statistics.
 
     `groups` partition the rows of a batch; `n_outputs` counts those of a model that is not
-    gaussian, the classes of ``softmax``; `tol` ends each fit of such a model.
+    gaussian, the classes of ``softmax``; `tol` ends each fit of such a model. With `as_one` all
+    columns are one group, whose model is that of all groups in any order.
     """
 
     rules: tuple[Rule, ...]
@@ -62,6 +63,7 @@ class SequenceProcedure(Procedure):
     model: str = "linear"
     ladder: Ladder = field(default_factory=Ladder)
     tol: float = TOLERANCE
+    as_one: bool = False
 
     @property
     def posed(self) -> dict[str, Any]:
@@ -85,6 +87,9 @@ class SequenceProcedure(Procedure):
     def problem_on(self, fold: Fold) -> SequenceProblem:
         """Return the problem of all rows but a fold's, whose matrix does not have the ridge."""
         problem = fold.once("problem", lambda: self.problem(fold.train))
+        if self.as_one:
+            groups = FeatureGroups(("all",), (tuple(range(len(problem.gram))),))
+            problem = replace(problem, groups=groups, costs=GroupCosts(np.ones(1)))
         return replace(problem, ridge=self.ridge)
 
     def design(self, scaling: Scaling) -> GlmDesign:
@@ -113,7 +118,9 @@ class SequenceProcedure(Procedure):
         if self.family != "gaussian":
             design = self.design(problem.scaling)
             options |= {"budget": rule.budget, "tol": self.tol}
-            return sequence_glm(problem, design, self.ladder, **options)
+            # Where trees take the models' place, only gradients ask for these.
+            asks = self.model == "linear" or rule.criterion not in ("fr", "random")
+            return sequence_glm(problem, design, self.ladder if asks else Ladder(()), **options)
         if rule.budget is not None:
             return best_set(problem, rule.budget, self.max_groups, **where)
         return sequence(problem, **options, **where)
@@ -185,5 +192,6 @@ class SequenceProcedure(Procedure):
     def n_operations(self) -> float:
         """Return about how many multiplications a sequence takes, calls counted as such."""
         n_columns, n_groups = len(self.feature_names), len(self.groups)
+        n_groups = 1 if self.as_one else n_groups
         n_steps = n_groups if self.max_groups is None else min(self.max_groups, n_groups)
         return float(n_columns) ** 2 * n_columns * n_steps / n_groups + CALLS * n_steps

@@ -121,8 +121,10 @@ class ExpandedJob(RowJob):
             for column in plan.columns[: len(self.roles.features)]
             if column.levels is None
         }
+        rows = {c.name: sample.values[c.start] for c in plan.columns if knots.get(c.name)}
+        limits = {name: (np.nanmin(own), np.nanmax(own)) for name, own in rows.items()}
         missing = list(missing_by_source(plan, counts.n_missing)) if wanted.missing else []
-        return {EXPANSION: {"knots": knots, "missing": missing}}
+        return {EXPANSION: {"knots": knots, "missing": missing, "limits": limits}}
 
     def plan(self, context: Context) -> ColumnPlan:
         """Return which columns are read and which rows of a batch they become."""
@@ -130,7 +132,7 @@ class ExpandedJob(RowJob):
         if not self.options.expand:
             return plan
         found = context.read_json(EXPANSION)
-        return plan.expanded(found["knots"], found["missing"])
+        return plan.expanded(found["knots"], found["missing"], found.get("limits", {}))
 
     def guessed_widths(self) -> dict[str, int]:
         """Return the rows of a batch of each feature, before they are known."""
@@ -188,6 +190,18 @@ def weights_of_classes(
     return tuple(wanted.get(name, 1.0) for name in names)
 
 
+def prior_of(weights: Sequence[float] | None, family: str) -> np.ndarray:
+    """Return what weights of classes add to a model's scores, (P,), or (1,) where there are none.
+
+    Where class k weighs w_k, the odds that are fitted are w_k times the odds of the classes as
+    frequent as they are. See King, Zeng, "Logistic Regression in Rare Events Data".
+    """
+    if weights is None:
+        return np.zeros(1)
+    logs = np.log([weight or 1.0 for weight in weights])
+    return logs if family == "softmax" else logs[1:] - logs[0]
+
+
 @dataclass(frozen=True, eq=False)
 class GlmReader:
     """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`.
@@ -233,8 +247,8 @@ class ScoreReader(PartialReader):
 
     ``asked[i]`` has the models and the parts: folds, and −1 for the held-out rows.
     `threshold` lies between the two values of binary targets; with `ranks` rows have a query. With
-    `classes`, losses weigh rows by `class_weights`, and rows are counted by class for the last
-    model.
+    `classes`, losses weigh rows by `class_weights`, which decide about classes but are taken off
+    probabilities, and rows are counted by class for the last model.
     """
 
     source: RowSource
@@ -303,8 +317,9 @@ class ScoreReader(PartialReader):
         counts = weight * row_weights(response, self.class_weights)
         columns: dict[str, list[float]] = {"squared": [], "correct": []}
         losses = np.empty((scores.shape[1], n))
+        prior = prior_of(self.class_weights, self.family)[:, np.newaxis]
         for number, eta in enumerate(np.ascontiguousarray(scores.transpose(1, 2, 0))):
-            mean = family.mean(eta)
+            mean = family.mean(eta - prior)
             losses[number] = counts * family.loss(eta, y)
             columns["squared"].append(weight @ np.square(mean - y).mean(axis=0))
             columns["correct"].append(weight @ family.correct(eta, y))
@@ -313,7 +328,7 @@ class ScoreReader(PartialReader):
         sums["loss_weight"] = np.array(counts.sum())
         if self.classes is not None:
             decoded = eta.argmax(axis=0) if len(eta) > 1 else eta[0] > 0
-            n_classes, odds = len(self.classes), log_odds(mean)
+            n_classes, odds = len(self.classes), log_odds(mean) if len(eta) > 1 else eta - prior
             sums |= class_sums(response.ravel(), decoded, weight, n_classes, odds, y > 0.5)
         return Sums(sums)
 

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 
+from distfms import LandmarkClassifier
 from distfms.methods.landmarks import metric
 from distfms.methods.landmarks.metric import (
     Fitter,
@@ -135,3 +137,39 @@ def test_a_gain_counts_beside_its_standard_error():
         assert gain == pytest.approx(less.mean())
         assert error == pytest.approx(less.std(ddof=1) / 2)
         assert (choose([plain, own]) is plain) == kept
+
+
+@pytest.mark.parametrize(
+    ("errors", "best"),
+    [
+        ([1.0, 0.5, 0.6, 0.7, 0.4, 0.9], 4),  # found after two in vain
+        ([1.0, 0.5, 0.6, 0.7, 0.8, 0.4], 1),  # not looked for after three
+        ([1.0, 0.5, 0.6, 0.4, 0.7, 0.3], 5),
+    ],
+)
+def test_a_search_ends_after_three_iterations_in_vain(errors, best):
+    class Stub:
+        taught = rows_of(np.zeros((2, 1)), np.array([0.0, 1.0]))
+
+        def fitted(self, landmarks, kind, iteration, transform, widths=()):
+            own = np.full(2, errors[iteration])
+            made = metric.Metric(kind, iteration, transform, 1.0, 1.0, 0.1, own, np.ones(2))
+            return made, np.zeros((2, 1))
+
+        def mean_product(self, landmarks, last, weights):
+            return np.diag([2.0, 1.0])
+
+    found = learn(Stub(), np.zeros((2, 3)), ("diagonal",))
+    assert [one.iteration for one in found] == [0, best]
+
+
+def test_losses_of_margins_have_a_fiftieth_of_the_ridge_of_squared_loss(monkeypatch):
+    X, y = load_wine(return_X_y=True)
+
+    def ridge():
+        return LandmarkClassifier(landmarks=20).fit(X, y).model_.run.selection["ridge"]
+
+    found = ridge()
+    monkeypatch.setattr(metric, "_OF_MARGINS", 1.0)
+    assert ridge() * 0.02 == pytest.approx(found)
+    assert found > 0

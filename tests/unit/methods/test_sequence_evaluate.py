@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 
-from distfms.methods.sequence.evaluate import oracle_curve, plateau, stopping_cost, timeliness
+from distfms.methods.contract import FoldAnswers
+from distfms.methods.sequence.evaluate import (
+    add_validation,
+    best_model,
+    oracle_curve,
+    plateau,
+    stopping_cost,
+    timeliness,
+    values_of,
+)
 
 COST = np.array([0.0, 1.0, 3.0, 7.0])
 VALUE = np.array([0.0, 0.5, 0.7, 0.8])
@@ -56,3 +65,54 @@ def test_oracle_reorders_by_gain_per_cost_and_keeps_the_order_of_ties():
     np.testing.assert_allclose(value, [0, 0.3, 0.7, 0.8])
     _, value = oracle_curve(np.array([0.0, 1, 3, 4]), np.array([0.0, 0.1, 0.3, 0.9]))
     np.testing.assert_allclose(value, [0, 0.6, 0.7, 0.9])
+
+
+# --- sets for budgets beside prefixes ---
+
+
+def entry(n_groups, budget, explained, **more):
+    shares = {"explained_variance": explained}
+    train = {"explained_variance": 2 * explained}
+    return {"n_groups": n_groups, "budget": budget, "train": train, "validation": shares | more}
+
+
+@pytest.mark.parametrize(
+    ("explained", "error", "value"),
+    [
+        (0.40, 0.02, 0.38),
+        (0.40, 0.12, None),  # the better one may be so by chance
+        (0.30, 0.00, None),  # as good as the prefix of the same budget
+        (0.25, 0.00, None),
+    ],
+)
+def test_sets_count_for_what_they_surely_gain_on_the_prefix_of_their_budget(
+    explained, error, value
+):
+    prefixes = [entry(0, 0.0, 0.0), entry(1, 1.0, 0.3), entry(2, 3.0, 0.5)]
+    own = entry(1, 2.0, explained, error_of_gain=error)
+    metrics = {"curves": [{"points": prefixes}], "budgets": [{"budget": 2.0, "set": own}]}
+    found = values_of(metrics)
+    np.testing.assert_allclose(found[:3], [0.0, 0.3, 0.5])
+    if value is None:
+        assert found[3] < found[:3].min()
+    else:
+        assert found[3] == pytest.approx(value)
+    bought = [best_model(np.array([1.0, 3.0]), np.array([2.0]), found, b) for b in (1.0, 2.0, 3.0)]
+    assert bought == [1, 1 if value is None else 3, 2]
+
+
+def test_the_error_of_a_gain_is_that_of_differences_on_the_same_folds():
+    share, grid = "explained_variance", np.array([0.0, 1.0, 3.0])
+    prefix = np.array([[0.0, 0.1, 0.5, 0.5], [0.0, 0.5, 0.6, 0.6], [0.0, 0.3, 0.7, 0.7]])
+    of_set = np.array([0.15, 0.60, 0.33])
+    answers = (
+        tuple({share: own} for own in prefix),
+        tuple({share: np.array([0.0, own])} for own in of_set),
+    )
+    validated = FoldAnswers((0, 1, 2), (10, 10, 10), (1.0, 1.0, 1.0), answers)
+    budgets = [{"budget": 2.0, "set": {}}]
+    add_validation(budgets, validated, share, grid)
+    gain = of_set - prefix[:, 1]
+    found = budgets[0]["set"]["validation"]
+    assert found[share] == pytest.approx(of_set.mean())
+    assert found["error_of_gain"] == pytest.approx(gain.std(ddof=1) / np.sqrt(3))

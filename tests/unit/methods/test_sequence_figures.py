@@ -206,3 +206,19 @@ def test_accuracy_has_a_figure_of_its_own() -> None:
         point["test"]["accuracy"] = 0.6 + i / 10
     assert "Accuracy of the chosen sequence on held-out rows" in render(selection(), content)
     assert "Accuracy of" not in render(selection(), metrics())
+
+
+def test_groups_that_were_fitted_together_are_shown_together() -> None:
+    chosen, content = selection(), metrics()
+    chosen["sequence"][0] |= {"gain": None, "explained_variance": 0.0}
+    del content["curves"][0]["points"][1]
+    found = sections(chosen, content)
+    rows = tables(found)["The sequen"].rows
+    assert [row["Step"] for row in rows] == ["1–2 together", 3]
+    assert [row["Group"] for row in rows] == ["blood, scan", "age"]
+    assert [row["Cost"] for row in rows] == [8.0, 2.0]
+    assert rows[0]["Gain per cost"] == pytest.approx(0.25 / 8)
+    page = render(chosen, content)
+    assert "1–2 together. blood, scan" in page
+    assert "Lines join the prefixes that models were fitted to" in page
+    assert "Lines join" not in render(selection(), metrics())

@@ -20,6 +20,7 @@ from distfms.methods.sequence.glm import (
     mean_response,
     sequence_glm,
 )
+from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import GroupCosts, Ladder
 from distfms.methods.sequence.read import few_rows
 from distfms.stats.base import Folded, merge_tree
@@ -136,6 +137,27 @@ def literal_rows(family, X, y):
 
 
 @pytest.mark.parametrize("family", ALL)
+def test_fr_orders_by_the_squared_loss_about_the_null_model_in_two_passes(family):
+    X, y = grouped(family, n=80)
+    X[:, 4] += 4.0 * X[:, 3] * X[:, 4].std() / X[:, 3].std()
+    Z, Y = literal_rows(family, X, y)
+    mean, own = Y.mean(axis=0), FAMILIES[family]
+    variance = mean if family == "softmax" else own.variance(mean)
+    case = Case(family, X, y, ridge=0.1)
+    squared = replace(
+        case.problem,
+        target=Z.T @ (Y - mean) / len(Z) / np.sqrt(variance),
+        ridge=0.1 / own.variance(mean).mean(),
+    )
+    for options in ({}, {"cost_aware": False}, {"doubling": True}, {"max_groups": 3}):
+        expected, path = sequence(squared, "fr", **options), case.sequence((), **options)
+        assert path.order.tolist() == expected.order.tolist()
+        assert (path.notes, path.n_candidates) == (expected.notes, expected.n_candidates)
+        assert path.n_passes[0] == 2
+        np.testing.assert_array_equal(path.cost, expected.cost)
+
+
+@pytest.mark.parametrize("family", ALL)
 def test_sums_are_those_of_the_literal_risk(family):
     X, y = grouped(family, n=40)
     weight = np.random.default_rng(1).uniform(0.1, 2.0, 40)
@@ -231,8 +253,8 @@ def test_redundant_columns_without_ridge_converge(family):
 def test_between_fits_groups_go_by_the_quadratic_model():
     X, y = grouped("logistic", n=600)
     X[:, 8] = X[:, 3] + 0.1 * X[:, 8]  # says what group 2 says
-    full, case = Case("logistic", X, y).sequence(), Case("logistic", X, y)
-    path = case.sequence(prefixes=(3,))
+    full, case = Case("logistic", X, y).sequence(criterion="omp"), Case("logistic", X, y)
+    path = case.sequence(prefixes=(3,), criterion="omp")
     assert path.refit_at.tolist() == [3, 5]
     assert path.model_of_prefix.tolist() == [0, 0, 0, 1, 1, 2]
     assert path.n_candidates == 5 + 4 + 3 + 2 + 1
@@ -300,7 +322,7 @@ def test_separable_data_run_to_the_end():
 @pytest.mark.parametrize("options", [{"criterion": "omp-single"}, {"doubling": True}], ids=str)
 def test_other_rules_go_by_the_gradient_too(options):
     X, y = grouped("logistic", n=600)
-    path = Case("logistic", X, y).sequence(**options)
+    path = Case("logistic", X, y).sequence(**{"criterion": "omp", **options})
     assert sorted(path.order.tolist()) == [0, 1, 2, 3, 4]
     if "doubling" in options:
         assert path.order[0] == 1  # the cheapest

@@ -172,7 +172,7 @@ def compare(alpha):
     paths = {name: search(train, name) for name in ("fr-blind", "omp")}
     test = comoments(X[200:], Y[200:])
     curves = {
-        name: Curve(p.groups, p.curve_cost, p.curve_value, test=p.held_out(test))
+        name: Curve(p.groups, p.fitted, p.curve_cost, p.curve_value, test=p.held_out(test))
         for name, p in paths.items()
     }
     return curves, compared(curves, alpha, with_oracle=True)

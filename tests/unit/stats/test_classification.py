@@ -112,3 +112,32 @@ def test_the_report_has_names_recall_and_calibration():
     assert [row["Recall"] for row in found["The classe"].rows] == pytest.approx(recall)
     assert [*found["Rows by cl"].rows[1].values()][1:] == sums["confusion"][1].tolist()
     assert class_section({}).blocks == ()
+
+
+@pytest.mark.parametrize("base", [0.0, -23.0, -60.0, 25.0])
+def test_curves_tell_rare_events_and_frequent_ones_apart(base):
+    rng = np.random.default_rng(0)
+    target = (rng.random(2000) < 0.1).astype(int)
+    odds = base + 3.0 * target + rng.normal(size=2000)
+    sums = class_sums(target, odds > 0, np.ones(2000), 2, odds[np.newaxis], target[np.newaxis] == 1)
+    area, error = auroc(sums["events"], sums["others"])
+    assert error[0] < 0.01
+    assert abs(area[0] - roc_auc_score(target, odds)) <= error[0]
+    shares = 1e-9 ** (1 - target / 3) * np.ones((1, 1))
+    odds = log_odds(shares)
+    found = class_sums(target, odds[0] > 0, np.ones(2000), 2, odds, target[np.newaxis] == 1)
+    assert auroc(found["events"], found["others"])[0][0] == 1.0
+
+
+def test_calibration_is_of_the_middle_of_bins_in_ten_groups():
+    # Rows in the middle of bins, so that binned and real probabilities agree, and sure ones.
+    edges = 4.0 * np.sinh(np.linspace(-4.0, 4.0, 2049))
+    odds = (edges[1:] + edges[:-1])[[700, 900, 1000, 1024, 1030, 1200, 1400, 2040]] / 2
+    target = np.array([0, 0, 1, 0, 1, 1, 1, 1])
+    sums = class_sums(target, odds > 0, np.ones(8), 2, odds[np.newaxis], target[np.newaxis] == 1)
+    report = class_report(sums, ["no", "yes"], "test", calibrated=True)["calibration"]
+    shares = 1.0 / (1.0 + np.exp(-odds))
+    group = np.minimum((10 * shares).astype(int), 9)
+    expected = [shares[group == g].mean() for g in np.unique(group)]
+    np.testing.assert_allclose([p["predicted"] for p in report], expected, rtol=1e-12)
+    assert sum(p["weight"] for p in report) == 8
