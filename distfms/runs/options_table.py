@@ -165,7 +165,7 @@ def write_starter(named: str, data: str | None, out: Path) -> None:
         "",
         "data:",
         *_commented(found),
-        *_entries(DataSection, {**roles, "folds": 5, "test": 0.2}),
+        *_entries(DataSection, {**roles, "folds": "auto", "test": 0.2}),
         "",
         f"{name}:",
         *_entries(method.Options, method.starter),
