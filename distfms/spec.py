@@ -141,8 +141,9 @@ class DataSection(Section):
     """
     folds: Folds = Field(default="auto", validate_default=True)
     """Cross-validation folds, 0 for none. `auto` is 5 where there are 50 rows or more to learn from
-    and the statistics of the folds take up to 256 MiB, otherwise 0. Each fold is learned without,
-    too, so a method that learns by passes over rows works about six times as much.
+    and the statistics of the folds take up to 256 MiB, otherwise 0. Landmarks, boosted trees and
+    families other than `gaussian` learn again without each fold; the work is then about six times
+    that of 0.
     """
     test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
     """Share of rows to hold out, by hash, in [0, 1)."""

@@ -322,6 +322,8 @@ class Job(ABC):
     #: Whether all that is learned comes from the statistics of `summary_reader`, so that partitions
     #: may weigh less than others.
     weighs_partitions: bool = False
+    #: Whether each fold takes about as much work as learning from all rows does.
+    folds_cost: ClassVar[bool] = False
     #: Member of the bundles of `summary_reader` that partitions are compared by.
     compared_by: ClassVar[str] = "moments"
     options: Any

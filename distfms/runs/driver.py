@@ -98,7 +98,8 @@ class Prepared:
         """Return what the run will do: label → text."""
         described = dict((self.tuning or self.job).describe())
         n_folds = self.job.inputs.section.folds
-        described["cross-validation"] = f"{n_folds} folds" if n_folds else "none"
+        cost = f", about {n_folds + 1} times the work of `folds: 0`" * self.job.folds_cost
+        described["cross-validation"] = f"{n_folds} folds{cost}" if n_folds else "none"
         if self.spec.engine.kind == "dask":
             described["actors"] = "processes of this machine; Dask workers make the passes"
         return described

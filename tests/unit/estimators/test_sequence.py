@@ -14,7 +14,7 @@ from distfms.methods.sequence import procedure
 
 GROUPS = {"blood": ["iron", "sugar"], "scan": "image_*"}
 COSTS = {"blood": 2.0, "scan": 7.0, "default": 0.5}
-MODEL = GroupSequencer(GROUPS, COSTS, ridge=1e-3)
+MODEL = GroupSequencer(GROUPS, COSTS, ridge=1e-3, folds=0)
 
 
 def patients(n=400, seed=3):
@@ -43,7 +43,7 @@ def test_target_and_weights_may_be_columns_of_a_frame():
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(Y))
     whole = FRAME.assign(risk=Y > 0.2, share=Y, w=weight)
     both = ["risk", "share"]
-    classes = GroupSequenceClassifier(GROUPS, COSTS)
+    classes = GroupSequenceClassifier(GROUPS, COSTS, folds=0)
     for model, y in ((MODEL, "share"), (MODEL, both), (classes, "risk")):
         expected = clone(model).fit(FRAME, whole[y], weight)
         given = whole.drop(columns=set(both) - set(np.atleast_1d(y).tolist()))
@@ -61,7 +61,7 @@ def test_target_and_weights_may_be_columns_of_a_frame():
 
 def test_classes_and_their_shares():
     y = np.array(["no", "yes"])[(Y > 0.3) * 1]
-    model = GroupSequenceClassifier(GROUPS, COSTS).fit(FRAME, y)
+    model = GroupSequenceClassifier(GROUPS, COSTS, folds=0).fit(FRAME, y)
     assert model.family_ == "logistic"
     assert model.classes_.tolist() == ["no", "yes"]
     assert model.score(FRAME, y) == np.mean(model.predict(FRAME) == y) > 0.7
