@@ -94,6 +94,11 @@ class Inputs:
         """Return both, or the one there is."""
         return [self.train] if self.test is None else [self.train, self.test]
 
+    def with_folds(self, n_folds: int) -> Inputs:
+        """Return the data with another number of folds."""
+        section = self.section.model_copy(update={"folds": n_folds})
+        return replace(self, section=section)
+
 
 class Context(Protocol):
     """What a stage may use while it runs."""

@@ -1,4 +1,4 @@
-"""`data.folds: auto`: cross-validation wherever it can tell something and costs no other machine.
+"""`data.folds: auto`: cross-validation where there are enough rows and its statistics are small.
 
 What decides are the spec and the footers of the data, never the memory of a machine: the same job
 has the same folds everywhere.
@@ -32,7 +32,7 @@ def resolve_folds(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
     """
     if not spec.data.auto_folds:
         return spec, opened
-    why_not = _why_not(spec, with_folds(opened.inputs, AUTO_FOLDS))
+    why_not = _why_not(spec, opened.inputs.with_folds(AUTO_FOLDS))
     if why_not and spec.tune is not None:
         raise SpecError(
             f"`tune` compares by cross-validation, and `data.folds: auto` is none here: {why_not}. "
@@ -41,16 +41,10 @@ def resolve_folds(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
     n_folds, notes = 0 if why_not else AUTO_FOLDS, opened.notes
     if why_not:
         holds_out = spec.data.test > 0 or spec.data.test_path is not None
-        how = "" if holds_out else " Figures are of the training rows: set `data.test` or `folds`."
+        how = "" if holds_out else " Figures are of the training rows; set `data.folds` for others."
         notes = (*notes, f"There is no cross-validation (`data.folds: auto`): {why_not}.{how}")
     spec = replace(spec, data=spec.data.model_copy(update={"folds": n_folds}))
-    return spec, replace(opened, inputs=with_folds(opened.inputs, n_folds), notes=notes)
-
-
-def with_folds(inputs: Inputs, n_folds: int) -> Inputs:
-    """Return the data with another number of folds."""
-    section = inputs.section.model_copy(update={"folds": n_folds})
-    return replace(inputs, section=section)
+    return spec, replace(opened, inputs=opened.inputs.with_folds(n_folds), notes=notes)
 
 
 def _why_not(spec: JobSpec, inputs: Inputs) -> str:

@@ -120,7 +120,7 @@ def test_a_run_keeps_what_was_found(tmp_path):
         ("sequence", {}, {}),
         ("sequence", {"family": "logistic"}, {"target": "class", "exclude": "y"}),
         ("landmarks", {"landmarks": 10}, {}),
-        ("multiselect", {"internal_variance": {"default": 0.1}}, {}),
+        ("multiselect", {"internal_variance": {"x0": 0.1, "x1": 0.1, "x2": 0.1}}, {}),
     ],
 )
 def test_headlines_are_of_rows_left_out(tmp_path, method, own, data):
