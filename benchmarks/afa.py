@@ -27,7 +27,7 @@ from distfms import GroupSequenceClassifier
 OURS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"folds": 5},
     "splines": {"folds": 5, "expand": {"splines": 5}},
-    "LightGBM": {"model": "lightgbm", "lightgbm": {"num_iterations": 200}},
+    "LightGBM": {"folds": 0, "model": "lightgbm", "lightgbm": {"num_iterations": 200}},
 }
 #: Deviation of the informative features, as in the configuration of the benchmark.
 INFORMATIVE, NOISE, CONTEXT = 0.3, 0.3, 0.1

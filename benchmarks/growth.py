@@ -55,7 +55,7 @@ def judgments_of(n: int, d: int) -> pa.Table:
 
 
 def spec(method: str, section: dict[str, Any], folds: int = 5, **more: Any) -> dict[str, Any]:
-    data = {"target": "y"} | ({"folds": folds} if folds else {})
+    data = {"target": "y", "folds": folds}
     return {"name": "growth", "method": method, "data": data, method: section} | more
 
 

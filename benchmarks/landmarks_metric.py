@@ -59,8 +59,8 @@ def table(folder: Path, name: str, most: int) -> tuple[np.ndarray, np.ndarray]:
 def models(name: str, n_landmarks: int, n_columns: int) -> Iterator[tuple[str, list[Any]]]:
     """Yield the candidates of each way to learn."""
     form = OTHERS[name][2] if name in OTHERS else LandmarkRegressor
-    yield "metric", [form(landmarks=n_landmarks, n_jobs=1)]
-    yield "none", [form(landmarks=n_landmarks, metric="none", n_jobs=1)]
+    yield "metric", [form(landmarks=n_landmarks, n_jobs=1, folds=0)]
+    yield "none", [form(landmarks=n_landmarks, metric="none", n_jobs=1, folds=0)]
     if form is LandmarkClassifier:
         yield "linear", [make_pipeline(StandardScaler(), LogisticRegressionCV(Cs=5, cv=3))]
     else:

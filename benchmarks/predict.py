@@ -69,7 +69,8 @@ def main() -> None:
         names = write_data(place / "rows", arguments.rows)
         first = str(place / "rows/part-000.parquet")
         spec = {"name": "m", "method": "sequence", "output": str(place / "runs")}
-        spec["data"] = {"path": first, "target": "y", "id": "id", "features": names[:USED]}
+        spec["data"] = {"path": first, "target": "y", "id": "id", "folds": 0}
+        spec["data"]["features"] = names[:USED]
         spec["sequence"] = {"baselines": []}
         registry = Registry(place / "registry")
         files = [path for path in run_job(build_spec(spec)).folder.iterdir() if path.suffix]

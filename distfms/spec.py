@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -45,6 +45,10 @@ def _as_span(value: Any) -> Any:
 
 # An age.
 Span = Annotated[str, BeforeValidator(_as_span)]
+if TYPE_CHECKING:
+    Folds = int  # as jobs see it: `distfms.runs.auto_folds` has replaced `auto` by then
+else:
+    Folds = Annotated[int, Strict(), Field(ge=0, le=200)] | Literal["auto"]
 # Bytes, also given as `512MiB` or `4 GB`.
 Size = Annotated[ByteSize, Field(gt=0)]
 
@@ -135,8 +139,12 @@ class DataSection(Section):
     """What to do with missing values: refuse them, drop their rows, replace them with the column's
     mean, or learn from observed pairs of values (`attribute_efficient` with `solver: pairs`).
     """
-    folds: Annotated[int, Strict(), Field(ge=0, le=200)] = 0
-    """Cross-validation folds, 0 for none."""
+    folds: Folds = Field(default="auto", validate_default=True)
+    """Cross-validation folds, 0 for none. `auto` is 5 where there are 50 rows or more to learn from
+    and the statistics of the folds take up to 256 MiB, otherwise 0. Landmarks, boosted trees and
+    families other than `gaussian` learn again without each fold; the work is then about six times
+    that of 0.
+    """
     test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
     """Share of rows to hold out, by hash, in [0, 1)."""
     test_path: str | tuple[str, ...] | None = None
@@ -191,6 +199,11 @@ class DataSection(Section):
         if self.long is not None:
             self._require_long_alone(self.long)
         return self
+
+    @property
+    def auto_folds(self) -> bool:
+        """Whether the number of folds is still to be found."""
+        return not isinstance(self.folds, int)
 
     def places(self) -> list[str]:
         """Return all paths and URLs of data."""

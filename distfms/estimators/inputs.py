@@ -153,9 +153,9 @@ class Given:
         return Dataset(self.schema, (), RowsReader()) if self.lazy else self.dataset
 
     def unique(self, column: str) -> set[Any]:
-        """Return the values of a column."""
+        """Return the values of a column, without missing ones."""
         values = self.stack(partial(_column, self.head.reader, column), dtype=object)
-        return set(np.asarray(values).tolist())
+        return {v for v in np.asarray(values).tolist() if v is not None and v == v}
 
     def stack(
         self, function: Callable[[Any], np.ndarray], tail: tuple[int, ...] = (), dtype: Any = float

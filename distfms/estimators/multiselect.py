@@ -325,7 +325,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             given, named = self._given(X, y, {"weight": sample_weight}, beside, reset=False)
             predictor = self._reader_of(given, how_known(raters))
             roles = replace(predictor.roles, target=(*named["target"],), weight=named.get("weight"))
-            section = DataSection.model_construct()
+            section = DataSection.model_construct(folds=0)
             source = read.JudgmentSource(
                 predictor.reader, section, 0, False, predictor.layout, roles
             )

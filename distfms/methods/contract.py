@@ -94,6 +94,11 @@ class Inputs:
         """Return both, or the one there is."""
         return [self.train] if self.test is None else [self.train, self.test]
 
+    def with_folds(self, n_folds: int) -> Inputs:
+        """Return the data with another number of folds."""
+        section = self.section.model_copy(update={"folds": n_folds})
+        return replace(self, section=section)
+
 
 class Context(Protocol):
     """What a stage may use while it runs."""
@@ -322,6 +327,8 @@ class Job(ABC):
     #: Whether all that is learned comes from the statistics of `summary_reader`, so that partitions
     #: may weigh less than others.
     weighs_partitions: bool = False
+    #: Whether each fold takes about as much work as learning from all rows does.
+    folds_cost: ClassVar[bool] = False
     #: Member of the bundles of `summary_reader` that partitions are compared by.
     compared_by: ClassVar[str] = "moments"
     options: Any

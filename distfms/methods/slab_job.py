@@ -270,6 +270,5 @@ class SlabsJob(Job):
 def without_folds(job: Any) -> Any:
     """Return a copy of a job that is not cross-validated."""
     other = copy(job)
-    section = job.inputs.section.model_copy(update={"folds": 0})
-    other.inputs = type(job.inputs)(job.inputs.train, job.inputs.test, section)
+    other.inputs = job.inputs.with_folds(0)
     return other

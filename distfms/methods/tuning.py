@@ -37,6 +37,8 @@ from distfms.stats.base import over_folds
 Rule = Literal["best", "one_standard_error"]
 Point = dict[str, Any]
 
+#: Folds that `data.folds: auto` stands for where it stands for any.
+AUTO_FOLDS = 5
 #: Most points times folds of a grid. A small evaluation takes a hundredth of a second, a large one
 #: minutes: more than this is a slip or wants a coarser grid first.
 MOST_EVALUATIONS = 10_000

@@ -4,7 +4,8 @@ For every column four numbers are followed from partition to partition, each wit
 mean (in standard deviations of the others), its standard deviation and its raters' internal
 variance v̂ (as logarithms, halved for v̂), and its correlation with the target. An interval says how
 far one more set of partitions is from the others by chance: with s the standard deviation between
-the m partitions of before, and k new ones, it is ± t · s · √(1/m + 1/k).
+the m partitions of before, and k new ones, it is ± t · s · √(1/m + max(1, n̄/n)/k), where n̄ and n
+are the mean weights of an old and of a new partition, as numbers from fewer rows vary more.
 """
 
 from __future__ import annotations
@@ -104,6 +105,10 @@ class Summaries(NamedTuple):
         found[2, :, -1] = np.nan  # the target's with itself
         return np.where(np.isfinite(found) & (self.weight > 0), found, np.nan)
 
+    def typical_weight(self) -> np.ndarray:
+        """Return the mean weight of a partition behind each quantity, shape (4, d)."""
+        return np.stack([self.weight] * 3 + [self.repeated]).mean(axis=1)
+
     def _varying(self) -> np.ndarray:
         """Return the variances, NaN of what is constant but for rounding."""
         constant = np.sqrt(self.variance) <= CONSTANT_RTOL * np.abs(self.mean)
@@ -134,10 +139,12 @@ def drift_of(
     centre = np.nansum(single, axis=1) / np.maximum(n_known, 1)
     squares = np.nansum((single - centre[:, None]) ** 2, axis=1)
     half = student_t(LEVEL, max(m - 1, 1)) * np.sqrt(squares / np.maximum(n_known - 1, 1))
-    origin, found = reference.quantities(reference), {}
+    origin, usual, found = reference.quantities(reference), before.typical_weight(), {}
     for name, now in sets.items():
         shift = (now.pooled().quantities(reference) - origin)[:, 0]
-        chance = np.sqrt(1 / m + 1 / len(now.keys))
+        own = now.typical_weight()
+        smaller = np.divide(usual, own, out=np.ones_like(own), where=own > 0)
+        chance = np.sqrt(1 / m + np.maximum(smaller, 1.0) / len(now.keys))
         found[name] = shift, np.where(n_known > 1, half * chance, np.nan)
     return found
 

@@ -37,6 +37,7 @@ from distfms.methods import load_method
 from distfms.methods.contract import Inputs, Job, Method, Stage
 from distfms.methods.statistics_job import KEPT
 from distfms.methods.tuning import Tuning
+from distfms.runs.auto_folds import resolve_folds
 from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say
 from distfms.runs.finished import RunFiles, require_tracker, track
@@ -96,6 +97,9 @@ class Prepared:
     def describe(self) -> Mapping[str, str]:
         """Return what the run will do: label → text."""
         described = dict((self.tuning or self.job).describe())
+        n_folds = self.job.inputs.section.folds
+        cost = f", about {n_folds + 1} times the work of `folds: 0`" * self.job.folds_cost
+        described["cross-validation"] = f"{n_folds} folds{cost}" if n_folds else "none"
         if self.spec.engine.kind == "dask":
             described["actors"] = "processes of this machine; Dask workers make the passes"
         return described
@@ -135,7 +139,7 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
             f"`data.missing: pairs` is not for the method `{spec.method}`: choose from error, drop "
             "and mean."
         )
-    opened = opened or open_inputs(spec, root, say)
+    spec, opened = resolve_folds(spec, opened or open_inputs(spec, root, say))
     identity = spec.identity(opened.fingerprints)
     tuning = None
     if spec.tune is None:

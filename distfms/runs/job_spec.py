@@ -17,7 +17,7 @@ from distfms.engine.storage import Location, locate
 from distfms.errors import SpecError, nearest, plain_name
 from distfms.hidden import hidden, hidden_in_urls
 from distfms.methods import METHODS, load_method
-from distfms.methods.tuning import checked_grid, options_to_tune
+from distfms.methods.tuning import AUTO_FOLDS, checked_grid, options_to_tune
 from distfms.runs.finished import open_registry
 from distfms.runs.folder import LATEST
 from distfms.spec import (
@@ -219,7 +219,8 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
     if "tune" in content:
         tune = parse_section(TuneSection, content["tune"], "tune")
         options = options_to_tune(chosen, content.get(method), tune)
-        tune = checked_grid(chosen, options, tune, data.folds)
+        n_folds = AUTO_FOLDS if data.auto_folds else data.folds
+        tune = checked_grid(chosen, options, tune, n_folds)
     else:
         options = parse_section(chosen.Options, content.get(method), method)
     retrain = None

@@ -117,6 +117,8 @@ def _kind(schema: Mapping[str, Any], dotted: str) -> str:
     if "anyOf" in schema:
         some = [one for one in schema["anyOf"] if one.get("type") != "null"]
         return " or ".join(_kind(one, dotted) for one in some)
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return " | ".join(map(str, schema["enum"]))
     limits = [f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema]
@@ -165,7 +167,7 @@ def write_starter(named: str, data: str | None, out: Path) -> None:
         "",
         "data:",
         *_commented(found),
-        *_entries(DataSection, {**roles, "folds": 5, "test": 0.2}),
+        *_entries(DataSection, {**roles, "folds": "auto", "test": 0.2}),
         "",
         f"{name}:",
         *_entries(method.Options, method.starter),

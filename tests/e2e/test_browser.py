@@ -24,8 +24,8 @@ KINDS = {
     "sequence": (GroupSequencer(baselines=["omp", "random", "oracle"], folds=3), Y, 3),
     "classes": (GroupSequenceClassifier(folds=3), CLASSES, 3),
     "landmarks": (LandmarkRegressor(["sigmoid", "manhattan"], landmarks=20, **TUNED), Y, 3),
-    "similar classes": (LandmarkClassifier("gaussian", landmarks=20), CLASSES, 2),
-    "online": (AttributeEfficientRidge(3, solver="online", repeats=2), Y, 1),
+    "similar classes": (LandmarkClassifier("gaussian", landmarks=20, folds=0), CLASSES, 2),
+    "online": (AttributeEfficientRidge(3, solver="online", repeats=2, folds=0), Y, 1),
 }
 
 

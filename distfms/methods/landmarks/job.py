@@ -48,6 +48,7 @@ class LandmarkJob(MappedJob):
 
     name: ClassVar[str] = "landmarks"
     nested: ClassVar[str | None] = "keep"
+    folds_cost = True
     #: What models are measured by, and by which of these similarities are compared.
     measures: tuple[str, ...] = ("mse", "r2")
     main_measure: str = "mse"

@@ -70,6 +70,7 @@ class GlmSequenceJob(SequenceJob):
     """
 
     weighs_partitions = False
+    folds_cost = True
     default_baselines = ("oracle",)
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:

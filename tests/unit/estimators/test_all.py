@@ -65,6 +65,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         },
         {},
     ),
+    "sequence-auto": ("GroupSequencer", "number", {"ridge": "auto"}, {"folds": "auto"}),
     "sequence-tuned": (
         "GroupSequencer",
         "number",
@@ -117,7 +118,7 @@ EACH = pytest.mark.parametrize("case", CASES)
 
 def estimator_of(case: str) -> Any:
     name, _, options, more = CASES[case]
-    return getattr(distfms, name)(**options, **more, random_state=3)
+    return getattr(distfms, name)(**options, **{"folds": 0, **more}, random_state=3)
 
 
 @EACH
@@ -214,13 +215,13 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
 }
 CHECKED = {
     "sequence": distfms.GroupSequencer(),
-    "classes": distfms.GroupSequenceClassifier(ridge=1e-2),
-    "landmarks": distfms.LandmarkRegressor(),
+    "classes": distfms.GroupSequenceClassifier(ridge=1e-2, folds=0),
+    "landmarks": distfms.LandmarkRegressor(folds=0),
     # Budget 5, as one check has 9 distinct objects: more attributes than that fit them exactly.
     "multiselect": distfms.FeatureMultiSelector(budget=5, internal_variance=0.0),
     "ridge": distfms.AttributeEfficientRidge(2),
-    "lasso": distfms.AttributeEfficientLasso(2),
-    "landmarks-classes": distfms.LandmarkClassifier(ridge=1e-3),
+    "lasso": distfms.AttributeEfficientLasso(2, folds=0),
+    "landmarks-classes": distfms.LandmarkClassifier(ridge=1e-3, folds=0),
 }
 SLOWLY = {
     "landmarks-sparse": distfms.LandmarkRegressor(task="sparse", missing="mean"),

@@ -21,7 +21,9 @@ def rows(n=300, seed=0):
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_predictions_are_weighted_similarities(name):
     X, y = rows()
-    model = LandmarkRegressor(name, landmarks=40, task="sparse", keep=15, ridge=1e-8).fit(X, y)
+    model = LandmarkRegressor(name, landmarks=40, task="sparse", keep=15, ridge=1e-8, folds=0).fit(
+        X, y
+    )
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     assert model.metric_["kind"] == ("full" if name == "gaussian" else "none")
     Z = Z @ model.map_.transform if name == "gaussian" else Z
@@ -43,7 +45,9 @@ def test_predictions_are_weighted_similarities(name):
 def test_similarities_of_dask_arrays(name, scaling):
     X, y = rows()
     more = np.column_stack([X, np.ones(300)])
-    model = LandmarkRegressor(name, landmarks=20, metric="none", scaling=scaling).fit(more, y)
+    model = LandmarkRegressor(name, landmarks=20, metric="none", scaling=scaling, folds=0).fit(
+        more, y
+    )
     lazy = model.transform(da.from_array(more, chunks=(90, 2)))
     assert isinstance(lazy, da.Array)
     np.testing.assert_allclose(lazy.compute(), model.transform(more), rtol=1e-9, atol=1e-12)
@@ -52,7 +56,7 @@ def test_similarities_of_dask_arrays(name, scaling):
 def test_landmarks_from_a_table():
     X, y = rows()
     others = rows(n=80, seed=5)[0]
-    model = LandmarkRegressor(landmarks=20, metric="none").fit(X, y, unlabelled=others)
+    model = LandmarkRegressor(landmarks=20, metric="none", folds=0).fit(X, y, unlabelled=others)
     Z = (others - X.mean(axis=0)) / X.std(axis=0)
     np.testing.assert_allclose(model.map_.scaled(model.map_.landmarks.T).T, Z[model.landmarks_])
     assert model.score(X, y) > 0.8
@@ -61,7 +65,7 @@ def test_landmarks_from_a_table():
 def test_precomputed_similarities():
     X, y = rows()
     K = np.exp(-((X[:, None] - X[None, :40]) ** 2).sum(axis=2))
-    model = LandmarkRegressor("precomputed", task="sparse", keep=25).fit(K, y)
+    model = LandmarkRegressor("precomputed", task="sparse", keep=25, folds=0).fit(K, y)
     assert model.score(K, y) > 0.8
     assert model.transform(K).shape == (300, 25)
     np.testing.assert_array_equal(model.transform(K), K[:, model.landmarks_])
@@ -77,7 +81,7 @@ def test_precomputed_similarities():
 )
 def test_bad_parameters(parameters, message):
     with pytest.raises(ValueError, match=message):
-        LandmarkRegressor(**parameters).fit(*rows())
+        LandmarkRegressor(**parameters, folds=0).fit(*rows())
 
 
 # --- classes and levels -------------------------------------------------------------------------
@@ -92,7 +96,7 @@ def test_classes(loss):
     X, y = rows()
     names = np.array(["low", "mid", "top"])[levels_of(y)]
     three, two = (
-        LandmarkClassifier(landmarks=40, loss=loss, ridge=1e-4).fit(X, own)
+        LandmarkClassifier(landmarks=40, loss=loss, ridge=1e-4, folds=0).fit(X, own)
         for own in (names, names == "low")
     )
     assert three.score(X, names) > 0.7
@@ -120,7 +124,9 @@ def test_classes(loss):
 def test_levels(spacing):
     X, y = rows()
     level = levels_of(y) * 2 + 3
-    model = LandmarkOrdinalRegressor(landmarks=40, spacing=spacing, ridge=1e-4).fit(X, level)
+    model = LandmarkOrdinalRegressor(landmarks=40, spacing=spacing, ridge=1e-4, folds=0).fit(
+        X, level
+    )
     assert model.score(X, level) > 0.7
     scores = model.decision_function(X)
     wanted = model.classes_[np.searchsorted(model.thresholds_, scores, side="right")]

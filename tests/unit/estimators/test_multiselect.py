@@ -83,7 +83,7 @@ def numbered(array, y):
 
 
 def fitted(X, y, **options):
-    return FeatureMultiSelector(BUDGET, **options).fit(X, y)
+    return FeatureMultiSelector(BUDGET, **{"folds": 0, **options}).fit(X, y)
 
 
 # --- scikit-learn's contract --------------------------------------------------------------------
@@ -125,9 +125,9 @@ def forms(cells, frame, array, parquet, dask_frame):
 @pytest.mark.parametrize(("model", "budget"), [("projected", BUDGET), ("refit", 3)])
 def test_numbers_do_not_depend_on_the_form(model, budget, forms):
     array, labels = forms.pop("array")
-    expected = FeatureMultiSelector(budget, model=model).fit(array, labels)
+    expected = FeatureMultiSelector(budget, model=model, folds=0).fit(array, labels)
     for form, (X, y) in forms.items():
-        found = FeatureMultiSelector(budget, model=model).fit(X, y)
+        found = FeatureMultiSelector(budget, model=model, folds=0).fit(X, y)
         predicted = found.predict(X)
         assert isinstance(predicted, da.Array) == form.startswith("dask")
         for one, other in (
@@ -165,7 +165,7 @@ def test_weights_are_repetitions(array, cells, frame, parquet, tmp_path):
         (da.from_array(array, chunks=(25, 4, 3)), y, weight),
         (tmp_path / "weighted.parquet", "y", "w"),
     ):
-        found = FeatureMultiSelector(BUDGET).fit(X, label, w)
+        found = FeatureMultiSelector(BUDGET, folds=0).fit(X, label, w)
         np.testing.assert_array_equal(found.repeats_, expected.repeats_)
         np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-10)
         assert len(found.get_feature_names_out()) == np.count_nonzero(expected.repeats_)
@@ -175,7 +175,7 @@ def test_weights_are_repetitions(array, cells, frame, parquet, tmp_path):
 
 
 def test_only_selected_attributes_are_needed(frame, parquet, tmp_path):
-    selector = FeatureMultiSelector(2).fit(parquet, "y")
+    selector = FeatureMultiSelector(2, folds=0).fit(parquet, "y")
     chosen = selector.get_feature_names_out().tolist()
     assert len(chosen) < len(NAMES)
     frame[chosen[::-1]].to_parquet(tmp_path / "new.parquet")
@@ -236,7 +236,7 @@ def test_score_is_of_the_repeats_asked_not_of_the_judgments_at_hand():
     truth = rng.normal(size=(3000, 3))
     X = truth[:, :, None] + rng.normal(size=(3000, 3, 2))
     y = truth @ [1.0, -1.0, 0.5] + 0.2 * rng.normal(size=3000)
-    selector = FeatureMultiSelector(60).fit(X[:2000], y[:2000])
+    selector = FeatureMultiSelector(60, folds=0).fit(X[:2000], y[:2000])
     new, labels = X[2000:], y[2000:]
     draws = truth[2000:, :, None] + rng.normal(size=(1000, 3, selector.repeats_.max()))
     share = selector.score(new, labels)
@@ -244,8 +244,10 @@ def test_score_is_of_the_repeats_asked_not_of_the_judgments_at_hand():
     assert share == pytest.approx(1 - selector.holdout_loss(new, labels) / labels.var())
     assert share > r2_score(labels, selector.predict(new)) + 0.2
     grid = {"budget": [2, 6, 60]}
-    assert GridSearchCV(FeatureMultiSelector(1), grid).fit(X, y).best_params_["budget"] == 60
-    at_hand = GridSearchCV(FeatureMultiSelector(1), grid, scoring="neg_mean_squared_error")
+    assert (
+        GridSearchCV(FeatureMultiSelector(1, folds=0), grid).fit(X, y).best_params_["budget"] == 60
+    )
+    at_hand = GridSearchCV(FeatureMultiSelector(1, folds=0), grid, scoring="neg_mean_squared_error")
     assert at_hand.fit(X, y).best_params_["budget"] < 60
 
 
@@ -333,4 +335,8 @@ def test_what_to_expect_is_cross_validated_not_projected():
     selector = FeatureMultiSelector(budget=30, folds=4).fit(judgments, label)
     variance = selector.label_variance_
     assert selector.projected_loss_ < 0.8 * variance < variance < selector.validation_loss_
-    assert FeatureMultiSelector(budget=30).fit(judgments, label).validation_loss_ is None
+    usual = FeatureMultiSelector(budget=30).fit(judgments, label)
+    assert usual.validation_loss_ > variance
+    assert "in cross-validation" in usual.model_.headline()
+    without = FeatureMultiSelector(budget=30, folds=0).fit(judgments, label)
+    assert without.validation_loss_ is None

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
@@ -12,7 +14,7 @@ from distfms.methods.sequence import procedure
 
 GROUPS = {"blood": ["iron", "sugar"], "scan": "image_*"}
 COSTS = {"blood": 2.0, "scan": 7.0, "default": 0.5}
-MODEL = GroupSequencer(GROUPS, COSTS, ridge=1e-3)
+MODEL = GroupSequencer(GROUPS, COSTS, ridge=1e-3, folds=0)
 
 
 def patients(n=400, seed=3):
@@ -37,12 +39,11 @@ FRAME, Y = patients()
 
 def test_target_and_weights_may_be_columns_of_a_frame():
     import dask.dataframe as dd
-    import pyarrow as pa
 
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(Y))
     whole = FRAME.assign(risk=Y > 0.2, share=Y, w=weight)
     both = ["risk", "share"]
-    classes = GroupSequenceClassifier(GROUPS, COSTS)
+    classes = GroupSequenceClassifier(GROUPS, COSTS, folds=0)
     for model, y in ((MODEL, "share"), (MODEL, both), (classes, "risk")):
         expected = clone(model).fit(FRAME, whole[y], weight)
         given = whole.drop(columns=set(both) - set(np.atleast_1d(y).tolist()))
@@ -60,7 +61,7 @@ def test_target_and_weights_may_be_columns_of_a_frame():
 
 def test_classes_and_their_shares():
     y = np.array(["no", "yes"])[(Y > 0.3) * 1]
-    model = GroupSequenceClassifier(GROUPS, COSTS).fit(FRAME, y)
+    model = GroupSequenceClassifier(GROUPS, COSTS, folds=0).fit(FRAME, y)
     assert model.family_ == "logistic"
     assert model.classes_.tolist() == ["no", "yes"]
     assert model.score(FRAME, y) == np.mean(model.predict(FRAME) == y) > 0.7
@@ -109,6 +110,16 @@ def test_groups_come_one_by_one():
         assert session.deliver(group, model.group_values(group, source[:4]))
         np.testing.assert_allclose(session.prediction, model.predict(FRAME[:4], budget=spent))
     assert not model.anytime(deadline_s=0.0).deliver("scan", [1.0, 1.0])
+
+
+@pytest.mark.parametrize("labels", [["ill", "well", None], [0.0, 1.0, None]])
+def test_missing_labels_of_files_are_no_class(labels, tmp_path):
+    x = np.random.default_rng(3).normal(size=120)
+    table = pa.table({"a": x, "b": x[::-1], "y": [labels[i % 3] for i in range(120)]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    model = GroupSequenceClassifier(missing="drop", folds=0).fit(str(tmp_path), "y")
+    assert model.family_ == "logistic"
+    assert list(model.classes_) == labels[:2]
 
 
 def test_missing_values_and_unknown_categories_count_as_the_mean(tmp_path):

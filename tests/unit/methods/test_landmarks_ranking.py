@@ -63,28 +63,28 @@ def ranked_rows(n=400, n_queries=40, seed=0):
 
 def test_rankings_of_all_kinds_of_input(tmp_path):
     X, relevance, query = ranked_rows()
-    model = LandmarkRanker(landmarks=30).fit(X, relevance, query)
+    model = LandmarkRanker(landmarks=30, folds=0).fit(X, relevance, query)
     wanted = model.predict(X)
     other, truth, its_query = ranked_rows(seed=1)
     for k in (1, 5):
         ndcg = literal.mean_ndcg(model.predict(other), truth, its_query, k)
         assert model.score(other, truth, its_query, k) == pytest.approx(ndcg)
     frame = pd.DataFrame(X, columns=list("abc")).assign(grade=relevance, q=query)
-    of_frame = LandmarkRanker(landmarks=30).fit(frame, "grade", "q")
+    of_frame = LandmarkRanker(landmarks=30, folds=0).fit(frame, "grade", "q")
     np.testing.assert_allclose(of_frame.predict(frame), wanted, rtol=1e-9)
     assert of_frame.feature_names_in_.tolist() == ["a", "b", "c"]
     path = str(tmp_path / "rows.parquet")
     frame.to_parquet(path)
     with pytest.raises(DataError, match="are not adjacent"):
-        LandmarkRanker(landmarks=30).fit(path, "grade", "q")
+        LandmarkRanker(landmarks=30, folds=0).fit(path, "grade", "q")
     frame = frame.sort_values("q", ignore_index=True)
     frame.to_parquet(path)
-    of_file = LandmarkRanker(landmarks=30).fit(path, "grade", "q")
+    of_file = LandmarkRanker(landmarks=30, folds=0).fit(path, "grade", "q")
     scores = [model.score(frame, "grade", "q") for model in (of_frame, of_file)]
     assert scores[0] == of_frame.score(path, "grade", "q") > 0.8
     assert scores[1] > 0.8
     chunks = da.from_array(frame[list("abc")].to_numpy(), chunks=(400, 3))
-    lazy = LandmarkRanker(landmarks=30).fit(chunks, frame["grade"], frame["q"])
+    lazy = LandmarkRanker(landmarks=30, folds=0).fit(chunks, frame["grade"], frame["q"])
     assert lazy.score(X, relevance, query) > 0.8
     with pytest.raises(DataError, match="399 rows"):
         LandmarkRanker().fit(X, relevance, query[1:])

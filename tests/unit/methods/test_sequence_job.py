@@ -88,7 +88,7 @@ def test_cost_files_that_cannot_be_read(tmp_path, content, message):
 
 def source(tmp_path, columns, *, held_out=False, levels=None, **section):
     pq.write_table(pa.table(columns), tmp_path / "rows.parquet", row_group_size=7)
-    content = {"path": "x", "target": "y", "missing": "mean", **section}
+    content = {"path": "x", "target": "y", "missing": "mean", "folds": 0, **section}
     data = parse_section(DataSection, content, "data")
     dataset = open_dataset(tmp_path / "rows.parquet", max_rows=data.max_partition_rows)
     plan = ColumnPlan.from_schema(dataset.schema, section_roles(dataset, data), levels)

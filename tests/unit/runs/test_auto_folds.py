@@ -1,0 +1,160 @@
+"""Which jobs are cross-validated by default, and what is said of it."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms import GroupSequencer
+from distfms.errors import SpecError
+from distfms.methods import slab_job
+from distfms.runs import auto_folds
+from distfms.runs.driver import prepare, run_job
+from distfms.runs.finished import headline
+from distfms.runs.job_spec import build_spec
+from distfms.runs.predict import predict_file
+from distfms.spec import read_yaml
+from tests.e2e.jobs import content
+
+METHODS = {
+    "multiselect": {"budget": 5},
+    "sequence": {},
+    "landmarks": {},
+    "attribute_efficient": {"attributes_per_example": 2},
+}
+
+
+def write(folder, n, d=3, name="rows"):
+    """Write n rows of d columns, with a target and classes that depend on the first."""
+    rng = np.random.default_rng(n)
+    columns = {f"x{i}": rng.normal(size=n) for i in range(d)}
+    y = columns["x0"] + 0.3 * rng.normal(size=n)
+    classes = np.array(["no", "yes"])[(y > 0) * 1]
+    pq.write_table(pa.table({**columns, "y": y, "class": classes}), folder / f"{name}.parquet")
+    return str(folder / f"{name}.parquet")
+
+
+def spec(path, method="sequence", tune=None, **changes):
+    made = {
+        "name": "auto",
+        "method": method,
+        "data": {"path": path, "target": "y", "exclude": "class", **changes.pop("data", {})},
+        method: {**METHODS[method], **changes},
+        "output": path.replace("rows.parquet", "runs"),
+    }
+    return build_spec(made | ({} if tune is None else {"tune": tune}))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("n", "test", "n_folds"), [(50, 0.0, 5), (49, 0.0, 0), (62, 0.2, 0)])
+def test_rows_decide(tmp_path, method, n, test, n_folds):
+    prepared = prepare(spec(write(tmp_path, n), method, data={"test": test}))
+    assert prepared.spec.data.folds == prepared.job.inputs.section.folds == n_folds
+    said = {5: "5 folds", 0: "none"}[n_folds]
+    assert prepared.describe()["cross-validation"].startswith(said)
+    noted = [note for note in prepared.opened.notes if "no cross-validation" in note]
+    assert len(noted) == (not n_folds)
+    assert all("there are 49 rows to learn from, fewer than 50" in note for note in noted)
+    assert all(("of the training rows" in note) == (not test) for note in noted)
+
+
+def test_held_out_files_are_no_rows_to_learn_from(tmp_path):
+    train, test = write(tmp_path, 40), write(tmp_path, 400, name="test")
+    assert prepare(spec(train, data={"test_path": test})).spec.data.folds == 0
+    assert prepare(spec(test, data={"test_path": train})).spec.data.folds == 5
+
+
+@pytest.mark.parametrize(("method", "d", "bound"), [("sequence", 30, 6), ("landmarks", 3, 12)])
+def test_the_size_of_the_statistics_decides(tmp_path, monkeypatch, method, d, bound):
+    path = write(tmp_path, 100, d)
+    needed = prepare(spec(path, method)).job.statistics_bytes()
+    assert needed > 8 * bound * (d + 1) ** 2 - 1
+    monkeypatch.setattr(auto_folds, "MOST_BYTES", needed)
+    assert prepare(spec(path, method)).spec.data.folds == 5
+    monkeypatch.setattr(auto_folds, "MOST_BYTES", needed - 1)
+    prepared = prepare(spec(path, method))
+    assert prepared.spec.data.folds == 0
+    assert "the statistics of 5 folds would take" in prepared.opened.notes[0]
+    assert prepare(spec(path, method, data={"folds": 5})).spec.data.folds == 5
+
+
+@pytest.mark.parametrize("method", ["sequence", "multiselect"])
+def test_jobs_in_slabs_have_none(tmp_path, monkeypatch, method):
+    own = {"sequence": {"max_groups": 2}, "multiselect": {"psd": "none"}}[method]
+    path = write(tmp_path, 100, 20)
+    for most, in_slabs in ((1000 * 20**2, False), (100 * 20**2, False), (32 * 20**2, True)):
+        monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", most)
+        prepared = prepare(spec(path, method, **own))
+        assert isinstance(prepared.job, slab_job.SlabsJob) == in_slabs
+        assert prepared.spec.data.folds == (5 if most == 1000 * 20**2 else 0)
+        assert ("many for one process" in " ".join(prepared.opened.notes)) == (most < 1000 * 20**2)
+
+
+def test_numbers_that_are_given_stay_and_name_the_same_run(tmp_path):
+    path = write(tmp_path, 100)
+    auto, five, none = (prepare(spec(path, data=d)) for d in ({}, {"folds": 5}, {"folds": 0}))
+    assert auto.identity == five.identity != none.identity
+    assert not none.opened.notes
+    small = write(tmp_path, 20)
+    assert prepare(spec(small)).identity == prepare(spec(small, data={"folds": 0})).identity
+
+
+def test_a_run_keeps_what_was_found(tmp_path):
+    path = write(tmp_path, 200)
+    run = run_job(spec(path)).folder
+    assert read_yaml(run / "spec.yaml")["data"]["folds"] == 5
+    assert run_job(build_spec(read_yaml(run / "spec.yaml")), out=run).resumed
+    assert run_job(spec(path), out=run).resumed
+    assert len(content(run, "metrics.json")["folds"]) == 5
+    predict_file(run, path, tmp_path / "found.parquet", with_folds=True)
+    folds = pq.read_table(tmp_path / "found.parquet").column("fold").to_pylist()
+    assert sorted(set(folds)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("method", "own", "data"),
+    [
+        ("sequence", {}, {}),
+        ("sequence", {"family": "logistic"}, {"target": "class", "exclude": "y"}),
+        ("landmarks", {"landmarks": 10}, {}),
+        ("multiselect", {"internal_variance": {"x0": 0.1, "x1": 0.1, "x2": 0.1}}, {}),
+    ],
+)
+def test_headlines_are_of_rows_left_out(tmp_path, method, own, data):
+    run = run_job(spec(write(tmp_path, 120), method, data=data, **own)).folder
+    assert "cross-validation" in headline(run)
+
+
+def test_what_costs_passes_says_what_folds_cost(tmp_path):
+    path, classes = write(tmp_path, 100), {"target": "class", "exclude": "y"}
+    for method, own, data in (
+        ("sequence", {"family": "logistic"}, classes),
+        ("sequence", {"model": "lightgbm"}, {}),
+        ("landmarks", {"task": "classification"}, classes),
+    ):
+        described = prepare(spec(path, method, data=data, **own)).describe()
+        assert "about 6 times the work" in described["cross-validation"]
+        without = prepare(spec(path, method, data={**data, "folds": 0}, **own))
+        assert without.describe()["cross-validation"] == "none"
+
+
+def test_tuning_needs_folds(tmp_path):
+    tune = {"grid": {"ridge": [0.1, 1.0]}}
+    assert prepare(spec(write(tmp_path, 60), tune=tune)).tuning is not None
+    with pytest.raises(SpecError, match=r"there is 1 row to learn from.* Set `data.folds`"):
+        prepare(spec(write(tmp_path, 1), tune=tune))
+
+
+def test_estimators_do_as_jobs_do(tmp_path):
+    frame = pd.read_parquet(write(tmp_path, 80)).drop(columns="class")
+    X, y = frame.drop(columns="y"), frame["y"]
+    model = GroupSequencer().fit(X, y)
+    assert len(model.model_.run.metrics["folds"]) == 5
+    assert "cross-validation" in model.summary()
+    small = GroupSequencer().fit(X[:49], y[:49])
+    assert small.model_.run.metrics["folds"] == []
+    assert "(`folds='auto'`): there are 49 rows" in small.summary()
+    assert json.loads(json.dumps(small.get_params()))["folds"] == "auto"
