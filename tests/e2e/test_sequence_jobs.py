@@ -15,6 +15,7 @@ import distfms
 from distfms.data.folds import assign_parts
 from distfms.errors import DataError
 from distfms.methods import slab_job
+from distfms.methods.sequence.method import Sizes
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
@@ -191,9 +192,12 @@ def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypat
     if slabs:
         monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
         monkeypatch.setattr("distfms.methods.slabs.SLAB_COLUMNS", 8)
+        monkeypatch.setattr(Sizes, "chosen_bytes", lambda self: 0)
         options |= {"max_groups": 5}
     spec = mixed_job(data, tmp_path, data={"folds": 0}, sequence=options)
     run = run_job(spec).folder
+    notes = content(run, "manifest.json")["notes"]
+    assert any("slabs on actors" in note for note in notes) == slabs
     model, weights = content(run, "model.json"), np.load(run / "weights.npz")
     test = assign_parts(np.array(columns["id"], object), n_folds=0, test=0.25, seed=0) == 1
     known = ~np.isnan(columns["y"])

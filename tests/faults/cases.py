@@ -116,15 +116,15 @@ def small_blocks(kind: str = "blocks") -> Iterator[None]:
     Other jobs search in the driver or on workers, which know nothing of this; how wide slabs are
     changes the last bits.
     """
-    before = slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES, Sizes.one_process_bytes
+    before = slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES, Sizes.chosen_bytes
     if kind in ("blocks", "slabs"):
         slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES = 2, 0
-        Sizes.one_process_bytes = lambda self: 2**50  # type: ignore[method-assign]
+        Sizes.chosen_bytes = lambda self: 0  # type: ignore[method-assign]
     try:
         yield
     finally:
         slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES = before[:2]
-        Sizes.one_process_bytes = before[2]  # type: ignore[method-assign]
+        Sizes.chosen_bytes = before[2]  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -101,10 +101,11 @@ def test_the_report_has_names_recall_and_calibration():
     sums, decoded = sums_of(target, shares[1:], np.ones(4000), 2)
     report = class_report(sums, ["no", "yes"], "test", calibrated=True)
     observed, predicted = calibration_curve(target, shares[1], n_bins=10)
-    np.testing.assert_allclose(
-        [p["predicted"] for p in report["calibration"]], predicted, atol=0.01
-    )
     np.testing.assert_allclose([p["observed"] for p in report["calibration"]], observed, atol=0.02)
+    # Scores are spread over their bins, so that the middle of a bin stands for its rows.
+    found = [p["predicted"] for p in report["calibration"]]
+    assert np.mean(found - predicted) == pytest.approx(0.0, abs=4e-4)
+    np.testing.assert_allclose(found, predicted, atol=4e-3)
     assert report["largest_share"] == max(np.mean(target == k) for k in (0, 1))
     found = tables([class_section({"classes": report})])
     recall = [np.mean(decoded[target == k] == k) for k in (0, 1)]
