@@ -71,7 +71,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
             return
         coefficients = model.models.coefficients.transpose(0, 2, 1)
         intercept = model.models.intercept - model.prior
-        if coefficients.shape[1] == 1 and not hasattr(self, "classes_"):
+        if coefficients.shape[1] == 1 and run.model["classes"] is None:
             coefficients, intercept = coefficients[:, 0], intercept[:, 0]
         at = model.model_of(advised(run.model))
         self.coef_, self.intercept_ = coefficients[at], intercept[at]

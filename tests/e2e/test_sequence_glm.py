@@ -153,6 +153,10 @@ def test_softmax_with_weights_and_a_cap_on_refits(tmp_path):
     first, second, _ = selection["sequence"]
     assert first["explained_deviance"] == 0.0 < second["explained_deviance"]
     assert first["gain"] is None
+    cost, value = ([0, *(step[name] for step in selection["sequence"][1:])]
+                   for name in ("spent", "explained_deviance"))  # fmt: skip
+    area = np.trapezoid(value, cost) / (cost[-1] * value[-1])
+    assert selection["timeliness"] == pytest.approx(area)
     assert second["gain"] > 0
     for curve in metrics["curves"][:2]:
         assert [point["n_groups"] for point in curve["points"]] == [0, 2, 3]

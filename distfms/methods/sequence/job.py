@@ -192,6 +192,7 @@ class SequenceJob(ExpandedJob):
         path: Path = solved.path
         context.count(n_candidates=path.n_candidates)
         options, plan = self.options, self.plan(context)
+        curve = path.curve_cost[path.fitted], path.curve_value[path.fitted]
         return {
             "method": self.name,
             "criterion": self.rule.criterion,
@@ -209,8 +210,8 @@ class SequenceJob(ExpandedJob):
                 {"budget": rule.budget, "sequence": _steps(plan, solved.paths[rule.name])}
                 for rule in self.of_budgets
             ],
-            "timeliness": timeliness(path.curve_cost, path.curve_value),
-            "step_timeliness": timeliness(path.curve_cost, path.curve_value, steps=True),
+            "timeliness": timeliness(*curve),
+            "step_timeliness": timeliness(*curve, steps=True),
             "n_candidates": path.n_candidates,
             "notes": [*path.notes, *self.notes(path), *path.outline.notes()],
         }

@@ -187,3 +187,16 @@ def test_grid_search():
         own.fit(FRAME.iloc[train], y[train])
         scores.append(own.score(FRAME.iloc[test], y[test]))
     assert found.cv_results_["mean_test_score"][1] == pytest.approx(np.mean(scores))
+
+
+def test_coefficients_with_class_weights_are_those_of_the_probabilities():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    y = (X[:, 0] + rng.logistic(size=600) > 2.0).astype(int)
+    model = GroupSequenceClassifier(class_weights="balanced", ridge=1e-3).fit(X, y)
+    share = model.predict_proba(X)[:, 1]
+    assert model.coef_path_.shape == (4, 1, 3)
+    odds = X @ model.coef_[0] + model.intercept_[0]
+    np.testing.assert_allclose(np.log(share / (1 - share)), odds, atol=1e-9)
+    assert share.mean() == pytest.approx(y.mean(), abs=0.02)
+    assert (model.predict(X) == (share >= y.mean())).all()

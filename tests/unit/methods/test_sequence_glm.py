@@ -21,7 +21,9 @@ from distfms.methods.sequence.glm import (
     sequence_glm,
 )
 from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.options import Rule
 from distfms.methods.sequence.problem import GroupCosts, Ladder
+from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import few_rows
 from distfms.stats.base import Folded, merge_tree
 from tests.reference import glm as literal
@@ -274,6 +276,19 @@ def test_between_fits_groups_go_by_the_quadratic_model():
     np.testing.assert_allclose(path.weights[-1], full.weights[-1], atol=1e-5)
     again = GlmPath.from_arrays(path.to_arrays(), outline=case.problem)
     np.testing.assert_array_equal(again.curve_value, path.curve_value)
+
+
+def test_where_trees_take_their_place_models_are_fitted_only_where_gradients_ask_for_them():
+    case = Case("logistic", *grouped("logistic"))
+    problem = replace(case.problem, make_pass=case, refit=lambda path, ladder: path)
+    names = (problem.scaling.feature_names, problem.scaling.target_names)
+    procedure = SequenceProcedure(
+        (), *names, problem.groups, problem.costs, 1e-3, None, family="logistic", model="lightgbm"
+    )
+    assert procedure.search(problem, Rule("fr")).refit_at.tolist() == [5]
+    assert procedure.search(problem, Rule("omp")).refit_at.tolist() == [1, 2, 3, 4, 5]
+    whole = replace(procedure, model="linear")
+    assert whole.search(problem, Rule("fr")).refit_at.tolist() == [1, 2, 3, 4, 5]
 
 
 def test_models_are_fitted_where_costs_end():
