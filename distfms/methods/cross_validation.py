@@ -80,6 +80,11 @@ class Fold:
         return arrays
 
 
+def any_rows(train: Members) -> bool:
+    """Let a fold count whatever the other rows are."""
+    return True
+
+
 def without_fold(bundle: Bundle, number: int) -> tuple[Members, Members]:
     """Return the statistics of all training rows but those of a fold, and of the fold."""
     members = bundle.members.items()
@@ -97,7 +102,8 @@ class FoldWork:
     weight of some rows, and ``evaluate(fold, item)`` named arrays of few numbers. An actor holds
     `held_bytes`; all evaluations take `n_operations` multiplications (see `CALLS`). `split` returns
     the statistics of all training rows but those of a fold, and of the fold. `kept_at` is a folder
-    of what one stage makes of folds for another, if there is one.
+    of what one stage makes of folds for another, if there is one. `learnable` says whether a model
+    can be learned without a fold.
     """
 
     file: str
@@ -110,6 +116,7 @@ class FoldWork:
     n_operations: float
     split: Callable[[Bundle, int], tuple[Members, Members]] = without_fold
     kept_at: Location | None = None
+    learnable: Callable[[Members], bool] = any_rows
 
 
 class OutOfSightError(EngineError):
@@ -159,9 +166,11 @@ def evaluated(work: FoldWork, fold: Fold, item: int) -> Answer:
 
 
 def split_fold(bundle: Bundle, work: FoldWork, number: int) -> Fold | None:
-    """Return a fold, or None if it has fewer than two rows."""
+    """Return a fold, or None if it has fewer than two rows or nothing is learned without it."""
     train, held_out = work.split(bundle, number)
-    return None if work.size(held_out)[0] < 2 else Fold(train, held_out, number, work.kept_at)
+    if min(work.size(train)[0], work.size(held_out)[0]) < 2 or not work.learnable(train):
+        return None
+    return Fold(train, held_out, number, work.kept_at)
 
 
 # --- in the driver ------------------------------------------------------------------------------
@@ -243,7 +252,7 @@ def _portions(work: FoldWork, found: Mapping[Unit, Answer]) -> list[tuple[int, l
 
 
 def arranged(work: FoldWork, found: Mapping[Unit, Answer], n_kept: int) -> FoldAnswers:
-    """Arrange answers by item and fold; folds of fewer than two rows have none."""
+    """Arrange answers by item and fold; folds that `split_fold` leaves out have none."""
     usable = [fold for fold in range(work.n_folds) if found[fold, 0]]
     first = [found[fold, 0] for fold in usable]
     return FoldAnswers(

@@ -65,6 +65,10 @@ class Procedure(ABC):
     def size(self, members: Members) -> tuple[int, float]:
         """Return the number of rows that statistics sum up, and their weight."""
 
+    def learnable(self, train: Members) -> bool:
+        """Return whether some rows, two or more, suffice for `problem`."""
+        return True
+
     @abstractmethod
     def problem(self, train: Members) -> Any:
         """Return the selection problem of some rows.
@@ -338,8 +342,9 @@ class StatisticsJob(TunableJob):
             remove_tree(work.kept_at)
         if len(found.folds) < n_folds:
             context.note(
-                f"Folds with fewer than two {self.rows} are left out of the cross-validation: "
-                f"{n_folds - len(found.folds)} of {n_folds}. Choose fewer folds."
+                f"{n_folds - len(found.folds)} of {n_folds} folds are left out of the "
+                f"cross-validation: they have fewer than two {self.rows}, or the others have, or "
+                "their target is constant."
             )
         return found if len(found.folds) > 1 else None
 
@@ -351,6 +356,7 @@ class StatisticsJob(TunableJob):
             file=STATISTICS,
             part_types=self.part_types(context),
             size=procedures[0].size,
+            learnable=procedures[0].learnable,
             evaluate=evaluate,
             items=items,
             n_folds=n_folds,

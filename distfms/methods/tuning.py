@@ -275,12 +275,12 @@ class Tuning:
         n_usable = len(found.folds)
         if n_usable < n_folds:
             context.note(
-                f"Folds with fewer than two rows are ignored in tuning: {n_folds - n_usable} of "
-                f"{n_folds}. Choose fewer folds."
+                f"{n_folds - n_usable} of {n_folds} folds are ignored in tuning: they have fewer "
+                "than two rows, or the others have, or their target is constant."
             )
         if n_usable < 2:
             raise DataError(
-                f"Only {n_usable} of {n_folds} folds hold two rows or more, too few to tune by. "
+                f"Only {n_usable} of {n_folds} folds can be learned without and measured: too few. "
                 "Choose fewer folds (`data.folds`) or add rows."
             )
         better = self.method.measures[measure]

@@ -128,9 +128,10 @@ class LandmarkJob(MappedJob):
 
     def check(self, context: Context, statistics: Bundle) -> None:
         """Say where a similarity tells nothing."""
-        for label, moments in statistics.members.items():
-            constant = moments.train().constant_columns()
-            if label != COLUMNS and "@" not in label and constant[:-1].all():
+        whole = {n: own.train() for n, own in statistics.members.items() if "@" not in n}
+        for label, moments in whole.items():
+            constant = moments.constant_columns()
+            if label != COLUMNS and constant[:-1].all():
                 raise DataError(
                     f"The similarity `{label}` is the same for all rows and landmarks: it is of no "
                     "use."
@@ -261,8 +262,9 @@ class LandmarkJob(MappedJob):
         if validated is not None:  # the fewest landmarks within one standard error
             values = np.stack([a[self.main_measure] for a in validated.answers[0]], axis=-1)
             better = MEASURES[self.main_measure]
-            enough = choose(values, validated.weight, "one_standard_error", better).chosen
-            found["enough"] = float(found["curves"][0]["points"][enough]["budget"])
+            if np.isfinite(values).all(axis=-1).any():  # a ranking needs grades that differ
+                enough = choose(values, validated.weight, "one_standard_error", better).chosen
+                found["enough"] = float(found["curves"][0]["points"][enough]["budget"])
         if classes is None:
             found["predicted"] = self._predicted(context, solved)
         return found
@@ -380,9 +382,11 @@ def reference_errors(
         }
 
     found: dict[str, Any] = {}
+    own = []
     if sample.n_folds > 1:
-        parts = [f for f in range(sample.n_folds) if sample.folds[f].n_rows > 1]
-        own = [errors(sample.train_without(f), sample.folds[f]) for f in parts]
+        pairs = [(sample.train_without(f), own) for f, own in enumerate(sample.folds)]
+        own = [errors(*pair) for pair in pairs if min(one.n_rows for one in pair) > 1]
+    if own:
         found["validation"] = {
             **{name: float(np.mean([e[name] for e in own])) for name in ("mse", "mae", "error")},
             **{name: sum(e[name] for e in own) for name in ("n_guarded", "n_rows")},

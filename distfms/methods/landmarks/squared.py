@@ -460,6 +460,10 @@ class LandmarkProcedure(Procedure):
         moments = next(iter(members.values()))
         return int(moments.n_samples), float(moments.weight)
 
+    def learnable(self, train: Members) -> bool:
+        """Return whether the target varies."""
+        return not next(iter(train.values())).constant_columns()[-1]
+
     def problem_on(self, fold: Fold) -> Any:
         """Return the problems of all rows but a fold's, which no other option decides about."""
         key = ("problem", self.candidates)

@@ -465,6 +465,7 @@ class _Fits:
         if not self._sums["weight"] > 0:
             raise DataError("There is no row with a positive weight to fit a model on.")
         mean = family.mean(self.weights[-1:].T)[:, 0] - self.gradient[-1]
+        mean = np.maximum(mean, 0.0)  # rounding leaves less of a class that no row has
         self.weights[-1] = family.link(mean)
         self._sums = self._pass(self.weights)
         variance = family.variance(mean)

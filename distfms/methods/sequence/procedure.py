@@ -80,6 +80,12 @@ class SequenceProcedure(Procedure):
         moments = members["moments"]
         return int(moments.n_samples), float(moments.weight)
 
+    def learnable(self, train: Members) -> bool:
+        """Return whether all targets vary, and some column does."""
+        constant = train["moments"].constant_columns()
+        n = len(self.feature_names)
+        return not (constant[:n].all() or constant[n:].any())
+
     def problem(self, train: Members) -> SequenceProblem:
         """Return the selection problem of some rows."""
         return problem_from_comoments(train["moments"], **self.posed)

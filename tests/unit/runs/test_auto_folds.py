@@ -158,3 +158,54 @@ def test_estimators_do_as_jobs_do(tmp_path):
     assert small.model_.run.metrics["folds"] == []
     assert "(`folds='auto'`): there are 49 rows" in small.summary()
     assert json.loads(json.dumps(small.get_params()))["folds"] == "auto"
+
+
+def one_object(frame):
+    frame["id"] = 7
+
+
+def one_of_a_class(frame):
+    frame["class"] = np.where(np.arange(len(frame)) == 3, "yes", "no")
+
+
+def a_third_class(frame):
+    frame.loc[3, "class"] = "maybe"
+
+
+def nearly_constant(frame):
+    frame["y"] = (np.arange(len(frame)) == 3) * 1.0
+
+
+def few_of_weight(frame):
+    frame["w"] = (np.arange(len(frame)) < 4) * 1.0
+
+
+@pytest.mark.parametrize(
+    ("method", "own", "edits"),
+    [
+        ("sequence", {}, [one_object, nearly_constant, few_of_weight]),
+        ("sequence", {"family": "logistic"}, [one_of_a_class]),
+        ("sequence", {"family": "softmax"}, [one_of_a_class, a_third_class]),
+        ("landmarks", {"landmarks": 3}, [one_object, nearly_constant, few_of_weight]),
+        ("landmarks", {"task": "classification", "landmarks": 3}, [one_object, one_of_a_class]),
+        ("attribute_efficient", {"solver": "online"}, [one_object]),
+    ],
+)
+def test_folds_that_leave_nothing_to_learn_from_are_left_out(tmp_path, method, own, edits):
+    """What works without cross-validation works with it."""
+    frame = pd.read_parquet(write(tmp_path, 60)).assign(id=np.arange(60), w=1.0)
+    names = {"class", "y"} if "family" in own or "task" in own else {"y"}
+    target = min(names)
+    for edit in edits:
+        edited = frame.copy()
+        edit(edited)
+        edited.to_parquet(path := tmp_path / edit.__name__)
+        roles = {"target": target, "exclude": max({"class", "y"} - {target}), "id": "id"}
+        weight = {"weight": "w"} if edit is few_of_weight else {"features": ["x*"]}
+        spec_of = {"data": {**roles, **weight}, **own}
+        made = spec(str(path), method, **spec_of).to_mapping()
+        run = run_job(build_spec({**made, "output": str(tmp_path / "runs")})).folder
+        n_folds = len(content(run, "metrics.json")["folds"])
+        noted = [n for n in content(run, "manifest.json")["notes"] if "are left out of" in n]
+        assert len(noted) == (n_folds < 5)
+        assert n_folds == {one_object: 0, few_of_weight: n_folds, a_third_class: 5}.get(edit, 4)
