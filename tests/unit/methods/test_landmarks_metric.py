@@ -13,7 +13,10 @@ from distfms.methods.landmarks.metric import (
     learn,
     root,
 )
+from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import Ridges
+from distfms.stats.sample import RowSample
 from tests.reference import landmarks as literal
 
 RNG = np.random.default_rng(4)
@@ -69,6 +72,52 @@ def test_mean_products_of_gradients(kernel, transform):
         M = np.diag(found**2) if kind == "diagonal" else found.T @ found
         product = np.diag(np.diag(wanted)) if kind == "diagonal" else wanted
         np.testing.assert_allclose(M, 3 * product / np.trace(product), rtol=1e-4, atol=1e-8)
+
+
+def test_a_row_of_weight_two_counts_as_two_rows():
+    """In the mean of gradients' products, and in the choice of width and ridge."""
+    X, y = hidden(60, 3)
+    twice = np.random.default_rng(1).integers(1, 4, size=60)
+    weighted = TaughtRows(X.T, y[np.newaxis], twice.astype(float))
+    many = rows_of(np.repeat(X, twice, axis=0), np.repeat(y, twice))
+    one, other = (Fitter(own, own, "gaussian") for own in (weighted, many))
+    found, wanted = (own.fitted(X[:9].T, "none", 0, np.ones(3)) for own in (one, other))
+    assert (found[0].sigma, found[0].ridge) == (wanted[0].sigma, wanted[0].ridge)
+    assert found[0].error == pytest.approx(wanted[0].error)
+    products = [own.mean_product(X[:9].T, *found) for own in (one, other)]
+    np.testing.assert_allclose(*products, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("errors", "best"), [([9, 9, 7, 8, 8], 3), ([8, 9, 9, 7, 1], 5), ([9, 9, 9, 1, 1], 0)]
+)
+def test_three_iterations_without_a_lower_error_are_the_last(errors, best):
+    class Scripted(Fitter):
+        def fitted(self, landmarks, kind, iteration, transform, widths=()):
+            own = np.full(4, [9, *errors][iteration] / 10.0)
+            made = metric.Metric(kind, iteration, transform, 1.0, 1.0, 0.1, own, np.ones(4))
+            return made, np.ones((len(landmarks[0]), 1))
+
+    X, y = hidden(60, 3)
+    found = learn(Scripted(rows_of(X, y), rows_of(X, y), "gaussian"), X[:9].T, ("full",), 5)
+    assert found[-1].iteration == best
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "share"),
+    [("classification", None, 0.02), ("classification", 0.1, 1.0), ("regression", None, 1.0)],
+)
+def test_a_loss_of_margins_has_a_smaller_ridge_than_squared_loss(task, given, share):
+    X, y = hidden(60, 3)
+    values = np.vstack((X.T, y > 0))
+    sample = RowSample(60, np.arange(60).astype(np.uint64), np.arange(60), None, values)
+    gaussian = Similarity("gaussian", (("sigma", 1.0),))
+    mapping = LandmarkMap(gaussian, np.zeros(3), np.ones(3), np.zeros(3), X[:9])
+    options = LandmarksOptions(task=task, metric="diagonal", iterations=1, ridge=given)
+    last, *found = metric.learned(options, (0.0, 1.0), (mapping, sample, np.arange(60) % 4 == 0))
+    ridges = metric.RIDGES if given is None else [given]
+    assert np.isclose(np.asarray(ridges) * share, last.ridge, rtol=1e-12).any()
+    assert np.isclose(ridges, found[-1].ridge, rtol=1e-12).any()
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
