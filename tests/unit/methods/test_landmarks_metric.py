@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_wine
 
 from distfms import LandmarkClassifier
-from distfms.methods.landmarks import metric
+from distfms.methods.landmarks import fit, metric
 from distfms.methods.landmarks.metric import (
     Fitter,
     TaughtRows,
@@ -15,10 +15,7 @@ from distfms.methods.landmarks.metric import (
     learn,
     root,
 )
-from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import Ridges
-from distfms.stats.sample import RowSample
 from tests.reference import landmarks as literal
 
 RNG = np.random.default_rng(4)
@@ -88,55 +85,6 @@ def test_a_row_of_weight_two_counts_as_two_rows():
     assert found[0].error == pytest.approx(wanted[0].error)
     products = [own.mean_product(X[:9].T, *found) for own in (one, other)]
     np.testing.assert_allclose(*products, rtol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("errors", "best"), [([9, 9, 7, 8, 8], 3), ([8, 9, 9, 7, 1], 5), ([9, 9, 9, 1, 1], 0)]
-)
-def test_three_iterations_without_a_lower_error_are_the_last(errors, best):
-    class Scripted(Fitter):
-        def fitted(self, landmarks, kind, iteration, transform, widths=()):
-            own = np.full(4, [9, *errors][iteration] / 10.0)
-            made = metric.Metric(kind, iteration, transform, 1.0, 1.0, 0.1, own, np.ones(4))
-            return made, np.ones((len(landmarks[0]), 1))
-
-    X, y = hidden(60, 3)
-    found = learn(Scripted(rows_of(X, y), rows_of(X, y), "gaussian"), X[:9].T, ("full",), 5)
-    assert found[-1].iteration == best
-
-
-@pytest.mark.parametrize(
-    ("task", "given", "share"),
-    [("classification", None, 0.02), ("classification", 0.1, 1.0), ("regression", None, 1.0)],
-)
-def test_a_loss_of_margins_has_a_smaller_ridge_than_squared_loss(task, given, share):
-    X, y = hidden(60, 3)
-    values = np.vstack((X.T, y > 0))
-    sample = RowSample(60, np.arange(60).astype(np.uint64), np.arange(60), None, values)
-    gaussian = Similarity("gaussian", (("sigma", 1.0),))
-    mapping = LandmarkMap(gaussian, np.zeros(3), np.ones(3), np.zeros(3), X[:9])
-    options = LandmarksOptions(task=task, metric="diagonal", iterations=1, ridge=given)
-    last, *found = metric.learned(options, (0.0, 1.0), (mapping, sample, np.arange(60) % 4 == 0))
-    ridges = metric.RIDGES if given is None else [given]
-    assert np.isclose(np.asarray(ridges) * share, last.ridge, rtol=1e-12).any()
-    assert np.isclose(ridges, found[-1].ridge, rtol=1e-12).any()
-
-
-@pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
-def test_a_row_of_weight_three_teaches_as_three_rows(kernel):
-    weight = np.arange(11) % 4.0
-    several = np.repeat(ROWS, weight.astype(int), axis=0)
-    under = metric.Metric("none", 0, np.ones(3), 1.0, 1.3, 0.1, np.zeros(1), np.ones(1))
-    weighed, repeated, plain = (
-        Fitter(own, own, kernel).mean_product(MARKS.T, under, WEIGHTS)
-        for own in (
-            replace(rows_of(ROWS, ROWS[:, 0]), weight=weight),
-            rows_of(several, several[:, 0]),
-            rows_of(ROWS, ROWS[:, 0]),
-        )
-    )
-    np.testing.assert_allclose(weighed, repeated, rtol=1e-10)
-    assert np.abs(weighed - plain).max() > 0.01 * np.abs(plain).max()
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
@@ -219,6 +167,6 @@ def test_losses_of_margins_have_a_fiftieth_of_the_ridge_of_squared_loss(monkeypa
         return LandmarkClassifier(landmarks=20).fit(X, y).model_.run.selection["ridge"]
 
     found = ridge()
-    monkeypatch.setattr(metric, "_OF_MARGINS", 1.0)
+    monkeypatch.setattr(fit, "_OF_MARGINS", 1.0)
     assert ridge() * 0.02 == pytest.approx(found)
     assert found > 0

@@ -96,6 +96,13 @@ def test_measures_of_classes_that_do_not_occur_do_not_count():
     assert np.isnan([alone["balanced_accuracy"], alone["auroc"]]).all()
 
 
+def test_the_middle_of_a_bin_stands_for_its_rows_in_calibration():
+    shares = np.linspace(0.52, 0.58, 3000)[np.newaxis]
+    sums, _ = sums_of(np.arange(3000) % 2, shares, np.ones(3000), 2)
+    (found,) = class_report(sums, ["no", "yes"], "test", calibrated=True)["calibration"]
+    assert found["predicted"] == pytest.approx(0.55, abs=2e-4)
+
+
 def test_the_report_has_names_recall_and_calibration():
     target, shares, _ = rows(2, n=4000)
     sums, decoded = sums_of(target, shares[1:], np.ones(4000), 2)
