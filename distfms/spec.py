@@ -136,7 +136,9 @@ class DataSection(Section):
     mean, or learn from observed pairs of values (`attribute_efficient` with `solver: pairs`).
     """
     folds: Annotated[int, Strict(), Field(ge=0, le=200)] = 0
-    """Cross-validation folds, 0 for none."""
+    """Cross-validation folds, 0 for none. Without `id` and `query` a row's fold depends on its number
+    in the file, and on the file's path below the folder that `path` names.
+    """
     test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
     """Share of rows to hold out, by hash, in [0, 1)."""
     test_path: str | tuple[str, ...] | None = None

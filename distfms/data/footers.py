@@ -47,7 +47,7 @@ _CONTENT = re.compile(
 
 @dataclass(frozen=True)
 class DataFile:
-    """One Parquet file of a dataset; the first four fields are those of `StoredFile`.
+    """One Parquet file of a dataset; the first five fields are those of `StoredFile`.
 
     `row_group_bytes` are about the bytes of a row group once decoded, `row_group_encoded` those of
     its uncompressed pages. `footer` is a digest of the footer: the size, place and (where the
@@ -58,6 +58,7 @@ class DataFile:
 
     path: str
     name: str
+    key: str
     n_bytes: int
     stamp: str
     row_group_rows: tuple[int, ...]
@@ -98,6 +99,7 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
     file = DataFile(
         path=stored.path,
         name=stored.name,
+        key=stored.key,
         n_bytes=stored.n_bytes,
         stamp=stored.stamp,
         row_group_rows=tuple(group.num_rows for group in groups),
