@@ -249,7 +249,7 @@ def over_folds(values: np.ndarray, weights: Sequence[float] | np.ndarray) -> Fol
     total = weight.sum(axis=-1, keepdims=True)
     share = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
     # Summed by numpy, not by BLAS: the same bits on every machine. Infinities give NaN.
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         mean = np.where(n_known > 0, (np.where(known, values, 0.0) * share).sum(axis=-1), np.nan)
         deviation = np.where(known, values - mean[..., None], 0.0)
         squares = ((share * deviation) ** 2).sum(axis=-1)
