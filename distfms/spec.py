@@ -136,8 +136,8 @@ class DataSection(Section):
     mean, or learn from observed pairs of values (`attribute_efficient` with `solver: pairs`).
     """
     folds: Annotated[int, Strict(), Field(ge=0, le=200)] = 0
-    """Cross-validation folds, 0 for none. Without `id` and `query` a row's fold depends on its number
-    in the file, and on the file's path below the folder that `path` names.
+    """Cross-validation folds, 0 for none. Without `id` and `query` they depend on a row's number in
+    its file, and on the file's path below the folder that `path` names.
     """
     test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
     """Share of rows to hold out, by hash, in [0, 1)."""
