@@ -6,7 +6,6 @@ contiguous run of columns, so per-fold statistics are slices.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -23,6 +22,7 @@ from distfms.data.columns import (
     require_summable,
 )
 from distfms.data.folds import Batch, FoldPlan, RowIndex, read_row_index
+from distfms.data.partition import place_of
 from distfms.data.roles import Roles, text_columns
 from distfms.errors import DataError
 from distfms.stats.signs import ColumnSigns, sample_of
@@ -298,11 +298,6 @@ def read_rows(
     known["sample"] = sample_of(values, rows.row_ids, True)
     kept, rows = _compact(values, ~incomplete), rows.keep(~incomplete)
     return RowBatch(rows, kept, plan.value_names, plan.n_features, dropped, **known)
-
-
-def place_of(fingerprint: str) -> float:
-    """Return a whole number of 48 bits that stands for a partition."""
-    return float(int(hashlib.sha256(fingerprint.encode()).hexdigest()[:12], 16))
 
 
 def require_observed(names: Sequence[str], weight: np.ndarray) -> None:

@@ -144,6 +144,11 @@ def digest(*texts: str) -> str:
     return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:32]
 
 
+def place_of(fingerprint: str) -> float:
+    """Return a whole number of 48 bits that stands for a partition."""
+    return float(int(hashlib.sha256(fingerprint.encode()).hexdigest()[:12], 16))
+
+
 def column_runs(columns: Sequence[str], n_rows: int) -> Iterator[Sequence[str]]:
     """Divide columns into those of which as many rows are decoded together."""
     step = max(1, _TABLE_BYTES // (8 * max(n_rows, 1)))

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from distfms.data.batches import ColumnPlan, place_of
+from distfms.data.batches import ColumnPlan
 from distfms.data.footers import LIKE_AN_ID, MANY, row_remark
-from distfms.data.partition import Dataset
+from distfms.data.partition import Dataset, place_of
 from distfms.stats.signs import ColumnSigns
 
 #: Columns that a note names at most.
@@ -30,12 +30,13 @@ def remarks(
 ) -> list[str]:
     """Return the notes on the columns of a plan; `known` betray the row by their footers."""
     gaps = gap_remark(signs, plan, missing)
-    return [*far_remarks(signs, plan, datasets), *row_remarks(signs, plan, datasets, known), *gaps]
+    far = far_remarks(signs, plan.value_names, datasets)
+    return [*far, *row_remarks(signs, plan, datasets, known), *gaps]
 
 
-def far_remarks(signs: ColumnSigns, plan: ColumnPlan, datasets: Iterable[Dataset]) -> list[str]:
+def far_remarks(signs: ColumnSigns, names: Sequence[str], datasets: Iterable[Dataset]) -> list[str]:
     """Name values that are very far from all others of their column."""
-    far, names = signs.far_values(), plan.value_names
+    far = signs.far_values()
     paths = {
         place_of(part.fingerprint): part.path
         for data in (datasets if far else ())

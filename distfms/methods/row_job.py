@@ -268,6 +268,7 @@ class RowJob(StatisticsJob):
             context.note(f"{self.missing_said}: {listed}.")
         data, section = self.inputs.datasets, self.inputs.section
         known = betraying(self.inputs.train, section, self.roles.features)
+        assert everything.signs is not None
         seen = remarks(everything.signs, plan, data, section.missing, known)
         for text in (*seen, *self._few_values(everything.values)):
             context.note(text)

@@ -70,7 +70,8 @@ class RowCounts(Fields):
     values : ndarray of shape (P, 11)
         Distinct values of each target, ascending, then NaN; of more than ten the least eleven.
     signs : ColumnSigns
-        What tells of trouble in features and targets; the first part has that of all rows.
+        What tells of trouble in features and targets; the first part has that of all rows. None in
+        what was written earlier.
     """
 
     nested: ClassVar[Mapping[str, type[Any]]] = {"signs": ColumnSigns}
@@ -80,7 +81,7 @@ class RowCounts(Fields):
     n_weightless: int
     n_missing: np.ndarray
     values: np.ndarray
-    signs: ColumnSigns
+    signs: ColumnSigns | None = None
 
     @classmethod
     def from_block(cls, block: RowBatch, part: int, *, count_missing: bool = True) -> RowCounts:
@@ -115,7 +116,7 @@ class RowCounts(Fields):
             self.n_weightless + other.n_weightless,
             self.n_missing + other.n_missing,
             distinct_values(np.concatenate((self.values, other.values), axis=1)),
-            self.signs.merge(other.signs),
+            None if self.signs is None or other.signs is None else self.signs.merge(other.signs),
         )
 
 

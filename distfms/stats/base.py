@@ -180,11 +180,10 @@ class Bundle:
         cls, arrays: Mapping[str, np.ndarray], part_types: Mapping[str, type[Statistic]]
     ) -> Bundle:
         """Inverse of :meth:`to_arrays`; `part_types` are the classes of the members' parts."""
+        # What was written earlier may lack a member.
+        found = {name: below(f"{name}/", arrays) for name in part_types}
         return cls(
-            {
-                name: Folded.from_arrays(below(f"{name}/", arrays), part_type)
-                for name, part_type in part_types.items()
-            }
+            {name: Folded.from_arrays(own, part_types[name]) for name, own in found.items() if own}
         )
 
 

@@ -12,7 +12,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import lgamma
 from typing import Any, ClassVar
@@ -42,6 +42,16 @@ def sample_of(values: np.ndarray, row_ids: np.ndarray, has_gaps: bool) -> np.nda
     most = int(np.clip(_SAMPLE_VALUES // max(len(values), 1), *_SAMPLE_ROWS))
     rows = np.arange(0, len(row_ids), -(-len(row_ids) // (most * _WITH_GAPS**has_gaps)) or 1)
     sample: np.ndarray = values[:, rows[np.argsort(row_ids[rows])]]
+    return sample
+
+
+def sample_of_lists(values: Sequence[np.ndarray]) -> np.ndarray:
+    """Return values at equal steps of each of D columns, shape (D, m), then NaN."""
+    most = int(np.clip(_SAMPLE_VALUES // max(len(values), 1), *_SAMPLE_ROWS))
+    some = [own[:: -(-len(own) // most) or 1] for own in values]
+    sample = np.full((len(values), max(map(len, some), default=0)), np.nan)
+    for row, own in zip(sample, some, strict=True):
+        row[: len(own)] = own
     return sample
 
 
@@ -80,35 +90,36 @@ class ColumnSigns(Fields):
     @classmethod
     def of(
         cls,
-        values: np.ndarray,
+        values: Sequence[np.ndarray] | np.ndarray,
         sample: np.ndarray,
         n_features: int,
         numbers: np.ndarray,
         place: float,
-        sums: np.ndarray | None = None,
+        sums: np.ndarray,
     ) -> ColumnSigns:
         """Look at a batch.
 
         Parameters
         ----------
-        values : ndarray of shape (D, n)
-            All rows; NaN is missing.
+        values : D of ndarray of shape (n,)
+            All values by column; NaN is missing.
         sample : ndarray of shape (D, m)
-            What `sample_of` gives, also of rows that were left out.
+            What `sample_of` gives, also of rows that were left out; or `sample_of_lists`.
         n_features : int
+            Columns whose gaps are compared.
         numbers : ndarray of bool, shape (D,)
             Which columns hold numbers of the data rather than indicators.
         place : float
             Number of the partition.
-        sums : ndarray of shape (D,), optional
-            ``values.sum(axis=1)``, where it is known.
+        sums : ndarray of shape (D,)
+            Sum of each column; not finite where values are missing.
         """
         n_columns = len(values)
         observed = ~np.isnan(sample)
         gap_counts, gap_sums = _gaps(sample, observed, n_features)
         far = np.zeros((n_columns, 3))
         rest, without = _without_furthest(sample, observed)
-        for column in _doubtful(values, rest, sums) if values.shape[1] else ():
+        for column in _doubtful(values, rest, sums):
             if numbers[column]:
                 far[column, :2] = _furthest(values[column], rest, column)
         is_far = far[:, 1] > 0
@@ -131,7 +142,7 @@ class ColumnSigns(Fields):
     def empty(cls, n_columns: int) -> ColumnSigns:
         """Return what no rows say: the identity of `merge`."""
         nothing = np.zeros((n_columns, 0))
-        return cls.of(nothing, nothing, 0, np.zeros(n_columns, dtype=bool), 0.0)
+        return cls.of(nothing, nothing, 0, np.zeros(n_columns, dtype=bool), 0.0, nothing.sum(1))
 
     def merge(self, other: ColumnSigns) -> ColumnSigns:
         """Return what the rows of both say."""
@@ -276,17 +287,18 @@ def _moments(sample: np.ndarray, observed: np.ndarray) -> Moments:
     return Moments(observed.sum(axis=1).astype(float), mean, m2, low, high)
 
 
-def _doubtful(values: np.ndarray, rest: Moments, sums: np.ndarray | None) -> np.ndarray:
+def _doubtful(
+    values: Sequence[np.ndarray] | np.ndarray, rest: Moments, sums: np.ndarray
+) -> np.ndarray:
     """Return the columns whose sum, or a value, is so far from a sample's that one may be far off.
 
     A value that is `FAR` deviations off moves the mean of n values by FAR/n of them.
     """
-    n_rows = values.shape[1]
+    n_values = np.maximum([len(own) for own in values], 1)
     deviation = np.sqrt(rest.variance)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = values.sum(axis=1) if sums is None else sums
-        away = np.abs(found / n_rows - rest.mean) > 0.5 * FAR / n_rows * deviation
-        for column in np.flatnonzero(~np.isfinite(found)):
+        away = np.abs(sums / n_values - rest.mean) > 0.5 * FAR / n_values * deviation
+        for column in np.flatnonzero(~np.isfinite(sums)).tolist():
             ends = np.array([np.fmin.reduce(values[column]), np.fmax.reduce(values[column])])
             away[column] = (np.abs(ends - rest.mean[column]) > FAR * deviation[column]).any()
     columns: np.ndarray = np.flatnonzero(away)

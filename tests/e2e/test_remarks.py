@@ -73,6 +73,24 @@ def test_a_damaged_value_is_named(tmp_path, distfms, method):
     assert f"column 'x1' holds the value 1.3e+104 (in {tmp_path / 'a.parquet'})" in note
 
 
+def test_a_damaged_judgment_is_named(tmp_path, distfms):
+    """And one beyond what can be squared is refused, with the place where it is."""
+    for value, code in ((1e20, 0), (1e160, 2)):
+        rng = np.random.default_rng(0)
+        judged = {f"a{i}": rng.normal(size=(N, 3)).tolist() for i in range(3)}
+        judged["a1"][217][1] = value
+        pq.write_table(pa.table(judged | {"y": columns()["y"]}), tmp_path / "j.parquet")
+        data = {"path": str(tmp_path / "j.parquet"), "target": "y", "folds": 2}
+        spec = {"name": "notes", "method": "multiselect", "data": data}
+        spec["multiselect"] = {"budget": 3}
+        (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+        done = distfms("run", tmp_path / "spec.yaml", "--out", tmp_path / f"{code}")
+        assert done.code == code
+        text = done.err if code else str(content(tmp_path / f"{code}", "manifest.json")["notes"])
+        assert ("holds the value 1e+20" if code == 0 else "1 too large value (row group 0") in text
+        assert "a1" in text
+
+
 def test_estimators_have_the_notes():
     own = columns()
     own["x1"][217], own["x2"] = 1.3e20, np.sort(own["x2"])
