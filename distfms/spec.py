@@ -143,7 +143,8 @@ class DataSection(Section):
     """Cross-validation folds, 0 for none. `auto` is 5 where there are 50 rows or more to learn from
     and the statistics of the folds take up to 256 MiB, otherwise 0. Landmarks, boosted trees and
     families other than `gaussian` learn again without each fold; the work is then about six times
-    that of 0.
+    that of 0. Without `id` and `query` folds depend on a row's number in its file, and on the
+    file's path below the folder that `path` names.
     """
     test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
     """Share of rows to hold out, by hash, in [0, 1)."""

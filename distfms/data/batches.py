@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from distfms.data.columns import (
     require_summable,
 )
 from distfms.data.folds import Batch, FoldPlan, RowIndex, read_row_index
+from distfms.data.partition import place_of
 from distfms.data.roles import Roles, text_columns
 from distfms.errors import DataError
+from distfms.stats.signs import ColumnSigns, sample_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,6 +126,13 @@ class ColumnPlan:
         return self.value_names[: self.n_features]
 
     @property
+    def numbers(self) -> np.ndarray:
+        """Which rows of the batch are numbers as the data have them, shape (n_columns,)."""
+        found = np.zeros(self.n_columns, dtype=bool)
+        found[[column.start for column in self.columns if column.levels is None]] = True
+        return found
+
+    @property
     def column_groups(self) -> dict[str, tuple[int, ...]]:
         """Batch rows of each source feature; those of a category belong together."""
         features = self.columns[: len(self.roles.features)]
@@ -180,6 +189,12 @@ class RowBatch(Batch):
     part_sums : ndarray of float64, shape (n_parts, n_columns), or None
         Unweighted sums of `values` over the rows of each part, taken while they were in the
         cache; NaN where a value is missing. None where rows were dropped.
+    numbers : ndarray of bool, shape (n_columns,), or None
+        Which rows of `values` are numbers of the data, not indicators or codes; None for all.
+    place : float
+        Number of the partition's fingerprint, see `place_of`.
+    sample : ndarray of float64, shape (n_columns, m), or None
+        Where rows were dropped, what `sample_of` gives of all rows.
     """
 
     values: np.ndarray
@@ -187,6 +202,9 @@ class RowBatch(Batch):
     n_features: int
     dropped: tuple[int, ...] = ()
     part_sums: np.ndarray | None = None
+    numbers: np.ndarray | None = None
+    place: float = 0.0
+    sample: np.ndarray | None = None
 
     @property
     def features(self) -> np.ndarray:
@@ -207,7 +225,19 @@ class RowBatch(Batch):
             names=tuple(self.names[c] for c in own),
             n_features=n_features,
             part_sums=None if self.part_sums is None else self.part_sums[:, own],
+            numbers=None if self.numbers is None else self.numbers[own],
+            sample=None if self.sample is None else self.sample[own],
         )
+
+    def signs(self) -> ColumnSigns:
+        """Return what tells of trouble in the columns."""
+        sums, n_columns = self.part_sums, len(self.values)
+        sums = self.values.sum(axis=1) if sums is None else sums.sum(axis=0)
+        sample, numbers = self.sample, self.numbers
+        if sample is None:
+            sample = sample_of(self.values, self.row_ids, not np.isfinite(sums).all())
+        numbers = np.ones(n_columns, dtype=bool) if numbers is None else numbers
+        return ColumnSigns.of(self.values, sample, self.n_features, numbers, self.place, sums)
 
     def copy(self) -> RowBatch:
         """Return a batch that owns its values."""
@@ -265,12 +295,14 @@ def read_rows(
     for table in reader.column_tables(partition, list(by_name)):
         filler.fill([by_name[name] for name in table.column_names], table)
     incomplete = filler.incomplete
+    known: dict[str, Any] = {"numbers": plan.numbers, "place": place_of(partition.fingerprint)}
     if incomplete is None or not incomplete.any():
         sums = filler.part_sums
-        return RowBatch(rows, values, plan.value_names, plan.n_features, part_sums=sums)
+        return RowBatch(rows, values, plan.value_names, plan.n_features, part_sums=sums, **known)
     dropped = tuple(int(np.count_nonzero(incomplete[part])) for part in rows.part_slices)
-    kept = _compact(values, ~incomplete)
-    return RowBatch(rows.keep(~incomplete), kept, plan.value_names, plan.n_features, dropped)
+    known["sample"] = sample_of(values, rows.row_ids, True)
+    kept, rows = _compact(values, ~incomplete), rows.keep(~incomplete)
+    return RowBatch(rows, kept, plan.value_names, plan.n_features, dropped, **known)
 
 
 def require_observed(names: Sequence[str], weight: np.ndarray) -> None:

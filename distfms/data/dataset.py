@@ -366,12 +366,13 @@ def _layout(
                     # Two batches filled, one as it was decoded; pages of all columns.
                     pages = min(2 * file.row_group_encoded[groups[0]], n_columns * _PAGES_BYTES)
                     held_bytes = 3 * n_bytes * batch_rows // n_rows + pages
-                content = (file.name, file.version, repr(groups), described)
+                content = (file.key, file.version, repr(groups), described)
                 partitions.append(
                     Partition(
                         index=len(partitions),
                         path=file.path,
                         name=file.name,
+                        key=file.key,
                         row_groups=groups,
                         n_rows=n_rows,
                         n_bytes=n_bytes,

@@ -79,8 +79,8 @@ def assign_parts(
     ----------
     keys : array-like, shape (n,), or None
         Values of the id or query column: rows of equal key go together, whatever file or position
-        they are in. Without keys the file's name in the dataset and the row number in the file
-        decide, which stay the same when files or folders are added or taken away.
+        they are in. Without keys the partition's own key and the row number in the file decide,
+        which stay the same when files or folders are added or taken away.
     partition : Partition, optional
         Needed without keys.
     n_folds, test, seed
@@ -222,10 +222,10 @@ def with_seed(hashes: np.ndarray, seed: int) -> np.ndarray:
 
 
 def row_hashes(partition: Partition) -> np.ndarray:
-    """Hash (file name, row number in the file) of the rows of a partition, in its order."""
+    """Hash (key, row number in the file) of the rows of a partition, in its order."""
     first = partition.file_row_offset
     rows = mix(np.arange(first, first + partition.n_rows, dtype=np.uint64) + _ROW_TAG)
-    name = np.frombuffer(partition.name.encode(), np.uint8)
+    name = np.frombuffer(partition.key.encode(), np.uint8)
     return mix(rows ^ _hash_bytes(name, np.array([0, len(name)])))
 
 

@@ -36,9 +36,9 @@ _FOOTER_THREADS = 16
 _TAIL_BYTES = 64 * 2**10
 # Most least and greatest values that are kept of a file: reading each takes microseconds.
 _MOST_LIMITS = 2_000
-_LIKE_AN_ID = re.compile(r"(^|[\W_])(id|idx|index|key|row|uid|unnamed)([\W_]|\d|$)", re.IGNORECASE)
+LIKE_AN_ID = re.compile(r"(^|[\W_])(id|idx|index|key|row|uid|unnamed)([\W_]|\d|$)", re.IGNORECASE)
 # Rows from which as many whole numbers as rows are no accident.
-_MANY = 100
+MANY = 100
 # How pyarrow says that content is damaged.
 _CONTENT = re.compile(
     "deserializ|thrift|corrupt|ompress|flate|unexpected end|eof|page|magic", re.IGNORECASE
@@ -47,7 +47,7 @@ _CONTENT = re.compile(
 
 @dataclass(frozen=True)
 class DataFile:
-    """One Parquet file of a dataset; the first four fields are those of `StoredFile`.
+    """One Parquet file of a dataset; the first five fields are those of `StoredFile`.
 
     `row_group_bytes` are about the bytes of a row group once decoded, `row_group_encoded` those of
     its uncompressed pages. `footer` is a digest of the footer: the size, place and (where the
@@ -58,6 +58,7 @@ class DataFile:
 
     path: str
     name: str
+    key: str
     n_bytes: int
     stamp: str
     row_group_rows: tuple[int, ...]
@@ -98,6 +99,7 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
     file = DataFile(
         path=stored.path,
         name=stored.name,
+        key=stored.key,
         n_bytes=stored.n_bytes,
         stamp=stored.stamp,
         row_group_rows=tuple(group.num_rows for group in groups),
@@ -325,18 +327,28 @@ def row_remarks(dataset: Dataset, section: DataSection, columns: Sequence[str]) 
         for name in left
         if not any(fnmatchcase(name, pattern) for pattern in section.exclude)
     ]
-    files = dataset.files
+    return [*remarks, *(row_remark(*own) for own in betraying(dataset, section, columns).items())]
+
+
+def row_remark(name: str, why: str) -> str:
+    """Say what to do about a column that may betray the row."""
+    return (
+        f"The column {name!r} {why}. A model that uses such a column does not generalise: "
+        f"exclude it (`exclude: [{name!r}]`), or set it as `data.id` or `data.time`."
+    )
+
+
+def betraying(dataset: Dataset, section: DataSection, columns: Sequence[str]) -> dict[str, str]:
+    """Return which of the columns look by their footers as if they told the row, and why."""
+    found, files = dict[str, str](), dataset.files
     known = (*section.target, section.id, section.weight, section.query, section.time)
     for name in columns:
         of_files = [file.limits.get(name, ()) for file in files if file.n_rows]
         if name in known or not of_files or not all(of_files):
             continue
         if why := _why(name, of_files, dataset.n_rows):
-            remarks.append(
-                f"The column {name!r} {why}. A model that uses such a column does not generalise: "
-                f"exclude it (`exclude: [{name!r}]`), or set it as `data.id` or `data.time`."
-            )
-    return remarks
+            found[name] = why
+    return found
 
 
 def _why(name: str, of_files: Sequence[Limits], n_rows: int) -> str:
@@ -349,7 +361,7 @@ def _why(name: str, of_files: Sequence[Limits], n_rows: int) -> str:
     if wide and all(own[1] < other[0] for own, other in pairwise(parts)):
         return f"rises from {place} to {place}, like a row number or a time"
     width = max(high for _, high in ranges) - min(low for low, _ in ranges) + 1
-    whole = isinstance(width, int) and n_rows >= _MANY
-    if whole and (width == n_rows or (width > n_rows and _LIKE_AN_ID.search(name))):
+    whole = isinstance(width, int) and n_rows >= MANY
+    if whole and (width == n_rows or (width > n_rows and LIKE_AN_ID.search(name))):
         return f"may hold a different whole number in each of its {n_rows:,} rows, like an id"
     return ""

@@ -28,9 +28,11 @@ from distfms.data.columns import (
     require_summable,
 )
 from distfms.data.folds import Batch, FoldPlan, read_row_index
+from distfms.data.partition import place_of
 from distfms.data.roles import OF_ALL, OF_ONE, Roles, is_number_list, rater_columns
 from distfms.errors import DataError, SpecError
 from distfms.stats.ragged import Ragged, offsets_of
+from distfms.stats.signs import ColumnSigns, sample_of_lists
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,6 +173,8 @@ class JudgmentBatch(Batch):
         object, −1 where that is not known; None where nothing is known of raters.
     rater_names : tuple of str
         What their ids are in the data; empty where positions tell them.
+    place : float
+        Number of the partition's fingerprint, see `place_of`.
     """
 
     attributes: tuple[Ragged, ...]
@@ -179,6 +183,14 @@ class JudgmentBatch(Batch):
     n_dropped: int = 0
     raters: tuple[Ragged, ...] | None = None
     rater_names: tuple[str, ...] = ()
+    place: float = 0.0
+
+    def signs(self) -> ColumnSigns:
+        """Return which judgments and labels are far from the others of their attribute."""
+        values = [ragged.content() for ragged in self.attributes]
+        values += [] if self.label is None else [self.label]
+        numbers, sums = np.ones(len(values), dtype=bool), np.array([own.sum() for own in values])
+        return ColumnSigns.of(values, sample_of_lists(values), 0, numbers, self.place, sums)
 
     def part_view(self, part: int) -> tuple[tuple[Ragged, ...], Any, Any]:
         """Return the judgments, labels and weights of one part; views, nothing is copied."""
@@ -252,7 +264,10 @@ def read_judgments(
         taken = {key: _take(codes, rows.order) for key, codes in taken.items()}
         known = tuple(taken[id(codes)] for codes in known)
     n_dropped = partition.n_rows - len(rows.part)
-    return JudgmentBatch(rows, tuple(attributes), layout.names, label, n_dropped, known, ids.names)
+    place = place_of(partition.fingerprint)
+    return JudgmentBatch(
+        rows, tuple(attributes), layout.names, label, n_dropped, known, ids.names, place
+    )
 
 
 def _read_label(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from distfms.data.roles import index_metadata
+from distfms.data.storage import LONE
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ class Partition:
     row_offset, file_row_offset : int
         Rows of the dataset, and of the file, before the first row of the partition.
     fingerprint : str
-        Digest of file name (so a folder that was moved without another name keeps its cached
-        statistics), file version, row groups and schema.
+        Digest of key (so that data that were moved or renamed keep their cached statistics), file
+        version, row groups and schema.
     file_version : str
         :attr:`DataFile.version` of the file when it was listed.
     batch_rows : int
@@ -58,6 +59,8 @@ class Partition:
         About what is held while it is read.
     weight : float
         What its rows weigh beside their own weight: less than 1 where they are to be forgotten.
+    key : str
+        What decides the folds of its rows where no id does (see `StoredFile`).
     """
 
     index: int
@@ -73,6 +76,7 @@ class Partition:
     batch_rows: int = 0
     held_bytes: int = 0
     weight: float = 1.0
+    key: str = ""
 
     @property
     def is_lazy(self) -> bool:
@@ -138,6 +142,11 @@ class Dataset:
 def digest(*texts: str) -> str:
     """Return a hexadecimal digest of texts; the separator keeps ('ab','c') from ('a','bc')."""
     return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:32]
+
+
+def place_of(fingerprint: str) -> float:
+    """Return a whole number of 48 bits that stands for a partition."""
+    return float(int(hashlib.sha256(fingerprint.encode()).hexdigest()[:12], 16))
 
 
 def column_runs(columns: Sequence[str], n_rows: int) -> Iterator[Sequence[str]]:
@@ -254,9 +263,6 @@ class RowsReader:
 
 # --- rows in memory, and of Dask collections -----------------------------------------------------
 
-#: Name of their file, as it were: folds are the same as those of a file of this name.
-FILE = f"memory/{NAME}"
-
 
 def held(rows: Any, n_rows: int, n_columns: int, index: int = 0, first: int = 0) -> HeldPartition:
     """Return rows, or a ``Delayed`` of them, as a partition whose first row has a number."""
@@ -264,7 +270,8 @@ def held(rows: Any, n_rows: int, n_columns: int, index: int = 0, first: int = 0)
     return HeldPartition(
         index=index,
         path=NAME,
-        name=FILE,
+        name=LONE,
+        key=LONE,
         row_groups=(0,),
         n_rows=n_rows,
         n_bytes=n_bytes,

@@ -27,6 +27,8 @@ from distfms.errors import DataError
 PARQUET = (".parquet",)
 CSV = (".csv", ".csv.gz")
 
+#: The key of one file by itself, and of rows in memory: its name has no say.
+LONE = "memory/X"
 #: Age at which copies of data may be deleted: a job may be reading them.
 _UNUSED_S = 86_400.0
 
@@ -46,6 +48,9 @@ class StoredFile:
     name : str
         Name of the listed folder and the path below it, with ``/`` between folders, as
         ``2024/a.parquet``. It stays the same when further folders join the dataset.
+    key : str
+        What decides, with the number of a row, its fold where no id or query does: `LONE` for one
+        file by itself; the path below the folder or the fixed head of a glob; in a list the `name`.
     n_bytes : int
     stamp : str
         What changes when the content changes: the etag if the store has one, else the
@@ -55,6 +60,7 @@ class StoredFile:
 
     path: str
     name: str
+    key: str
     n_bytes: int
     stamp: str
     place: Location
@@ -80,6 +86,7 @@ def list_files(
     if not items:
         raise DataError("The list of data files is empty: name at least one file.")
     found = []
+    in_list = not isinstance(path, str | os.PathLike)
     for item in items:
         text = os.fspath(item)
         place = locate(
@@ -89,10 +96,12 @@ def list_files(
             root, entries = _resolve(text, place)
         found += [(root, entry) for entry in entries]
     own_names = _own_names(root for root, _ in found)
+    lone = not in_list and found[0][1].place == place
     files = tuple(
         StoredFile(
             path=entry.place.as_posix() if isinstance(entry.place, Path) else entry.place.inside,
             name=f"{own_names[root]}/{entry.name}",
+            key=LONE if lone else f"{own_names[root]}/{entry.name}" if in_list else entry.name,
             n_bytes=entry.n_bytes,
             stamp=entry.stamp,
             place=entry.place,

@@ -10,6 +10,7 @@ import numpy as np
 
 from distfms.data.batches import ColumnPlan, RowBatch, require_observed
 from distfms.data.columns import as_floats
+from distfms.data.footers import betraying
 from distfms.data.partition import Dataset
 from distfms.data.roles import text_columns
 from distfms.engine.memory import counted
@@ -23,6 +24,7 @@ from distfms.methods.contract import (
     PartialReader,
     Stage,
 )
+from distfms.methods.remarks import remarks
 from distfms.methods.row_predictor import judge_rows
 from distfms.methods.rows import (
     CategoryReader,
@@ -264,7 +266,11 @@ class RowJob(StatisticsJob):
         if missing:
             listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
             context.note(f"{self.missing_said}: {listed}.")
-        for text in self._few_values(everything.values):
+        data, section = self.inputs.datasets, self.inputs.section
+        known = betraying(self.inputs.train, section, self.roles.features)
+        assert everything.signs is not None
+        seen = remarks(everything.signs, plan, data, section.missing, known)
+        for text in (*seen, *self._few_values(everything.values)):
             context.note(text)
 
 

@@ -33,12 +33,13 @@ from distfms.methods.contract import PartialReader
 from distfms.spec import DataSection
 from distfms.stats.base import Bundle, Fields, Folded, Statistic
 from distfms.stats.comoments import CoMoments
+from distfms.stats.signs import ColumnSigns
 
 S = TypeVar("S", bound=Statistic)
 T = TypeVar("T")
 
 #: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
-FORMAT = 5
+FORMAT = 6
 #: Distinct values of a target that may be classes.
 _FEW_VALUES = 10
 
@@ -68,17 +69,26 @@ class RowCounts(Fields):
         Missing values of each feature of the block among the rows read.
     values : ndarray of shape (P, 11)
         Distinct values of each target, ascending, then NaN; of more than ten the least eleven.
+    signs : ColumnSigns
+        What tells of trouble in features and targets; the first part has that of all rows. None in
+        what was written earlier.
     """
+
+    nested: ClassVar[Mapping[str, type[Any]]] = {"signs": ColumnSigns}
 
     n_rows: int
     n_dropped: int
     n_weightless: int
     n_missing: np.ndarray
     values: np.ndarray
+    signs: ColumnSigns | None = None
 
     @classmethod
     def from_block(cls, block: RowBatch, part: int, *, count_missing: bool = True) -> RowCounts:
-        """Count the rows of a part; gaps only where the policy leaves any."""
+        """Count the rows of a part; gaps only where the policy leaves any.
+
+        Of a batch whose values are overwritten afterwards the first part comes first.
+        """
         rows = block.part_slices[part]
         missing = np.zeros(block.n_features, dtype=np.int64)
         if count_missing:
@@ -91,6 +101,7 @@ class RowCounts(Fields):
             n_weightless=0 if block.weight is None else int(np.sum(block.weight[rows] == 0)),
             n_missing=missing,
             values=distinct_values(block.target[:, rows]),
+            signs=ColumnSigns.empty(len(block.values)) if part else block.signs(),
         )
 
     def all_in(self, *values: float) -> np.ndarray:
@@ -105,6 +116,7 @@ class RowCounts(Fields):
             self.n_weightless + other.n_weightless,
             self.n_missing + other.n_missing,
             distinct_values(np.concatenate((self.values, other.values), axis=1)),
+            None if self.signs is None or other.signs is None else self.signs.merge(other.signs),
         )
 
 

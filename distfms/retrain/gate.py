@@ -12,6 +12,7 @@ from pydantic import Field
 
 from distfms.data.footers import DataFile
 from distfms.data.partition import Dataset
+from distfms.data.storage import LONE
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Context, FinishedRun, Inputs, Job, Method
 from distfms.registry import Record, Registry
@@ -147,6 +148,26 @@ def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
                 f"predicted, selected from or held out. {_ANEW}"
             )
     _require_same_columns(prepared, in_place)
+    _require_same_parts(prepared, in_place)
+
+
+def _require_same_parts(prepared: Prepared, in_place: InPlace) -> None:
+    """Refuse data whose held-out rows, which no id decides, are others than they were."""
+    section, inputs = prepared.opened.inputs.section, prepared.opened.inputs
+    if section.query or section.id or not section.test:
+        return
+    # Models of earlier versions of this package have no keys: names were.
+    before = in_place.run.manifest["inputs"]
+    known = {own["footer"] for own in before}
+    was = {(own["footer"], own.get("key", own["name"])) for own in before}
+    for file in inputs.train.files:
+        if file.footer in known and (file.footer, file.key) not in was:
+            raise SpecError(
+                f"Other rows of {file.path} are held out now than for version {in_place.number} "
+                f"of {prepared.spec.name!r}, the current model, which may have learned from them: "
+                "without `data.id`, the names of files below `data.path` decide. Name files and "
+                f"`data.path` as before. {_ANEW}"
+            )
 
 
 def _require_same_columns(prepared: Prepared, in_place: InPlace) -> None:
@@ -199,19 +220,25 @@ def changes_of(
         touched = old.get("version", new["version"]) != new["version"]
         return old["footer"] != new["footer"] or (touched and not same(new["name"]))
 
-    known = {file["name"]: file for file in before}
-    now = {file["name"]: file for file in describe_inputs(inputs)["inputs"]}
-    new = [name for name in now if name not in known]
-    changed = [name for name in now if name in known and is_changed(known[name], now[name])]
-    vanished = [name for name in known if name not in now and name not in forgotten]
-    fewer = [known[name]["n_rows"] - now[name]["n_rows"] for name in changed]
+    def called(file: Json) -> Any:
+        """Tell files apart by name; the only one of training or held-out data needs none."""
+        return file["held_out"] if file.get("key") == LONE else file["name"]
+
+    known = {called(file): file for file in before}
+    now = {called(file): file for file in describe_inputs(inputs)["inputs"]}
+    new = [file["name"] for own, file in now.items() if own not in known]
+    both = [(known[own], file) for own, file in now.items() if own in known]
+    changed = [(old, file) for old, file in both if is_changed(old, file)]
+    left = [file for own, file in known.items() if own not in now]
+    vanished = [file for file in left if file["name"] not in forgotten]
+    fewer = [old["n_rows"] - file["n_rows"] for old, file in changed]
+    added = {*new, *(file["name"] for _, file in changed)}
     return {
         "new": new,
-        "changed": changed,
-        "vanished": vanished,
-        "n_new_rows": sum(now[name]["n_rows"] for name in (*new, *changed)),
-        "n_lost_rows": sum(known[name]["n_rows"] for name in vanished)
-        + sum(n for n in fewer if n > 0),
+        "changed": [file["name"] for _, file in changed],
+        "vanished": [file["name"] for file in vanished],
+        "n_new_rows": sum(file["n_rows"] for file in now.values() if file["name"] in added),
+        "n_lost_rows": sum(file["n_rows"] for file in vanished) + sum(n for n in fewer if n > 0),
         "n_before": sum(file["n_rows"] for file in before),
     }
 

@@ -206,7 +206,9 @@ class Retraining:
         of_one = partial(summarise, job.compared_by)
         for summary in context.each_partition(read, lacking, of_one) if lacking else ():
             known[summary["keys"]] = summary
-        return Summaries.of([known[part.fingerprint] for part in train.partitions])
+        # A file that was renamed keeps its fingerprint.
+        own = [{**known[p.fingerprint], "files": p.name} for p in train.partitions]
+        return Summaries.of(own)
 
     def _drift(
         self,

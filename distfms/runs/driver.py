@@ -382,6 +382,7 @@ def describe_inputs(inputs: Inputs) -> dict[str, Any]:
                 "path": hidden_in_urls(path),
                 # They tell a folder that was moved or renamed from other data.
                 "name": of_file[0].name,
+                "key": of_file[0].key,
                 "footer": footers.get(path, ""),
                 "version": of_file[0].file_version,
                 "held_out": path in held_out,

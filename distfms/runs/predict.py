@@ -22,7 +22,7 @@ from distfms.data.dataset import PartitionReader, open_dataset
 from distfms.data.folds import FoldPlan, assign_parts
 from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import require_columns
-from distfms.data.storage import list_files
+from distfms.data.storage import LONE, list_files
 from distfms.data.write import CsvFile, GroupedFile, write_table
 from distfms.engine import make_executor
 from distfms.engine.base import Executor
@@ -190,6 +190,8 @@ class _Parts:
     key: str | None
     plan: FoldPlan
     held_out: frozenset[str]
+    #: What decided the folds of rows without an id, by the path of their file.
+    file_keys: Mapping[str, str]
 
     @classmethod
     def of(cls, run: RunFiles, dataset: Dataset) -> _Parts:
@@ -199,18 +201,18 @@ class _Parts:
         section, long = spec["data"], spec["data"].get("long") or {}
         key = section["query"] or section["id"] or long.get("object")
         inputs = run.manifest.inputs
-        known = {(file["name"], file["footer"]) for file in inputs}
+        file_keys = _file_keys(inputs, dataset)
         tested = {file["footer"] for file in inputs if file.get("held_out")}
         if key is not None:
             require_columns(dataset.schema, [key], "what decided the folds of the run")
-        elif not known.issuperset((file.name, file.footer) for file in dataset.files):
+        elif len(file_keys) < len(dataset.files):
             raise SpecError(
                 "--with-folds: the run's data have no id or query, so a row's position in the "
                 "files decides its fold. Name the files as in the run's spec."
             )
         plan = FoldPlan(section["folds"], section["test"], int(spec["seed"]))
         held_out = frozenset(file.path for file in dataset.files if file.footer in tested)
-        return cls(dataset.reader, key, plan, held_out)
+        return cls(dataset.reader, key, plan, held_out, file_keys)
 
     def beside(self, table: Any, partition: Partition) -> Any:
         """Add the columns ``held_out`` and ``fold``."""
@@ -218,13 +220,25 @@ class _Parts:
 
         plan = self.plan
         keys = None if self.key is None else self.reader.read(partition, [self.key]).column(0)
-        found = assign_parts(keys, partition=partition, **vars(plan))
+        own = replace(partition, key=self.file_keys.get(partition.path, ""))
+        found = assign_parts(keys, partition=own, **vars(plan))
         if partition.path in self.held_out:
             found[:] = plan.test_part
         held_out = found == plan.test_part
         none = held_out if plan.n_folds else found >= 0
         table = table.append_column("held_out", pa.array(held_out))
         return table.append_column("fold", pa.array(found, pa.int16(), mask=none))
+
+
+def _file_keys(inputs: Sequence[Mapping[str, Any]], dataset: Dataset) -> dict[str, str]:
+    """Return the keys that files had in a run, by path, of those files that it had read.
+
+    A file that was read by itself may have another name now. Earlier runs have no keys: names were.
+    """
+    known = {(own["name"], own["footer"]): own.get("key", own["name"]) for own in inputs}
+    alone = {own["footer"]: LONE for own in inputs if own.get("key") == LONE}
+    keys = {f.path: known.get((f.name, f.footer), alone.get(f.footer)) for f in dataset.files}
+    return {path: key for path, key in keys.items() if key is not None}
 
 
 def _refuse_place(out: Location, data: str, options: Mapping[str, Any], into_folder: bool) -> None:

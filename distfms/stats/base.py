@@ -180,11 +180,10 @@ class Bundle:
         cls, arrays: Mapping[str, np.ndarray], part_types: Mapping[str, type[Statistic]]
     ) -> Bundle:
         """Inverse of :meth:`to_arrays`; `part_types` are the classes of the members' parts."""
+        # What was written earlier may lack a member.
+        found = {name: below(f"{name}/", arrays) for name in part_types}
         return cls(
-            {
-                name: Folded.from_arrays(below(f"{name}/", arrays), part_type)
-                for name, part_type in part_types.items()
-            }
+            {name: Folded.from_arrays(own, part_types[name]) for name, own in found.items() if own}
         )
 
 
@@ -249,7 +248,7 @@ def over_folds(values: np.ndarray, weights: Sequence[float] | np.ndarray) -> Fol
     total = weight.sum(axis=-1, keepdims=True)
     share = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
     # Summed by numpy, not by BLAS: the same bits on every machine. Infinities give NaN.
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         mean = np.where(n_known > 0, (np.where(known, values, 0.0) * share).sum(axis=-1), np.nan)
         deviation = np.where(known, values - mean[..., None], 0.0)
         squares = ((share * deviation) ** 2).sum(axis=-1)

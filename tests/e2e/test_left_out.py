@@ -74,8 +74,20 @@ def test_predictions_tell_the_folds_of_the_job(tmp_path, distfms, monkeypatch):
     # Without an id the row numbers in the files of the run decide.
     job(exclude=["id"])
     assert predict("a.parquet").code == 0
+    found = csv.read_csv("p.csv")
     refused = predict("some.parquet")
     assert (refused.code, "no id or query" in refused.err) == (2, True)
+    # The name of a file by itself has no say, unless the run is of an earlier version.
+    pq.write_table(table, "renamed.parquet")
+    assert predict("renamed.parquet").code == 0
+    assert csv.read_csv("p.csv").equals(found)
+    place = next((tmp_path / "runs" / "parts").glob("latest/manifest.json"))
+    manifest = json.loads(place.read_text())
+    del manifest["inputs"][0]["key"]
+    place.write_text(json.dumps(manifest))
+    assert predict("renamed.parquet").code == 2
+    assert predict("a.parquet").code == 0
+    assert not csv.read_csv("p.csv").equals(found)
     # Test data of their own are held out, whatever their ids and row numbers hash to.
     for changes in ({"id": "id"}, {"exclude": ["id"]}):
         job(path="some.parquet", test=0, test_path="a.parquet", **changes)

@@ -46,6 +46,20 @@ def test_only_new_partitions_are_read_and_the_bits_are_those_of_a_run_from_scrat
     assert "report.html" not in files
 
 
+def test_held_out_rows_stay_held_out(days, tmp_path):
+    """A file by itself may be renamed; where its name begins to count, other rows are held out."""
+    path = write_day(days, "2026-01-01", 1)
+    own = {"id": None, "exclude": ["id"]}
+    alone = growing_job(path, tmp_path / "runs", data=own)
+    assert again(alone).promoted
+    renamed = path.rename(days / "2026-02-01.parquet")
+    moved = growing_job(renamed, tmp_path / "runs", data=own, sequence={"ridge": 0.1})
+    changes = retraining(again(moved))["data"]
+    assert (changes["new"], changes["changed"], changes["vanished"]) == ([], [], [])
+    with pytest.raises(SpecError, match=r"Other rows of .*2026-02-01.parquet are held out now"):
+        again(growing_job(days, tmp_path / "runs", data=own))
+
+
 def test_a_worse_model_is_refused(trained, days, tmp_path):
     write_day(days, "2026-01-04", 4)
     strict = growing_job(days, tmp_path / "runs", retrain={"gate": {"min_gain": 0.5}})

@@ -59,6 +59,7 @@ from distfms.methods.multiselect.same_raters import (
     rater_remarks,
     raters_in_words,
 )
+from distfms.methods.remarks import far_remarks
 from distfms.methods.rows import SummaryReader, section_roles
 from distfms.methods.statistics_job import STATISTICS, Solved
 from distfms.stats.base import Bundle, Folded
@@ -198,7 +199,9 @@ class MultiselectJob(ChoosingJob):
                 f"{left_out:,} of {n_rows:,} objects were left out: they have no label, or "
                 "weight 0."
             )
-        for text in rater_remarks(train, self.options.buy_from):
+        signs = statistics["signs"].parts[0]
+        far = far_remarks(signs, (*names, self.roles.target[0]), self.inputs.datasets)
+        for text in (*far, *rater_remarks(train, self.options.buy_from)):
             context.note(text)
         if train.raters is not None:
             context.account(raters=dict(zip(COUNTS, train.raters.counts.tolist(), strict=True)))

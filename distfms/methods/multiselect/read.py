@@ -38,6 +38,7 @@ from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.raters import by_rater
+from distfms.stats.signs import ColumnSigns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,22 +90,26 @@ class JudgmentSource(FoldedSource):
 def judgment_reader(source: JudgmentSource, attributes: slice | None = None) -> SummaryReader:
     """Return the reader of the judgment statistics of each part.
 
-    With a run of `attributes`, of these only, and of the training objects.
+    With a run of `attributes`, of these only, and of the training objects; else also the ``signs``
+    of trouble in the judgments of all parts, in the first.
     """
     known = {} if attributes is None else {"columns": [attributes.start, attributes.stop]}
     summarise = partial(_judgments, attributes)
-    return SummaryReader(source, "judgments", {"judgments": JudgmentStatistics}, summarise, known)
+    members: dict[str, type[Any]] = {"judgments": JudgmentStatistics}
+    members |= {"signs": ColumnSigns} if attributes is None else {}
+    return SummaryReader(source, "judgments", members, summarise, known)
 
 
-def _judgments(
-    attributes: slice | None, batch: JudgmentBatch, part: int
-) -> dict[str, JudgmentStatistics]:
+def _judgments(attributes: slice | None, batch: JudgmentBatch, part: int) -> dict[str, Any]:
     if attributes is not None and part == len(batch.part_slices) - 1:
         return {"judgments": JudgmentStatistics.empty(len(batch.attributes), attributes)}
     raters = batch.raters_of(batch.part_slices[part])
     view = batch.part_view(part)
     found = JudgmentStatistics.from_block(*view, attributes=attributes, raters=raters)
-    return {"judgments": found}
+    if attributes is not None:
+        return {"judgments": found}
+    signs = ColumnSigns.empty(len(view[0]) + (view[1] is not None)) if part else batch.signs()
+    return {"judgments": found, "signs": signs}
 
 
 def averages_reader(

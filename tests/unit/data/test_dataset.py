@@ -12,7 +12,7 @@ from distfms.data import footers
 from distfms.data.dataset import open_dataset
 from distfms.data.folds import assign_parts
 from distfms.data.footers import readable
-from distfms.data.partition import default_bytes
+from distfms.data.partition import Rows, default_bytes, memory_dataset
 from distfms.errors import DataError
 
 
@@ -145,21 +145,31 @@ def test_globs_and_lists(tmp_path, monkeypatch, path, names):
     assert [file.name for file in open_dataset(path).files] == names
 
 
-def test_rows_keep_fingerprint_and_fold_however_their_folder_is_listed(tmp_path):
+def parts_of(path):
+    partition = open_dataset(path).partitions[0]
+    parts = assign_parts(None, partition=partition, n_folds=5, test=0.2, seed=3)
+    return partition.fingerprint, parts.tolist()
+
+
+def test_names_of_files_count_below_what_is_named(tmp_path):
+    """A file by itself, or a folder, has the same folds and fingerprint under any name."""
     file = write(tmp_path / "2024" / "a.parquet", n_rows=500)
-    write(tmp_path / "2025" / "a.parquet", n_rows=500)
-
-    def first(path):
-        partition = open_dataset(path).partitions[0]
-        parts = assign_parts(None, partition=partition, n_folds=5, test=0.2, seed=3)
-        return partition.name, partition.fingerprint, parts.tolist()
-
-    alone = first(file.parent)
-    assert alone[0] == "2024/a.parquet"
-    assert first([file.parent, tmp_path / "2025"]) == alone
-    assert first([file.parent, tmp_path / "2025" / "*.parquet"]) == alone
-    assert first(file) == first(tmp_path / "2024" / "*.parquet") == alone
-    assert first(tmp_path / "2025" / ".." / "2024") == first(f"file://{file.parent}") == alone
+    other = write(tmp_path / "2025" / "a.parquet", n_rows=500)
+    pattern = str(file.with_name("*.parquet"))
+    alone, folder = parts_of(file), parts_of(file.parent)
+    listed = parts_of([file.parent, other.parent])
+    held = memory_dataset(Rows(pq.read_table(file)), pq.read_schema(file)).partitions[0]
+    assert alone[1] == assign_parts(None, partition=held, n_folds=5, test=0.2, seed=3).tolist()
+    assert len({tuple(parts) for _, parts in (alone, folder, listed)}) == 3
+    assert parts_of(pattern) == parts_of(f"file://{file.parent}") == folder
+    # A list stays what it was when more is added; there folders have names.
+    assert parts_of([file]) == parts_of([file.parent]) == parts_of([pattern, other]) == listed
+    moved = (tmp_path / "2024").rename(tmp_path / "elsewhere")
+    assert parts_of(moved) == folder
+    assert parts_of(moved / "a.parquet") == alone
+    renamed = (moved / "a.parquet").rename(moved / "b.parquet")
+    assert parts_of(renamed) == alone
+    assert parts_of(moved)[1] != folder[1]
 
 
 def test_listed_folders_of_one_name_are_told_apart(tmp_path):
@@ -173,13 +183,11 @@ def test_listed_folders_of_one_name_are_told_apart(tmp_path):
     assert [file.name for file in both.files] == ["2024/x.parquet", "2024/y.parquet"]
 
 
-def test_the_fingerprint_survives_moving_the_folder(tmp_path):
-    file = write(tmp_path / "here" / "rows" / "part" / "a.parquet")
-    before = open_dataset(tmp_path / "here" / "rows").fingerprint
-    os.rename(tmp_path / "here", tmp_path / "there")
-    assert open_dataset(tmp_path / "there" / "rows").fingerprint == before
-    os.utime(tmp_path / "there" / "rows" / "part" / file.name, ns=(1, 1))
-    assert open_dataset(tmp_path / "there" / "rows").fingerprint != before
+def test_the_fingerprint_changes_with_the_time_of_a_file(tmp_path):
+    file = write(tmp_path / "rows" / "part" / "a.parquet")
+    before = open_dataset(tmp_path / "rows").fingerprint
+    os.utime(file, ns=(1, 1))
+    assert open_dataset(tmp_path / "rows").fingerprint != before
 
 
 @pytest.mark.parametrize("n_columns", [2, 1500])

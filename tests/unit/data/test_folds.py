@@ -10,7 +10,7 @@ from distfms.data.partition import Partition
 from distfms.errors import DataError, SpecError
 
 MASK = 2**64 - 1
-PARTITION = Partition(0, "/data/a", "a", (0,), 50, 0, 0, 0, "", "")
+PARTITION = Partition(0, "/data/a", "a", (0,), 50, 0, 0, 0, "", "", key="a")
 
 
 def mix(value):
@@ -121,7 +121,7 @@ def test_without_keys_the_file_and_its_row_number_decide():
     assert (parts(replace(PARTITION, index=3, row_offset=900)) == whole).all()
     tail = replace(PARTITION, n_rows=20, file_row_offset=30)
     assert (parts(tail) == whole[30:]).all()
-    assert (parts(replace(PARTITION, name="b")) != whole).any()
+    assert (parts(replace(PARTITION, key="b")) != whole).any()
 
 
 def test_no_folds_leave_one_training_part():

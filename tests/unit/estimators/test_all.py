@@ -21,7 +21,6 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import distfms
-from distfms.data.partition import FILE
 from distfms.estimators.inputs import array_names, of_memory
 from distfms.estimators.parameters import plain, said
 from distfms.report.metrics import ROWS
@@ -126,8 +125,7 @@ def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
     _, target, options, more = CASES[case]
     rows = JUDGED if "Select" in CASES[case][0] else X
     columns = dict(zip(array_names(rows.shape), rows.reshape(N, -1).T, strict=True))
-    path = tmp_path / FILE
-    path.parent.mkdir()
+    path = tmp_path / "any-name.parquet"
     pq.write_table(pa.table({**columns, "y": TARGETS[target], "query": QUERY}), path)
     ranks = {"query": QUERY} if target == "grade" else {}
     model = estimator_of(case).fit(rows, TARGETS[target], **ranks)
@@ -179,8 +177,7 @@ def test_the_form_of_the_rows_does_not_matter(case: str, tmp_path: Any) -> None:
     y = TARGETS[CASES[case][1]]
     frame = pd.DataFrame(X, columns=NAMES)
     whole = frame.assign(y=y)
-    path = tmp_path / FILE
-    path.parent.mkdir()
+    path = tmp_path / "any-name.parquet"
     whole.to_parquet(path)
     model = estimator_of(case)
     expected = clone(model).fit(frame, y)

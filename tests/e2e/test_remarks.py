@@ -1,0 +1,118 @@
+"""What the data tell against themselves is noted, by every method that learns from rows."""
+
+import json
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms import GroupSequencer
+from tests.e2e.jobs import content
+
+N = 300
+METHODS = {
+    "sequence": {},
+    "landmarks": {"landmarks": 15},
+    "attribute_efficient": {"attributes_per_example": 2},
+}
+EACH = pytest.mark.parametrize("method", METHODS)
+
+
+def columns():
+    rng = np.random.default_rng(0)
+    found = {f"x{i}": rng.normal(size=N) for i in range(3)}
+    return found | {"y": found["x0"] + 0.3 * rng.normal(size=N)}
+
+
+def notes_of(distfms, folder, columns, method, more=None, **section):
+    pq.write_table(pa.table(columns), folder / "a.parquet", row_group_size=100)
+    data = {"path": str(folder / "a.parquet"), "target": "y", "folds": 2, **section}
+    options = {**METHODS[method], **(more or {})}
+    spec = {"name": "notes", "method": method, "data": data, method: options}
+    (folder / "spec.yaml").write_text(json.dumps(spec))
+    done = distfms("run", folder / "spec.yaml", "--out", folder / "run")
+    assert done.code == 0, done.err
+    return content(folder / "run", "manifest.json")["notes"]
+
+
+@pytest.mark.parametrize(
+    ("method", "missing"),
+    [*product(METHODS, ("mean", "drop")), ("attribute_efficient", "pairs")],
+)
+def test_gaps_that_are_not_random(tmp_path, distfms, method, missing):
+    own, rng = columns(), np.random.default_rng(1)
+    own["x1"][rng.random(N) < 1 / (1 + np.exp(1 - 2 * own["y"]))] = np.nan
+    own["x2"][rng.random(N) < 0.2] = np.nan
+    notes = notes_of(distfms, tmp_path, own, method, missing=missing)
+    (note,) = (note for note in notes if note.startswith("Values are"))
+    assert note.startswith("Values are not missing at random: 'x1' where 'y' is higher (+0.")
+    assert "x2" not in note
+
+
+@pytest.mark.parametrize("more", [{}, {"expand": {"splines": 2, "missing": True}}])
+def test_gaps_of_categories_are_told_by_the_column(tmp_path, distfms, more):
+    own, rng = columns(), np.random.default_rng(1)
+    text = np.array(["a", "b", "c"])[rng.integers(3, size=N)].astype(object)
+    text[own["y"] < -0.5] = None
+    own |= {"kind": pa.array(text.tolist())}
+    notes = notes_of(distfms, tmp_path, own, "sequence", more, missing="mean")
+    (note,) = {note for note in notes if note.startswith("Values are")}
+    assert note.startswith("Values are not missing at random: 'kind' where 'y' is lower (-")
+    assert note.count("standard deviations") == 1
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("method", ["sequence", "landmarks"])
+def test_a_damaged_value_is_named(tmp_path, distfms, method):
+    own = columns()
+    own["x1"][217] = 1.3e104
+    (note,) = (n for n in notes_of(distfms, tmp_path, own, method) if "damaged" in n)
+    assert f"column 'x1' holds the value 1.3e+104 (in {tmp_path / 'a.parquet'})" in note
+
+
+def test_a_damaged_judgment_is_named(tmp_path, distfms):
+    """And one beyond what can be squared is refused, with the place where it is."""
+    for value, code in ((1e20, 0), (1e160, 2)):
+        rng = np.random.default_rng(0)
+        judged = {f"a{i}": rng.normal(size=(N, 3)).tolist() for i in range(3)}
+        judged["a1"][217][1] = value
+        pq.write_table(pa.table(judged | {"y": columns()["y"]}), tmp_path / "j.parquet")
+        data = {"path": str(tmp_path / "j.parquet"), "target": "y", "folds": 2}
+        spec = {"name": "notes", "method": "multiselect", "data": data}
+        spec["multiselect"] = {"budget": 3}
+        (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+        done = distfms("run", tmp_path / "spec.yaml", "--out", tmp_path / f"{code}")
+        assert done.code == code
+        text = done.err if code else str(content(tmp_path / f"{code}", "manifest.json")["notes"])
+        assert ("holds the value 1e+20" if code == 0 else "1 too large value (row group 0") in text
+        assert "a1" in text
+
+
+def test_estimators_have_the_notes():
+    own = columns()
+    own["x1"][217], own["x2"] = 1.3e20, np.sort(own["x2"])
+    notes = GroupSequencer().fit(pd.DataFrame(own), "y").model_.files.manifest.notes
+    assert any("1.3e+20 (in X)" in note for note in notes)
+    assert any("'x2' rises with every row" in note for note in notes)
+
+
+@EACH
+def test_columns_that_tell_the_row(tmp_path, distfms, method):
+    rng = np.random.default_rng(1)
+    own = columns() | {
+        "late": np.cumsum(rng.random(N)),
+        "left": -np.cumsum(rng.random(N)),
+        "patient_id": rng.permutation(10**6)[:N].astype(float),
+        "place": rng.permutation(N).astype(float),
+        "level": rng.permutation(10**6)[:N].astype(float),
+        "number": np.arange(N),
+    }
+    notes = notes_of(distfms, tmp_path, own, method)
+    found = {note.split("'")[1]: note for note in notes if "does not generalise" in note}
+    assert set(found) == {"late", "left", "patient_id", "place", "number"}
+    assert "falls with every row" in found["left"]
+    assert "holds whole numbers that all differ" in found["patient_id"]
+    assert "exclude: ['late']" in found["late"]
