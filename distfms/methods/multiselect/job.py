@@ -102,12 +102,8 @@ class MultiselectJob(ChoosingJob):
         if options.buy_from == "same":
             check_buying(len(names), self.layout.knows_raters)
         if inputs.test is not None:
-            require_same_kinds(
-                inputs.train.schema,
-                inputs.test.schema,
-                self.columns(),
-                inputs.test.place,
-            )
+            test = inputs.test
+            require_same_kinds(inputs.train.schema, test.schema, self.columns(), test.place)
         known = options.internal_variance
         self.choices = choices(options, inputs.section.folds)
         preferred = self.choices[0]
@@ -191,16 +187,15 @@ class MultiselectJob(ChoosingJob):
         train, test, names = judgments.train(), judgments.test, self.layout.names
         _check_objects(train, test, self.inputs)
         train.estimates(self.settings.internal_variance, names)
-        n_rows = self.inputs.train.n_rows
-        n_rows += 0 if self.inputs.test is None else self.inputs.test.n_rows
+        n_rows = sum(data.n_rows for data in self.inputs.datasets)
         left_out = n_rows - train.n_objects - test.n_objects
         if left_out:
             context.note(
                 f"{left_out:,} of {n_rows:,} objects were left out: they have no label, or "
                 "weight 0."
             )
-        signs = statistics["signs"].parts[0]
-        far = far_remarks(signs, (*names, self.roles.target[0]), self.inputs.datasets)
+        columns, signs = (*names, self.roles.target[0]), statistics["signs"].parts[0]
+        far = far_remarks(signs, columns, self.inputs.datasets)
         for text in (*far, *rater_remarks(train, self.options.buy_from)):
             context.note(text)
         if train.raters is not None:
