@@ -343,8 +343,8 @@ class StatisticsJob(TunableJob):
         if len(found.folds) < n_folds:
             context.note(
                 f"{n_folds - len(found.folds)} of {n_folds} folds are left out of the "
-                f"cross-validation: they have fewer than two {self.rows}, or the others have, or "
-                "their target is constant."
+                f"cross-validation: they or the others have fewer than two {self.rows}, or the "
+                "target of the others is constant. Choose fewer folds."
             )
         return found if len(found.folds) > 1 else None
 

@@ -275,13 +275,15 @@ class Tuning:
         n_usable = len(found.folds)
         if n_usable < n_folds:
             context.note(
-                f"{n_folds - n_usable} of {n_folds} folds are ignored in tuning: they have fewer "
-                "than two rows, or the others have, or their target is constant."
+                f"{n_folds - n_usable} of {n_folds} folds are ignored in tuning: they or the "
+                "others have fewer than two rows, or the target of the others is constant. Choose "
+                "fewer folds."
             )
         if n_usable < 2:
             raise DataError(
-                f"Only {n_usable} of {n_folds} folds can be learned without and measured: too few. "
-                "Choose fewer folds (`data.folds`) or add rows."
+                f"Only {n_usable} of {n_folds} folds can be used, too few to tune by: a fold needs "
+                "two rows or more, and the others as many and a target that varies. Choose fewer "
+                "folds (`data.folds`) or add rows."
             )
         better = self.method.measures[measure]
         choice = choose(values, found.weight, self.tune.rule, better)

@@ -124,7 +124,7 @@ def test_a_run_keeps_what_was_found(tmp_path):
     ],
 )
 def test_headlines_are_of_rows_left_out(tmp_path, method, own, data):
-    run = run_job(spec(write(tmp_path, 120), method, data=data, **own)).folder
+    run = run_job(spec(write(tmp_path, 600), method, data=data, **own)).folder
     assert "cross-validation" in headline(run)
 
 
