@@ -120,11 +120,11 @@ def test_a_run_keeps_what_was_found(tmp_path):
         ("sequence", {}, {}),
         ("sequence", {"family": "logistic"}, {"target": "class", "exclude": "y"}),
         ("landmarks", {"landmarks": 10}, {}),
-        ("multiselect", {"internal_variance": {"x0": 0.1, "x1": 0.1, "x2": 0.1}}, {}),
+        ("multiselect", {"internal_variance": {"x0": 0.01, "x1": 0.01, "x2": 0.01}}, {}),
     ],
 )
 def test_headlines_are_of_rows_left_out(tmp_path, method, own, data):
-    run = run_job(spec(write(tmp_path, 600), method, data=data, **own)).folder
+    run = run_job(spec(write(tmp_path, 120), method, data=data, **own)).folder
     assert "cross-validation" in headline(run)
 
 
