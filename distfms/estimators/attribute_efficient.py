@@ -379,7 +379,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             n_first = max(1, (n_examples or 0) // FIRST_PHASE) if sampling == "two_phase" else 0
             draws = Draws(options.attributes_per_example, seed, weights)
             gaps = self.missing == "pairs"
-            return PairsLearner(n_attributes, draws, options.penalty, gaps, n_first)
+            penalty, units = options.penalty, options.units
+            return PairsLearner(n_attributes, draws, penalty, gaps, n_first, units)
         design = design_with(
             options,
             int(n_examples or 1),

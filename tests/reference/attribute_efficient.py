@@ -127,7 +127,7 @@ RIDGES = 10.0 ** np.arange(-2, 2.6, 0.5)
 def pair_candidates(A, cross, v, V, unit, observed):
     """Weights at all constants, of ridges with shrunk covariances, and the leading eigenvector.
 
-    For attributes as they come or divided by their deviations.
+    For attributes divided by their deviations, or as they come.
     """
     scale = np.sqrt(v) if unit else np.ones_like(v)
     eta = (V / np.outer(scale, scale) ** 2).sum(axis=1) / (v / scale**2)
@@ -145,18 +145,17 @@ def pair_candidates(A, cross, v, V, unit, observed):
     return found[: -len(RIDGES)], found[-len(RIDGES) :], U[:, -1] / scale
 
 
-def solve_pairs(rows, y, fold):
+def solve_pairs(rows, y, fold, unit=True):
     """Weights and intercept from rows with NaN, constants averaged by their losses on folds."""
 
     observed = (~np.isnan(rows)).mean()
 
     def candidates(own):
         moments = _, cross, v, _ = pair_moments(rows[own], y[own])
-        plain, plain_shrunk, leading = pair_candidates(*moments, False, observed)
-        unit, unit_shrunk, _ = pair_candidates(*moments, True, observed)
-        trusting = [*plain, *unit, np.zeros(rows.shape[1])]
-        alone = [cross / (v + c * own) for own in (v.mean(), v) for c in RIDGES]
-        return np.array([*trusting, *plain_shrunk, *unit_shrunk, *alone]), len(trusting), leading
+        found, shrunk, leading = pair_candidates(*moments, unit, observed)
+        trusting = [*found, np.zeros(rows.shape[1])]
+        alone = [cross / (v + c * (v if unit else v.mean())) for c in RIDGES]
+        return np.array([*trusting, *shrunk, *alone]), len(trusting), leading
 
     def means(own):
         return np.append(np.nanmean(rows[own], axis=0), y[own].mean())

@@ -40,7 +40,7 @@ _TITLES = {
 _ROWS_SHOWN = 1000
 _ROWS = {"test": "held-out rows", "train": "training rows, as none are held out"}
 _LOSS = "relative_loss"
-_NOISE = "of covariances from pairs, where attributes have a variance of 1"
+_NOISE = "of covariances from pairs"
 
 
 def headline(run: FinishedRun) -> str:

@@ -7,8 +7,10 @@ With E the expected counts of pairs (Hájek) and κ = 1,
     A_ij = P_ij (1 + κ/E_ij) / (C_ij + κ),   V_ij = v_i v_j / E_ij,   A = U Λ Uᵀ,
     ν = max(−λ_min, 2 √(Σ V_ij / d)),        w = U (Uᵀ b̂ / (λ⁺ + c ν)).
 
-λ⁺ is max(λ, 0) or √(λ² − ν²)₊. Further candidates shrink covariances to the share of values that
-was observed, as imputing means does, or leave them out. All compete by their losses in folds f,
+All this is in units of the attributes' deviations √v_i, so that the weights follow any change of
+units, or in those of the data where these are asked for. λ⁺ is max(λ, 0) or √(λ² − ν²)₊. Further
+candidates shrink covariances to the share of values that was observed, as imputing means does, or
+leave them out. All compete by their losses in folds f,
 
     L = max(q, p² / var y) − 2 p,   q = mean of wᵀA_f w,   p = mean of wᵀb̂_f,
 
@@ -30,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -125,11 +127,12 @@ class PairMoments:
         expected[expected <= 0] = 1.0  # where there is nothing to divide
         divisor = np.maximum(counts[own], 1.0)
         variance = np.diagonal(moments.comoment, held.start)[own - held.start] / divisor
-        variance = np.where(variance > 0, variance, _TINY)
+        still = moments.constant_columns()[own - held.start]  # but for rounding
+        variance = np.where(still, _TINY, variance)
         gram = moments.comoment[block] * (1.0 + PRIOR / expected)
         gram /= moments.pair_counts()[block] + PRIOR
         gram[np.arange(len(own)), np.searchsorted(varies, own)] = variance
-        cross = moments.comoment[own - held.start, -1] / divisor
+        cross = np.where(still, 0.0, moments.comoment[own - held.start, -1] / divisor)
         return cls(gram, cross, variance, 1.0 / expected)
 
     def gram_times(self, x: np.ndarray) -> np.ndarray:
@@ -180,7 +183,7 @@ class FoldPairs:
 class Tried(NamedTuple):
     """Weights of candidates (n, d), first those that trust covariances; and what they come from.
 
-    `noise` is ν of unit attributes, `leading` (d,) an eigenvector, and `doubt` how losses count.
+    `noise` is ν, `leading` (d,) an eigenvector, and `doubt` how losses count.
     """
 
     weights: np.ndarray
@@ -190,29 +193,28 @@ class Tried(NamedTuple):
     doubt: tuple[float, float]
 
 
-#: Candidates from moments and the share of values that was observed.
-Candidates = Callable[[Moments, float], Tried]
+#: Units of attributes, which ridge and noise are relative to: their deviations, or as they come.
+Units = Literal["deviations", "raw"]
+#: Candidates from moments, the share of values that was observed, and units.
+Candidates = Callable[[Moments, float, Units], Tried]
 
 
-def ridge_candidates(moments: Moments, observed: float) -> Tried:
-    """Return the candidates of the ridge, the zero predictor among them.
-
-    Each is tried for attributes as they come and for those divided by their standard deviations.
-    """
-    plain, unit = _spectra(moments)
-    v, zero = moments.variance, np.zeros_like(moments.cross)
-    trusting = [*plain.solutions(), *unit.solutions(), zero]
-    alone = [moments.cross / (v + c * level) for level in (v.mean(), v) for c in RIDGES]
-    shrunk = [own.ridges(RIDGES, observed) for own in (plain, unit)]
-    found = np.vstack([*trusting, *shrunk, *alone])
-    return Tried(found, unit.noise, plain.leading, len(trusting), RIDGE_DOUBT)
+def ridge_candidates(moments: Moments, observed: float, units: Units) -> Tried:
+    """Return the candidates of the ridge, the zero predictor among them."""
+    own, zero = _Spectrum.of(moments, units), np.zeros_like(moments.cross)
+    trusting = [*own.solutions(), zero]
+    v = moments.variance
+    level = v if units == "deviations" else v.mean()
+    alone = [moments.cross / (v + c * level) for c in RIDGES]
+    found = np.vstack([*trusting, own.ridges(RIDGES, observed), *alone])
+    return Tried(found, own.noise, own.leading, len(trusting), RIDGE_DOUBT)
 
 
-def lasso_candidates(moments: Moments, _: float) -> Tried:
-    """Return points of the lasso's path on clipped moments of unit attributes, and zero."""
-    unit = _spectra(moments)[1]
-    values = np.maximum(unit.values, CLIPPED[0] * unit.noise)
-    gram, cross = (unit.vectors * values) @ unit.vectors.T, unit.vectors @ unit.rotated
+def lasso_candidates(moments: Moments, _: float, units: Units) -> Tried:
+    """Return points of the lasso's path on clipped moments, and zero."""
+    own = _Spectrum.of(moments, units)
+    values = np.maximum(own.values, CLIPPED[0] * own.noise)
+    gram, cross = (own.vectors * values) @ own.vectors.T, own.vectors @ own.rotated
     length, weights, path = 1.0 / values[-1], np.zeros_like(cross), [np.zeros_like(cross)]
     for penalty in np.abs(cross).max() * np.geomspace(1.0, _LEAST_LASSO, _N_LASSO)[1:]:
         ahead, pace = weights, 1.0
@@ -223,15 +225,15 @@ def lasso_candidates(moments: Moments, _: float) -> Tried:
             ahead = weights + (last - 1.0) / pace * (weights - before)
             if np.abs(weights - before).max() <= _LASSO_CLOSE * np.abs(weights).max():
                 break
-        path.append(weights / unit.scale)
-    return Tried(np.array(path), unit.noise, unit.leading, len(path), LASSO_DOUBT)
+        path.append(weights / own.scale)
+    return Tried(np.array(path), own.noise, own.leading, len(path), LASSO_DOUBT)
 
 
-def full_candidates(moments: Moments, _: float) -> Tried:
-    """Return ridges of rows that were observed in full, for attributes of both scales."""
-    plain, unit = _spectra(moments)
-    found = np.vstack([own.ridges(FULL_RIDGES) for own in (plain, unit)])
-    return Tried(found, 0.0, plain.leading, len(found), FULL_DOUBT)
+def full_candidates(moments: Moments, _: float, units: Units) -> Tried:
+    """Return ridges of rows that were observed in full."""
+    own = _Spectrum.of(moments, units)
+    found = own.ridges(FULL_RIDGES)
+    return Tried(found, 0.0, own.leading, len(found), FULL_DOUBT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,9 +251,11 @@ class _Spectrum:
     noise: float
 
     @classmethod
-    def of(cls, moments: Moments, scale: np.ndarray) -> Self:
+    def of(cls, moments: Moments, units: Units) -> Self:
+        scale = np.sqrt(moments.variance) if units == "deviations" else np.ones(len(moments.cross))
+        scale = np.where(moments.variance > _TINY, scale, np.inf)  # what does not vary is left out
         v = moments.variance / scale**2
-        uneven = moments.noise_times(scale**-2.0) / moments.variance
+        uneven = moments.noise_times(1.0 / scale**2) / moments.variance
         level = float(v @ uneven / v.sum())
         if level > 0:
             scale = scale * np.sqrt(np.maximum(1.0, uneven / level))
@@ -260,7 +264,8 @@ class _Spectrum:
             values, vectors = np.linalg.eigh(moments.gram / np.outer(scale, scale))
         else:
             values, vectors = krylov(lambda x: moments.gram_times(x / scale) / scale, cross)
-        chance = 2.0 * np.sqrt(scale**-2.0 @ moments.noise_times(scale**-2.0) / len(v))
+        squares = 1.0 / scale**2
+        chance = 2.0 * np.sqrt(squares @ moments.noise_times(squares) / len(v))
         noise = float(max(-values[0], chance, _LEAST))
         mean = float(np.mean(moments.variance / scale**2))
         return cls(values, vectors, vectors.T @ cross, scale, mean, noise)
@@ -316,18 +321,12 @@ def krylov(
     return values, basis[: n + 1].T @ vectors
 
 
-def _spectra(moments: Moments) -> tuple[_Spectrum, _Spectrum]:
-    """Decompose the moments of attributes as they come, and of unit ones."""
-    v = moments.variance
-    return _Spectrum.of(moments, np.ones_like(v)), _Spectrum.of(moments, np.sqrt(v))
-
-
 @dataclass(frozen=True, eq=False)
 class Learned:
     """What some examples taught: weights (d,) for attributes as they come, and what was observed.
 
-    `sampling` (d,) and `step` are those at the end. Of a solve, `noise_level` is ν of unit
-    attributes and `shares` what each candidate weighs.
+    `sampling` (d,) and `step` are those at the end. Of a solve, `noise_level` is ν and `shares` are
+    what each candidate weighs.
     """
 
     weights: np.ndarray
@@ -341,7 +340,9 @@ class Learned:
 
 
 @np.errstate(over="ignore")  # of weights of what hardly varies in a fold
-def solve(folds: Folds, candidates: Candidates = ridge_candidates) -> Learned:
+def solve(
+    folds: Folds, candidates: Candidates = ridge_candidates, units: Units = "deviations"
+) -> Learned:
     """Solve from the moments of two folds or more, with an average of candidates."""
     if not folds.varies.size:
         raise DataError("No attribute varies among what was observed: there is nothing to learn.")
@@ -351,7 +352,7 @@ def solve(folds: Folds, candidates: Candidates = ridge_candidates) -> Learned:
     for fold in range(folds.n_folds):
         train, held_out, _ = folds.without(fold)
         assert held_out is not None
-        tried = candidates(train, observed)
+        tried = candidates(train, observed, units)
         w = np.vstack([tried.weights, tried.leading])
         size = w**2
         *square, leading = (w * held_out.gram_times(w.T).T).sum(axis=1)
@@ -373,7 +374,7 @@ def solve(folds: Folds, candidates: Candidates = ridge_candidates) -> Learned:
     shares = np.exp(-(doubted - doubted.min()) / width)  # zero is known without error
     shares /= shares.sum()
     whole, _, mean = folds.without(None)
-    tried = candidates(whole, observed)
+    tried = candidates(whole, observed, units)
     weights = np.zeros(len(mean) - 1)
     weights[folds.varies] = shares @ tried.weights
     intercept = float(mean[-1] - mean[:-1] @ weights)

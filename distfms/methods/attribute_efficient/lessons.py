@@ -15,6 +15,7 @@ from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, sm
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
     Learned,
+    Units,
     full_candidates,
     lasso_candidates,
     ridge_candidates,
@@ -50,7 +51,8 @@ class Lesson:
 
     `design` is that of one chain, `name` that of the algorithm, or of what is no chain: ``pairs``,
     ``rows`` and ``imputed`` are solved on folds; ``online`` and ``offline`` observe all attributes
-    within the bound. `key` decides the order of the examples and the draws.
+    within the bound. `key` decides the order of the examples and the draws, `units` those that
+    are solved in.
     """
 
     design: Design
@@ -59,6 +61,7 @@ class Lesson:
     n_chains: int = 1
     name: str = ""
     fold: int = -1
+    units: Units = "deviations"
 
 
 def learn(lesson: Lesson, examples: Examples, number: int = 0) -> Learned:
@@ -103,10 +106,13 @@ def _first(n_examples: int, ordered: Iterator[Ordered]) -> Iterator[Ordered]:
             return
 
 
-def learned_from(pairs: Pairs, penalty: Penalty, full: bool = False) -> Learned:
+def learned_from(
+    pairs: Pairs, penalty: Penalty, units: Units = "deviations", full: bool = False
+) -> Learned:
     """Solve from pairs of attributes, or of rows that were observed in full."""
     candidates = lasso_candidates if penalty == "lasso" else ridge_candidates
-    return solve(FoldPairs([*pairs.folds.values()]), full_candidates if full else candidates)
+    candidates = full_candidates if full else candidates
+    return solve(FoldPairs([*pairs.folds.values()]), candidates, units)
 
 
 def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
@@ -126,7 +132,7 @@ def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     for values, target, keys in _numbered(found):
         observed = np.vstack([draws.observe(values, keys), target])
         pairs = pairs.merge(Pairs.of(observed, (keys % np.uint64(INNER_FOLDS)).astype(int)))
-    return learned_from(pairs, design.penalty, lesson.name != "pairs")
+    return learned_from(pairs, design.penalty, lesson.units, lesson.name != "pairs")
 
 
 def _in_full(lesson: Lesson, found: list[Ordered]) -> Learned:
@@ -267,7 +273,7 @@ class LearningProcedure(Procedure):
     def search(self, problem: Members, rule: NamedRule) -> Learned:
         """Solve from pairs, or learn from rows."""
         if "pairs" in problem:
-            return learned_from(problem["pairs"], self.options.penalty)
+            return learned_from(problem["pairs"], self.options.penalty, self.options.units)
         lesson = self.lesson(problem)
         return average([learn(lesson, problem["rows"], n) for n in range(lesson.n_chains)])
 
@@ -340,7 +346,7 @@ def _lesson(
     """Return a lesson; those of one repeat, with one key, have the same order of examples."""
     if name in (*ON_FOLDS, *FULL):
         design = design_of(options, members, options.chains * size)
-        return Lesson(design, key, size, name=name)
+        return Lesson(design, key, size, name=name, units=options.units)
     # Beside a solver that centres the target, the online learner centres it too.
     online = {"solver": "online", "algorithm": name, "intercept": options.centred}
     design = design_of(options.model_copy(update=online), members, size)

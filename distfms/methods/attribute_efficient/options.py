@@ -8,6 +8,7 @@ from pydantic import Field, Strict, field_validator, model_validator
 
 from distfms.errors import SpecError
 from distfms.methods.attribute_efficient.draws import Drawing
+from distfms.methods.attribute_efficient.from_pairs import Units
 from distfms.spec import Positive, Section
 
 #: Algorithms that observe some attributes, by penalty, and how they draw them.
@@ -56,6 +57,11 @@ class AttributeEfficientOptions(Section):
     """With `solver: pairs`, how attributes are drawn: with equal probabilities; by their second
     `moments`, found by a pass over all rows; or in `two_phase`, by the moments of the first tenth
     of the rows. Second moments help if all attributes have the same unit.
+    """
+    units: Units = "deviations"
+    """With `solver: pairs`, what the ridge, the lasso and the noise are measured in: the observed
+    standard `deviations` of the attributes, so that their units do not matter, or `raw` values, the
+    norm of the paper, where all attributes have the same unit.
     """
     penalty: Literal["ridge", "lasso"] = "ridge"
     """Bound on the sum of squares of the weights (ridge) or of their absolute values (lasso)."""
@@ -198,6 +204,7 @@ NOT_TUNABLE = {
     "attributes_per_example": _STATES,
     "solver": "run one job for each",
     "draws": _STATES,
+    "units": "run one job for each",
     "chains": _STATES,
     "penalty": "the algorithms and the scale depend on it; run one job for each",
     "scale": "the bound and the steps mean something else without it",

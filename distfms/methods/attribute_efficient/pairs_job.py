@@ -252,7 +252,8 @@ class TiledPairsJob(PairsJob):
         build = partial(read_tile, source, tuple(train.partitions), self.draws(context))
         with context.pool(len(shards), self.tile_bytes()) as pool:
             pool.start(build, shards)
-            found = solve(TiledFolds(pool, float(problem["observed"].variance[-1])))
+            folds = TiledFolds(pool, float(problem["observed"].variance[-1]))
+            found = solve(folds, units=self.options.units)
         context.note(
             f"The pairs of {self._plan.n_features:,} attributes were solved in {len(shards)} tiles "
             "on actors, without cross-validation and curves."

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
-from distfms.methods.attribute_efficient.from_pairs import Learned
+from distfms.methods.attribute_efficient.from_pairs import Learned, Units
 from distfms.methods.attribute_efficient.learner import Chain, Drawn, Penalty, improvement_ratio
 from distfms.methods.attribute_efficient.lessons import learned_from
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, RunningPairs
@@ -47,14 +47,21 @@ class PairsLearner:
     takes_gaps : bool
         Whether what was asked for may be missing.
     n_first : int
+    units : {"deviations", "raw"}
     """
 
     def __init__(
-        self, n_attributes: int, draws: Draws, penalty: Penalty, takes_gaps: bool, n_first: int = 0
+        self,
+        n_attributes: int,
+        draws: Draws,
+        penalty: Penalty,
+        takes_gaps: bool,
+        n_first: int = 0,
+        units: Units = "deviations",
     ) -> None:
         self.n_attributes, self.penalty, self.takes_gaps = n_attributes, penalty, takes_gaps
         self.n_draws = min(draws.n_drawn or n_attributes, n_attributes)
-        self.draws, self.n_first = draws, n_first
+        self.draws, self.n_first, self.units = draws, n_first, units
         self.sums, self.streams = RunningPairs(n_attributes + 1), {draws.seed}
         self._learned: Learned | None = None
 
@@ -126,7 +133,7 @@ class PairsLearner:
 
     def _solved(self) -> Learned:
         if self._learned is None or self._learned.n_examples != self.n_examples:
-            self._learned = learned_from(self.sums.pairs(), self.penalty)
+            self._learned = learned_from(self.sums.pairs(), self.penalty, self.units)
         return self._learned
 
     @property
