@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.folds import hash_keys
-from distfms.errors import SpecError
+from distfms.errors import DataError, SpecError
 from distfms.methods import slabs
 from distfms.methods.attribute_efficient import method, options
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
@@ -123,6 +123,17 @@ def test_the_report_compares_with_rows_in_full_and_the_online_learner(data, tmp_
     weights = np.array(list(selection["coefficients"].values()))
     found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
     np.testing.assert_allclose(found, X @ weights + selection["intercept"])
+
+
+@pytest.mark.parametrize("options", [{}, {"draws": "two_phase"}, {"solver": "online"}])
+def test_values_too_large_to_be_squared_are_refused(tmp_path, options):
+    far = X.copy()
+    far[17, 3] = -1.3e104
+    folder = write_rows(tmp_path / "data", few(far))
+    with pytest.raises(DataError, match=r"data/.*row group.*'x3' has values up to 1.3e\+104") as no:
+        run_job(pairs_job(folder, tmp_path / "runs", options))
+    assert no.value.exit_code == 2
+    assert not list((tmp_path / "runs").rglob("selection.json"))
 
 
 def test_rows_that_come_with_gaps(tmp_path):

@@ -15,6 +15,8 @@ from distfms.stats.comoments import Moments
 #: that the first tenth of the rows, drawn alike, shows.
 Drawing = Literal["uniform", "moments", "two_phase"]
 
+#: Largest absolute value that can be learned from: products of four are finite.
+LARGEST_VALUE = 1e75
 #: One row or example in so many is of the first of two phases.
 FIRST_PHASE = 10
 #: Share of the weight that all attributes have alike.

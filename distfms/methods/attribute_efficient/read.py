@@ -12,7 +12,8 @@ import numpy as np
 from distfms.data.batches import RowBatch
 from distfms.data.folds import hash_keys, mix
 from distfms.data.partition import Partition
-from distfms.methods.attribute_efficient.draws import Draws
+from distfms.errors import DataError
+from distfms.methods.attribute_efficient.draws import LARGEST_VALUE, Draws
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, Pairs
 from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource, SummaryReader
@@ -88,6 +89,7 @@ def _summary(
     draws: Draws | None, on_folds: bool | None, batch: RowBatch, part: int
 ) -> dict[str, Any]:
     own = batch.part_slices[part]
+    refuse_far(batch, own)
     squares = np.nansum(batch.features[:, own] ** 2, axis=0)
     found: dict[str, Any] = {
         "moments": Moments.from_block(batch.values[:, own]),
@@ -102,6 +104,18 @@ def _summary(
             is_held_out = part == len(batch.part_slices) - 1
             found["pairs"] = Pairs({}) if is_held_out else Pairs.of(observed, inner)
     return found
+
+
+def refuse_far(batch: RowBatch, own: slice) -> None:
+    """Refuse some rows if they hold values whose squares cannot be summed up."""
+    largest = np.fmax.reduce(np.abs(batch.values[:, own]), axis=1, initial=0.0)
+    if (largest > LARGEST_VALUE).any():
+        column = int(np.argmax(largest))
+        raise DataError(
+            f"The column {batch.names[column]!r} has values up to {largest[column]:.3g}, and those "
+            f"beyond {LARGEST_VALUE:g} are too large to be squared: look for damaged values, or "
+            "divide the column by a constant."
+        )
 
 
 def observe(batch: RowBatch, draws: Draws, own: slice) -> tuple[np.ndarray, np.ndarray]:
@@ -119,6 +133,7 @@ def first_phase_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
 
 def _of_first_phase(draws: Draws, batch: RowBatch, part: int) -> dict[str, Any]:
     own = batch.part_slices[part]
+    refuse_far(batch, own)
     return {"observed": draws.first_moments(batch.features[:, own], row_keys(batch, own))}
 
 

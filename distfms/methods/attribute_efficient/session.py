@@ -9,7 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
+from distfms.methods.attribute_efficient.draws import (
+    LARGEST_VALUE,
+    Draws,
+    drawing_weights,
+    smoothed,
+)
 from distfms.methods.attribute_efficient.from_pairs import Learned, Units
 from distfms.methods.attribute_efficient.learner import Chain, Drawn, Penalty, improvement_ratio
 from distfms.methods.attribute_efficient.lessons import learned_from
@@ -73,13 +78,13 @@ class PairsLearner:
             own = self._drawing().observe(rows[start:stop].T, numbers.astype(np.uint64))
             observed = np.vstack([own, target[start:stop]])
             n_seen = np.isfinite(own).sum(axis=0)
-            bad = np.isinf(own).any(axis=0) | ~np.isfinite(observed[-1])
+            bad = (np.abs(observed) > LARGEST_VALUE).any(axis=0) | np.isnan(observed[-1])
             bad |= (n_seen < self.n_draws) & (not self.takes_gaps)
             if bad.any():
                 before = f" The {start} rows before have been learned from." if start else ""
                 raise DataError(
-                    f"A value or the target of row {start + np.argmax(bad)} is missing or "
-                    f"infinite: leave the row out.{before}"
+                    f"A value or the target of row {start + np.argmax(bad)} is missing, infinite "
+                    f"or beyond ±{LARGEST_VALUE:g}: leave the row out.{before}"
                 )
             self.sums.learn(observed, numbers % INNER_FOLDS)
 
@@ -108,6 +113,13 @@ class PairsLearner:
         """Raise DataError if an example cannot be learned from."""
         if not np.isfinite(target):
             raise DataError(f"The target of {name} is missing or infinite.")
+        far = np.abs(np.append(values, target)) > LARGEST_VALUE
+        if far.any():
+            what = [*(f"value of attribute {a}" for a in attributes), "target"][np.argmax(far)]
+            raise DataError(
+                f"The {what} of {name} is beyond ±{LARGEST_VALUE:g}, too large to be squared: "
+                "correct it, or divide all of them by a constant."
+            )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return what was learned as named arrays."""

@@ -241,14 +241,20 @@ def test_what_could_not_be_had_may_be_missing():
     for values, y, message in (
         (np.full((2, 4), np.nan), [1.0, 2.0], r"value of attribute \d of example 0 is missing"),
         (np.zeros((2, 4)), [1.0, np.inf], "target of example 1 is missing or infinite"),
+        (np.zeros((2, 4)), [1.0, 1e80], r"target of example 1 is beyond ±1e\+75"),
+        (np.eye(2, 4) * -1.3e104, [1.0, 2.0], r"value of attribute \d of example 0 is beyond"),
     ):
         with pytest.raises(DataError, match=message):
             strict.tell(values, y, questions.examples)
     strict.tell(np.zeros((2, 4)), [1.0, 2.0])
-    with pytest.raises(DataError, match="target of row 3 is missing or infinite"):
-        strict.partial_fit(X, np.where(np.arange(N) == 3, np.nan, Y))
+    for value in (np.nan, 1e80):
+        with pytest.raises(DataError, match=r"target of row 3 is missing, infinite or beyond ±1e"):
+            strict.partial_fit(X, np.where(np.arange(N) == 3, value, Y))
     with pytest.raises(DataError, match="Too few rows"):
         strict.predict(X)
+    strict.partial_fit(X, Y)  # what was refused has left no trace
+    assert strict.n_examples_seen_ == N + 2
+    assert np.isfinite(strict.coef_).all()
 
 
 def test_states_of_other_specs_are_refused(tmp_path):
