@@ -124,17 +124,24 @@ def pair_moments(rows, y, mean=None):
 RIDGES = 10.0 ** np.arange(-2, 2.6, 0.5)
 
 
+def scaled(A, v, V, unit):
+    """A in units of the attributes' scales, these, and the noise level."""
+    scale = np.sqrt(v) if unit else np.ones_like(v)
+    eta = (V / np.outer(scale, scale) ** 2).sum(axis=1) / (v / scale**2)
+    eta0 = (v / scale**2 * eta).sum() / (v / scale**2).sum()
+    scale = scale * np.sqrt(np.maximum(1.0, eta / eta0))
+    A = A / np.outer(scale, scale)
+    chance = 2.0 * np.sqrt((V / np.outer(scale, scale) ** 2).sum() / len(v))
+    return A, scale, max(-np.linalg.eigvalsh(A)[0], chance)
+
+
 def pair_candidates(A, cross, v, V, unit, observed):
     """Weights at all constants, of ridges with shrunk covariances, and the leading eigenvector.
 
     For attributes divided by their deviations, or as they come.
     """
-    scale = np.sqrt(v) if unit else np.ones_like(v)
-    eta = (V / np.outer(scale, scale) ** 2).sum(axis=1) / (v / scale**2)
-    eta0 = (v / scale**2 * eta).sum() / (v / scale**2).sum()
-    scale = scale * np.sqrt(np.maximum(1.0, eta / eta0))
-    values, U = np.linalg.eigh(A / np.outer(scale, scale))
-    nu = max(-values[0], 2.0 * np.sqrt((V / np.outer(scale, scale) ** 2).sum() / len(v)))
+    A, scale, nu = scaled(A, v, V, unit)
+    values, U = np.linalg.eigh(A)
     semicircle = np.sqrt(np.maximum(values**2 - nu**2, 0.0))
     spectra = [np.maximum(values, 0.0) + c * nu for c in (0.25, 0.5, 1, 2, 4, 8, 16, 32)]
     spectra += [semicircle + c * nu for c in (0.5, 1, 2, 4, 8, 16, 32)]

@@ -144,6 +144,37 @@ def test_running_pairs_are_those_of_all_rows_however_they_are_divided(seed, n, s
         np.testing.assert_allclose(own.comoment, wanted.comoment, rtol=1e-9, atol=1e-7)
 
 
+def test_squares_of_sessions_are_shifted_to_the_common_origin():
+    rng = np.random.default_rng(1)
+    observed = rng.normal(size=(4, 60)) + np.array([[3.0], [-50.0], [0.1], [7.0]])
+    observed[:-1][rng.random((3, 60)) > 0.6] = np.nan
+    one, two = RunningPairs(4), RunningPairs(4)
+    one.learn(observed[:, :25], np.zeros(25))
+    two.learn(observed[:, 25:], np.zeros(35))
+    assert (one.origin != two.origin).all()
+    one.merge(two)
+    squares = np.array([np.nansum(observed**2, axis=1), np.isfinite(observed).sum(axis=1)])
+    np.testing.assert_allclose(one.squares(), squares, rtol=1e-9)
+    # In each fold about the origin: the second moments that later draws go by.
+    total = one.totals[0][0], np.nansum((observed - one.origin[:, None]) ** 2, axis=1)
+    np.testing.assert_allclose(*total, rtol=1e-9)
+
+
+def test_the_noise_level_makes_the_moments_definite():
+    """Also where pairs contradict one another by more than chance."""
+    rng, n = np.random.default_rng(0), 3000
+    common = rng.normal(size=n)
+    rows, part = common + 0.1 * rng.normal(size=(3, n)), np.arange(n) % 3
+    rows[2, part == 2] *= -1.0
+    rows[2 - part, np.arange(n)] = np.nan  # the last two are seen together where they are opposed
+    A, _, v, V = literal.pair_moments(rows.T, common)
+    A, _, noise = literal.scaled(A, v, V, True)
+    least = -np.linalg.eigvalsh(A)[0]
+    assert noise == least > 5 * np.sqrt((V / np.outer(v, v)).sum() / 3)
+    found = solved(pairs_of(rows, common, np.arange(n) // 3 % 5))
+    assert found.noise_level == pytest.approx(least)
+
+
 def test_pairs_of_few_values_among_many_columns():
     """Are added up one by one, to the same statistic."""
     rng = np.random.default_rng(4)
