@@ -9,9 +9,9 @@ the step is longer, in the proportion of the theory.
 
 ``pairs`` prints, for each number of examples of ``synthetic``, ``mnist`` or a table, the test loss
 relative to predicting the mean: of one solve from pairs (attributes drawn alike, by second moments,
-in two phases), of ridge on as many attributes in rows observed in full, of ridge after imputing
-means for what was not drawn, and of the online learner, drawn alike and by moments, whose bound and
-step are chosen at each number.
+in two phases; `units: raw`, predictions not cut), of ridge on as many attributes in rows observed
+in full, of ridge after imputing means for what was not drawn, and of the online learner, drawn
+alike and by moments, whose bound and step are chosen at each number.
 
 ``speed`` prints what a row costs through the estimator, without a warm-up, against the compiled
 literal loop over all d attributes; and the seconds in which pairs are added up and solved, against
@@ -38,7 +38,12 @@ from threadpoolctl import threadpool_limits
 
 from distfms import AttributeEfficientRidge
 from distfms.methods.attribute_efficient.draws import Draws
-from distfms.methods.attribute_efficient.from_pairs import FoldPairs, solve
+from distfms.methods.attribute_efficient.from_pairs import (
+    FoldPairs,
+    ImputedPairs,
+    full_candidates,
+    solve,
+)
 from distfms.methods.attribute_efficient.learner import Design, improvement_ratio
 from distfms.methods.attribute_efficient.lessons import Lesson, Ordered, learn, stream
 from distfms.methods.attribute_efficient.options import ALGORITHMS
@@ -212,13 +217,16 @@ def solved(experiment: Experiment, how: str, repeat: int) -> float:
     train, (n, d) = experiment.train, experiment.train.rows.shape
     moments = (train.rows**2).mean(axis=0)
     sampling: Any = "uniform" if how in ("rows", "imputed") else how
+    if how == "imputed":
+        keys = np.arange(n, dtype=np.uint64)
+        observed = Draws(experiment.n_draws, repeat).observe(train.rows.T.copy(), keys)
+        pairs = Pairs.of(np.vstack([observed, train.target]), (keys % INNER_FOLDS).astype(int))
+        found = solve(ImputedPairs([*pairs.folds.values()]), full_candidates, "raw")
+        return loss(found.weights, found.intercept, experiment)
     design = Design("ridge", sampling, d, experiment.n_draws, n, 1.0, 1.0, moments)
     size = max(10, n * experiment.n_draws // d) if how == "rows" else n
-    if how == "imputed":
-        draws, keys = Draws(experiment.n_draws, repeat), np.arange(n, dtype=np.uint64)
-        train = InMemory(draws.observe(train.rows.T.copy(), keys).T, train.target)
-    what = how if how in ("rows", "imputed") else "pairs"
-    found = learn(Lesson(design, repeat, size, name=what), train)
+    what = "rows" if how == "rows" else "pairs"
+    found = learn(Lesson(design, repeat, size, name=what, units="raw"), train)
     return loss(found.weights, found.intercept, experiment)
 
 

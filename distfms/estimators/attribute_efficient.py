@@ -25,12 +25,15 @@ from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Draws, drawin
 from distfms.methods.attribute_efficient.learner import Chain
 from distfms.methods.attribute_efficient.lessons import design_with, stream
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
+from distfms.methods.attribute_efficient.predictors import Predictor
 from distfms.methods.attribute_efficient.session import PairsLearner, Questions, Session
 from distfms.methods.contract import FinishedRun
 from distfms.spec import parse_section
 from distfms.stats.base import from_bytes, to_bytes
 
 _META = "meta.json"
+#: Attributes that are drawn of a row by default.
+_DRAWN = 5
 
 
 class AttributeEfficientBase(JobRegressor, JobEstimator):
@@ -40,7 +43,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     _Options = AttributeEfficientOptions
     _first = ("attributes_per_example",)
     _defaults: ClassVar[Mapping[str, Any]] = {
-        "attributes_per_example": 5,
+        "attributes_per_example": None,
         "baselines": (),
         "repeats": 0,
         "norm": None,
@@ -48,15 +51,23 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         "n_examples": None,
     }
     _meanings: ClassVar[Mapping[str, str]] = {
+        "attributes_per_example": "Attributes to draw of each row: k + 1 of the paper. Default: 5 "
+        "or, with `missing='pairs'`, all that a row has.",
         "norm": "Divisor of the attributes in a session, by default 1.",
         "second_moments": "E[x²] of the attributes, shape (d,), for a session.",
         "n_examples": "Planned number of examples; the online step and two phases depend on it.",
     }
-    attributes_per_example: int
+    attributes_per_example: int | None
     norm: float | None
     second_moments: Any
     n_examples: int | None
     bound: float | None
+
+    def _section(self) -> dict[str, Any]:
+        found = super()._section()
+        if self.attributes_per_example is None and self.missing != "pairs":
+            found["attributes_per_example"] = _DRAWN
+        return found
 
     # --- learning from rows ---
 
@@ -323,7 +334,9 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         check_is_fitted(self)
         if not hasattr(self, "session_"):
             return super().predict(X, budget)
-        products = partial(_products, self.coef_, self.intercept_)
+        learner, products = self.session_.learner, partial(_products, self.coef_, self.intercept_)
+        if isinstance(learner, PairsLearner):
+            products = partial(_predicted, learner.predictor)
         return self._from_batches(X, list(self._levels), products)
 
     @property
@@ -402,6 +415,10 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 "and not all 0."
             )
         return moments
+
+
+def _predicted(predictor: Predictor, batch: RowBatch) -> np.ndarray:
+    return predictor(batch.values)[0]
 
 
 def _products(weights: np.ndarray, intercept: float, batch: RowBatch) -> np.ndarray:

@@ -8,7 +8,7 @@ statistics, its pure procedure, and the content of the files; everything else is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -456,13 +456,7 @@ class StatisticsJob(TunableJob):
         grid = procedure.grid(path)
         columns = self.scores(context, solved, path, grid)
         if validated is not None:
-            answers = validated.answers[number]
-            columns["validation"] = {
-                measure: over_folds(
-                    np.stack([a[measure] for a in answers], axis=-1), validated.weight
-                ).mean
-                for measure in columns["train"]
-            }
+            columns["validation"] = means_of_folds(validated, number, columns["train"])
         return {"name": name, "points": points_of({"budget": grid}, columns)}
 
 
@@ -485,6 +479,15 @@ class TrainMembers(Mapping[str, Any]):
     def __len__(self) -> int:
         """Return the number of statistics."""
         return len(self._parts)
+
+
+def means_of_folds(validated: FoldAnswers, item: int, names: Iterable[str]) -> Answer:
+    """Return the weighted means over the folds of an item's measures."""
+    answers, weight = validated.answers[item], validated.weight
+    return {
+        name: over_folds(np.stack([own[name] for own in answers], axis=-1), weight).mean
+        for name in names
+    }
 
 
 def fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:

@@ -9,13 +9,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import distfms as package
 from distfms.data.folds import hash_keys
 from distfms.errors import DataError, SpecError
 from distfms.methods import slabs
 from distfms.methods.attribute_efficient import method, options
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
+from distfms.report.formatting import percent
 from distfms.runs.driver import prepare, run_job
+from distfms.runs.finished import read_run
 from distfms.runs.predict import predict_file
 from tests.e2e.attribute_efficient_jobs import IDS, Y, few_columns, few_job
 from tests.e2e.attribute_efficient_jobs import NAMES as ALL_NAMES
@@ -23,7 +26,7 @@ from tests.e2e.attribute_efficient_jobs import X as ALL
 from tests.e2e.jobs import content, results
 from tests.e2e.sequence_jobs import write_rows
 from tests.e2e.test_attribute_efficient import PARTS, TRAIN
-from tests.reference.attribute_efficient import solve_pairs
+from tests.reference.attribute_efficient import predict_cut, predict_gaps, solve_pairs, within
 
 # The eighth attribute is always 0.
 VARIES = np.arange(len(ALL_NAMES)) != 7
@@ -82,14 +85,15 @@ def test_the_model_is_that_of_the_pairs(data, tmp_path, draws):
         "observed": n_seen,
         "scanned": scanned,
     }
-    squares = (X[~TRAIN] @ found + selection["intercept"] - Y[~TRAIN]) ** 2
+    rows = observed[TRAIN], Y[TRAIN]
+    squares = (predict_cut(found, selection["intercept"], *rows, X[~TRAIN]) - Y[~TRAIN]) ** 2
     null = ((Y[~TRAIN] - Y[TRAIN].mean()) ** 2).sum()
     assert metrics["test"]["relative_loss"] == pytest.approx(squares.sum() / null)
     # Folds are solved without, and judged on all that their rows have.
     for entry in metrics["folds"]:
-        weights, intercept = solved(observed, TRAIN & (entry["fold"] != PARTS))
-        out = entry["fold"] == PARTS
-        assert entry["mse"] == pytest.approx(np.mean((X[out] @ weights + intercept - Y[out]) ** 2))
+        own, out = TRAIN & (entry["fold"] != PARTS), entry["fold"] == PARTS
+        predicted = predict_cut(*solved(observed, own), observed[own], Y[own], X[out])
+        assert entry["mse"] == pytest.approx(np.mean((predicted - Y[out]) ** 2))
 
 
 @pytest.mark.parametrize("draws", ["uniform", "two_phase"])
@@ -122,7 +126,25 @@ def test_the_report_compares_with_rows_in_full_and_the_online_learner(data, tmp_
     selection = content(run, "selection.json")
     weights = np.array(list(selection["coefficients"].values()))
     found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
-    np.testing.assert_allclose(found, X @ weights + selection["intercept"])
+    rows = literal_draws("uniform")[TRAIN], Y[TRAIN]
+    wanted = predict_cut(weights, selection["intercept"], *rows, X)
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    assert np.abs(found - X @ weights - selection["intercept"]).max() > 1e-3
+
+
+def test_the_headline_says_which_rows_it_speaks_of(data, tmp_path):
+    _, run = read_run(run_job(pairs_job(data, tmp_path)).folder).open()
+    without = {**run.metrics, "test": None}
+    losses, n_rows = zip(
+        *((f["relative_loss"], f["n_rows"]) for f in without["folds"]), strict=True
+    )
+    for metrics, rows, loss in (
+        (run.metrics, "held-out rows", run.metrics["test"]["relative_loss"]),
+        (without, "cross-validation", np.average(losses, weights=n_rows)),
+        ({**without, "folds": []}, "training rows", run.metrics["train"]["relative_loss"]),
+    ):
+        said = method.METHOD.headline(replace(run, metrics=metrics))
+        assert f": {percent(1 - loss)} of the variance explained ({rows})" in said
 
 
 @pytest.mark.parametrize("options", [{}, {"draws": "two_phase"}, {"solver": "online"}])
@@ -136,26 +158,102 @@ def test_values_too_large_to_be_squared_are_refused(tmp_path, options):
     assert not list((tmp_path / "runs").rglob("selection.json"))
 
 
-def test_rows_that_come_with_gaps(tmp_path):
-    gaps = X.copy()
-    gaps[np.random.default_rng(0).random(X.shape) < 0.5] = np.nan
-    folder = write_rows(tmp_path / "data", few(gaps))
-    own = {"attributes_per_example": None, "repeats": 1}
-    section = {"missing": "pairs"}
+def test_units_of_columns_do_not_matter(data, tmp_path):
+    units = 2.0 ** np.arange(-20, 24, 4)[: len(NAMES)]
+    other = write_rows(tmp_path / "units", few(X * units))
+    ours, theirs = (
+        run_job(pairs_job(rows, tmp_path / name)).folder
+        for rows, name in ((data, "a"), (other, "b"))
+    )
+    found = [content(run, "selection.json")["coefficients"] for run in (ours, theirs)]
+    np.testing.assert_array_equal(
+        np.array([*found[1].values()]) * units, np.array([*found[0].values()])
+    )
+    assert content(ours, "metrics.json")["test"] == pytest.approx(
+        content(theirs, "metrics.json")["test"]
+    )
+
+
+def predicted(rows, own, others):
+    """Literal predictions of some rows, with gaps or without, learned from some."""
+    seen = rows[own], Y[own]
+    whole = predict_cut(*solved(rows, own), *seen, rows[others])
+    by_pattern = predict_gaps(*seen, INNER[own], rows[others])
+    return np.where(np.isnan(rows[others]).any(axis=1), by_pattern, whole)
+
+
+def imputed_losses(rows, own, others):
+    """Test losses of ridges on imputed means, with each constant."""
+    fill, level = np.nanmean(rows[own], axis=0), Y[own].mean()
+    seen = rows[own], within(rows[own], rows[others])
+    z, z_other = (np.where(np.isnan(x), fill, x) - fill for x in seen)
+    scale, n = z.std(axis=0), own.sum()
+    gram, cross = (z / scale).T @ (z / scale) / n, (z / scale).T @ (Y[own] - level) / n
+    ridges = [
+        np.linalg.solve(gram + c * np.eye(len(fill)), cross) for c in 10.0 ** np.arange(-6, 3)
+    ]
+    found = [np.clip(z_other @ (w / scale) + level, Y[own].min(), Y[own].max()) for w in ridges]
+    return [np.sum((f - Y[others]) ** 2) / np.sum((Y[others] - level) ** 2) for f in found]
+
+
+@pytest.fixture(scope="module")
+def gaps():
+    """Rows of which half of the values are missing; a few have all, and one has none."""
+    found = X.copy()
+    found[np.random.default_rng(0).random(X.shape) < 0.5] = np.nan
+    found[5:8], found[8] = X[5:8], np.nan
+    return found
+
+
+def test_rows_that_come_with_gaps(gaps, tmp_path):
+    """Are predicted by the weights of what each has, on folds and when the model is used."""
+    folder, section = write_rows(tmp_path / "data", few(gaps)), {"missing": "pairs"}
+    own = {"attributes_per_example": None}
     run = run_job(pairs_job(folder, tmp_path / "runs", own, data=section)).folder
-    weights, _ = solved(gaps, TRAIN)
     selection, manifest = content(run, "selection.json"), content(run, "manifest.json")
     np.testing.assert_allclose(
-        list(selection["coefficients"].values()), weights, rtol=1e-6, atol=1e-8
+        list(selection["coefficients"].values()), solved(gaps, TRAIN)[0], rtol=1e-6, atol=1e-8
     )
-    for entry in content(run, "metrics.json")["folds"]:
+    predict_file(run, str(folder), tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
+    everything = np.ones(len(Y), dtype=bool)
+    np.testing.assert_allclose(found, predicted(gaps, TRAIN, everything), rtol=1e-7, atol=1e-9)
+    assert found[8] == pytest.approx(Y[TRAIN].mean())
+    model = package.load(run)
+    for one in (4, 6, 8):  # alone as among others, bit by bit
+        alone = {name: gaps[one : one + 1, j] for j, name in enumerate(NAMES)}
+        assert model.predict(alone)["predicted_y"][0].as_py() == found[one]
+    metrics = content(run, "metrics.json")
+    assert metrics["test"]["mse"] == pytest.approx(np.mean((found - Y)[~TRAIN] ** 2))
+    for entry in metrics["folds"]:
         own, out = TRAIN & (entry["fold"] != PARTS), entry["fold"] == PARTS
-        weights, intercept = solved(gaps, own)
-        filled = np.where(np.isnan(gaps[out]), np.nanmean(gaps[own], axis=0), gaps[out])
-        assert entry["mse"] == pytest.approx(np.mean((filled @ weights + intercept - Y[out]) ** 2))
+        assert entry["mse"] == pytest.approx(np.mean((predicted(gaps, own, out) - Y[out]) ** 2))
+    imputed = metrics["baselines"]["imputed"]
+    losses = imputed_losses(gaps, TRAIN, ~TRAIN)
+    assert imputed["test"]["relative_loss"] in [pytest.approx(loss) for loss in losses]
+    assert [curve["name"] for curve in metrics["curves"]] == ["pairs", "imputed"]
+    weight = [entry["n_rows"] for entry in metrics["folds"]]
+    validated = np.average([e["relative_loss"] for e in metrics["folds"]], weights=weight)
+    point = metrics["curves"][0]["points"][0]
+    assert point["validation"]["relative_loss"] == pytest.approx(validated)
     assert any("as missing at random: x0" in note for note in manifest["notes"])
-    names = [curve["name"] for curve in content(run, "metrics.json")["curves"]]
-    assert names == ["pairs", "imputed"]
+    said = method.METHOD.headline(finished := read_run(run).open()[1])
+    assert "Ridge on imputed means" in said
+    assert "in full does as well" not in said
+    assert "takes means for what is missing" in method.METHOD.page(finished)
+    # A model of the form before predicts as it did: means for what is missing, without limits.
+    weights = {name: finished.weights[name] for name in ("weights", "fill")}
+    earlier = method.METHOD.upgraded(replace(finished, weights=weights), 3)
+    spec = pairs_job(folder, tmp_path, {"attributes_per_example": None}, data=section)
+    rows = prepare(spec).job.inputs.train
+    predictor = method.make_predictor(earlier, rows, None)
+    found = [predictor(own)["predicted_y"].to_numpy() for own in rows.partitions]
+    filled = np.where(np.isnan(gaps), weights["fill"], gaps)
+    wanted = filled @ weights["weights"] + finished.model["intercept"]
+    np.testing.assert_allclose(np.concatenate(found), wanted, atol=1e-12)
+    others = {"attributes_per_example": None, "baselines": ["aerr"]}
+    with pytest.raises(SpecError, match="compares with a ridge on imputed means alone"):
+        prepare(pairs_job(folder, tmp_path, others, data=section))
     with pytest.raises(SpecError, match="attributes_per_example` is missing"):
         prepare(pairs_job(folder, tmp_path, {"attributes_per_example": None}))
     with pytest.raises(SpecError, match=r"needs `attribute_efficient.solver: pairs`"):

@@ -187,3 +187,53 @@ def solve_pairs(rows, y, fold, unit=True):
     weights = shares / shares.sum() @ candidates(fold > -1)[0][: len(shares)]
     mean = means(fold > -1)
     return weights, mean[-1] - mean[:-1] @ weights
+
+
+def within(observed, X):
+    """Values cut to the range of what was observed of their columns."""
+    return np.clip(X, np.nanmin(observed, axis=0), np.nanmax(observed, axis=0))
+
+
+def predict_cut(weights, intercept, observed, y, X):
+    """Predictions of whole rows, within the range of the targets."""
+    found = within(observed, X) @ weights + intercept
+    return np.clip(found, y.min(), y.max())
+
+
+def predict_gaps(observed, y, fold, X, unit=True):
+    """Predictions of rows with gaps, each from a solve of its own."""
+    tried, d = 2.0 ** np.arange(-3, 6), X.shape[1]
+    share = (~np.isnan(observed)).mean(axis=0)
+    patterns = np.random.default_rng(0).random((16, d)) < share
+    everything = np.append(np.nanmean(observed, axis=0), y.mean())
+
+    def weights(own, c, pattern):
+        A, cross, v, V = pair_moments(observed[own], y[own])
+        A, scale, nu = scaled(A, v, V, unit)
+        values, U = np.linalg.eigh(A)
+        A = U @ np.diag(np.maximum(values, 0.0)) @ U.T + c * nu * np.eye(d)
+        found, S = np.zeros(d), np.flatnonzero(pattern)
+        if len(S):
+            found[S] = np.linalg.solve(A[np.ix_(S, S)], (cross / scale)[S]) / scale[S]
+        return found
+
+    doubted = []
+    for c in tried:
+        squares, products = [], []
+        for f in np.unique(fold):
+            mean = np.append(np.nanmean(observed[fold != f], axis=0), y[fold != f].mean())
+            A, cross, _, _ = pair_moments(observed[fold == f], y[fold == f], mean)
+            own = [weights(fold != f, c, pattern) for pattern in patterns]
+            squares.append([w @ A @ w for w in own])
+            products.append([w @ cross for w in own])
+        squares, products = np.array(squares), np.array(products)
+        p = products.mean(axis=0)
+        losses = (squares - 2 * products).mean(axis=1)
+        error = losses.std(ddof=1) / np.sqrt(len(losses))
+        bounded = np.maximum(squares.mean(axis=0), p**2 / y.var()) - 2 * p
+        doubted.append(bounded.mean() + 0.75 * error)
+    c, found = tried[np.argmin(doubted)], []
+    for row in within(observed, X):
+        w = weights(fold > -1, c, ~np.isnan(row))
+        found.append(everything[-1] + w @ np.where(np.isnan(row), 0.0, row - everything[:-1]))
+    return np.clip(found if min(doubted) < 0 else np.full(len(X), y.mean()), y.min(), y.max())

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from distfms.methods.contract import FinishedRun
 from distfms.report.formatting import count, number, percent
 from distfms.report.metrics import (
+    ROWS,
     Curve,
     class_section,
     curves_of,
@@ -15,6 +18,7 @@ from distfms.report.metrics import (
     measure_tables,
     measured,
     more,
+    trusted,
 )
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table, Text
 from distfms.report.plots import Line, line_chart
@@ -38,26 +42,49 @@ _TITLES = {
     "imputed": "ridge, means for missing values",
 }
 _ROWS_SHOWN = 1000
-_ROWS = {"test": "held-out rows", "train": "training rows, as none are held out"}
+_ROWS = {**ROWS, "train": "training rows, as none are held out"}
+#: Difference of relative losses up to which two models are level.
+_LEVEL = 0.01
 _LOSS = "relative_loss"
+_POINTS = (
+    "Points of the curves. Algorithms that observe all attributes use fewer examples for the same "
+    "number of attributes; their last points use all examples."
+)
+_ENDS = (
+    "Relative loss from all examples, {}: of pairs, which predict a row from the values that it "
+    "has, and of a ridge that takes means for what is missing."
+)
 _NOISE = "of covariances from pairs"
 
 
 def headline(run: FinishedRun) -> str:
     """Return in one sentence what was observed, and how good the model is."""
-    selection, loss = run.selection, _loss(run)
+    selection, (rows, loss) = run.selection, _judged(run)
     share = selection["attributes_seen"] / max(selection["attributes_in_all"], 1)
     seen = f"{percent(share)} of the attributes of {number(selection['examples'])} examples"
     what = "variance" if selection["intercept"] else "squared target"
-    kept = "" if loss is None else f": {percent(1 - loss)} of the {what} explained"
-    return f"{_TITLES[selection['algorithm']]} observed {seen}{kept}{_in_full(run)}"
+    kept = "" if loss is None else f": {percent(1 - loss)} of the {what} explained ({ROWS[rows]})"
+    return f"{_TITLES[selection['algorithm']]} observed {seen}{kept}{_imputed(run)}{_in_full(run)}"
+
+
+def _imputed(run: FinishedRun) -> str:
+    """Say how well a ridge on imputed means does on the same rows, where there is one."""
+    rows, own = _judged(run)
+    loss = measured(run.metrics["baselines"].get("imputed", {}), rows, _LOSS)
+    if loss is None or own is None:
+        return ""
+    if abs(loss - own) <= _LEVEL:
+        return f". Ridge on imputed means is level ({percent(1 - loss)})"
+    better = "more, " if loss < own else ""
+    return f". Ridge on imputed means explains {better}{percent(1 - loss)}"
 
 
 def _in_full(run: FinishedRun) -> str:
     """Say how many rows, observed in full, do as well; nothing where all of them do not."""
-    curves, rows = curves_of(run.metrics), _judged(run)
+    curves = curves_of(run.metrics)
     if "rows" not in curves:
         return ""
+    rows = trusted(curves.values(), _LOSS)
     own, full = curves[run.selection["algorithm"]], curves["rows"]
     reached, total = own.values(rows, _LOSS)[-1], own.x[-1]
     for point, loss in zip(full.points, full.values(rows, _LOSS), strict=True):
@@ -67,9 +94,14 @@ def _in_full(run: FinishedRun) -> str:
     return ""
 
 
-def _judged(run: FinishedRun) -> str:
-    """Return the rows that models are judged by."""
-    return "train" if run.metrics["test"] is None else "test"
+def _judged(run: FinishedRun) -> tuple[str, float | None]:
+    """Return the rows that the model is judged by, the most trusted ones, and its loss there."""
+    folds = [fold for fold in run.metrics["folds"] if fold.get(_LOSS) is not None]
+    if run.metrics["test"] is not None or not folds:
+        rows = "train" if run.metrics["test"] is None else "test"
+        return rows, measured(run.metrics, rows, _LOSS)
+    losses = np.array([fold[_LOSS] for fold in folds])
+    return "validation", float(np.average(losses, weights=[fold["n_rows"] for fold in folds]))
 
 
 def sections(run: FinishedRun) -> list[Section]:
@@ -91,10 +123,6 @@ def _constant(run: FinishedRun) -> str:
     return "the mean" if run.selection["intercept"] else "0"
 
 
-def _loss(run: FinishedRun) -> float | None:
-    return measured(run.metrics, _judged(run), _LOSS)
-
-
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
     selection = run.selection
     drawn, d = selection["attributes_per_example"], len(selection["coefficients"])
@@ -104,10 +132,11 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     n_chains = selection.get("chains", 1)
     if n_chains > 1:
         passed += f"; {n_chains} chains learned, and the error is that of one chain's examples"
-    rows, curves = _judged(run), list(curves_of(run.metrics).values())
+    curves, (judged, loss) = list(curves_of(run.metrics).values()), _judged(run)
+    of_each = "all there are" if drawn is None else f"{drawn} of {d} drawn"
     most = max((x for curve in curves[:1] for x in curve.x), default=0.0)
     others = [
-        (curve.name, measured(point, rows, _LOSS))
+        (curve.name, measured(point, trusted(curves, _LOSS), _LOSS))
         for curve in curves[1:2]
         for point in curve.points
         if point["budget"] <= most
@@ -115,20 +144,20 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     return KeyNumbers(
         [
             KeyNumber(
-                number(_loss(run)),
+                number(loss),
                 "relative loss",
-                f"mean squared error over that of predicting {_constant(run)}, {_ROWS[rows]}",
+                f"mean squared error over that of predicting {_constant(run)}, {_ROWS[judged]}",
             ),
             *(
                 KeyNumber(
-                    number(loss), "relative loss", f"{_TITLES[name]}, with as many attributes"
+                    number(other), "relative loss", f"{_TITLES[name]}, with as many attributes"
                 )
-                for name, loss in others[-1:]
+                for name, other in others[-1:]
             ),
             KeyNumber(
                 number(selection["attributes_seen"]),
                 "attributes observed",
-                f"of {number(selection['attributes_in_all'])}; {drawn} of {d} drawn of each of "
+                f"of {number(selection['attributes_in_all'])}; {of_each} of each of "
                 f"{count(selection['examples'], 'example')}{passed}",
             ),
             KeyNumber(
@@ -142,10 +171,12 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
 
 
 def _curve_blocks(run: FinishedRun) -> list[Block]:
-    curves, rows = list(curves_of(run.metrics).values()), _judged(run)
+    curves = list(curves_of(run.metrics).values())
     if not curves:
         return [Text("There are no curves: `repeats` is 0.")]
-    chosen = run.selection["algorithm"]
+    rows, chosen = trusted(curves, _LOSS), run.selection["algorithm"]
+    if all(len(curve.points) == 1 for curve in curves):
+        return [_comparison_table(curves, rows, chosen, _ENDS.format(_ROWS[rows]))]
     lines = [_line(curve, rows, curve.name == chosen) for curve in curves]
     drawn = [seen for curve in curves for seen in curve.x]
     chart = line_chart(
@@ -165,7 +196,7 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
         f"{', with the step_factor that was chosen' if tuned else ''}. "
         "Values beyond the scale are in the table."
     )
-    return [Figure(chart, caption), _comparison_table(curves, rows, chosen)]
+    return [Figure(chart, caption), _comparison_table(curves, rows, chosen, _POINTS)]
 
 
 def _line(curve: Curve, rows: str, bold: bool) -> Line:
@@ -176,7 +207,7 @@ def _line(curve: Curve, rows: str, bold: bool) -> Line:
     return curve.line(rows, _LOSS, _TITLES[curve.name], bold=bold, lower=lower, upper=upper)
 
 
-def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str) -> Table:
+def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str, caption: str) -> Table:
     rows = [
         {
             "Algorithm": _TITLES[curve.name],
@@ -190,8 +221,7 @@ def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str) -> Tabl
     ]
     return Table(
         rows,
-        "Points of the curves. Algorithms that observe all attributes use fewer examples for the "
-        "same number of attributes; their last points use all examples.",
+        caption,
         emphasis=[i for i, row in enumerate(rows) if row["Algorithm"] == _TITLES[chosen]],
     )
 

@@ -30,14 +30,15 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.stats.base import merge_tree
+from distfms.methods.attribute_efficient.predictors import Gaps
+from distfms.stats.base import Fields, merge_tree
 from distfms.stats.comoments import CoMoments
 
 #: κ: rows with a pair that count as seen beforehand, without covariance.
@@ -174,10 +175,22 @@ class FoldPairs:
     def without(self, fold: int | None) -> tuple[PairMoments, PairMoments | None, np.ndarray]:
         """Return moments without a fold, those of the fold about the same means, and these."""
         train = merge_tree([own for f, own in enumerate(self.folds) if f != fold])
-        moments, held_out = PairMoments.of(train, self.varies), None
+        moments, held_out = self.moments(train), None
         if fold is not None:
-            held_out = PairMoments.of(self.folds[fold].about(train.mean), self.varies)
+            held_out = self.moments(self.folds[fold].about(train.mean))
         return moments, held_out, train.mean
+
+    def moments(self, own: CoMoments) -> PairMoments:
+        """Return the moments of some rows."""
+        return PairMoments.of(own, self.varies)
+
+
+class ImputedPairs(FoldPairs):
+    """Moments of folds whose missing values are replaced with the means; see `Folds`."""
+
+    def moments(self, own: CoMoments) -> PairMoments:
+        """Return the moments of some rows."""
+        return super().moments(replace(own, pair_weight=None, cross=None))
 
 
 class Tried(NamedTuple):
@@ -201,7 +214,7 @@ Candidates = Callable[[Moments, float, Units], Tried]
 
 def ridge_candidates(moments: Moments, observed: float, units: Units) -> Tried:
     """Return the candidates of the ridge, the zero predictor among them."""
-    own, zero = _Spectrum.of(moments, units), np.zeros_like(moments.cross)
+    own, zero = Spectrum.of(moments, units), np.zeros_like(moments.cross)
     trusting = [*own.solutions(), zero]
     v = moments.variance
     level = v if units == "deviations" else v.mean()
@@ -212,7 +225,7 @@ def ridge_candidates(moments: Moments, observed: float, units: Units) -> Tried:
 
 def lasso_candidates(moments: Moments, _: float, units: Units) -> Tried:
     """Return points of the lasso's path on clipped moments, and zero."""
-    own = _Spectrum.of(moments, units)
+    own = Spectrum.of(moments, units)
     values = np.maximum(own.values, CLIPPED[0] * own.noise)
     gram, cross = (own.vectors * values) @ own.vectors.T, own.vectors @ own.rotated
     length, weights, path = 1.0 / values[-1], np.zeros_like(cross), [np.zeros_like(cross)]
@@ -231,13 +244,13 @@ def lasso_candidates(moments: Moments, _: float, units: Units) -> Tried:
 
 def full_candidates(moments: Moments, _: float, units: Units) -> Tried:
     """Return ridges of rows that were observed in full."""
-    own = _Spectrum.of(moments, units)
+    own = Spectrum.of(moments, units)
     found = own.ridges(FULL_RIDGES)
     return Tried(found, 0.0, own.leading, len(found), FULL_DOUBT)
 
 
 @dataclass(frozen=True, eq=False)
-class _Spectrum:
+class Spectrum:
     """Eigenvalues and vectors of A for attributes divided by `scale` (d,); b̂ in these; mean v; ν.
 
     Of many attributes those in the Krylov space of b̂, which hold what weights are made of.
@@ -252,6 +265,7 @@ class _Spectrum:
 
     @classmethod
     def of(cls, moments: Moments, units: Units) -> Self:
+        """Decompose the moments in some units."""
         scale = np.sqrt(moments.variance) if units == "deviations" else np.ones(len(moments.cross))
         scale = np.where(moments.variance > _TINY, scale, np.inf)  # what does not vary is left out
         v = moments.variance / scale**2
@@ -322,12 +336,14 @@ def krylov(
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class Learned(Fields):
     """What some examples taught: weights (d,) for attributes as they come, and what was observed.
 
     `sampling` (d,) and `step` are those at the end. Of a solve, `noise_level` is ν and `shares` are
-    what each candidate weighs.
+    what each candidate weighs; `gaps` are what rows with missing values are predicted from.
     """
+
+    nested: ClassVar[Mapping[str, type[Any]]] = {"gaps": Gaps}
 
     weights: np.ndarray
     n_examples: int
@@ -337,6 +353,7 @@ class Learned:
     intercept: float = 0.0
     noise_level: float = 0.0
     shares: np.ndarray | None = None
+    gaps: Gaps | None = None
 
 
 @np.errstate(over="ignore")  # of weights of what hardly varies in a fold

@@ -21,14 +21,18 @@ from distfms.methods.attribute_efficient.lessons import (
     constant_of,
     curves,
     design_of,
+    ends,
     fill_of,
     learn,
     lessons_of,
+    linear_of,
     norm_of,
     on_rows,
+    predictor_of,
     stream,
 )
 from distfms.methods.attribute_efficient.options import ONLINE_ONLY, AttributeEfficientOptions
+from distfms.methods.attribute_efficient.predictors import Predictor
 from distfms.methods.attribute_efficient.read import (
     LabelledSource,
     LossReader,
@@ -46,7 +50,7 @@ from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import SummaryReader
 from distfms.methods.statistics_job import Solved, TrainMembers
 from distfms.report.formatting import number
-from distfms.stats.base import Bundle, below
+from distfms.stats.base import Bundle, below, joined
 from distfms.stats.classification import CLASS_SUMS, class_report
 
 #: Weights that travel with a task of the pass over the rows that judges models.
@@ -60,6 +64,8 @@ class AttributeEfficientJob(RowJob):
 
     name: ClassVar[str] = "attribute_efficient"
     coded_classes: ClassVar[list[int]] = [-1, 1]
+    #: What may help a model that is worse than the mean.
+    advice: ClassVar[str] = "try `intercept: true`, or a larger `step_factor`"
     options: AttributeEfficientOptions
 
     def __init__(self, options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> None:
@@ -67,8 +73,8 @@ class AttributeEfficientJob(RowJob):
         self._check_roles()
         self._plan = ColumnPlan.from_schema(inputs.train.schema, self.roles)
         options.require_attributes(len(self.roles.features))
-        gaps = options.solver != "online" and inputs.section.missing == "pairs"
-        if options.attributes_per_example is None and not gaps:
+        self.takes_gaps = options.solver != "online" and inputs.section.missing == "pairs"
+        if options.attributes_per_example is None and not self.takes_gaps:
             raise SpecError(
                 "`attribute_efficient.attributes_per_example` is missing: set the number of "
                 "attributes to draw of each example. Only `solver: pairs` with `data.missing: "
@@ -209,7 +215,7 @@ class AttributeEfficientJob(RowJob):
     def _rows(self, members: Members | None = None) -> TrainingRows:
         dataset = self.inputs.train
         fill = np.full(self._plan.n_features, np.nan)  # what was not observed stays missing
-        if members is not None and self.options.attributes_per_example is not None:
+        if members is not None and not self.takes_gaps:
             fill = fill_of(members)
         source = self.source(self._plan, dataset, False)
         rows = TrainingRows(source, tuple(dataset.partitions), fill, self.seed, keep=False)
@@ -242,7 +248,8 @@ class AttributeEfficientJob(RowJob):
 
     def procedure(self, context: Context) -> LearningProcedure:
         """Return what is learned, of some rows."""
-        return LearningProcedure(self.options, stream(self.seed, 0), self._operations())
+        key, operations = stream(self.seed, 0), self._operations()
+        return LearningProcedure(self.options, key, operations, self.takes_gaps)
 
     def search(
         self, context: Context, procedure: LearningProcedure, problem: Members
@@ -290,8 +297,10 @@ class AttributeEfficientJob(RowJob):
             "positive": self.options.positive,
             "intercept": solved.path.intercept,
         }
-        arrays = {"weights": solved.path.weights, "fill": fill_of(solved.train)}
-        return {"model.json": model, "weights.npz": arrays}
+        path, found = solved.path, linear_of([solved.path], solved.train)
+        arrays = {"weights": path.weights, "fill": found.fill, "limits": found.limits}
+        gaps = {} if path.gaps is None else joined({"gaps": path.gaps.to_arrays()})
+        return {"model.json": model, "weights.npz": {**arrays, **gaps}}
 
     # --- folds ---
 
@@ -311,25 +320,25 @@ class AttributeEfficientJob(RowJob):
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
         members = solved.train
-        lessons = lessons_of(self.options, members, self.seed)
+        lessons = [] if self.takes_gaps else lessons_of(self.options, members, self.seed)
         learned = self._learned(context, members, lessons)
-        models = [np.append(one.weights, one.intercept) for one in (solved.path, *learned)]
-        constant = constant_of(self.options, members["moments"])
-        sums = self._errors(context, np.vstack(models), fill_of(members), constant)
+        sums = self._errors(context, solved, learned)
         classes = bool(members["counts"].all_in(-1.0, 1.0)[0])
         found = {part: measures(of_part, classes) for part, of_part in sums.items()}
         mse, variance = found["train"]["mse"][0], members["moments"].variance[-1]
         if mse > variance:
             context.note(
                 f"The mean of the target predicts the training rows better (mean squared error "
-                f"{variance:.4g}) than the model ({mse:.4g}): try `intercept: true`, "
-                "or a larger `step_factor`."
+                f"{variance:.4g}) than the model ({mse:.4g}): {self.advice}."
             )
         judged = "train" if solved.test is None else "test"
         if solved.test is None:
             del found["test"]
-        losses = {part: of_part["relative_loss"][1:] for part, of_part in found.items()}
-        found_curves = curves(lessons, learned, losses)
+        if self.takes_gaps:
+            found_curves = ends(solved.paths, found, validated)
+        else:
+            losses = {part: of_part["relative_loss"][1:] for part, of_part in found.items()}
+            found_curves = curves(lessons, learned, losses)
         own = {
             part: {name: number_or_none(values[0]) for name, values in of_part.items()}
             for part, of_part in found.items()
@@ -347,21 +356,23 @@ class AttributeEfficientJob(RowJob):
         }
 
     def _errors(
-        self, context: Context, models: np.ndarray, fill: np.ndarray, constant: float
+        self, context: Context, solved: Solved, others: Sequence[Learned]
     ) -> dict[str, dict[str, np.ndarray]]:
-        """Sum the errors of models over training and held-out rows, some models in each pass."""
-        step = max(1, _MODEL_VALUES // models.shape[1])
+        """Sum the errors of models over training and held-out rows, some others in each pass."""
+        step, members = max(1, _MODEL_VALUES // self._plan.n_columns), solved.train
+        cut = [others[start : start + step] for start in range(0, len(others), step)] or [[]]
+        groups: list[list[Predictor]] = [[linear_of(own, members)] if own else [] for own in cut]
+        groups[0] = [*(predictor_of(own, members) for own in solved.paths.values()), *groups[0]]
+        constant = constant_of(self.options, members["moments"])
         passes = [
             one_pass(
-                context,
-                lambda *of: LossReader(self.source(self._plan, *of), fill, constant),
-                models[start : start + step],
+                context, lambda *of: LossReader(self.source(self._plan, *of), constant), models
             )
-            for start in range(0, len(models), step)
+            for models in groups
         ]
         arrays = [sums.arrays for sums in passes]
-        joined = {name: np.concatenate([own[name] for own in arrays]) for name in arrays[0]}
-        return {part: below(f"{part}/", joined) for part in ("train", "test")}
+        whole = {name: np.concatenate([own[name] for own in arrays]) for name in arrays[0]}
+        return {part: below(f"{part}/", whole) for part in ("train", "test")}
 
 
 def _share_rows(rows: TrainingRows, shard: int) -> TrainingRows:

@@ -14,6 +14,7 @@ from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
+    ImputedPairs,
     Learned,
     Units,
     full_candidates,
@@ -21,6 +22,7 @@ from distfms.methods.attribute_efficient.from_pairs import (
     ridge_candidates,
     solve,
 )
+from distfms.methods.attribute_efficient.gaps import solve_gaps
 from distfms.methods.attribute_efficient.learner import Chain, Design, Penalty, Phase
 from distfms.methods.attribute_efficient.options import (
     FULL,
@@ -29,12 +31,18 @@ from distfms.methods.attribute_efficient.options import (
     AttributeEfficientOptions,
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
+from distfms.methods.attribute_efficient.predictors import (
+    ByPattern,
+    Linear,
+    Predictor,
+    limits_between,
+)
 from distfms.methods.attribute_efficient.read import Ordered, TrainingRows, errors, measures
-from distfms.methods.contract import Answer
+from distfms.methods.contract import Answer, FoldAnswers
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.curves import points_of
-from distfms.methods.statistics_job import NamedRule, Procedure
-from distfms.stats.base import merge_tree
+from distfms.methods.statistics_job import NamedRule, Procedure, means_of_folds
+from distfms.stats.base import below, joined
 from distfms.stats.comoments import Moments
 
 
@@ -49,8 +57,8 @@ class Examples(Protocol):
 class Lesson:
     """An algorithm on at most `n_examples`, all but those of a `fold` (−1 for none).
 
-    `design` is that of one chain, `name` that of the algorithm, or of what is no chain: ``pairs``,
-    ``rows`` and ``imputed`` are solved on folds; ``online`` and ``offline`` observe all attributes
+    `design` is that of one chain, `name` that of the algorithm, or of what is no chain: ``pairs``
+    and ``rows`` are solved on folds; ``online`` and ``offline`` observe all attributes
     within the bound. `key` decides the order of the examples and the draws, `units` those that
     are solved in.
     """
@@ -107,19 +115,18 @@ def _first(n_examples: int, ordered: Iterator[Ordered]) -> Iterator[Ordered]:
 
 
 def learned_from(
-    pairs: Pairs, penalty: Penalty, units: Units = "deviations", full: bool = False
+    pairs: Pairs, penalty: Penalty, units: Units = "deviations", takes_gaps: bool = False
 ) -> Learned:
-    """Solve from pairs of attributes, or of rows that were observed in full."""
+    """Solve from pairs of attributes; with `takes_gaps` also for rows that lack values."""
     candidates = lasso_candidates if penalty == "lasso" else ridge_candidates
-    candidates = full_candidates if full else candidates
-    return solve(FoldPairs([*pairs.folds.values()]), candidates, units)
+    folds = FoldPairs([*pairs.folds.values()])
+    found = solve(folds, candidates, units)
+    return replace(found, gaps=solve_gaps(folds, units)) if takes_gaps else found
 
 
 def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     """Solve from the pairs that are drawn of the examples, by their number in the order."""
     design, draws = lesson.design, Draws(None, lesson.key)
-    if lesson.name == "imputed":
-        found = _imputed(found)
     if lesson.name == "pairs":
         phases = design.sampling == "two_phase"
         draws = Draws(design.n_draws, lesson.key, phases=phases)
@@ -132,7 +139,9 @@ def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     for values, target, keys in _numbered(found):
         observed = np.vstack([draws.observe(values, keys), target])
         pairs = pairs.merge(Pairs.of(observed, (keys % np.uint64(INNER_FOLDS)).astype(int)))
-    return learned_from(pairs, design.penalty, lesson.units, lesson.name != "pairs")
+    if lesson.name == "pairs":
+        return learned_from(pairs, design.penalty, lesson.units)
+    return solve(FoldPairs([*pairs.folds.values()]), full_candidates, lesson.units)
 
 
 def _in_full(lesson: Lesson, found: list[Ordered]) -> Learned:
@@ -161,15 +170,6 @@ def _numbered(found: list[Ordered]) -> Iterator[Ordered]:
         numbers = np.arange(start, start + len(order), dtype=np.uint64)
         yield rows[order].T, target[order], numbers
         start += len(order)
-
-
-def _imputed(found: list[Ordered]) -> list[Ordered]:
-    """Replace missing values with the means of the examples' observed ones."""
-    moments = merge_tree([Moments.from_block(rows[order].T) for rows, _, order in found])
-    return [
-        (np.where(np.isnan(rows), moments.mean, rows), target, order)
-        for rows, target, order in found
-    ]
 
 
 def weights_after(first: Moments) -> np.ndarray:
@@ -226,6 +226,25 @@ def fill_of(members: Members) -> np.ndarray:
     return mean
 
 
+def linear_of(learned: Sequence[Learned], members: Members) -> Linear:
+    """Return what models make of rows, side by side, within the range of what pairs observed.
+
+    Labels of −1 and 1 are predicted by scores without limits, as all is by the online learner.
+    """
+    weights, intercepts = zip(*((one.weights, one.intercept) for one in learned), strict=True)
+    limits, fill = np.tile([[-np.inf], [np.inf]], len(members["moments"].mean)), fill_of(members)
+    if (observed := members.get("observed")) is not None:
+        is_label = bool(members["counts"].all_in(-1.0, 1.0)[0])
+        limits = limits_between(observed.minimum, observed.maximum, is_label)
+    return Linear(np.array(weights), np.array(intercepts), fill, limits)
+
+
+def predictor_of(learned: Learned, members: Members) -> Predictor:
+    """Return what a model makes of rows."""
+    whole = linear_of([learned], members)
+    return whole if learned.gaps is None else ByPattern(whole, learned.gaps)
+
+
 def design_with(options: AttributeEfficientOptions, n_examples: int, **known: Any) -> Design:
     """Return what each chain learns from its share of the examples."""
     return Design(
@@ -249,11 +268,16 @@ class LearningProcedure(Procedure):
     options: AttributeEfficientOptions
     key: int
     operations: float
+    takes_gaps: bool = False
 
     @property
     def rules(self) -> tuple[NamedRule, ...]:  # type: ignore[override]
-        """The chosen algorithm; others are compared by curves."""
-        return (NamedRule(self.options.chosen),)
+        """The chosen algorithm and, of rows with gaps, a ridge that imputes means.
+
+        Others are compared by curves.
+        """
+        others = ("imputed",) if self.takes_gaps else ()
+        return tuple(NamedRule(name) for name in (self.options.chosen, *others))
 
     def size(self, members: Members) -> tuple[int, float]:
         """Return the number of rows, also as their weight."""
@@ -273,7 +297,10 @@ class LearningProcedure(Procedure):
     def search(self, problem: Members, rule: NamedRule) -> Learned:
         """Solve from pairs, or learn from rows."""
         if "pairs" in problem:
-            return learned_from(problem["pairs"], self.options.penalty, self.options.units)
+            pairs, units = problem["pairs"], self.options.units
+            if rule.name == "imputed":
+                return solve(ImputedPairs([*pairs.folds.values()]), full_candidates, units)
+            return learned_from(pairs, self.options.penalty, units, self.takes_gaps)
         lesson = self.lesson(problem)
         return average([learn(lesson, problem["rows"], n) for n in range(lesson.n_chains)])
 
@@ -285,25 +312,24 @@ class LearningProcedure(Procedure):
         self, problem: Members, path: Learned, held_out: Members, budgets: np.ndarray
     ) -> Answer:
         """Measure the model on the rows of a fold."""
-        model = np.append(path.weights, path.intercept)[None]
-        constant = constant_of(self.options, problem["moments"])
-        fill = fill_of(problem)
-        rows = ((np.where(np.isnan(x), fill, x), y) for x, y in held_out["rows"]())
-        found = [errors(model, x.T, y, constant) for x, y in rows]
+        models, constant = (
+            [predictor_of(path, problem)],
+            constant_of(self.options, problem["moments"]),
+        )
+        found = [errors(models, x.T, y, constant) for x, y in held_out["rows"]()]
         sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
         return measures(sums, bool(problem["counts"].all_in(-1.0, 1.0)[0]))
 
     def store(self, problem: Members, paths: Mapping[str, Learned]) -> dict[str, np.ndarray]:
         """Return what was learned as named arrays."""
-        content = vars(paths[self.rules[0].name])
-        return {name: np.asarray(v) for name, v in content.items() if v is not None}
+        return joined({name: learned.to_arrays() for name, learned in paths.items()})
 
     def restore(
         self, whole: Fold, arrays: Mapping[str, np.ndarray]
     ) -> tuple[Members, dict[str, Learned]]:
         """Inverse of `store`."""
-        content: Any = {name: a if a.ndim else a.item() for name, a in arrays.items()}
-        return whole.train, {self.rules[0].name: Learned(**content)}
+        names = [rule.name for rule in self.rules]
+        return whole.train, {n: Learned.from_arrays(below(f"{n}/", arrays)) for n in names}
 
     def n_operations(self) -> float:
         """Return about how many multiplications it takes to learn once."""
@@ -372,5 +398,24 @@ def curves(
             }
             for rows, loss in losses.items()
         }
+        found.append({"name": name, "points": points_of(counts, scores)})
+    return found
+
+
+def ends(
+    paths: Mapping[str, Learned],
+    measured: Mapping[str, Mapping[str, np.ndarray]],
+    validated: FoldAnswers | None,
+) -> list[dict[str, Any]]:
+    """Return curves of one point each, of all rows, from the measures of models by rows."""
+    found = []
+    for number, (name, path) in enumerate(paths.items()):
+        counts = {"budget": [path.n_seen], "examples": [path.n_examples], "repeats": [1]}
+        scores = {
+            rows: {measure: values[number : number + 1] for measure, values in own.items()}
+            for rows, own in measured.items()
+        }
+        if validated is not None:
+            scores["validation"] = {**means_of_folds(validated, number, scores["train"])}
         found.append({"name": name, "points": points_of(counts, scores)})
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,23 +19,18 @@ from distfms.methods.attribute_efficient.options import (
     AttributeEfficientOptions,
 )
 from distfms.methods.attribute_efficient.pairs_job import PairsJob, TiledPairsJob
+from distfms.methods.attribute_efficient.predictors import ByPattern, Gaps, Linear, Predictor
 from distfms.methods.contract import Chosen, FinishedRun, Inputs, Method
 from distfms.methods.curves import regrouped
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
+from distfms.stats.base import below
 
 
-def linear(
-    terms: Mapping[str, tuple[float, float]],
-    intercept: float,
-    values: Mapping[str, np.ndarray],
-    n_rows: int,
+def predicted(
+    model: Predictor, names: Sequence[str], values: Mapping[str, np.ndarray], n_rows: int
 ) -> np.ndarray:
-    """Predict rows from named values; `terms` are weights, and what missing values count as."""
-    found = np.full(n_rows, intercept)
-    for name, (weight, fill) in terms.items():
-        own = values[name]
-        found += weight * np.where(np.isnan(own), fill, own)
-    return found
+    """Predict rows from named values."""
+    return model(np.array([values[name] for name in names]).reshape(len(names), n_rows))[0]
 
 
 def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
@@ -46,11 +41,20 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
             "predicts: leave the budget out."
         )
     model, arrays = run.model, run.weights
-    columns = zip(model["names"], arrays["weights"], arrays["fill"], strict=True)
-    used = {name: (float(w), float(fill)) for name, w, fill in columns if w != 0.0}
-    plan = plan_of_model(dataset, list(used), model["sources"], model["id"])
-    predict = partial(linear, used, model["intercept"])
-    return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), predict)
+    gaps = Gaps.from_arrays(own) if (own := below("gaps/", arrays)) else None
+    used = np.flatnonzero(arrays["weights"]) if gaps is None else gaps.columns
+    names = [model["names"][i] for i in used]
+    limits = arrays["limits"][:, [*used, -1]]
+    weights, intercept = arrays["weights"][None, used], np.array([model["intercept"]])
+    whole = Linear(weights, intercept, arrays["fill"][used], limits)
+    predictor: Predictor = whole
+    said = "replaced with the training mean"
+    if gaps is not None:
+        predictor = ByPattern(whole, replace(gaps, columns=np.arange(len(used))))
+        said = "predicted from their other values"
+    plan = plan_of_model(dataset, names, model["sources"], model["id"])
+    predict = partial(predicted, predictor, names)
+    return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), predict, gaps=said)
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
@@ -67,6 +71,12 @@ def _from_2(run: FinishedRun) -> FinishedRun:
     judged = "train" if run.metrics["test"] is None else "test"
     places = {name: (judged, name) for name in ("relative_loss", "deviation")}
     return regrouped(run, places, "attributes_seen")
+
+
+def _from_3(run: FinishedRun) -> FinishedRun:
+    """Add limits, which there were none of."""
+    limits = np.tile([[-np.inf], [np.inf]], len(run.weights["weights"]) + 1)
+    return replace(run, weights={**run.weights, "limits": limits})
 
 
 def make_job(
@@ -96,7 +106,7 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
-    upgrades=(_from_1, _from_2),
+    upgrades=(_from_1, _from_2, _from_3),
     question=("positive",),
     takes_gaps=True,
 )

@@ -17,7 +17,7 @@ ALGORITHMS: dict[str, dict[str, Drawing]] = {
     "lasso": {"ddaelr": "moments", "two_phase_ddaelr": "two_phase", "aelr": "uniform"},
 }
 #: What is solved at once, with constants chosen on folds; and what observes all attributes.
-ON_FOLDS, FULL = ("pairs", "rows", "imputed"), ("online", "offline", "rows")
+ON_FOLDS, FULL = ("pairs", "rows"), ("online", "offline", "rows")
 #: Attributes up to which `solver: auto` keeps the moments of all pairs (1 GiB), and the most that
 #: one process can.
 MOST_PAIRS, LARGEST_PAIRS = 3000, 5000
@@ -61,7 +61,7 @@ class AttributeEfficientOptions(Section):
     units: Units = "deviations"
     """With `solver: pairs`, what the ridge, the lasso and the noise are measured in: the observed
     standard `deviations` of the attributes, so that their units do not matter, or `raw` values, the
-    norm of the paper, where all attributes have the same unit.
+    norm of the paper, which is better where all attributes have the same unit, such as pixels.
     """
     penalty: Literal["ridge", "lasso"] = "ridge"
     """Bound on the sum of squares of the weights (ridge) or of their absolute values (lasso)."""
@@ -107,7 +107,8 @@ class AttributeEfficientOptions(Section):
     """What to compare with: algorithms of the penalty, `pairs`, and what observes all attributes:
     `online` takes a step for each row; `rows` is the ridge, solved at once with its constant chosen
     on folds; `offline`, for `penalty: lasso`, the best weights within `bound`. By default all of
-    them or, with `solver: pairs`, `rows` and the algorithm that draws in the same way.
+    them or, with `solver: pairs`, `rows` and the algorithm that draws in the same way. With
+    `data.missing: pairs` the job compares with a ridge on imputed means alone.
     """
     repeats: Annotated[int, Strict(), Field(ge=0, le=1000)] = 10
     """Repeats of the curves, for error bars; 0 for no curves."""
@@ -121,13 +122,13 @@ class AttributeEfficientOptions(Section):
 
     @model_validator(mode="after")
     def _algorithm_of_penalty(self) -> AttributeEfficientOptions:
-        known = [*self._all_baselines, "imputed"]
         if self.algorithm is not None and self.algorithm not in ALGORITHMS[self.penalty]:
             listed = ", ".join(ALGORITHMS[self.penalty])
             raise ValueError(f"`{self.algorithm}` is not for {self.penalty}; choose from {listed}")
         for name in self.baselines or ():
-            if name not in known:
-                raise ValueError(f"unknown baseline `{name}`; choose from {', '.join(known)}")
+            if name not in self._all_baselines:
+                known = ", ".join(self._all_baselines)
+                raise ValueError(f"unknown baseline `{name}`; choose from {known}")
         if self.solver == "pairs" and self.online_options:
             raise ValueError(f"`{self.online_options[0]}` is an option of `solver: online`")
         return self
@@ -190,8 +191,7 @@ class AttributeEfficientOptions(Section):
         wanted = self.baselines
         if wanted is None and self.solver == "pairs":
             drawn_so = {how: name for name, how in ALGORITHMS[self.penalty].items()}
-            wanted = ("imputed",) if self.attributes_per_example is None else ("rows",)
-            wanted += () if self.attributes_per_example is None else (drawn_so[self.draws],)
+            wanted = ("rows", drawn_so[self.draws])
         elif wanted is None:
             wanted = self._all_baselines
         return tuple(dict.fromkeys((self.chosen, *wanted)))

@@ -96,6 +96,8 @@ class RunningPairs:
         self.n_rows_of: dict[int, int] = {}
         self.sums: dict[int, np.ndarray] = {}
         self.totals: dict[int, np.ndarray] = {}
+        #: Least and greatest values of each column.
+        self.limits = np.tile([[np.inf], [-np.inf]], n_columns)
 
     @property
     def n_rows(self) -> int:
@@ -119,6 +121,8 @@ class RunningPairs:
             self.sums[fold] = np.zeros((3 if n_held == d else 4, n_held, d))
             self.totals[fold], self.n_rows_of[fold] = np.zeros((3, d)), 0
         self.n_rows_of[fold] += len(starts) - 1
+        np.minimum.at(self.limits[0], columns, values)
+        np.maximum.at(self.limits[1], columns, values)
         values = values - self.origin[columns]
         add_pairs(self.sums[fold], self.totals[fold], self.held.start, columns, starts, values)
 
@@ -131,6 +135,8 @@ class RunningPairs:
     def merge(self, other: RunningPairs) -> None:
         """Add the rows of another that holds all rows of the matrices, as this one does."""
         self.begin(np.arange(len(other.origin)), other.origin)
+        self.limits[0] = np.minimum(self.limits[0], other.limits[0])
+        self.limits[1] = np.maximum(self.limits[1], other.limits[1])
         shift = np.nan_to_num(other.origin - self.origin)
         for fold, theirs in other._moments().items():
             moved = theirs.about(np.nan_to_num(self.origin))
@@ -173,13 +179,14 @@ class RunningPairs:
         rows = np.array([*self.n_rows_of.values()], dtype=np.int64)
         sums = {f"sums/{fold}": own for fold, own in self.sums.items()}
         totals = {f"totals/{fold}": own for fold, own in self.totals.items()}
-        return {"origin": self.origin, "folds": folds, "rows": rows, **sums, **totals}
+        own = {"origin": self.origin, "limits": self.limits, "folds": folds, "rows": rows}
+        return {**own, **sums, **totals}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RunningPairs:
         """Inverse of `to_arrays`."""
         found = cls(len(arrays["origin"]))
-        found.origin = arrays["origin"]
+        found.origin, found.limits = arrays["origin"], arrays["limits"]
         folds = arrays["folds"].tolist()
         found.n_rows_of = dict(zip(folds, arrays["rows"].tolist(), strict=True))
         found.sums = {fold: arrays[f"sums/{fold}"] for fold in folds}

@@ -61,10 +61,16 @@ class PairsJob(AttributeEfficientJob):
     """Ridge or lasso from pairs of observed attributes, applied to one spec."""
 
     compared_by = "pairs"
+    advice = "use more rows, or more attributes of each"
     missing_said = "Missing values count as not observed, and as missing at random"
 
     def __init__(self, options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> None:
         super().__init__(options.model_copy(update={"solver": "pairs"}), inputs, seed)
+        if self.takes_gaps and options.baselines:
+            raise SpecError(
+                "With `data.missing: pairs`, the job compares with a ridge on imputed means alone: "
+                "leave `attribute_efficient.baselines` out."
+            )
         if self._plan.n_features > MOST_CURVES and "repeats" not in options.model_fields_set:
             self.options = self.options.model_copy(update={"repeats": 0})
 
@@ -215,6 +221,7 @@ class TiledPairsJob(PairsJob):
                 f"and the data have {self._plan.n_features:,}. Set `solver: online`, or "
                 "`penalty: ridge`."
             )
+        self.takes_gaps = False  # no process holds the moments
         section = inputs.section.model_copy(update={"folds": 0})
         self.inputs = replace(inputs, section=section)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from distfms.data.partition import Partition
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import LARGEST_VALUE, Draws
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, Pairs
+from distfms.methods.attribute_efficient.predictors import Predictor
 from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource, SummaryReader
 from distfms.stats.base import Fields, joined
@@ -245,47 +246,43 @@ class TrainingRows:
 
 @dataclass(frozen=True, eq=False)
 class LossReader:
-    """What a pass adds up of the errors of linear models; a ``RowReader``."""
+    """What a pass adds up of the errors of models; a ``RowReader``."""
 
     source: LabelledSource
-    fill: np.ndarray
     constant: float = 0.0
 
     def read(self, partition: Partition) -> RowBatch:
         """Return the rows of a partition."""
-        batch = self.source.read(partition).copy()
-        for values, fill in zip(batch.features, self.fill, strict=True):
-            values[np.isnan(values)] = fill
-        return replace(batch, part_sums=None)
+        return self.source.read(partition).copy()
 
-    def sums(self, rows: RowBatch, weights: np.ndarray) -> Sums:
+    def sums(self, rows: RowBatch, models: Sequence[Predictor]) -> Sums:
         """Add up over the training and the held-out rows, for the models of `errors`."""
         train = self.source.train_rows(rows)
         parts = {"train": train, "test": slice(train.stop, rows.n_rows)}
         found = {
-            part: errors(weights, rows.features[:, own], rows.target[0, own], self.constant)
+            part: errors(models, rows.features[:, own], rows.target[0, own], self.constant)
             for part, own in parts.items()
         }
         return Sums(joined(found))
 
 
 def errors(
-    models: np.ndarray, features: np.ndarray, target: np.ndarray, constant: float
+    models: Sequence[Predictor], features: np.ndarray, target: np.ndarray, constant: float
 ) -> dict[str, np.ndarray]:
-    """Return sums over rows by model: weights and, last, intercepts, (n_models, d + 1).
+    """Return sums over rows by model.
 
-    Features are of shape (d, n); losses are relative to that of predicting a constant. Of the first
-    model also how it tells the signs of the target apart, (1, …).
+    Features are of shape (d, n), NaN where missing; losses are relative to that of predicting a
+    constant. Of the first model also how it tells the signs of the target apart, (1, …).
     """
-    scores = models[:, :-1] @ features + models[:, -1:]
+    scores = np.vstack([model(features) for model in models])
     above, alike = target > 0, np.ones(len(target))
     told = class_sums(above, scores[0] > 0, alike, 2, scores[:1], above[np.newaxis])
     return {
         **{name: own[np.newaxis] for name, own in told.items()},
         "squares": ((scores - target) ** 2).sum(axis=1),
         "correct": ((scores > 0) == (target > 0)).sum(axis=1).astype(float),
-        "zero": np.full(len(models), ((target - constant) ** 2).sum()),
-        "n_rows": np.full(len(models), float(len(target))),
+        "zero": np.full(len(scores), ((target - constant) ** 2).sum()),
+        "n_rows": np.full(len(scores), float(len(target))),
     }
 
 

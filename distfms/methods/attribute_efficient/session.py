@@ -19,6 +19,12 @@ from distfms.methods.attribute_efficient.from_pairs import Learned, Units
 from distfms.methods.attribute_efficient.learner import Chain, Drawn, Penalty, improvement_ratio
 from distfms.methods.attribute_efficient.lessons import learned_from
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, RunningPairs
+from distfms.methods.attribute_efficient.predictors import (
+    ByPattern,
+    Linear,
+    Predictor,
+    limits_between,
+)
 from distfms.stats.base import below, joined
 
 
@@ -145,8 +151,19 @@ class PairsLearner:
 
     def _solved(self) -> Learned:
         if self._learned is None or self._learned.n_examples != self.n_examples:
-            self._learned = learned_from(self.sums.pairs(), self.penalty, self.units)
+            pairs, how = self.sums.pairs(), (self.penalty, self.units, self.takes_gaps)
+            self._learned = learned_from(pairs, *how)
         return self._learned
+
+    @property
+    def predictor(self) -> Predictor:
+        """What predicts rows, of which those with gaps need a learner that takes them."""
+        learned, (lowest, highest) = self._solved(), self.sums.limits
+        is_label = lowest[-1] == -1.0 and highest[-1] == 1.0
+        fill = np.full(self.n_attributes, np.nan)
+        limits = limits_between(lowest, highest, is_label)
+        whole = Linear(learned.weights[None], np.array([learned.intercept]), fill, limits)
+        return whole if learned.gaps is None else ByPattern(whole, learned.gaps)
 
     @property
     def weights(self) -> np.ndarray:

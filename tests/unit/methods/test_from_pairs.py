@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.from_pairs import TABLES, measured, with_few_drawn, with_gaps
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient import from_pairs
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
@@ -132,6 +133,11 @@ def test_running_pairs_are_those_of_all_rows_however_they_are_divided(seed, n, s
             columns = np.flatnonzero(~np.isnan(observed[:, t]))
             own.add(int(fold[t]), columns, np.array([0, len(columns)]), observed[columns, t])
     one.merge(RunningPairs.from_arrays(two.to_arrays()))
+    if n:
+        seen = np.fmin.reduce(observed, axis=1), np.fmax.reduce(observed, axis=1)
+        known = np.isfinite(seen[0])
+        np.testing.assert_array_equal(one.limits[:, known], np.array(seen)[:, known])
+        assert (one.limits[0] > one.limits[1])[~known].all()
     merged, whole = one.pairs().folds, Pairs.of(observed, fold).folds
     assert (one.n_rows, list(merged or [0])) == (n, list(whole))
     everything = CoMoments.from_block(observed).by_column()
@@ -308,6 +314,33 @@ def test_an_attribute_that_was_never_seen_weighs_nothing() -> None:
     found = solved(pairs_of(observed))
     assert found.weights[4] == 0.0
     assert np.isfinite(found.weights).all()
+
+
+@pytest.mark.realdata
+def test_more_rows_of_public_tables_have_less_error(realdata):
+    """From 3 attributes of each, in units of deviations; raw values are worse in all."""
+    found: dict[str, list] = {}
+    for name, _, losses in measured(with_few_drawn, TABLES, (60, 160, 1000, 2500), realdata):
+        found.setdefault(name, []).append(losses)
+    assert len(found) == 10
+    for losses in found.values():
+        assert losses[-1][:, 0].mean() < losses[0][:, 0].mean()
+    everything = np.concatenate([np.concatenate(losses) for losses in found.values()])
+    assert everything[:, 0].max() < 1.02
+    assert np.log(everything[:, 0]).mean() < np.log(everything[:, 1]).mean() - 0.1
+
+
+@pytest.mark.realdata
+def test_rows_of_public_tables_with_gaps(realdata):
+    """Half of the values missing: better than means for these, or nearly so."""
+    tables, found = [name for name in TABLES if "beijing" not in name], []
+    for _, n, losses in measured(with_gaps, tables, (160, 1000), realdata):
+        pairs, _, imputed = losses.mean(axis=0)
+        assert pairs < (1.03 if n > 160 else 1.05) * imputed
+        found.append(np.log(losses).mean(axis=0))
+    pairs, means, imputed = np.mean(found, axis=0)
+    assert pairs < imputed - 0.02
+    assert pairs < means - 0.05
 
 
 def test_too_few_rows() -> None:

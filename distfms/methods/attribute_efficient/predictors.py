@@ -1,0 +1,150 @@
+"""What models make of rows: linear ones, within what was observed, and those of rows with gaps.
+
+The prediction of a row depends on the row and the model alone, bit by bit, not on the rows that it
+is among: one model's sums are taken attribute by attribute, and the number of attributes that a row
+has decides how its weights are solved for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from distfms.stats.base import Fields
+
+#: Attributes up to which weights are solved for directly; beyond, by conjugate gradients to a
+#: relative residual.
+MOST_DIRECT, _CLOSE = 512, 1e-10
+#: Numbers that are held at a time.
+_HELD = 2**22
+
+#: Picklable: from values (d, n), NaN where missing, to predictions (m, n).
+Predictor = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(Fields):
+    """Linear models that neither take nor predict values beyond those that were observed.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (m, d)
+    intercept : ndarray of shape (m,)
+    fill : ndarray of shape (d,)
+        What missing values are taken for.
+    limits : ndarray of shape (2, d + 1)
+        Least and greatest values of attributes and, last, of predictions.
+    """
+
+    weights: np.ndarray
+    intercept: np.ndarray
+    fill: np.ndarray
+    limits: np.ndarray
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Predict rows (d, n) with each of the models, shape (m, n)."""
+        within = self.within(values)
+        whole = np.where(np.isnan(within), self.fill[:, None], within)
+        if len(self.weights) == 1:
+            found = summed(self.weights.T, self.intercept[0], whole)[None]
+        else:
+            found = self.weights @ whole + self.intercept[:, None]
+        return np.clip(found, *self.limits[:, -1])
+
+    def within(self, values: np.ndarray) -> np.ndarray:
+        """Return values (d, n) within the limits of their attributes."""
+        found: np.ndarray = np.clip(values, *self.limits[:, :-1, None])
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Gaps(Fields):
+    """Moments that weights of the attributes a row has are solved from.
+
+    Attributes
+    ----------
+    columns : ndarray of int, shape (v,)
+        Attributes that vary.
+    gram : ndarray of shape (v, v)
+        A⁺ + c ν I.
+    cross, scale : ndarray of shape (v,)
+        b̂, and what attributes are divided by.
+    mean : ndarray of shape (v + 1,)
+        Means of the attributes and, last, of the target.
+    """
+
+    columns: np.ndarray
+    gram: np.ndarray
+    cross: np.ndarray
+    scale: np.ndarray
+    mean: np.ndarray
+
+    def weights(self, seen: np.ndarray) -> np.ndarray:
+        """Return the weights of patterns (n, v), 0 where an attribute is not seen."""
+        found, sizes = np.zeros(seen.shape), seen.sum(axis=1)
+        for size in np.unique(sizes[sizes > 0]).tolist():
+            rows, step = np.flatnonzero(sizes == size), max(1, _HELD // size**2)
+            for start in range(0, len(rows), step):
+                own = rows[start : start + step]
+                at = np.nonzero(seen[own])[1].reshape(len(own), size)
+                gram, cross = self.gram[at[:, :, None], at[:, None, :]], self.cross[at]
+                found[own[:, None], at] = _solved(gram, cross) / self.scale[at]
+        return found
+
+
+def _solved(gram: np.ndarray, cross: np.ndarray) -> np.ndarray:
+    """Solve positive definite systems (n, s, s), each by itself."""
+    if cross.shape[1] <= MOST_DIRECT:
+        found: np.ndarray = np.linalg.solve(gram, cross[..., None])[..., 0]
+        return found
+    from scipy.sparse.linalg import cg
+
+    return np.array([cg(A, b, rtol=_CLOSE)[0] for A, b in zip(gram, cross, strict=True)])
+
+
+@dataclass(frozen=True, eq=False)
+class ByPattern(Fields):
+    """A linear model of rows that have all attributes, and weights of what others have."""
+
+    nested: ClassVar[Mapping[str, type[Any]]] = {"whole": Linear, "gaps": Gaps}
+
+    whole: Linear
+    gaps: Gaps
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Predict rows (d, n), shape (1, n)."""
+        found, columns = self.whole(values), self.gaps.columns
+        lacking = np.flatnonzero(np.isnan(values[columns]).any(axis=0))
+        step = max(1, _HELD // max(len(columns), 1))
+        for start in range(0, len(lacking), step):
+            own = lacking[start : start + step]
+            within = self.whole.within(values[:, own])[columns]
+            seen, pattern = np.unique(~np.isnan(within.T), axis=0, return_inverse=True)
+            weights = self.gaps.weights(seen)[pattern.reshape(-1)].T
+            away = np.nan_to_num(within - self.gaps.mean[:-1, None])
+            found[0, own] = summed(weights, self.gaps.mean[-1], away)
+        return np.clip(found, *self.whole.limits[:, -1])
+
+
+def limits_between(lowest: np.ndarray, highest: np.ndarray, is_label: bool) -> np.ndarray:
+    """Return limits (2, d + 1) from the least and greatest values that were observed.
+
+    There are none where nothing was (`lowest` is above `highest`), and for predictions of labels,
+    which are scores.
+    """
+    found = np.array([lowest, highest])
+    free = lowest > highest
+    free[-1] |= is_label
+    found[:, free] = [[-np.inf], [np.inf]]
+    return found
+
+
+def summed(weights: np.ndarray, intercept: float, values: np.ndarray) -> np.ndarray:
+    """Return the intercept plus weights (d, n) or (d, 1) times values (d, n), in their order."""
+    found = np.full(values.shape[1], float(intercept))
+    for weight, row in zip(weights, values, strict=True):
+        found += weight * row
+    return found

@@ -1,0 +1,157 @@
+"""What models of pairs make of rows: limits, and the weights of rows with gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distfms.methods.attribute_efficient import from_pairs, gaps, predictors
+from distfms.methods.attribute_efficient.from_pairs import FoldPairs, ImputedPairs, full_candidates
+from distfms.methods.attribute_efficient.gaps import solve_gaps
+from distfms.methods.attribute_efficient.pairs import Pairs
+from distfms.methods.attribute_efficient.predictors import (
+    ByPattern,
+    Gaps,
+    Linear,
+    limits_between,
+)
+from tests.reference import attribute_efficient as literal
+
+N, D = 300, 6
+FOLD = np.arange(N) % 5
+
+
+def rows_of(seed, n=N, d=D, share=0.5):
+    """Rows (d, n) of correlated attributes with gaps, and a target of all that they have."""
+    rng = np.random.default_rng(seed)
+    whole = rng.normal(size=(n, d)) @ (np.eye(d) + 0.5) * np.geomspace(0.1, 10.0, d) + 5.0
+    y = whole @ (rng.normal(size=d) / whole.std(axis=0)) + 0.3 * rng.normal(size=n)
+    return np.where(rng.random((n, d)) < share, whole, np.nan).T, y
+
+
+def folds_of(rows, y, fold=FOLD):
+    return FoldPairs([*Pairs.of(np.vstack([rows, y]), fold).folds.values()])
+
+
+def unlimited(d):
+    return np.tile([[-np.inf], [np.inf]], d + 1)
+
+
+def model_of(rows, y, limits=None, units="deviations"):
+    """A predictor of rows with gaps, and 7 for those without."""
+    d = len(rows)
+    limits = unlimited(d) if limits is None else limits
+    whole = Linear(np.zeros((1, d)), np.array([7.0]), np.zeros(d), limits)
+    return ByPattern(whole, solve_gaps(folds_of(rows, y), units))
+
+
+@pytest.mark.parametrize("units", ["deviations", "raw"])
+def test_rows_with_gaps_are_predicted_as_by_a_solve_for_each(units):
+    rows, y = rows_of(0)
+    rows[:, 4], rows[:, 5] = np.nan, 1.0
+    limits = limits_between(np.nanmin(rows, axis=1), np.nanmax(rows, axis=1), False)
+    limits = np.hstack([limits, [[y.min()], [y.max()]]])
+    model = model_of(rows, y, limits, units)
+    others = rows_of(1)[0] * 2.0  # beyond what was observed too
+    wanted = literal.predict_gaps(rows.T, y, FOLD, others.T, units == "deviations")
+    found, partly = model(others)[0], np.isnan(others).any(axis=0)
+    np.testing.assert_allclose(found[partly], wanted[partly], rtol=1e-9)
+    np.testing.assert_array_equal(found[~partly], np.clip(7.0, y.min(), y.max()))
+    assert model(rows[:, 4:5])[0] == pytest.approx(y.mean())
+    stored = ByPattern.from_arrays(model.to_arrays())
+    np.testing.assert_array_equal(stored(others)[0], found)
+
+
+@given(seed=st.integers(0, 2**32 - 1), share=st.floats(0.1, 1.0), held=st.sampled_from([8, 2**22]))
+def test_a_row_is_predicted_alike_among_any_others(seed, share, held):
+    """Bit by bit; also where systems are solved step by step, and rows come in other portions."""
+    rng = np.random.default_rng(seed)
+    rows, _ = rows_of(seed, 40, share=share)
+    own = rng.permutation(40)[: rng.integers(1, 40)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predictors, "MOST_DIRECT", 3)
+        found = MODEL(rows)[0]
+        patch.setattr(predictors, "_HELD", held)
+        np.testing.assert_array_equal(MODEL(rows[:, own].copy())[0], found[own])
+        np.testing.assert_array_equal(MODEL(rows[:, own[:1]])[0], found[own[:1]])
+
+
+MODEL = model_of(*rows_of(3))
+
+
+@given(exponents=st.lists(st.integers(-40, 40), min_size=D, max_size=D))
+def test_units_of_attributes_change_no_prediction_of_rows_with_gaps(exponents):
+    rows, y = rows_of(3)
+    units = 2.0 ** np.array(exponents)[:, None]
+    np.testing.assert_array_equal(model_of(rows * units, y)(rows * units), MODEL(rows))
+
+
+def test_many_attributes_are_solved_for_step_by_step(monkeypatch):
+    rows, y = rows_of(2)
+    seen, own = ~np.isnan(rows.T), model_of(rows, y).gaps
+    direct = own.weights(seen)
+    monkeypatch.setattr(predictors, "MOST_DIRECT", 0)
+    np.testing.assert_allclose(own.weights(seen), direct, rtol=1e-6, atol=1e-9)
+    monkeypatch.setattr(gaps, "MOST_DECOMPOSED", 2)  # in Krylov spaces, of A as it is
+    monkeypatch.setattr(from_pairs, "MOST_DECOMPOSED", 2)
+    found = model_of(rows, y)
+    assert np.linalg.eigvalsh(found.gaps.gram)[0] > 0
+    partly = np.isnan(rows).any(axis=0)
+    assert np.mean((found(rows)[0] - y)[partly] ** 2) < 0.6 * y.var()
+
+
+def test_the_constant_of_few_rows_is_that_of_the_literal_formulas():
+    """Where the doubt about held-out losses, and the least that they can be, decide."""
+    for seed in range(12):
+        rows, y = rows_of(seed, 60, share=0.6)
+        found = solve_gaps(folds_of(rows, y, FOLD[:60]), "deviations")
+        others = np.where(np.arange(D)[:, None] == np.arange(3), rows_of(seed)[0][:, :3], np.nan)
+        wanted = literal.predict_gaps(rows.T, y, FOLD[:60], others.T)
+        limits = limits_between(np.nanmin(rows, axis=1), np.nanmax(rows, axis=1), False)
+        limits = np.hstack([limits, [[y.min()], [y.max()]]])
+        whole = Linear(np.zeros((1, D)), np.zeros(1), np.zeros(D), limits)
+        np.testing.assert_allclose(ByPattern(whole, found)(others)[0], wanted, rtol=1e-7)
+
+
+def test_what_tells_nothing_is_predicted_by_the_mean():
+    rows, partly = rows_of(0)[0], []
+    for seed in range(8):
+        y = np.random.default_rng(seed).normal(size=N)
+        away = model_of(rows, y)(rows)[0] - y.mean()
+        partly.append(np.abs(away[np.isnan(rows).any(axis=0)]).max())
+    assert sorted(partly)[4] < 1e-12  # exactly, but where chance is on the side of a few weights
+    assert max(partly) < 0.5
+
+
+def test_moments_of_imputed_rows():
+    """Are those of rows whose gaps are filled with means of the others."""
+    rows, y = rows_of(5)
+    folds = ImputedPairs(folds_of(rows, y).folds)
+    for f in range(5):
+        train, held_out, mean = folds.without(f)
+        for own, moments in ((f != FOLD, train), (f == FOLD, held_out)):
+            away = np.nan_to_num(np.vstack([rows, y])[:, own] - mean[:, None])
+            gram = away @ away.T / own.sum()
+            np.testing.assert_allclose(moments.gram, gram[:-1, :-1], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(moments.cross, gram[:-1, -1], rtol=1e-9, atol=1e-12)
+    assert from_pairs.solve(folds, full_candidates).shares.max() == 1.0
+
+
+def test_limits():
+    lowest, highest = np.array([0.0, np.inf, -1.0]), np.array([2.0, -np.inf, 1.0])
+    limits = limits_between(lowest, highest, is_label=False)
+    np.testing.assert_array_equal(limits, [[0.0, -np.inf, -1.0], [2.0, np.inf, 1.0]])
+    two = Linear(np.array([[1.0, 1.0], [0.1, 0.0]]), np.zeros(2), np.array([0.5, -0.4]), limits)
+    values = np.array([[9.0, np.nan], [-9.0, np.nan]])
+    np.testing.assert_allclose(two(values), [[-1.0, 0.1], [0.2, 0.05]])
+    one = Linear(two.weights[:1], two.intercept[:1], two.fill, two.limits)
+    np.testing.assert_allclose(one(values), [[-1.0, 0.1]])
+    scores = limits_between(lowest, highest, is_label=True)
+    np.testing.assert_array_equal(scores[:, -1], [-np.inf, np.inf])
+
+
+def test_nothing_was_seen():
+    none = Gaps(np.arange(2), np.eye(2), np.ones(2), np.ones(2), np.array([1.0, 2.0, 3.0]))
+    np.testing.assert_array_equal(none.weights(np.zeros((3, 2), dtype=bool)), np.zeros((3, 2)))
