@@ -181,7 +181,7 @@ class Context(Protocol):
         """Tell the user something that the report should also say."""
 
     def count(self, **counts: int) -> None:
-        """Add to what is counted of the present stage, in the manifest and in the metrics.
+        """Add to what is counted of the present stage, in the manifest.
 
         Parameters
         ----------

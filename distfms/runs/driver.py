@@ -53,7 +53,6 @@ from distfms.runs.folder import (
 )
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.metrics import RUN_LABELS
 from distfms.runs.projection import Projection, project_job
 
 if TYPE_CHECKING:
@@ -241,10 +240,13 @@ def run_prepared(
         with reading(path):
             made = missing_folders(path)
         run = RunFolder(path)
-        names = (spec.name, path.name, spec.method, executor.name)
-        labels = dict(zip(RUN_LABELS, names, strict=True))
-        ray_address = getattr(executor, "address", None) if executor.name == "ray" else None
-        with run.locked(), Recorder(run, say, progress, labels, ray_address) as record:
+        labels = {
+            "name": spec.name,
+            "run": path.name,
+            "method": spec.method,
+            "engine": executor.name,
+        }
+        with run.locked(), Recorder(run, say, progress) as record:
             try:
                 resumed = _begin(run, prepared, record, labels)
                 context = RunContext(
