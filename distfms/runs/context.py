@@ -23,7 +23,7 @@ from distfms.engine.storage import Location, open_binary, reading
 from distfms.methods.contract import Inputs, PartialReader
 from distfms.runs.events import Recorder
 from distfms.runs.folder import RunFolder, parse_json
-from distfms.stats.base import Bundle, load_npz
+from distfms.stats.base import Bundle, load_npz, merge_tree
 
 #: Multiplications that take one process about 3 s (at 6 · 10⁹ a second), which is twice what actors
 #: take to start: from here on two of them are faster. The results do not depend on it.
@@ -205,20 +205,14 @@ def reduce_lazily(
     merge: Callable[[Any, Any], Any],
     finish: Callable[[Partition, Bundle], Any] | None,
 ) -> Any:
-    """Map-reduce over chunks of a Dask collection by a graph of Dask, where the chunks are.
-
-    The tree is that of :func:`distfms.engine.base.map_reduce`.
-    """
+    """Map-reduce over chunks of a Dask collection by a graph of Dask, where the chunks are."""
     import dask
 
     summarise = dask.delayed(_summary, pure=False, traverse=False)
     join = dask.delayed(merge, pure=False)
     held: Sequence[Any] = partitions
-    level = [summarise(read, finish, replace(p, rows=None), p.rows) for p in held]
-    while len(level) > 1:
-        joined = [join(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
-        level = joined + level[2 * len(joined) :]
-    return level[0].compute()
+    summaries = (summarise(read, finish, replace(p, rows=None), p.rows) for p in held)
+    return merge_tree(summaries, join).compute()
 
 
 def _summary(read: PartialReader, finish: Any, partition: Any, rows: Any) -> Any:
