@@ -162,11 +162,14 @@ def is_temporary(name: str) -> bool:
 
 
 @contextmanager
-def locked_file(path: Path, busy: str = "") -> Iterator[None]:
+def locked_file(path: Location, busy: str = "") -> Iterator[None]:
     """Hold a lock that dies with its process; go on without where the storage knows no locks.
 
     Where another process holds it, wait; or raise an EngineError that says how busy it is.
     """
+    if isinstance(path, RemotePath):
+        yield
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = path.open("ab")

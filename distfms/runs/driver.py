@@ -286,7 +286,7 @@ def run_in_memory(prepared: Prepared, say: Say) -> RunFiles:
         files = {
             entry.name: entry.place.read_bytes()
             for entry in files_below(folder)
-            if not entry.name.startswith("statistics/")
+            if not entry.name.startswith((".", "statistics/"))
         }
         manifest = read_manifest(folder)
         assert manifest is not None
