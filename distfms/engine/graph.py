@@ -275,23 +275,24 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a task is attempted.
+    """How often work is attempted: a unit, the tasks of a lost worker, a request to an actor.
 
     Attributes
     ----------
     attempts : int
         Number of attempts in total, at least 1; 1 means no retry.
     timeout_s : float or None
-        Longest time of one attempt. One that takes longer is left behind as a failure that is
-        worth another attempt; its thread cannot be ended and stays as long as its process.
+        Longest time of one attempt. One that takes longer is a failure that is worth another
+        attempt. An actor is ended then; the thread of a unit cannot be, and stays as long as its
+        process.
     """
 
     attempts: int = 3
     timeout_s: float | None = None
 
-    def another(self, error: BaseException, failures: int) -> bool:
-        """Return whether to try again after ``failures`` failures, the last of them ``error``."""
-        return failures < self.attempts and is_transient(error)
+    def allows(self, failures: int) -> bool:
+        """Whether work that failed this often, for transient reasons, is attempted again."""
+        return failures < self.attempts
 
 
 USUAL = RetryPolicy()
@@ -318,15 +319,20 @@ def call_with_retry(
             failures += 1
             if not is_transient(error):
                 raise
-            if not policy.another(error, failures):
-                times = "once" if failures == 1 else f"{failures} times"
+            if not policy.allows(failures):
                 raise EngineError(
-                    f"{what} failed {times}; the last error was {type(error).__name__}: {error}. "
-                    "Such errors come from storage or the network: check that every worker can "
-                    "read the input, then run the same command again; finished work is kept."
+                    f"{what} failed {times(failures)}; the last error was {type(error).__name__}: "
+                    f"{error}. Such errors come from storage or the network: check that every "
+                    "worker can read the input, then run the same command again; finished work is "
+                    "kept."
                 ) from error
         # No number of failures overflows a float.
         sleep(min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 4.0 ** min(failures - 1, 60)))
+
+
+def times(n: int) -> str:
+    """Return how often something happened, in words."""
+    return "once" if n == 1 else f"{n} times"
 
 
 def _in_time(limit_s: float | None, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -18,7 +18,16 @@ from typing import Any
 
 from distfms.engine.base import ActorPool, Executor
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
-from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, Watch, WorkerLoss, itself
+from distfms.engine.graph import (
+    USUAL,
+    Graph,
+    Partial,
+    RetryPolicy,
+    Watch,
+    WorkerLoss,
+    itself,
+    times,
+)
 from distfms.engine.memory import available_bytes, n_processors, require_room
 from distfms.engine.replay_pool import Host, Loss, ReplayPool
 from distfms.errors import EngineError
@@ -69,7 +78,7 @@ class LocalExecutor(Executor):
                 n_losses += 1
                 if watch is not None:
                     watch(WorkerLoss(n_losses))
-                if not retry.another(error, n_losses):
+                if not retry.allows(n_losses):
                     raise EngineError(_died(n_losses)) from error
             except Exception as error:
                 # Dask hands on an error of another process in one of its own.
@@ -239,9 +248,8 @@ def _after_task(
 
 
 def _died(n: int) -> str:
-    times = "once" if n == 1 else f"{n} times"
     return (
-        f"Worker processes died {times} while working, without an error message. The "
+        f"Worker processes died {times(n)} while working, without an error message. The "
         "system probably killed them for lack of memory: use fewer workers, or threads instead "
         "of processes. This also happens when a script starts processes outside "
         '`if __name__ == "__main__":`. Then run the same command again; finished work is kept.'

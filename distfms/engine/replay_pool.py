@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distfms.engine.base import ActorPool, EventHandler, PoolCounts, StepFunction, ignore
-from distfms.engine.graph import USUAL, RetryPolicy, call_with_retry
+from distfms.engine.graph import USUAL, RetryPolicy, call_with_retry, times
 from distfms.errors import EngineError, SpecError
 
 
@@ -178,7 +178,6 @@ class ReplayPool(ActorPool):
         self,
         n_actors: int,
         *,
-        timeout_s: float | None = None,
         retry: RetryPolicy = USUAL,
         on_event: EventHandler = ignore,
     ) -> None:
@@ -186,7 +185,7 @@ class ReplayPool(ActorPool):
             raise SpecError(f"A pool needs at least 1 actor; there are {n_actors}.")
         self.n_actors = n_actors
         self.counts = PoolCounts()
-        self._timeout_s = timeout_s
+        self._timeout_s = retry.timeout_s
         # An actor that hangs is ended, so what it does needs no limit of its own.
         self._retry = replace(retry, timeout_s=None)
         self._on_event = on_event
@@ -393,9 +392,9 @@ class ReplayPool(ActorPool):
         n_losses = self.counts.n_lost
         self._event("actor_lost", actor=actor, reason=loss.reason, n_losses=n_losses)
         self._drop([actor])
-        if work.n_losses >= self._retry.attempts:
+        if not self._retry.allows(work.n_losses):
             raise EngineError(
-                f"Actor {actor} was lost {work.n_losses} times while {work.what}: "
+                f"Actor {actor} was lost {times(work.n_losses)} while {work.what}: "
                 f"{loss.reason}. It probably ran out of memory, or a step exceeded its timeout: "
                 "use more and smaller shards, fewer actors or a longer timeout, then run the same "
                 "command again; finished work is kept."

@@ -169,7 +169,7 @@ class RunContext:
         if here:
             pool: ActorPool = SerialPool(**options)
         else:
-            pool = self.executor.pool(n_actors, timeout_s=self.retry.timeout_s, **options)
+            pool = self.executor.pool(n_actors, **options)
         self.record.event("pool", kind=pool.name, n_actors=pool.n_actors, n_shards=n_shards)
         return pool
 
