@@ -69,7 +69,7 @@ def locate(
     remote = RemotePath(text, storage_options)
     if remote.protocol in _BUCKETS and re.fullmatch(r"\w+:/*|\w+:///.*", text, re.DOTALL):
         raise SpecError(f"{text} has no bucket. Write {remote.protocol}://BUCKET/folder.")
-    remote.require_driver()
+    remote.driver()
     return remote
 
 

@@ -105,6 +105,7 @@ class Context(Protocol):
 
     seed: int
     inputs: Inputs
+    #: Folder of the run, by a name that means the same in every process.
     folder: Location
     #: Number of tasks that are done at a time.
     workers: int

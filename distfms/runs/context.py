@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import PartialCache
 from distfms.engine.graph import RetryPolicy, Unit
 from distfms.engine.local import SerialPool
-from distfms.engine.storage import Location, open_binary, reading
+from distfms.engine.storage import Location, absolute, open_binary, reading
 from distfms.methods.contract import Inputs, PartialReader
 from distfms.runs.events import Recorder
 from distfms.runs.folder import RunFolder, parse_json
@@ -53,10 +53,10 @@ class RunContext:
     counts: dict[str, int] = field(default_factory=dict)
     in_memory: bool = False
 
-    @property
+    @cached_property
     def folder(self) -> Location:
-        """Folder of the run."""
-        return self.run.path
+        """Folder of the run, absolute."""
+        return absolute(self.run.path)
 
     @property
     def workers(self) -> int:
