@@ -29,7 +29,7 @@ from distfms.engine.graph import (
     times,
 )
 from distfms.engine.memory import available_bytes, n_processors, require_room
-from distfms.engine.replay_pool import Host, Loss, ReplayPool
+from distfms.engine.replay_pool import ActorLoss, Host, ReplayPool
 from distfms.errors import EngineError
 
 # A task in a thread costs a third of a millisecond, a tenth of one that goes to another process.
@@ -176,11 +176,11 @@ class LocalPool(ReplayPool):
             answer.set_exception(error)
             return answer
 
-    def _heard(self, answer: Future[bytes]) -> bytes | Loss:
+    def _heard(self, answer: Future[bytes]) -> bytes | ActorLoss:
         try:
             return answer.result()
         except BrokenExecutor:
-            return Loss("its process ended")
+            return ActorLoss("its process ended")
 
 
 #: The states of an actor; in its process, which belongs to it alone.
