@@ -240,15 +240,9 @@ def run_prepared(
         with reading(path):
             made = missing_folders(path)
         run = RunFolder(path)
-        labels = {
-            "name": spec.name,
-            "run": path.name,
-            "method": spec.method,
-            "engine": executor.name,
-        }
         with run.locked(), Recorder(run, say, progress) as record:
             try:
-                resumed = _begin(run, prepared, record, labels)
+                resumed = _begin(run, prepared, record)
                 context = RunContext(
                     seed=spec.seed,
                     inputs=prepared.opened.inputs,
@@ -339,7 +333,7 @@ def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bo
     return False
 
 
-def _begin(run: RunFolder, prepared: Prepared, record: Recorder, labels: Mapping[str, str]) -> bool:
+def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
     """Enter the attempt in the manifest; return whether there was one before."""
     manifest = read_manifest(run.path)
     resumed = manifest is not None
@@ -363,8 +357,16 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, labels: Mapping
         stages=[entry.model_dump() for entry in manifest.stages],
         notes=manifest.notes,
     )
-    line = f"{'Resuming' if resumed else 'Writing'} {run.path}"
-    record.event("begin", line, **labels, resumed=resumed, attempt=content.attempt)
+    record.event(
+        "begin",
+        f"{'Resuming' if resumed else 'Writing'} {run.path}",
+        name=prepared.spec.name,
+        run=run.path.name,
+        method=prepared.spec.method,
+        engine=prepared.spec.engine.kind,
+        resumed=resumed,
+        attempt=content.attempt,
+    )
     for text in () if resumed else manifest.notes:
         record.event("note", f"Note: {text}", text=text)
     return resumed
