@@ -12,7 +12,6 @@
 # RAY names the ray program; by default the one on the PATH, else the project's .venv.
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
 
 usage() {
     sed -n '2,11s/^# \{0,1\}//p' "$0"
@@ -89,8 +88,7 @@ stop_nodes() {
         fi
         echo "Stopped $name"
     done
-    rm -f "$folder/nodes" "$folder/address" "$folder/dashboard" "$folder/metrics.json" \
-        "$folder/prometheus.yaml"
+    rm -f "$folder/nodes" "$folder/address" "$folder/dashboard"
     if [ -f "$folder/temp" ]; then
         rm -rf "$(cat "$folder/temp")"
         rm -f "$folder/temp"
@@ -191,11 +189,7 @@ start() {
         stop_nodes >&2
         fail "the cluster did not come up; the last lines of its logs stand above."
     fi
-    # The list of nodes by a name that stays, beside the configuration that names it.
-    ln -sf "$temp/prom_metrics_service_discovery.json" "$folder/metrics.json"
-    cp "$here/prometheus.yaml" "$folder/prometheus.yaml"
     echo "$nodes nodes with $cpus CPU each: $address, dashboard $dashboard"
-    echo "Metrics: prometheus --config.file=$folder/prometheus.yaml"
     echo "Next: eval \"\$($0 env --dir $folder)\" && distfms submit SPEC"
 }
 

@@ -1,4 +1,4 @@
-"""Where work runs; knows nothing of statistics or methods, it receives picklable callables.
+"""Where work runs; it receives picklable callables and knows nothing of methods.
 
 Map-reduce as explicit Dask graphs with a fixed merge tree, executors for this machine and for Dask
 and Ray clusters, pools of actors that hold state, the cache of partial results, retry rules and

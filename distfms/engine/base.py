@@ -122,7 +122,6 @@ class Executor(_Closing):
         self,
         n_actors: int | None = None,
         *,
-        timeout_s: float | None = None,
         retry: RetryPolicy = USUAL,
         on_event: EventHandler = ignore,
         actor_bytes: int = 0,
@@ -133,11 +132,10 @@ class Executor(_Closing):
         ----------
         n_actors : int, optional
             Default: `actors`.
-        timeout_s : float, optional
-            An actor that takes longer for one request (a step of all its shards, or an item; to
-            build all its states once its process runs) is taken for hung; default: never.
         retry : RetryPolicy, optional
-            How often the build of a state is attempted, and a request whose actor is lost.
+            How often the build of a state is attempted, and a request whose actor is lost. An actor
+            that takes longer than its limit for one request (a step of all its shards, or an item;
+            to build all its states once its process runs) is taken for hung.
         on_event : callable, optional
             Called in the calling thread with ``{"event": "pool_step", "step", "seconds"}`` after
             each completed step, ``{"event": "actor_lost", "actor", "reason", "n_losses"}``,

@@ -6,15 +6,16 @@ import operator
 import threading
 import time
 import uuid
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.cache import PartialCache
 from distfms.errors import DistfmsError, EngineError
+from distfms.stats.base import merge_tree
 
 T = TypeVar("T")
 
@@ -109,27 +110,23 @@ class UnitRunner(Generic[T]):
         """Load or compute the units from index ``first`` on and merge them along the tree.
 
         ``first`` is a multiple of a power of two that is at least the number of units, so they
-        are a subtree. Holds at most ``log2(len(units)) + 2`` values.
+        are a subtree.
         """
         if self.limit_blas:
             limit_blas_threads()
         reports: list[UnitReport] = []
-        done: list[Partial[T]] = []
-        for n, unit in enumerate(units, 1):
-            value, account = self._obtain(unit)
-            if self.finish_fn is not None:
-                value = self.finish_fn(unit.payload, value)
-            done.append(Partial(value, account))
-            reports.append(UnitReport(first + n - 1, done[-1].account))
-            # As a binary counter carries: one merge for each full subtree that n completes.
-            for _ in range((n & -n).bit_length() - 1):
-                self._merge_last(done)
-        while len(done) > 1:
-            self._merge_last(done)
-        return Partial(done[0].value, done[0].account, tuple(reports))
 
-    def _merge_last(self, done: list[Partial[T]]) -> None:
-        done[-2:] = [_merge(self.merge_fn, False, *done[-2:])]
+        def partials() -> Iterator[Partial[Any]]:
+            for index, unit in enumerate(units, first):
+                value, account = self._obtain(unit)
+                reports.append(UnitReport(index, account))
+                yield Partial(self._finished(unit, value), account)
+
+        whole = merge_tree(partials(), partial(_merge, self.merge_fn, False))
+        return replace(whole, reports=tuple(reports))
+
+    def _finished(self, unit: Unit, value: T) -> Any:
+        return value if self.finish_fn is None else self.finish_fn(unit.payload, value)
 
     def _obtain(self, unit: Unit) -> tuple[T, Account]:
         value, corrupt = None, False
@@ -184,6 +181,10 @@ class Graph:
     leaves: tuple[Hashable, ...]
 
 
+#: Kind of a node of the tree, its level and, counted down, its first unit.
+_Key = tuple[str, int, str]
+
+
 def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) -> Graph:
     """Build the graph of a map-reduce with a fixed merge tree.
 
@@ -206,26 +207,22 @@ def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) 
     shared = f"distfms-runner-{token}"
     tasks: dict[Hashable, tuple[Any, ...]] = {shared: (partial(itself, runner),)}
     merge = partial(_merge, runner.merge_fn, runner.limit_blas)
-    pending: list[tuple[int, int, Any]] = []  # level, first unit and key of nodes without parent
-    leaves = []
+    leaves: list[Hashable] = []
 
-    def join() -> None:
-        right, (level, first, left) = pending.pop()[2], pending.pop()
-        key = (f"distfms-merge-{token}", level + 1, f"{n - first:012d}")
-        tasks[key] = (merge, left, right)
-        pending.append((level + 1, first, key))
-
-    for first in range(0, n, batch):
-        key = (f"distfms-unit-{token}", f"{n - first:012d}")
-        leaf = partial(UnitRunner.run, first=first, units=tuple(units[first : first + batch]))
-        tasks[key] = (leaf, shared)
+    def leaf(first: int) -> _Key:
+        key = (f"distfms-unit-{token}", 0, f"{n - first:012d}")
+        own = tuple(units[first : first + batch])
+        tasks[key] = (partial(UnitRunner.run, first=first, units=own), shared)
         leaves.append(key)
-        pending.append((0, first, key))
-        while len(pending) > 1 and pending[-1][0] == pending[-2][0]:
-            join()
-    while len(pending) > 1:
-        join()
-    return Graph(tasks, pending[0][2], tuple(leaves))
+        return key
+
+    def join(left: _Key, right: _Key) -> _Key:
+        key = (f"distfms-merge-{token}", left[1] + 1, left[2])
+        tasks[key] = (merge, left, right)
+        return key
+
+    root = merge_tree(map(leaf, range(0, n, batch)), join)
+    return Graph(tasks, root, tuple(leaves))
 
 
 def batch_size(
@@ -278,23 +275,24 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a task is attempted.
+    """How often work is attempted: a unit, the tasks of a lost worker, a request to an actor.
 
     Attributes
     ----------
     attempts : int
         Number of attempts in total, at least 1; 1 means no retry.
     timeout_s : float or None
-        Longest time of one attempt. One that takes longer is left behind as a failure that is
-        worth another attempt; its thread cannot be ended and stays as long as its process.
+        Longest time of one attempt. One that takes longer is a failure that is worth another
+        attempt. An actor is ended then; the thread of a unit cannot be, and stays as long as its
+        process.
     """
 
     attempts: int = 3
     timeout_s: float | None = None
 
-    def another(self, error: BaseException, failures: int) -> bool:
-        """Return whether to try again after ``failures`` failures, the last of them ``error``."""
-        return failures < self.attempts and is_transient(error)
+    def allows(self, failures: int) -> bool:
+        """Whether work that failed this often, for transient reasons, is attempted again."""
+        return failures < self.attempts
 
 
 USUAL = RetryPolicy()
@@ -321,15 +319,20 @@ def call_with_retry(
             failures += 1
             if not is_transient(error):
                 raise
-            if not policy.another(error, failures):
-                times = "once" if failures == 1 else f"{failures} times"
+            if not policy.allows(failures):
                 raise EngineError(
-                    f"{what} failed {times}; the last error was {type(error).__name__}: {error}. "
-                    "Such errors come from storage or the network: check that every worker can "
-                    "read the input, then run the same command again; finished work is kept."
+                    f"{what} failed {times(failures)}; the last error was {type(error).__name__}: "
+                    f"{error}. Such errors come from storage or the network: check that every "
+                    "worker can read the input, then run the same command again; finished work is "
+                    "kept."
                 ) from error
         # No number of failures overflows a float.
         sleep(min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 4.0 ** min(failures - 1, 60)))
+
+
+def times(n: int) -> str:
+    """Return how often something happened, in words."""
+    return "once" if n == 1 else f"{n} times"
 
 
 def _in_time(limit_s: float | None, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -18,9 +18,18 @@ from typing import Any
 
 from distfms.engine.base import ActorPool, Executor
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
-from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, Watch, WorkerLoss, itself
+from distfms.engine.graph import (
+    USUAL,
+    Graph,
+    Partial,
+    RetryPolicy,
+    Watch,
+    WorkerLoss,
+    itself,
+    times,
+)
 from distfms.engine.memory import available_bytes, n_processors, require_room
-from distfms.engine.replay_pool import Host, Loss, ReplayPool
+from distfms.engine.replay_pool import ActorLoss, Host, ReplayPool
 from distfms.errors import EngineError
 
 # A task in a thread costs a third of a millisecond, a tenth of one that goes to another process.
@@ -69,7 +78,7 @@ class LocalExecutor(Executor):
                 n_losses += 1
                 if watch is not None:
                     watch(WorkerLoss(n_losses))
-                if not retry.another(error, n_losses):
+                if not retry.allows(n_losses):
                     raise EngineError(_died(n_losses)) from error
             except Exception as error:
                 # Dask hands on an error of another process in one of its own.
@@ -167,11 +176,11 @@ class LocalPool(ReplayPool):
             answer.set_exception(error)
             return answer
 
-    def _heard(self, answer: Future[bytes]) -> bytes | Loss:
+    def _heard(self, answer: Future[bytes]) -> bytes | ActorLoss:
         try:
             return answer.result()
         except BrokenExecutor:
-            return Loss("its process ended")
+            return ActorLoss("its process ended")
 
 
 #: The states of an actor; in its process, which belongs to it alone.
@@ -239,9 +248,8 @@ def _after_task(
 
 
 def _died(n: int) -> str:
-    times = "once" if n == 1 else f"{n} times"
     return (
-        f"Worker processes died {times} while working, without an error message. The "
+        f"Worker processes died {times(n)} while working, without an error message. The "
         "system probably killed them for lack of memory: use fewer workers, or threads instead "
         "of processes. This also happens when a script starts processes outside "
         '`if __name__ == "__main__":`. Then run the same command again; finished work is kept.'

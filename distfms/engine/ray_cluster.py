@@ -12,7 +12,7 @@ from distfms.engine.blas import limit_blas_threads
 from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, UnitReport, UnitRunner, Watch
 from distfms.engine.memory import available_bytes, require_room
 from distfms.engine.ray_session import RaySession, explained
-from distfms.engine.replay_pool import Host, Loss, ReplayPool, Reply, dump
+from distfms.engine.replay_pool import ActorLoss, Host, ReplayPool, Reply, dump
 
 _POLL_S = 0.5
 # Above this a request goes through the object store, once to each node.
@@ -198,7 +198,7 @@ class RayPool(ReplayPool):
         done, _ = ray.wait(answers, num_returns=1, timeout=wait_s)
         return ray.wait(answers, num_returns=len(answers), timeout=0)[0] if done else ()
 
-    def _heard(self, answer: Any) -> bytes | Loss:
+    def _heard(self, answer: Any) -> bytes | ActorLoss:
         import ray
 
         try:
@@ -208,7 +208,7 @@ class RayPool(ReplayPool):
             return dump(Reply(error=explained(error)))
         except ray.exceptions.RayError as error:
             first = str(error).strip().split("\n")[0]
-            return Loss(f"Ray says {type(error).__name__}: {first[:200]}")
+            return ActorLoss(f"Ray says {type(error).__name__}: {first[:200]}")
         return reply
 
     def _check(self) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from distfms.engine import nodes
+from distfms.engine.graph import USUAL
 from distfms.engine.memory import n_processors
 from distfms.engine.witness import Witness, children
 from distfms.errors import EngineError, SpecError
@@ -129,7 +130,7 @@ class RaySession:
 
         living = [node["NodeID"] for node in self.living_nodes()]
         with nodes.by_value():
-            task = ray.remote(num_cpus=0, max_retries=2)(nodes.examine)
+            task = ray.remote(num_cpus=0, max_retries=USUAL.attempts - 1)(nodes.examine)
             seats = [NodeAffinitySchedulingStrategy(node, soft=False) for node in living]
             asked = [
                 task.options(scheduling_strategy=seat).remote(packages, paths) for seat in seats

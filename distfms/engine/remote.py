@@ -115,7 +115,7 @@ class RemotePath:
     @property
     def inside(self) -> str:
         """Path inside the file system, as fsspec lists it."""
-        return str(self.system()._strip_protocol(self._url)).rstrip("/")
+        return str(self.driver()._strip_protocol(self._url)).rstrip("/")
 
     # --- reading and deleting ---
 
@@ -194,10 +194,10 @@ class RemotePath:
         """
         from fsspec.core import url_to_fs
 
-        self.require_driver()
         try:
             system = url_to_fs(self._url, **self._options())[0]
         except Exception as error:
+            self.driver()
             # A file that is not there is one of this machine, such as a key.
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise self.os_error(error) from error
@@ -216,13 +216,13 @@ class RemotePath:
             return {**given, "config_kwargs": {**_S3_LIMITS, **given.get("config_kwargs", {})}}
         return {**_SFTP_LIMITS, **given} if self.protocol == "sftp" else given
 
-    def require_driver(self) -> None:
-        """Raise SpecError, which names the package to install, if there is no file system."""
+    def driver(self) -> Any:
+        """Return the class of the file system; SpecError names the package that is missing."""
         from fsspec import get_filesystem_class
         from fsspec.registry import known_implementations
 
         try:
-            get_filesystem_class(self.protocol)
+            return get_filesystem_class(self.protocol)
         except ImportError as error:
             entry = known_implementations.get(self.protocol, {})
             package = _EXTRAS.get(self.protocol)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distfms.engine.base import ActorPool, EventHandler, PoolCounts, StepFunction, ignore
-from distfms.engine.graph import USUAL, RetryPolicy, call_with_retry
+from distfms.engine.graph import USUAL, RetryPolicy, call_with_retry, times
 from distfms.errors import EngineError, SpecError
 
 
@@ -148,7 +148,7 @@ _BUILDING = "building states"
 
 
 @dataclass(frozen=True)
-class Loss:
+class ActorLoss:
     """An actor is gone; ``reason`` says why, for people."""
 
     reason: str
@@ -178,7 +178,6 @@ class ReplayPool(ActorPool):
         self,
         n_actors: int,
         *,
-        timeout_s: float | None = None,
         retry: RetryPolicy = USUAL,
         on_event: EventHandler = ignore,
     ) -> None:
@@ -186,7 +185,7 @@ class ReplayPool(ActorPool):
             raise SpecError(f"A pool needs at least 1 actor; there are {n_actors}.")
         self.n_actors = n_actors
         self.counts = PoolCounts()
-        self._timeout_s = timeout_s
+        self._timeout_s = retry.timeout_s
         # An actor that hangs is ended, so what it does needs no limit of its own.
         self._retry = replace(retry, timeout_s=None)
         self._on_event = on_event
@@ -280,7 +279,7 @@ class ReplayPool(ActorPool):
         """Wait up to ``wait_s`` for one of the answers; return all that are there."""
         return wait(answers, wait_s, FIRST_COMPLETED).done
 
-    def _heard(self, answer: Any) -> bytes | Loss:
+    def _heard(self, answer: Any) -> bytes | ActorLoss:
         """Return the reply, or why there is none."""
         reply: bytes = answer.result()
         return reply
@@ -327,7 +326,7 @@ class ReplayPool(ActorPool):
                 go_on(actor)
             while works:
                 for actor, news in self._next(works).items():
-                    if isinstance(news, Loss):
+                    if isinstance(news, ActorLoss):
                         self._replace(actor, works[actor], news)
                     else:
                         take(works[actor], self._opened(actor, works[actor], news))
@@ -356,18 +355,18 @@ class ReplayPool(ActorPool):
             self._end(actor)
             del self._up[actor]
 
-    def _next(self, works: Mapping[int, _Work]) -> dict[int, bytes | Loss]:
+    def _next(self, works: Mapping[int, _Work]) -> dict[int, bytes | ActorLoss]:
         """Wait for replies; actors beyond their deadline count as lost."""
         soonest_s = min(work.deadline_s for work in works.values())
         wait_s = min(_POLL_S, max(0.0, soonest_s - time.monotonic()))
         done = self._done([work.answer for work in works.values()], wait_s)
         self._check()
-        news: dict[int, bytes | Loss] = {}
+        news: dict[int, bytes | ActorLoss] = {}
         for actor, work in works.items():
             if work.answer in done:
                 news[actor] = self._heard(work.answer)
             elif time.monotonic() >= work.deadline_s:
-                news[actor] = Loss(f"it did not answer in time ({work.what})")
+                news[actor] = ActorLoss(f"it did not answer in time ({work.what})")
         return news
 
     def _opened(self, actor: int, work: _Work, raw: bytes) -> Reply:
@@ -385,7 +384,7 @@ class ReplayPool(ActorPool):
         self._up[actor] = True
         return reply
 
-    def _replace(self, actor: int, work: _Work, loss: Loss) -> None:
+    def _replace(self, actor: int, work: _Work, loss: ActorLoss) -> None:
         """Start another actor in place of a lost one and have it do the same."""
         self._check()
         work.n_losses += 1
@@ -393,9 +392,9 @@ class ReplayPool(ActorPool):
         n_losses = self.counts.n_lost
         self._event("actor_lost", actor=actor, reason=loss.reason, n_losses=n_losses)
         self._drop([actor])
-        if work.n_losses >= self._retry.attempts:
+        if not self._retry.allows(work.n_losses):
             raise EngineError(
-                f"Actor {actor} was lost {work.n_losses} times while {work.what}: "
+                f"Actor {actor} was lost {times(work.n_losses)} while {work.what}: "
                 f"{loss.reason}. It probably ran out of memory, or a step exceeded its timeout: "
                 "use more and smaller shards, fewer actors or a longer timeout, then run the same "
                 "command again; finished work is kept."

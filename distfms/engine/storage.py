@@ -69,7 +69,7 @@ def locate(
     remote = RemotePath(text, storage_options)
     if remote.protocol in _BUCKETS and re.fullmatch(r"\w+:/*|\w+:///.*", text, re.DOTALL):
         raise SpecError(f"{text} has no bucket. Write {remote.protocol}://BUCKET/folder.")
-    remote.require_driver()
+    remote.driver()
     return remote
 
 
@@ -162,11 +162,14 @@ def is_temporary(name: str) -> bool:
 
 
 @contextmanager
-def locked_file(path: Path, busy: str = "") -> Iterator[None]:
+def locked_file(path: Location, busy: str = "") -> Iterator[None]:
     """Hold a lock that dies with its process; go on without where the storage knows no locks.
 
     Where another process holds it, wait; or raise an EngineError that says how busy it is.
     """
+    if isinstance(path, RemotePath):
+        yield
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = path.open("ab")

@@ -105,6 +105,7 @@ class Context(Protocol):
 
     seed: int
     inputs: Inputs
+    #: Folder of the run, by a name that means the same in every process.
     folder: Location
     #: Number of tasks that are done at a time.
     workers: int
@@ -181,7 +182,7 @@ class Context(Protocol):
         """Tell the user something that the report should also say."""
 
     def count(self, **counts: int) -> None:
-        """Add to what is counted of the present stage, in the manifest and in the metrics.
+        """Add to what is counted of the present stage, in the manifest.
 
         Parameters
         ----------

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from distfms.engine.base import ActorPool
-from distfms.engine.storage import Location, absolute, open_binary, whole_file
+from distfms.engine.storage import Location, open_binary, whole_file
 from distfms.errors import EngineError
 from distfms.methods.contract import Answer, Context, FoldAnswers
 from distfms.stats.base import Bundle, Statistic, load_npz, save_npz
@@ -220,7 +220,7 @@ def evaluate_here(
 
 
 def _run(context: Context, pool: ActorPool, work: FoldWork, saved: str | None) -> FoldAnswers:
-    place = absolute(context.folder) / work.file
+    place = context.folder / work.file
     log = None
     # What is done in this process is not worth a file, and appending wants a file system.
     if saved and pool.name != "serial" and isinstance(context.folder, Path):

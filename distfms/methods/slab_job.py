@@ -20,7 +20,7 @@ import numpy as np
 
 from distfms.data.partition import Dataset
 from distfms.engine.memory import COLUMN_BYTES, format_bytes
-from distfms.engine.storage import Location, absolute
+from distfms.engine.storage import Location
 from distfms.methods.contract import (
     Content,
     Context,
@@ -169,7 +169,7 @@ class SlabsJob(Job):
     def select(self, context: Context) -> Mapping[str, Content]:
         """Search on actors, by every rule."""
         outline, procedure = self.outline(context), self.whole.procedure(context)
-        folder = absolute(context.folder)
+        folder = context.folder
         locations = [folder / slab_file("slab", k) for k in range(self.n_slabs)]
         shards = self.shards(outline, locations)
         with context.pool(len(shards), self.shard_bytes()) as pool:

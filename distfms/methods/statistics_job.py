@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.partition import Dataset
-from distfms.engine.storage import absolute, remove_tree
+from distfms.engine.storage import remove_tree
 from distfms.methods.contract import (
     Answer,
     Content,
@@ -362,7 +362,7 @@ class StatisticsJob(TunableJob):
             n_folds=n_folds,
             held_bytes=self.fold_bytes(),
             n_operations=n_folds * sum(procedure.n_operations() for procedure in procedures),
-            kept_at=absolute(context.folder) / KEPT,
+            kept_at=context.folder / KEPT,
         )
 
     def evaluate_folds(

@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,11 +19,11 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import PartialCache
 from distfms.engine.graph import RetryPolicy, Unit
 from distfms.engine.local import SerialPool
-from distfms.engine.storage import Location, open_binary, reading
+from distfms.engine.storage import Location, absolute, open_binary, reading
 from distfms.methods.contract import Inputs, PartialReader
 from distfms.runs.events import Recorder
 from distfms.runs.folder import RunFolder, parse_json
-from distfms.stats.base import Bundle, load_npz
+from distfms.stats.base import Bundle, load_npz, merge_tree
 
 #: Multiplications that take one process about 3 s (at 6 · 10⁹ a second), which is twice what actors
 #: take to start: from here on two of them are faster. The results do not depend on it.
@@ -53,10 +53,10 @@ class RunContext:
     counts: dict[str, int] = field(default_factory=dict)
     in_memory: bool = False
 
-    @property
+    @cached_property
     def folder(self) -> Location:
-        """Folder of the run."""
-        return self.run.path
+        """Folder of the run, absolute."""
+        return absolute(self.run.path)
 
     @property
     def workers(self) -> int:
@@ -169,7 +169,7 @@ class RunContext:
         if here:
             pool: ActorPool = SerialPool(**options)
         else:
-            pool = self.executor.pool(n_actors, timeout_s=self.retry.timeout_s, **options)
+            pool = self.executor.pool(n_actors, **options)
         self.record.event("pool", kind=pool.name, n_actors=pool.n_actors, n_shards=n_shards)
         return pool
 
@@ -205,20 +205,14 @@ def reduce_lazily(
     merge: Callable[[Any, Any], Any],
     finish: Callable[[Partition, Bundle], Any] | None,
 ) -> Any:
-    """Map-reduce over chunks of a Dask collection by a graph of Dask, where the chunks are.
-
-    The tree is that of :func:`distfms.engine.base.map_reduce`.
-    """
+    """Map-reduce over chunks of a Dask collection by a graph of Dask, where the chunks are."""
     import dask
 
     summarise = dask.delayed(_summary, pure=False, traverse=False)
     join = dask.delayed(merge, pure=False)
     held: Sequence[Any] = partitions
-    level = [summarise(read, finish, replace(p, rows=None), p.rows) for p in held]
-    while len(level) > 1:
-        joined = [join(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
-        level = joined + level[2 * len(joined) :]
-    return level[0].compute()
+    summaries = (summarise(read, finish, replace(p, rows=None), p.rows) for p in held)
+    return merge_tree(summaries, join).compute()
 
 
 def _summary(read: PartialReader, finish: Any, partition: Any, rows: Any) -> Any:

@@ -53,7 +53,6 @@ from distfms.runs.folder import (
 )
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.metrics import RUN_LABELS
 from distfms.runs.projection import Projection, project_job
 
 if TYPE_CHECKING:
@@ -241,12 +240,9 @@ def run_prepared(
         with reading(path):
             made = missing_folders(path)
         run = RunFolder(path)
-        names = (spec.name, path.name, spec.method, executor.name)
-        labels = dict(zip(RUN_LABELS, names, strict=True))
-        ray_address = getattr(executor, "address", None) if executor.name == "ray" else None
-        with run.locked(), Recorder(run, say, progress, labels, ray_address) as record:
+        with run.locked(), Recorder(run, say, progress) as record:
             try:
-                resumed = _begin(run, prepared, record, labels)
+                resumed = _begin(run, prepared, record)
                 context = RunContext(
                     seed=spec.seed,
                     inputs=prepared.opened.inputs,
@@ -284,7 +280,7 @@ def run_in_memory(prepared: Prepared, say: Say) -> RunFiles:
         files = {
             entry.name: entry.place.read_bytes()
             for entry in files_below(folder)
-            if not entry.name.startswith("statistics/")
+            if not entry.name.startswith((".", "statistics/"))
         }
         manifest = read_manifest(folder)
         assert manifest is not None
@@ -337,7 +333,7 @@ def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bo
     return False
 
 
-def _begin(run: RunFolder, prepared: Prepared, record: Recorder, labels: Mapping[str, str]) -> bool:
+def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
     """Enter the attempt in the manifest; return whether there was one before."""
     manifest = read_manifest(run.path)
     resumed = manifest is not None
@@ -361,8 +357,16 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, labels: Mapping
         stages=[entry.model_dump() for entry in manifest.stages],
         notes=manifest.notes,
     )
-    line = f"{'Resuming' if resumed else 'Writing'} {run.path}"
-    record.event("begin", line, **labels, resumed=resumed, attempt=content.attempt)
+    record.event(
+        "begin",
+        f"{'Resuming' if resumed else 'Writing'} {run.path}",
+        name=prepared.spec.name,
+        run=run.path.name,
+        method=prepared.spec.method,
+        engine=prepared.spec.engine.kind,
+        resumed=resumed,
+        attempt=content.attempt,
+    )
     for text in () if resumed else manifest.notes:
         record.event("note", f"Note: {text}", text=text)
     return resumed

@@ -1,15 +1,14 @@
-"""Events of a run: how they are shown, kept and counted.
+"""Events of a run: how they are shown and kept.
 
 The engine and the driver emit mappings with the key ``event``; ``cluster/README.md`` lists them
-with their fields. A :class:`Recorder` hands each one to the display of the command, to the file
-``events.jsonl`` in the run folder, and to the metrics.
+with their fields. A :class:`Recorder` hands each one to the display of the command, and to the file
+``events.jsonl`` in the run folder.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,6 @@ from distfms.engine.memory import format_bytes
 from distfms.engine.storage import hangs, write_whole
 from distfms.errors import SpecError
 from distfms.runs.folder import RunFolder, to_json
-from distfms.runs.metrics import FILE_VARIABLE, Metrics
 
 Event = Mapping[str, Any]
 Say = Callable[[str], None]
@@ -45,7 +43,6 @@ LEVELS = {
     "cache_unwritable": "warning",
     "worker_lost": "warning",
     "actor_lost": "warning",
-    "metrics_unavailable": "warning",
 }
 
 #: What people should read at once.
@@ -54,7 +51,6 @@ _NOTICES = {
     "cache_corrupt": "the cached partial of {key} was damaged; recomputing it",
     "cache_unwritable": "cannot write the cache; continuing without it ({error})",
     "worker_lost": "worker processes died; repeating their work",
-    "metrics_unavailable": "no metrics: {reason}",
 }
 
 #: Events of which there are too many to keep each.
@@ -234,30 +230,16 @@ def _nothing(news: Any) -> None:
 
 
 class Recorder:
-    """Hands every event of a run to the display, the run folder and the metrics.
+    """Hands every event of a run to the display and the run folder.
 
     Used as a context manager, around all that happens once the folder is locked. Where
-    `tells_events` of the display is true, lines that only repeat an event are not said. See
-    `Metrics` for `labels` and `ray_address`.
+    `tells_events` of the display is true, lines that only repeat an event are not said.
     """
 
-    def __init__(
-        self,
-        run: RunFolder,
-        say: Say,
-        display: Display,
-        labels: Mapping[str, str],
-        ray_address: str | None = None,
-    ) -> None:
+    def __init__(self, run: RunFolder, say: Say, display: Display) -> None:
         self._run = run
         self._say = say
         self._display = display
-        self._metrics = Metrics(
-            labels,
-            ray_address=ray_address,
-            file=os.environ.get(FILE_VARIABLE),
-            on_problem=lambda text: self.event("metrics_unavailable", reason=text),
-        )
         self._path = run.path / "events.jsonl"
         # On remote storage, where files cannot be appended to: what is there, and what waits.
         self._written: bytes | None = None
@@ -265,18 +247,15 @@ class Recorder:
         self._ends = _Throttle()
 
     def __call__(self, event: Event) -> None:
-        """Show, keep and count an event."""
+        """Show and keep an event."""
         self._display(event)
         if event["event"] not in FREQUENT:
             self._keep(event)
-        self._metrics(event)
 
     def iteration(self, event: Event) -> None:
         """Take an event of one of many passes; show the ends of passes now and then."""
         if not _ends_pass(event) or self._ends.due("unit"):
             self(event)
-        else:
-            self._metrics(event)
 
     def event(self, kind: str, line: str = "", /, **fields: Any) -> None:
         """Record an event made of these fields, with the line that says the same to people."""
@@ -288,7 +267,6 @@ class Recorder:
         """Record that the run has ended with an error; kept in the folder only where asked."""
         event = _failure(error)
         self._display(event)
-        self._metrics(event)
         if keep:
             self._keep(event)
 
@@ -314,7 +292,6 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._metrics.close()
         if error is None or not hangs(error):
             self.flush()
 

@@ -5,13 +5,14 @@ A file is written under a temporary name, fsynced and renamed, or put as one obj
 wrote, so that a run that was killed can be resumed.
 
 One writer: a lock keeps a second driver on the same machine out, and dies with its process. Shared
-and object storage may know no locks, so every driver also enters an attempt number and a random
-token in the manifest, and looks whether they still stand there before it writes what a stage
+and object storage may know no locks, so every driver also puts an attempt number and a random token
+into a file of its own, and looks whether they still stand there before it writes what a stage
 returns or the manifest (the fence): a driver that was taken for dead, and comes back, finds
-another's token and stops. What a stage itself writes on the way (the files of a plan, saved states
-of a pool) has no fence: its bytes are the same whoever writes them. Looking and writing are two
-steps. What could slip in between is one file, whose bytes are the same too, or one manifest, which
-then holds the token of the one or of the other: so one of two drivers stops at its next write,
+another's token and stops. As long as they do, the manifest is what this driver last wrote, and is
+not read again. What a stage itself writes on the way (the files of a plan, saved states of a pool)
+has no fence: its bytes are the same whoever writes them. Looking and writing are two steps. What
+could slip in between is one file, whose bytes are the same too, or one manifest, which the owner
+replaces by its own. The token is that of one of two drivers: the other stops at its next write,
 never both, and no stage that the manifest names lacks its files. At worst the manifest forgets a
 stage, which is then done again.
 """
@@ -49,6 +50,8 @@ from distfms.errors import DistfmsError, EngineError, SpecError
 from distfms.stats.base import to_bytes
 
 MANIFEST = "manifest.json"
+#: Attempt and token of the driver that may write to the run.
+OWNER = ".owner"
 #: Link to the last finished run, among the runs of a job.
 LATEST = "latest"
 SCHEMA_VERSION = 2
@@ -78,8 +81,6 @@ class Manifest(BaseModel):
     status: str = ""
     created: str = ""
     attempt: int = 0
-    writer: str = ""
-    """Token of the driver that has claimed the run."""
     stages: list[StageEntry] = []
     notes: list[str] = []
     inputs: list[dict[str, Any]] = []
@@ -247,7 +248,8 @@ class RunFolder:
 
     def __init__(self, path: Location) -> None:
         self.path = path
-        self._claim: Manifest | None = None
+        self._owner: bytes | None = None
+        self._manifest = Manifest()  # as this driver wrote it, once it is the owner
         try:
             check_writable(path)
         except OSError as error:
@@ -264,9 +266,6 @@ class RunFolder:
         knows no locks, as object storage, the fence alone keeps drivers apart: the later one takes
         the run over.
         """
-        if isinstance(self.path, RemotePath):
-            yield
-            return
         busy = (
             f"Another process is writing the run {self.path}. Wait until it ends, or choose "
             "another folder with --out."
@@ -275,37 +274,36 @@ class RunFolder:
             yield
 
     def claim(self, **entries: Any) -> Manifest:
-        """Take the run over: enter this driver's attempt and token, with other entries.
+        """Take the run over: enter this driver's attempt and token, and entries of the manifest.
 
-        From then on every write of this object requires that they still stand in the manifest.
+        From then on every write of this object requires that its token still stands there.
         """
-        self._claim = None
-        content = self.update(
-            **entries, attempt=self.manifest().attempt + 1, writer=secrets.token_hex(8)
-        )
-        self._claim = content
+        found = read_manifest(self.path) or Manifest()
+        attempt = found.attempt + 1
+        owner = to_json({"attempt": attempt, "token": secrets.token_hex(8)})
+        write_atomic(self.path / OWNER, owner)
+        self._owner, self._manifest = owner, found
+        content = self.update(**entries, attempt=attempt)
         self._remove_temporaries()
         return content
 
     def require_claim(self) -> None:
         """Check the fence: no other driver has claimed the run, and the folder is there."""
-        if self._claim is not None:
-            self._compare_claim(read_manifest(self.path))
-
-    def _compare_claim(self, found: Manifest | None) -> None:
-        """Check the fence against the manifest that was found."""
-        own = self._claim
-        if own is None:
+        if self._owner is None:
             return
+        place, found = self.path / OWNER, None
+        with reading(place), suppress(FileNotFoundError, NotADirectoryError):
+            found = place.read_bytes()
         if found is None:
             raise EngineError(
-                f"The run folder {self.path}, or its manifest, was removed while the job was "
-                "running. Run the same command again to start over."
+                f"The run folder {self.path} was removed while the job was running. Run the same "
+                "command again to start over."
             )
-        if (found.attempt, found.writer) != (own.attempt, own.writer):
+        if found != self._owner:
+            other = parse_json(place, found).get("attempt")
             raise EngineError(
-                f"Another driver has taken over the run {self.path} (attempt {found.attempt}; "
-                f"this one was attempt {own.attempt}). It resumes after the finished stages; this "
+                f"Another driver has taken over the run {self.path} (attempt {other}; this one was "
+                f"attempt {self._manifest.attempt}). It resumes after the finished stages; this "
                 "driver stops and writes nothing more."
             )
 
@@ -330,16 +328,15 @@ class RunFolder:
 
     def manifest(self) -> Manifest:
         """Return the manifest, an empty one for a new folder; see `read_manifest`."""
-        return read_manifest(self.path) or Manifest()
+        return self._manifest if self._owner else read_manifest(self.path) or Manifest()
 
     def update(self, **entries: Any) -> Manifest:
         """Set entries of the manifest and write it, if the fence allows."""
-        found = read_manifest(self.path)
-        self._compare_claim(found)
-        content = {**(found.content() if found else {}), **entries}
-        payload = encode(MANIFEST, content)
+        self.require_claim()
+        payload = encode(MANIFEST, {**self.manifest().content(), **entries})
         write_atomic(self.path / MANIFEST, payload)
-        return parse_manifest(self.path, payload)
+        self._manifest = parse_manifest(self.path, payload)
+        return self._manifest
 
     # --- stages ---
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,10 +132,7 @@ def _open_long(spec: JobSpec, data: DataSection, cache: CsvCache) -> Opened:
     named = spec.data.model_dump()
     text = json.dumps([CONVERTER_VERSION, named["path"], named["long"], seed], sort_keys=True)
     out = cache.folder / f"judgments-{digest(text)[:16]}"
-    lock = (
-        locked_file(out.with_name(f".{out.name}.lock")) if isinstance(out, Path) else nullcontext()
-    )
-    with lock, writing(out):
+    with locked_file(out.parent / f".{out.name}.lock"), writing(out):
         report = convert(files, long, out, labels=labels, seed=seed, say=cache.say)
         if isinstance(out, Path):
             os.utime(out / CONVERSION)  # for `delete_unused`

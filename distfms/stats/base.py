@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from os import PathLike
 from typing import Any, BinaryIO, ClassVar, Generic, Protocol, Self, TypeVar, cast
@@ -70,21 +70,43 @@ class Fields:
 
 
 S = TypeVar("S", bound=Statistic)
+T = TypeVar("T")
 
 
-def merge_tree(items: Sequence[S]) -> S:
-    """Merge one statistic or more along the fixed binary tree aligned at powers of two.
+def _merged(earlier: Any, later: Any) -> Any:
+    return earlier.merge(later)
+
+
+def merge_tree(items: Iterable[T], merge: Callable[[T, T], T] = _merged) -> T:
+    """Merge one item or more along the fixed binary tree aligned at powers of two.
 
     Node ``(level, j)`` is the merge of leaves ``[j·2^level, (j+1)·2^level)``, as many of them as
     there are. Leaves appended later leave the complete nodes as they were, bit for bit.
+
+    Parameters
+    ----------
+    items : iterable
+        In order. Each is asked for when those before it are merged as far as they can be: of n,
+        at most log2(n) + 2 are held.
+    merge : callable, optional
+        ``(earlier, later) → merged``; by default the earlier one's method of this name.
+
+    Raises
+    ------
+    ValueError
+        If there are no items.
     """
-    if not items:
+    done: list[T] = []
+    for n, item in enumerate(items, 1):
+        done.append(item)
+        # As a binary counter carries: one merge for each full subtree that n completes.
+        for _ in range((n & -n).bit_length() - 1):
+            done[-2:] = [merge(*done[-2:])]
+    if not done:
         raise ValueError("nothing to merge")
-    level = list(items)
-    while len(level) > 1:
-        merged = [a.merge(b) for a, b in zip(level[::2], level[1::2], strict=False)]
-        level = merged + level[2 * len(merged) :]
-    return level[0]
+    while len(done) > 1:
+        done[-2:] = [merge(*done[-2:])]
+    return done[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,7 +88,7 @@ class OnlyHere:
 class Here:
     """As much of a stage's context as evaluations use."""
 
-    folder: Path
+    folder: Path | OnlyHere
     kind: str
     n_actors: int
     notes: list[str] = field(default_factory=list)

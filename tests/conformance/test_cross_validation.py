@@ -99,11 +99,8 @@ def test_answers_read_back_as_they_were(tmp_path: Path) -> None:
     assert {k: a.tobytes() for k, a in found.items()} == {k: a.tobytes() for k, a in answer.items()}
 
 
-def test_driver_stands_in_for_workers_that_do_not_see_the_run(
-    literal: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = tasks.Here(tasks.write_folds(tmp_path), "local", 2)
-    monkeypatch.setattr(cross_validation, "absolute", tasks.OnlyHere)
+def test_driver_stands_in_for_workers_that_do_not_see_the_run(literal: Any, tmp_path: Path) -> None:
+    here = tasks.Here(tasks.OnlyHere(tasks.write_folds(tmp_path)), "local", 2)
     found = tasks.run(here, tasks.work(tmp_path / "marks"))
     assert without_sizes(found) == literal
     assert here.opened is not None

@@ -80,13 +80,3 @@ def test_entry_prints_events_where_the_variable_says_so(spec, tmp_path, capsys, 
     last = parsed(out)[-1]
     assert (last["level"], last["event"]) == ("error", "failed")
     assert err == f"Error: {last['fields']['error']}\n"
-
-
-def test_metrics_that_cannot_be_written_break_nothing(spec, tmp_path, distfms, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("DISTFMS_METRICS_FILE", str(tmp_path / "file" / "m.prom"))
-    assert distfms("run", spec, "--out", tmp_path / "r").code == 0
-    events = kept_events(tmp_path / "r")
-    told = [event["reason"] for event in events if event["event"] == "metrics_unavailable"]
-    assert len(told) == 1
-    assert told == [f"cannot write the file {tmp_path}/file/m.prom (Not a directory)"]

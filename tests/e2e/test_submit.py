@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -115,30 +114,6 @@ def test_same_bits_as_here(digits, tmp_path):
     (folder,) = (digits[0] / "digits").glob("20*")
     here = run_job(load_spec(DIGITS, [f"output={tmp_path}", "engine.workers=1"])).folder
     assert results(folder) == results(here)
-
-
-def test_prometheus_would_find_the_metrics_of_the_job(cluster, digits):
-    """By the list of nodes that the configuration in the cluster's folder names."""
-    (folder,) = (digits[0] / "digits").glob("20*")
-    assert "metrics.json" in (cluster.folder / "prometheus.yaml").read_text()
-    (group,) = json.loads((cluster.folder / "metrics.json").read_text())
-    label = f'run="{folder.name}"'
-    found = [line for t in group["targets"] for line in _scraped(t) if label in line]
-    (done,) = [line for line in found if 'status="done"' in line]
-    assert done.startswith("ray_distfms_runs_total{")
-    assert done.endswith(" 1.0")
-    (counted,) = [line for line in found if line.startswith("ray_distfms_candidates_evaluated")]
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert float(counted.split()[-1]) == stage(manifest, "select")["n_candidates"]
-
-
-def _scraped(target: str) -> list[str]:
-    proxyless = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with proxyless.open(f"http://{target}/metrics", timeout=10) as answer:
-            return answer.read().decode().splitlines()
-    except OSError:
-        return []  # of a part of Ray that is not there on one machine
 
 
 def test_ray_knows_the_job(jobs, digits):

@@ -16,12 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distfms import cli_models
 from distfms.cli import main
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import files_below, is_temporary, locate
-from distfms.registry import Registry
-from distfms.retrain import job as retraining
+from distfms.registry import Registry, journal
 from tests.e2e.retrain_jobs import growing_job, write_day
 
 #: Audit events of Python that change a file, which is their first argument.
@@ -65,7 +63,7 @@ def _obey(arguments: list[str], cwd: str, environment: Mapping[str, str], at: in
     os.environ.update(environment)
     os.chdir(cwd)
     events = _Events(f"{cwd}/", at)
-    retraining._LOCK_S = cli_models._PROMOTION_S = 2.0
+    journal.LOCK_S = 2.0
     os.fsync = events.around(os.fsync)
     RemotePath.ask = events.around(RemotePath.ask)  # type: ignore[method-assign]
     sys.addaudithook(events.audit)

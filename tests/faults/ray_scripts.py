@@ -227,18 +227,6 @@ def client() -> dict[str, Any]:
         made.shutdown()
 
 
-def scraped(mishap: str, data: str, output: str) -> dict[str, Any]:
-    """What the agents of a cluster know of a job that a mishap befell; asserted by the function."""
-    import ray
-
-    from tests.faults import test_metrics
-
-    ray.init("local", num_cpus=2, object_store_memory=STORE_BYTES, include_dashboard=False)
-    getattr(test_metrics, mishap)(Path(data), Path(output))
-    ray.shutdown()
-    return {}
-
-
 def doze(state: float, message: None) -> tuple[None, float]:
     time.sleep(state)
     return None, state
@@ -252,7 +240,6 @@ def main() -> None:
         nodes_and_head_lost,
         head_lost_under_a_job,
         command_lines,
-        scraped,
     )
     scripts = {function.__name__: function for function in functions}
     found = scripts[sys.argv[1]](*sys.argv[2:])

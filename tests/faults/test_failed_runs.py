@@ -9,14 +9,8 @@ from distfms.errors import EngineError
 from distfms.runs import context
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
-from distfms.runs.metrics import FILE_VARIABLE
 from tests.e2e.jobs import judgments_job, results
 from tests.faults.cases import manifest
-
-
-def numbers(path):
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    return {line.split("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
 def the_run(output):
@@ -35,7 +29,6 @@ def test_failure_in_the_first_stage(judgments, judgments_run, tmp_path, monkeypa
     def fail(*args, **options):
         raise error
 
-    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "m.prom"))
     with monkeypatch.context() as patch:
         patch.setattr(context, "map_reduce", fail)
         with pytest.raises(type(error)):
@@ -45,8 +38,6 @@ def test_failure_in_the_first_stage(judgments, judgments_run, tmp_path, monkeypa
     assert manifest(folder)["error"] == text
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     assert [(e["event"], e.get("error")) for e in events][-1] == ("failed", text)
-    found = numbers(tmp_path / "m.prom")
-    assert found["distfms_run_active"] == 0
     # It goes on, to the same end as any other.
     again = run_job(judgments_job(judgments, tmp_path / "runs"))
     assert (again.folder, again.resumed) == (folder, True)
@@ -78,13 +69,11 @@ def test_storage_that_fails_at_the_very_end(judgments, tmp_path, monkeypatch):
     assert manifest(the_run(tmp_path / "runs"))["status"] == "failed"
 
 
-def test_interrupted_run_is_not_active(judgments, tmp_path, monkeypatch):
+def test_interrupted_run_is_not_done(judgments, tmp_path, monkeypatch):
     def interrupt(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "m.prom"))
     monkeypatch.setattr(context, "map_reduce", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run_job(judgments_job(judgments, tmp_path / "runs"))
-    assert numbers(tmp_path / "m.prom")["distfms_run_active"] == 0
     assert manifest(the_run(tmp_path / "runs"))["status"] == "running"

@@ -49,15 +49,32 @@ def test_overtaken_driver_writes_nothing(tmp_path, write):
 
 
 def test_same_attempt_number_is_not_enough(tmp_path):
-    """Two drivers that start at once both read attempt 0; the later manifest wins."""
+    """Two drivers that start at once both read attempt 0; the later token wins."""
     first = RunFolder(tmp_path)
     first.claim()
     (tmp_path / "manifest.json").unlink()
+    (tmp_path / ".owner").unlink()
     with pytest.raises(EngineError, match=r"was removed while the job was running"):
         first.update(status="done")
     assert RunFolder(tmp_path).claim().attempt == 1
     with pytest.raises(EngineError, match="taken over"):
         first.update(status="done")
+
+
+def test_the_owner_does_not_read_the_manifest_again(tmp_path):
+    run = RunFolder(tmp_path)
+    run.claim(notes=["first"])
+    (tmp_path / "manifest.json").write_text("of nobody")
+    run.update(status="done")
+    found = RunFolder(tmp_path).manifest()
+    assert (found.notes, found.status, found.attempt) == (["first"], "done", 1)
+
+
+def test_run_of_an_earlier_release_is_taken_over(tmp_path):
+    """Its token stood in the manifest, where its driver still looks for it and the attempt."""
+    (tmp_path / "manifest.json").write_text('{"schema": 2, "attempt": 3, "writer": "abc"}')
+    assert RunFolder(tmp_path).claim().attempt == 4
+    assert json.loads((tmp_path / "manifest.json").read_text())["attempt"] == 4
 
 
 def test_overtaken_driver_does_not_remove_the_folder(judgments, tmp_path, monkeypatch, no_locks):

@@ -90,7 +90,8 @@ def test_killed_again_and_again(judgments, judgments_run, bucket, tmp_path):
     found = events(result.folder)
     assert found.count("stage_done") == len(STAGES)
     assert (found[0], found[-1]) == ("begin", "done")
-    assert not [e.name for e in files_below(result.folder) if e.name.startswith(".")]
+    hidden = [e.name for e in files_below(result.folder) if e.name.startswith(".")]
+    assert hidden == [".owner"]
 
 
 @pytest.mark.parametrize("storage", ["tmp_path", "memory"])

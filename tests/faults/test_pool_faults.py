@@ -46,7 +46,7 @@ def test_killed_actor(kind: str, tmp_path: Path) -> None:
 
 def test_hanging_actor(kind: str, tmp_path: Path) -> None:
     events: list[Any] = []
-    with pool_of(kind, timeout_s=3.0, on_event=events.append) as pool:
+    with pool_of(kind, retry=RetryPolicy(timeout_s=3.0), on_event=events.append) as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
         answers = pool.step(pool_tasks.walk, (2, pool_tasks.Mishap(3, "hang")))
         assert [a.tobytes() for a in answers] == walked(tmp_path, 1)
@@ -84,7 +84,7 @@ def dead_at_first_attempt(shard: pool_tasks.Shard) -> int:
 
 @LOCALLY
 def test_item_that_hangs(kind: str, tmp_path: Path) -> None:
-    with pool_of(kind, timeout_s=3.0) as pool:
+    with pool_of(kind, retry=RetryPolicy(timeout_s=3.0)) as pool:
         pool.start(pool_tasks.alike, pool_tasks.shards(tmp_path, 2))
         items = [(n, pool_tasks.Mishap(0, "hang")) for n in range(4)]
         answers = pool.map(pool_tasks.evaluate, items)
@@ -95,7 +95,7 @@ def test_item_that_hangs(kind: str, tmp_path: Path) -> None:
 
 def test_process_that_takes_nothing(tmp_path: Path) -> None:
     """It is stopped before it reads a message that no pipe holds; others go on."""
-    with pool_of("local", timeout_s=3.0) as pool:
+    with pool_of("local", retry=RetryPolicy(timeout_s=3.0)) as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
         (stuck,) = pool._seats[1]._processes
         os.kill(stuck, signal.SIGSTOP)

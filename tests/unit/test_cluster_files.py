@@ -174,51 +174,6 @@ def test_all_nightly_recipes_retrain():
     assert "Persistent=true" in timer
 
 
-# --- metrics ------------------------------------------------------------------------------------
-
-
-def test_pods_say_where_their_metrics_are():
-    (monitor,) = of_kind("PodMonitor")
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
-    assert monitor["spec"]["selector"]["matchLabels"] == {"ray.io/is-ray-node": "yes"}
-    for spec in ray_jobs():
-        cluster = spec["rayClusterSpec"]
-        for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]:
-            (container,) = group["template"]["spec"]["containers"]
-            ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-            port = str(ports[endpoint["port"]])
-            assert group["rayStartParams"]["metrics-export-port"] == port
-            annotations = group["template"]["metadata"]["annotations"]
-            assert annotations == {
-                "prometheus.io/scrape": "true",
-                "prometheus.io/port": port,
-                "prometheus.io/path": "/metrics",
-            }
-
-
-def test_prometheus_keeps_what_distfms_counts(tmp_path):
-    from distfms.runs.metrics import METRICS
-
-    (config,) = documents("prometheus.yaml")
-    (job,) = config["scrape_configs"]
-    (monitor,) = of_kind("PodMonitor")
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    for rules in (job["metric_relabel_configs"], endpoint["metricRelabelings"]):
-        keep, drop = rules
-        assert (keep["action"], drop["action"]) == ("keep", "labeldrop")
-        # Prometheus takes patterns for the whole text.
-        assert all(re.fullmatch(keep["regex"], f"ray_{metric.name}") for metric in METRICS)
-        kept = ("name", "run", "method", "engine", "stage", "source", "status", "WorkerId")
-        assert not [label for label in kept if re.fullmatch(drop["regex"], label)]
-    assert job["file_sd_configs"][0]["files"] == ["metrics.json"]
-    if shutil.which("promtool"):
-        shutil.copy(CLUSTER / "prometheus.yaml", tmp_path)
-        (tmp_path / "metrics.json").write_text("[]")
-        command = ["promtool", "check", "config", str(tmp_path / "prometheus.yaml")]
-        subprocess.run(command, check=True)
-
-
 # --- launcher and image -------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from distfms.data.judgments import JudgmentLayout, detect_layout
 from distfms.data.partition import Dataset
 from distfms.data.roles import require_same_kinds
-from distfms.engine.storage import absolute, remove_tree
+from distfms.engine.storage import remove_tree
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods.contract import (
     Content,
@@ -359,7 +359,7 @@ class MultiselectJob(ChoosingJob):
         bought = context.read_json("selection.json")["repeats"]
         repeats = np.array([bought.get(name, 0) for name in self.layout.names], dtype=np.int64)
         support, layout = self._chosen(repeats)
-        id_, place = self.roles.id, absolute(context.folder) / PLAN
+        id_, place = self.roles.id, context.folder / PLAN
         id_type = pa.int64() if id_ is None else self.inputs.train.schema.field(id_).type
         writer = WritePlan(
             source=replace(self.source(self.inputs.train, False), layout=layout),

@@ -220,7 +220,7 @@ def test_batches_start_in_index_order(n: int, size: int) -> None:
     graph = build_graph(units, runner, size).tasks
     position = order(graph)
     keys = [key for key in sorted(graph, key=position.__getitem__) if "unit" in key[0]]
-    assert [n - int(key[1]) for key in keys] == list(range(0, n, size))
+    assert [n - int(key[2]) for key in keys] == list(range(0, n, size))
 
 
 @pytest.mark.parametrize("size", [1, 4, 32])

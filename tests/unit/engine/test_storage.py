@@ -24,7 +24,7 @@ from distfms.engine.storage import (
     whole_file,
     write_whole,
 )
-from distfms.errors import SpecError
+from distfms.errors import EngineError, SpecError
 from distfms.hidden import HIDDEN
 from tests.remote_systems import ShelfFileSystem, registered
 
@@ -342,6 +342,22 @@ def test_of_two_writers_one_makes_the_file(place, monkeypatch, links):
     assert not create_whole(place / "file", b"two")
     assert (place / "file").read_bytes() == b"one"
     assert [entry.name for entry in files_below(place)] == ["file"]
+
+
+def test_locks_keep_others_out_where_there_are_any(place):
+    lock = place / ".lock"
+    with storage.locked_file(lock, "it is taken"):
+        if isinstance(lock, RemotePath):
+            with storage.locked_file(lock, "it is taken"):
+                assert not lock.exists()
+        else:
+            with pytest.raises(EngineError, match="it is taken"):
+                storage.locked_file(lock, "it is taken").__enter__()
+
+
+def test_a_path_is_known_without_its_file_system(monkeypatch):
+    monkeypatch.setattr(RemotePath, "system", None)
+    assert RemotePath("memory://a/b/").inside == "/a/b"
 
 
 def test_objects_that_may_not_be_read_are_passed_over():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,27 @@ def leaves(text: str) -> list[Shape]:
 )
 def test_merge_tree_is_aligned_at_powers_of_two(text: str, expected: str) -> None:
     assert merge_tree(leaves(text)).text == expected
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 31, 32, 33, 100])
+def test_merge_tree_takes_one_item_after_another(n: int) -> None:
+    """At most one node of each size waits for the next item."""
+    held, most = 0, 0
+
+    def items() -> Iterator[int]:
+        nonlocal held, most
+        for _ in range(n):
+            held += 1
+            most = max(most, held)
+            yield 1
+
+    def add(a: int, b: int) -> int:
+        nonlocal held
+        held -= 1
+        return a + b
+
+    assert merge_tree(items(), add) == n
+    assert most <= n.bit_length()
 
 
 def test_folded_splits_train_and_test() -> None:
