@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.convert import convert
+from distfms.data.formats.copies import Copies
 from distfms.data.long_form import LongSource
 from distfms.data.storage import delete_unused, list_files
 from distfms.errors import DataError
@@ -69,7 +70,10 @@ def converted(
     form = LongForm(**{**ROLES, **options})
     labels = list_files(form.labels) if form.labels else ()
     files = list_files(source)
-    return convert(files, form, out, labels=labels, memory_bytes=memory_bytes, seed=seed)
+    copies = Copies(out.parent / "copies")
+    return convert(
+        files, form, out, labels=labels, memory_bytes=memory_bytes, seed=seed, copies=copies
+    )
 
 
 @pytest.mark.parametrize("text_ids", [False, True])
@@ -271,7 +275,7 @@ def test_wrong_rows(tmp_path: Path, column: str, values: list[Any], message: str
         ("thing,score\n1,high\n", "'score' of .* is not numeric: row 0 .* 'high'"),
         ("thang,score\n1,2\n", r"no column 'thing' \(object\)\. Did you mean 'thang'"),
         ("thing,score\n7,2\n", "none of the 2 objects has a label"),
-        ("thing,score\nseven,2\n", "cannot be read as CSV: .*seven"),
+        ("thing,score\nseven,2\n", "has .*'seven' in column 'thing', row 2"),
         ("thing,score\n,2\n", "'thing' of .* has no value in row 0"),
     ],
 )
