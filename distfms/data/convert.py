@@ -127,7 +127,7 @@ def convert(
         if facts[name].get("state") != new or name not in there:
             todo[name] = part, new
     if todo:
-        copies.say(f"Converting long judgments to {out}: {len(todo)} of {len(own)} files")
+        copies.say(f"Converting judgments in long form to {out}: {len(todo)} of {len(own)} files")
     for name, (part, new) in todo.items():
         facts[name] |= {"counts": converter.write(part, out / name), "state": new}
         write_whole(out / CONVERSION, json.dumps({"files": facts}).encode())

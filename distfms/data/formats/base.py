@@ -34,8 +34,8 @@ class Format:
     version : int
         Raised with every change of what the same file is converted to.
 
-    Both callables read from a binary stream and raise `FormatError`, or `MisfitError` for a value that
-    has another type than its column. What pyarrow raises is explained by the caller.
+    Both callables read from a binary stream and raise `FormatError`, or `MisfitError` for a value
+    that has another type than its column. What pyarrow raises is explained by the caller.
     """
 
     name: str

@@ -174,6 +174,8 @@ def _schemas(
 
 
 def _check(schema: pa.Schema, file: File) -> None:
+    if not len(schema):
+        raise DataError(f"There are no columns in {file.path}.")
     refuse_duplicate_columns(schema, file.path)
     if "" in schema.names:
         raise DataError(

@@ -104,7 +104,8 @@ def _fault(
         try:
             row = json.loads(line, object_pairs_hook=tuple, parse_constant=lambda _: None)
         except (ValueError, RecursionError) as error:
-            return FormatError(f"has no whole JSON object in {where} ({error}): {_ADVICE}")
+            why = getattr(error, "msg", error)
+            return FormatError(f"has no whole JSON object in {where} ({why}): {_ADVICE}")
         if not isinstance(row, tuple):
             shown = line.decode().strip()[:_SHOWN]
             return FormatError(f"has {shown} in {where}: {_ADVICE}")
