@@ -154,9 +154,7 @@ def measure_pass(
     executors: dict[str, Executor], dataset: Dataset, repeats: int
 ) -> list[dict[str, tuple[float, float]]]:
     """Seconds and processor seconds of each engine, round by round."""
-    plan = ColumnPlan.from_schema(
-        dataset.schema, resolve_roles(dataset.schema, target=dataset.schema.names[-1])
-    )
+    plan = ColumnPlan.of(resolve_roles(dataset.schema, target=dataset.schema.names[-1]))
     read = partial(moments, dataset.reader, plan)
     units = [Unit(p.fingerprint, p, p.n_bytes) for p in dataset.partitions]
 

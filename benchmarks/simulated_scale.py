@@ -401,9 +401,7 @@ def measure_and_validate(args: argparse.Namespace) -> dict[str, Costs]:
             n_features=COLUMNS - 1,
         )  # fmt: skip
         dataset = open_dataset(Path(folder) / "rows")
-        plan = ColumnPlan.from_schema(
-            dataset.schema, resolve_roles(dataset.schema, target=dataset.schema.names[-1])
-        )
+        plan = ColumnPlan.of(resolve_roles(dataset.schema, target=dataset.schema.names[-1]))
         read = partial(moments, dataset.reader, plan)
         units = [Unit(p.fingerprint, p, p.n_bytes) for p in dataset.partitions]
         work = {n: measure_units(dataset, read, units, n) for n in (1, WORKERS)}

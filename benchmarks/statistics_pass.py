@@ -60,7 +60,7 @@ Measurement = tuple[float, float]
 
 def plan_of(dataset: Dataset) -> ColumnPlan:
     """All columns, the target last."""
-    return ColumnPlan.from_schema(dataset.schema, resolve_roles(dataset.schema, target="target"))
+    return ColumnPlan.of(resolve_roles(dataset.schema, target="target"))
 
 
 def summarise(block: RowBatch, part: int) -> CoMoments:

@@ -23,7 +23,7 @@ from distfms.data.columns import (
 )
 from distfms.data.folds import Batch, FoldPlan, RowIndex, read_row_index
 from distfms.data.partition import place_of
-from distfms.data.roles import Roles, text_columns
+from distfms.data.roles import Roles
 from distfms.errors import DataError
 from distfms.stats.signs import ColumnSigns, sample_of
 
@@ -86,9 +86,8 @@ class ColumnPlan:
     unknown: Literal["error", "zero"] = "error"
 
     @classmethod
-    def from_schema(
+    def of(
         cls,
-        schema: pa.Schema,
         roles: Roles,
         categories: Categories | Mapping[str, Sequence[str]] | None = None,
         *,
@@ -96,7 +95,7 @@ class ColumnPlan:
     ) -> ColumnPlan:
         """Plan the batch of all features and targets; `categories` are levels of either."""
         levels = categories.levels if isinstance(categories, Categories) else categories or {}
-        categorical = text_columns(schema, (*roles.features, *roles.target))
+        categorical = (*roles.text_features, *roles.text_targets)
         for name in categorical:
             if name not in levels:
                 raise DataError(f"The levels of the categorical column {name!r} are unknown.")
@@ -141,7 +140,8 @@ class ColumnPlan:
     def restricted(self, features: Sequence[str]) -> ColumnPlan:
         """Return the plan of some source features, in the order given, and all targets."""
         by_name = {column.name: column for column in self.columns}
-        roles = replace(self.roles, features=tuple(features))
+        texts = tuple(name for name in features if name in self.roles.text_features)
+        roles = replace(self.roles, features=tuple(features), text_features=texts)
         columns = [by_name[name] for name in (*features, *roles.target)]
         return replace(self, columns=_side_by_side(columns), roles=roles)
 

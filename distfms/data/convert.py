@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 
 from distfms.data.columns import number_view
 from distfms.data.folds import hash_keys
+from distfms.data.formats.copies import Copies
 from distfms.data.long_form import (
     Cells,
     Labels,
@@ -34,9 +35,8 @@ from distfms.data.long_form import (
 )
 from distfms.data.partition import digest
 from distfms.data.roles import OF_ONE
-from distfms.data.storage import StoredFile
 from distfms.data.write import GroupedFile, write_table
-from distfms.engine.storage import Location, files_below, whole_file, write_whole
+from distfms.engine.storage import File, Location, files_below, whole_file, write_whole
 from distfms.errors import DataError, nearest
 from distfms.spec import LongForm
 
@@ -60,32 +60,32 @@ _OBJECTS = "_objects"
 
 
 def convert(
-    files: Sequence[StoredFile],
+    files: Sequence[File],
     form: LongForm,
     out: Location,
     *,
-    labels: Sequence[StoredFile] = (),
+    labels: Sequence[File] = (),
     seed: int = 0,
     memory_bytes: int = MEMORY_BYTES,
-    say: Callable[[str], None] = lambda line: None,
+    copies: Copies | None = None,
 ) -> dict[str, Any]:
     """Bring a folder of converted files up to date.
 
     Parameters
     ----------
-    files : sequence of StoredFile
-        Parquet or CSV. The first one's object column decides about its type (a CSV column of digits
-        is read as integers).
+    files : sequence of File
+        The first one's object column decides about its type (a CSV column of digits is read as
+        integers).
     form : LongForm
     out : Path or RemotePath
-    labels : sequence of StoredFile
+    labels : sequence of File
         The table of labels, if the form names one.
     seed : int
         Draws judgments.
     memory_bytes : int
         Bounds what is held apart from ids and labels; does not change the result.
-    say : callable
-        Is told what is converted.
+    copies : Copies, optional
+        Where files that are not Parquet are kept as such; told what is converted.
 
     Returns
     -------
@@ -109,7 +109,8 @@ def convert(
         before = json.loads((out / CONVERSION).read_bytes())
     if before.get("state") == state and there.issuperset(own):
         return before
-    converter = _Converter.of(files, form, labels, seed, memory_bytes)
+    copies = copies or Copies()
+    converter = _Converter.of(files, form, labels, seed, memory_bytes, copies)
     known, facts = before.get("files", {}), dict[str, dict[str, Any]]()
     objects = []
     for name, file in own.items():
@@ -126,7 +127,7 @@ def convert(
         if facts[name].get("state") != new or name not in there:
             todo[name] = part, new
     if todo:
-        say(f"Converting long judgments to {out}: {len(todo)} of {len(own)} files")
+        copies.say(f"Converting judgments in long form to {out}: {len(todo)} of {len(own)} files")
     for name, (part, new) in todo.items():
         facts[name] |= {"counts": converter.write(part, out / name), "state": new}
         write_whole(out / CONVERSION, json.dumps({"files": facts}).encode())
@@ -143,7 +144,7 @@ def convert(
     return note
 
 
-def file_version(file: StoredFile) -> str:
+def file_version(file: File) -> str:
     """Return text that changes when the content of a file does."""
     return f"{file.name}:{file.n_bytes}:{file.stamp}"
 
@@ -153,7 +154,7 @@ class _Part:
     """Objects of a converted file, by id, and the files that name them, with their rows in all."""
 
     objects: pa.Array
-    files: tuple[StoredFile, ...]
+    files: tuple[File, ...]
     n_rows: int
 
 
@@ -204,27 +205,28 @@ class _Converter:
     @classmethod
     def of(
         cls,
-        files: Sequence[StoredFile],
+        files: Sequence[File],
         form: LongForm,
-        labels: Sequence[StoredFile],
+        labels: Sequence[File],
         seed: int,
         memory_bytes: int,
+        copies: Copies,
     ) -> _Converter:
         """Check the columns of files, and read the labels."""
         label = _LabelRule.of(form)
         roles = {role: getattr(form, role) for role in ("object", "attribute", "value", "worker")}
-        source = LongSource.open(files, {**roles, "label": label.column})
-        table = Labels.read(labels, form, source.object_type) if labels else None
+        source = LongSource.open(files, {**roles, "label": label.column}, copies)
+        table = Labels.read(labels, form, copies, source.object_type) if labels else None
         row_bytes = ROW_BYTES + (WORKER_BYTES if form.worker else 0)
         return cls(source, form, label, table, seed, memory_bytes // row_bytes)
 
-    def batches(self, files: Sequence[StoredFile]) -> Iterator[pa.Table]:
+    def batches(self, files: Sequence[File]) -> Iterator[pa.Table]:
         """Yield the rows of files; when they are sorted, they are held twice."""
         rows = int(np.clip(self.memory_rows // 4, 1, _MOST_BATCH_ROWS))
         yield from replace(self.source, files=tuple(files)).batches(rows)
 
     def scan(
-        self, file: StoredFile, place: Location, known: Mapping[str, Any]
+        self, file: File, place: Location, known: Mapping[str, Any]
     ) -> tuple[pa.Array, dict[str, Any]]:
         """Return the objects that a file names, its attributes and counts; read where changed."""
         import pyarrow as pa

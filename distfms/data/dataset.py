@@ -17,9 +17,7 @@ from itertools import islice
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distfms.data.csv_files import CsvCache
 from distfms.data.footers import (
-    DataFile,
     check_same_schema,
     describe_schema,
     is_stored,
@@ -28,6 +26,7 @@ from distfms.data.footers import (
     readable,
     refuse_duplicate_columns,
 )
+from distfms.data.formats.copies import Copies
 from distfms.data.partition import (
     MAX_ROWS,
     Dataset,
@@ -40,6 +39,7 @@ from distfms.data.partition import (
 )
 from distfms.data.storage import common_filesystem, list_files
 from distfms.engine.memory import n_processors
+from distfms.engine.storage import File
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -293,14 +293,15 @@ def open_dataset(
     max_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     without_rows: str = "nothing can be learned from it",
-    csv: CsvCache | None = None,
+    copies: Copies | None = None,
 ) -> Dataset:
-    """Open Parquet data by reading the footers of its files; CSV is converted to Parquet first.
+    """Open Parquet data by reading the footers of its files; other formats are converted first.
 
     Parameters
     ----------
     path : str, path or sequence of those
-        File, folder (searched for ``**/*.parquet``; where there is none, for CSV), glob, URL of any
+        File, folder (searched for ``**/*.parquet``; where there is none, for another
+        format), glob, URL of any
         fsspec or pyarrow file system, or a list of those.
     max_rows : int
     max_bytes : int, optional
@@ -312,17 +313,17 @@ def open_dataset(
     without_rows : str
         What follows for the caller from data without a single row, for the message. Shards without
         rows beside others are accepted; they give no partition.
-    csv : CsvCache, optional
-        Where CSV files are kept as Parquet; by default below the user's cache folder.
+    copies : Copies, optional
+        Where files of other formats are kept as Parquet; by default below the user's cache folder.
 
     Raises
     ------
     DataError
-        If nothing is there, a file is empty, truncated or neither Parquet nor CSV, the files'
+        If nothing is there, a file is empty, truncated or in an unknown format, the files'
         schemas differ, a column name occurs twice, or there is no row at all.
     """
     named = list_files(path, storage_options)
-    stored = (csv or CsvCache()).converted(named)
+    stored = (copies or Copies()).converted(named)
     filesystem = common_filesystem(stored)
     footers = read_footers(filesystem, stored)
     schema = footers[0][1]
@@ -349,22 +350,22 @@ def _require_columns(names: Sequence[str], partition: Partition, columns: Sequen
 
 
 def _layout(
-    files: Sequence[DataFile], schema: pa.Schema, max_rows: int, max_bytes: int
+    files: Sequence[File], schema: pa.Schema, max_rows: int, max_bytes: int
 ) -> tuple[Partition, ...]:
     partitions: list[Partition] = []
     row_offset, n_columns, described = 0, len(schema), describe_schema(schema)
     for file in files:
         file_row_offset = 0
         for groups in _pack(file, max_rows, max_bytes):
-            n_rows = sum(file.row_group_rows[g] for g in groups)
-            n_bytes = sum(file.row_group_bytes[g] for g in groups)
+            n_rows = sum(file.row_groups[g].n_rows for g in groups)
+            n_bytes = sum(file.row_groups[g].n_bytes for g in groups)
             if n_rows:
                 # The columns decoded and the batch filled from them.
                 batch_rows, held_bytes = 0, 2 * n_bytes
                 if n_rows > _LARGE * max_rows or n_bytes > _LARGE * max_bytes:
                     batch_rows = max(1, min(max_rows, max_bytes * n_rows // (3 * n_bytes)))
                     # Two batches filled, one as it was decoded; pages of all columns.
-                    pages = min(2 * file.row_group_encoded[groups[0]], n_columns * _PAGES_BYTES)
+                    pages = min(2 * file.row_groups[groups[0]].encoded, n_columns * _PAGES_BYTES)
                     held_bytes = 3 * n_bytes * batch_rows // n_rows + pages
                 content = (file.key, file.version, repr(groups), described)
                 partitions.append(
@@ -389,11 +390,11 @@ def _layout(
     return tuple(partitions)
 
 
-def _pack(file: DataFile, max_rows: int, max_bytes: int) -> Iterator[tuple[int, ...]]:
+def _pack(file: File, max_rows: int, max_bytes: int) -> Iterator[tuple[int, ...]]:
     """Pack consecutive row groups greedily while both limits hold."""
     groups: list[int] = []
     rows = size = 0
-    for group, (r, b) in enumerate(zip(file.row_group_rows, file.row_group_bytes, strict=True)):
+    for group, (r, b, _) in enumerate(file.row_groups):
         if groups and (rows + r > max_rows or size + b > max_bytes):
             yield tuple(groups)
             groups, rows, size = [], 0, 0

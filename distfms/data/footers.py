@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import pairwise
@@ -15,9 +15,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from distfms.data.roles import index_columns, index_metadata
-from distfms.data.storage import StoredFile, current_state
+from distfms.data.storage import current_state
 from distfms.engine.remote import os_error
-from distfms.engine.storage import reading
+from distfms.engine.storage import File, RowGroup, reading
 from distfms.errors import DataError, DistfmsError
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from distfms.data.partition import Dataset
     from distfms.spec import DataSection
 
-#: Least and greatest value of a column in each row group of a file.
-Limits = Sequence[tuple[float, float]]
 
 # Footers are small reads, dominated by latency on remote stores.
 _FOOTER_THREADS = 16
@@ -45,50 +43,17 @@ _CONTENT = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class DataFile:
-    """One Parquet file of a dataset; the first five fields are those of `StoredFile`.
-
-    `row_group_bytes` are about the bytes of a row group once decoded, `row_group_encoded` those of
-    its uncompressed pages. `footer` is a digest of the footer: the size, place and (where the
-    writer gave them) least and greatest value of every column of every row group. It tells a file
-    that was rewritten with the same size and given its old time stamp. `limits` are these values of
-    columns of numbers, unless they are very many.
-    """
-
-    path: str
-    name: str
-    key: str
-    n_bytes: int
-    stamp: str
-    row_group_rows: tuple[int, ...]
-    row_group_bytes: tuple[int, ...]
-    row_group_encoded: tuple[int, ...]
-    footer: str
-    limits: Mapping[str, Limits]
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of the file."""
-        return sum(self.row_group_rows)
-
-    @property
-    def version(self) -> str:
-        """Text that changes when the content does: size, stamp and footer."""
-        return _version(self.n_bytes, self.stamp, self.footer)
-
-
-def read_footers(filesystem: Any, stored: Sequence[StoredFile]) -> list[tuple[DataFile, pa.Schema]]:
+def read_footers(filesystem: Any, files: Sequence[File]) -> list[tuple[File, pa.Schema]]:
     """Read the footers of files, several at a time, in the order of the files."""
-    if len(stored) == 1:
-        return [_read_footer(filesystem, stored[0])]
-    with ThreadPoolExecutor(min(_FOOTER_THREADS, len(stored))) as pool:
-        return list(pool.map(lambda file: _read_footer(filesystem, file), stored))
+    if len(files) == 1:
+        return [_read_footer(filesystem, files[0])]
+    with ThreadPoolExecutor(min(_FOOTER_THREADS, len(files))) as pool:
+        return list(pool.map(lambda file: _read_footer(filesystem, file), files))
 
 
-def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Schema]:
-    with reading(stored.place), readable(stored.path):
-        footer = _footer_of(filesystem, stored.path)
+def _read_footer(filesystem: Any, file: File) -> tuple[File, pa.Schema]:
+    with reading(file.place), readable(file.path):
+        footer = _footer_of(filesystem, file.path)
         with _parse(footer) as parquet:
             # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
             metadata, schema = parquet.metadata, parquet.schema_arrow
@@ -96,24 +61,21 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
     lists = [
         c for c in range(metadata.num_columns) if metadata.schema.column(c).max_repetition_level
     ]
-    file = DataFile(
-        path=stored.path,
-        name=stored.name,
-        key=stored.key,
-        n_bytes=stored.n_bytes,
-        stamp=stored.stamp,
-        row_group_rows=tuple(group.num_rows for group in groups),
-        row_group_bytes=tuple(_decoded_bytes(group, lists) for group in groups),
-        row_group_encoded=tuple(group.total_byte_size for group in groups),
+    read = replace(
+        file,
+        row_groups=tuple(
+            RowGroup(group.num_rows, _decoded_bytes(group, lists), group.total_byte_size)
+            for group in groups
+        ),
         footer=_footer_digest(footer),
         limits=_limits(groups),
     )
-    return file, schema.with_metadata(index_metadata(schema))
+    return read, schema.with_metadata(index_metadata(schema))
 
 
-def _limits(groups: Sequence[Any]) -> dict[str, Limits]:
+def _limits(groups: Sequence[Any]) -> dict[str, list[tuple[float, float]]]:
     """Return the least and greatest values of columns of numbers in row groups, if known of all."""
-    limits: dict[str, Limits] = {}
+    limits: dict[str, list[tuple[float, float]]] = {}
     if not groups or len(groups) * groups[0].num_columns > _MOST_LIMITS:
         return limits
     for number in range(groups[0].num_columns):
@@ -135,7 +97,7 @@ def _decoded_bytes(group: Any, lists: Sequence[int]) -> int:
 
 
 def is_stored(filesystem: Any, path: str, version: str) -> bool:
-    """Return whether a file has the :attr:`DataFile.version` that it had when it was listed.
+    """Return whether a file has the :attr:`File.version` that it had when it was listed.
 
     Its footer is read again only where its size, stamp or time of change is another.
     """
@@ -253,9 +215,7 @@ def refuse_duplicate_columns(schema: pa.Schema, path: str) -> None:
         )
 
 
-def check_same_schema(
-    schema: pa.Schema, first: StoredFile, other: pa.Schema, file: StoredFile
-) -> set[str]:
+def check_same_schema(schema: pa.Schema, first: File, other: pa.Schema, file: File) -> set[str]:
     """Refuse a file whose columns or types differ from the first one's; their order may.
 
     Returns columns of whole numbers in the one and of floats in the other, of 64 bits: pandas
@@ -351,7 +311,7 @@ def betraying(dataset: Dataset, section: DataSection, columns: Sequence[str]) ->
     return found
 
 
-def _why(name: str, of_files: Sequence[Limits], n_rows: int) -> str:
+def _why(name: str, of_files: Sequence[Sequence[tuple[float, float]]], n_rows: int) -> str:
     """Return what makes a column look as if it told the row; empty for nothing."""
     ranges = [
         (min(low for low, _ in limits), max(high for _, high in limits)) for limits in of_files

@@ -1,8 +1,7 @@
-"""Judgments in long form: read from Parquet and CSV, checked, and made one row per object."""
+"""Judgments in long form: read from files, checked, and made one row per object."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +11,8 @@ import numpy as np
 
 from distfms.data.columns import as_floats, number_view
 from distfms.data.folds import GOLDEN, mix
-from distfms.data.footers import readable
-from distfms.data.storage import CSV, StoredFile
-from distfms.engine.storage import file_entry, open_stream, reading
+from distfms.data.formats.copies import Copies, opened, require_unchanged
+from distfms.engine.storage import File
 from distfms.errors import DataError, nearest
 from distfms.spec import LongForm
 
@@ -26,40 +24,46 @@ Duplicates = Literal["error", "keep", "first"]
 _LABEL_ROWS = 2**20
 
 
-def is_csv(file: StoredFile) -> bool:
-    """Whether a file is read as CSV."""
-    return file.path.lower().endswith(CSV)
-
-
 @dataclass(frozen=True)
 class LongSource:
     """Checked access to some columns of files.
 
     `roles` are column names by role (object, attribute, value, worker, label); objects are cast to
-    `object_type`.
+    `object_type`. What is read of a file, by its path, is its copy in Parquet or itself.
     """
 
-    files: tuple[StoredFile, ...]
+    files: tuple[File, ...]
     roles: Mapping[str, str]
     object_type: pa.DataType
+    read: Mapping[str, File]
 
     @classmethod
     def open(
         cls,
-        files: Sequence[StoredFile],
+        files: Sequence[File],
         roles: Mapping[str, str | None],
+        copies: Copies,
         object_type: pa.DataType | None = None,
     ) -> LongSource:
         """Check that each file has the columns; the first one decides about objects."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         named = {role: name for role, name in roles.items() if name is not None}
         if len(set(named.values())) < len(named):
             raise DataError(f"one column is named for two roles: {named}.")
         for file in files:
-            schema = _schema(file)
+            columns = copies.columns(file)
             for role, name in named.items():
-                _require_column(schema.names, name, role, file.path)
-            object_type = object_type or _decoded(schema.field(named["object"]).type)
-        return cls(tuple(files), named, object_type)
+                _require_column(columns, name, role, file.path)
+        types = dict.fromkeys(named.values(), pa.string()) | {named["object"]: object_type}
+        read = copies.converted(files, types)
+        if object_type is None:
+            with opened(read[0]) as stream:
+                schema = pq.ParquetFile(stream).schema_arrow
+            object_type = _decoded(schema.field(named["object"]).type)
+        by_path = {file.path: copy for file, copy in zip(files, read, strict=True)}
+        return cls(tuple(files), named, object_type, by_path)
 
     def batches(self, batch_rows: int) -> Iterator[pa.Table]:
         """Yield the rows in source order, checked; errors name file and row.
@@ -68,18 +72,20 @@ class LongSource:
         null where it is missing).
         """
         import pyarrow as pa
+        import pyarrow.parquet as pq
 
-        types = dict.fromkeys(self.roles.values(), pa.string())
-        types[self.roles["object"]] = self.object_type
+        columns = list(self.roles.values())
         for file in self.files:
             first_row = 0
-            for table in _batches(file, types, batch_rows):
-                columns = {
-                    role: self._checked(role, whole(table.column(name)), file.path, first_row)
-                    for role, name in self.roles.items()
-                }
-                yield pa.table(columns)
-                first_row += table.num_rows
+            with opened(self.read[file.path]) as stream:
+                for batch in pq.ParquetFile(stream).iter_batches(batch_rows, columns=columns):
+                    table = pa.Table.from_batches([batch])
+                    checked = {
+                        role: self._checked(role, whole(table.column(name)), file.path, first_row)
+                        for role, name in self.roles.items()
+                    }
+                    yield pa.table(checked)
+                    first_row += table.num_rows
             require_unchanged(file)
 
     def _checked(self, role: str, column: pa.Array, path: str, first_row: int) -> pa.Array:
@@ -112,12 +118,15 @@ class Labels:
     values: np.ndarray
 
     @classmethod
-    def read(cls, files: Sequence[StoredFile], form: LongForm, object_type: pa.DataType) -> Labels:
+    def read(
+        cls, files: Sequence[File], form: LongForm, copies: Copies, object_type: pa.DataType
+    ) -> Labels:
         """Read them from files; rows without a label are as good as absent."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        table = LongSource.open(files, {"object": form.object, "label": form.label}, object_type)
+        roles = {"object": form.object, "label": form.label}
+        table = LongSource.open(files, roles, copies, object_type)
         rows = pa.concat_tables(table.batches(_LABEL_ROWS))
         counts = pc.value_counts(rows.column("object"))
         twice = counts.filter(pc.greater(counts.field("counts"), 1))
@@ -142,68 +151,6 @@ class Labels:
 
         known = pc.is_in(self.ids, pa.chunked_array(objects))
         return len(self.ids) - (pc.sum(known).as_py() or 0)
-
-
-# --- files --------------------------------------------------------------------------------------
-
-
-def _schema(file: StoredFile) -> pa.Schema:
-    """Column names and types; those of a CSV file as inferred from its beginning."""
-    with opened(file) as stream:
-        if is_csv(file):
-            import pyarrow.csv as csv
-
-            return csv.open_csv(stream).schema
-        import pyarrow.parquet as pq
-
-        return pq.ParquetFile(stream).schema_arrow
-
-
-def _batches(
-    file: StoredFile, types: Mapping[str, pa.DataType], batch_rows: int
-) -> Iterator[pa.Table]:
-    """Yield the columns that have types, in file order, at most ``batch_rows`` at a time."""
-    import pyarrow as pa
-
-    columns = list(types)
-    with opened(file) as stream:
-        source: Any
-        if is_csv(file):
-            import pyarrow.csv as csv
-
-            options = csv.ConvertOptions(
-                include_columns=columns, column_types=dict(types), strings_can_be_null=True
-            )
-            block = csv.ReadOptions(block_size=min(max(batch_rows * 32, 2**16), 2**26))
-            source = csv.open_csv(stream, read_options=block, convert_options=options)
-        else:
-            import pyarrow.parquet as pq
-
-            source = pq.ParquetFile(stream).iter_batches(batch_rows, columns=columns)
-        for batch in source:
-            yield pa.Table.from_batches([batch])
-
-
-def require_unchanged(file: StoredFile) -> None:
-    """Refuse a file that is not the one that was listed."""
-    with reading(file.place):
-        entry = file_entry(file.place)
-    if entry is None or (entry.n_bytes, entry.stamp) != (file.n_bytes, file.stamp):
-        raise DataError(
-            f"The file {file.path} changed during the conversion: convert it again when nothing "
-            "writes to it."
-        )
-
-
-@contextlib.contextmanager
-def opened(file: StoredFile) -> Iterator[Any]:
-    """Open a file; explain what pyarrow says of a broken one, and failures of storage."""
-    import pyarrow as pa
-
-    form = "CSV" if is_csv(file) else "Parquet"
-    with reading(file.place), readable(file.path, form), open_stream(file.place) as stream:
-        zipped = file.path.endswith(".gz")
-        yield pa.CompressedInputStream(stream, "gzip") if zipped else stream
 
 
 # --- columns ------------------------------------------------------------------------------------
@@ -268,7 +215,7 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
     import pyarrow.types as pt
 
     if pt.is_null(kind):
-        # A CSV file without rows tells no type.
+        # A column without any value.
         return pa.string()
     return kind.value_type if pt.is_dictionary(kind) else kind
 

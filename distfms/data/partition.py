@@ -41,7 +41,7 @@ class Partition:
     index : int
         Position in the dataset, from 0.
     path, name : str
-        Path inside the dataset's file system, and name in the dataset (see `StoredFile`).
+        Path inside the dataset's file system, and name in the dataset (see `File`).
     row_groups : tuple of int
         Consecutive row groups of the file; (0,) where there are none.
     n_rows, n_bytes : int
@@ -52,7 +52,7 @@ class Partition:
         Digest of key (so that data that were moved or renamed keep their cached statistics), file
         version, row groups and schema.
     file_version : str
-        :attr:`DataFile.version` of the file when it was listed.
+        :attr:`File.version` of the file when it was listed.
     batch_rows : int
         Rows to read at a time; 0 for all at once.
     held_bytes : int
@@ -60,7 +60,7 @@ class Partition:
     weight : float
         What its rows weigh beside their own weight: less than 1 where they are to be forgotten.
     key : str
-        What decides the folds of its rows where no id does (see `StoredFile`).
+        What decides the folds of its rows where no id does (see `File`).
     """
 
     index: int
@@ -103,7 +103,7 @@ class Dataset:
         In the order of the rows, each with one row or more.
     reader : PartitionReader or RowsReader
         What reads partitions; give tasks this rather than the dataset, it is smaller.
-    files : tuple of distfms.data.footers.DataFile
+    files : tuple of distfms.engine.storage.File
         None where rows are in memory.
     """
 

@@ -27,7 +27,10 @@ _INDEX_LEVEL = re.compile(r"__index_level_\d+__")
 
 @dataclass(frozen=True)
 class Roles:
-    """Column names by role; `features` are in their final order."""
+    """Column names by role; `features` are in their final order.
+
+    `text_features` and `text_targets` are those of them that are categories.
+    """
 
     target: tuple[str, ...]
     features: tuple[str, ...]
@@ -35,6 +38,8 @@ class Roles:
     query: str | None = None
     id: str | None = None
     time: str | None = None
+    text_features: tuple[str, ...] = ()
+    text_targets: tuple[str, ...] = ()
 
     def with_row_columns(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return names of columns and those of what goes with every row: weight, query and id."""
@@ -113,14 +118,17 @@ def resolve_roles(
     for name in index_columns(schema):
         taken.setdefault(name, _INDEX)
     chosen = _choose_features(schema.names, patterns, excluded, taken, globs)
+    texts = {name for name in (*chosen, *targets) if is_categorical(schema.field(name).type)}
     for name in targets:
-        if not (classes and is_categorical(schema.field(name).type)):
+        if not (classes and name in texts):
             _require_number(schema, name, "target")
     if weight is not None:
         _require_number(schema, weight, "weight")
     for name in chosen:
-        _require_feature(schema, name, judgments)
-    return Roles(targets, chosen, weight, query, id, time)
+        if judgments or name not in texts:
+            _require_feature(schema, name, judgments)
+    of_texts = (tuple(name for name in own if name in texts) for own in (chosen, targets))
+    return Roles(targets, chosen, weight, query, id, time, *of_texts)
 
 
 def require_columns(schema: pa.Schema, names: Iterable[str], role: str = "column") -> None:
@@ -174,11 +182,6 @@ def is_categorical(dtype: pa.DataType) -> bool:
 
     tests = (pat.is_string, pat.is_large_string, pat.is_string_view, pat.is_dictionary)
     return any(holds(dtype) for holds in tests)
-
-
-def text_columns(schema: pa.Schema, names: Iterable[str]) -> tuple[str, ...]:
-    """Return those of some columns that are categories."""
-    return tuple(name for name in names if is_categorical(schema.field(name).type))
 
 
 def is_number_list(dtype: pa.DataType) -> bool:
@@ -276,15 +279,14 @@ def _require_number(schema: pa.Schema, name: str, role: str) -> None:
 
 
 def _require_feature(schema: pa.Schema, name: str, judgments: bool) -> None:
-    """Refuse a feature column of a type that gives no number and no category."""
+    """Refuse a feature column, no category, of a type that gives no numbers."""
     import pyarrow.types as pat
 
     dtype = schema.field(name).type
     advice = f"Convert it, or leave it out with `exclude: [{name}]`."
     if pat.is_null(dtype):
         raise DataError(f"All values of the feature column {name!r} are missing. {advice}")
-    fits = is_number_list if judgments else is_categorical
-    if not (is_number(dtype) or fits(dtype)):
+    if not (is_number(dtype) or (judgments and is_number_list(dtype))):
         wanted = "numbers or lists of numbers" if judgments else "a number or category in each row"
         raise DataError(
             f"The feature column {name!r} holds {dtype}, but must hold {wanted}. {advice}"

@@ -6,13 +6,15 @@ import os
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from distfms.data.formats import FORMATS
 from distfms.engine.remote import is_url
 from distfms.engine.storage import (
-    Entry,
+    File,
     Location,
     etag_of,
     file_entry,
@@ -24,10 +26,10 @@ from distfms.engine.storage import (
 )
 from distfms.errors import DataError
 
-PARQUET = (".parquet",)
-CSV = (".csv", ".csv.gz")
-
-#: The key of one file by itself, and of rows in memory: its name has no say.
+#: Ends of names by format, in the order in which a folder is searched.
+_ENDINGS = ((".parquet",), *(form.endings for form in FORMATS))
+#: The key of one file by itself, and of rows in memory: its name has no say. That of others is the
+#: path below the folder or the fixed head of a glob; in a list the name.
 LONE = "memory/X"
 #: Age at which copies of data may be deleted: a job may be reading them.
 _UNUSED_S = 86_400.0
@@ -37,42 +39,12 @@ _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
-@dataclass(frozen=True)
-class StoredFile:
-    """One file of a dataset.
-
-    Attributes
-    ----------
-    path : str
-        Path inside the file system, absolute for local files.
-    name : str
-        Name of the listed folder and the path below it, with ``/`` between folders, as
-        ``2024/a.parquet``. It stays the same when further folders join the dataset.
-    key : str
-        What decides, with the number of a row, its fold where no id or query does: `LONE` for one
-        file by itself; the path below the folder or the fixed head of a glob; in a list the `name`.
-    n_bytes : int
-    stamp : str
-        What changes when the content changes: the etag if the store has one, else the
-        modification time.
-    place : Path or RemotePath
-    """
-
-    path: str
-    name: str
-    key: str
-    n_bytes: int
-    stamp: str
-    place: Location
-
-
-def list_files(
-    path: Paths, storage_options: Mapping[str, Any] | None = None
-) -> tuple[StoredFile, ...]:
+def list_files(path: Paths, storage_options: Mapping[str, Any] | None = None) -> tuple[File, ...]:
     """Resolve a file, folder, glob, URL or list of those to files.
 
-    A folder is searched, with all below it, for Parquet files or, where there are none, for CSV;
-    names (of files or folders) that start with ``_`` or ``.`` are passed over. Files of a folder or
+    A folder is searched, with all below it, for Parquet files or, where there are none, for those
+    of the first of `FORMATS` that has any; names (of files or folders) that start with ``_`` or
+    ``.`` are passed over. Files of a folder or
     glob come in name order, items of a list in the order given.
 
     Raises
@@ -93,20 +65,17 @@ def list_files(
             text if is_url(text) else Path(text).expanduser().absolute(), storage_options
         )
         with reading(place):
-            root, entries = _resolve(text, place)
-        found += [(root, entry) for entry in entries]
+            root, own = _resolve(text, place)
+        found += [(root, file) for file in own]
     own_names = _own_names(root for root, _ in found)
     lone = not in_list and found[0][1].place == place
     files = tuple(
-        StoredFile(
-            path=entry.place.as_posix() if isinstance(entry.place, Path) else entry.place.inside,
-            name=f"{own_names[root]}/{entry.name}",
-            key=LONE if lone else f"{own_names[root]}/{entry.name}" if in_list else entry.name,
-            n_bytes=entry.n_bytes,
-            stamp=entry.stamp,
-            place=entry.place,
+        replace(
+            file,
+            name=f"{own_names[root]}/{file.name}",
+            key=LONE if lone else f"{own_names[root]}/{file.name}" if in_list else file.name,
         )
-        for root, entry in found
+        for root, file in found
     )
     _refuse_repeats(files)
     for file in files:
@@ -118,7 +87,7 @@ def list_files(
     return files
 
 
-def _resolve(item: str, place: Location) -> tuple[Location, list[Entry]]:
+def _resolve(item: str, place: Location) -> tuple[Location, list[File]]:
     file = file_entry(place)
     if file is not None:
         return place.parent, [file]
@@ -134,25 +103,25 @@ def _resolve(item: str, place: Location) -> tuple[Location, list[Entry]]:
     raise DataError(f"There is no file or folder {item}: check `data.path`{where}.")
 
 
-def _folder(root: Location) -> list[Entry]:
+def _folder(root: Location) -> list[File]:
     """List the files under a folder in name order."""
     found = _visible(files_below(root))
-    for suffixes in (PARQUET, CSV):
-        files = [entry for entry in found if entry.name.lower().endswith(suffixes)]
+    for endings in _ENDINGS:
+        files = [file for file in found if file.name.lower().endswith(endings)]
         if files:
             return files
     other = f" (it holds {len(found)} other files, for example {found[0].name})" if found else ""
     raise DataError(
-        f"There is no Parquet or CSV file in the folder {root}{other}: files must end in "
-        f"{' or '.join(PARQUET + CSV)}, and names that start with _ or . are passed over."
+        f"There is no file of data in the folder {root}{other}: names must end in "
+        f"{', '.join(chain(*_ENDINGS))}, and those that start with _ or . are passed over."
     )
 
 
-def _visible(entries: Iterable[Entry]) -> list[Entry]:
+def _visible(entries: Iterable[File]) -> list[File]:
     return [e for e in entries if not any(part[0] in "_." for part in e.name.split("/"))]
 
 
-def _glob(pattern: Location) -> tuple[Location, list[Entry]]:
+def _glob(pattern: Location) -> tuple[Location, list[File]]:
     """Return the fixed head of a glob and the files it matches, in name order."""
     root, below = pattern, list[str]()
     while _GLOB_CHARACTERS.search(str(root)):
@@ -177,7 +146,7 @@ def _own_names(roots: Iterable[Location]) -> dict[Location, str]:
     return own_names
 
 
-def _refuse_repeats(files: Iterable[StoredFile]) -> None:
+def _refuse_repeats(files: Iterable[File]) -> None:
     """Refuse a file that is named twice, also by a link: its rows would count twice."""
     seen: dict[str, str] = {}
     for file in files:
@@ -216,7 +185,7 @@ def delete_unused(folder: Location, used: Collection[str], max_bytes: int) -> No
 # --- as pyarrow reads them ----------------------------------------------------------------------
 
 
-def common_filesystem(files: Sequence[StoredFile]) -> Any:
+def common_filesystem(files: Sequence[File]) -> Any:
     """Return the one pyarrow file system of files."""
     # One place of each server or bucket, and one of this machine.
     of_server = {

@@ -21,13 +21,13 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from distfms.engine.remote import REQUEST_S, RemotePath, is_url, local_part, temporary_name
 from distfms.errors import DistfmsError, EngineError, SpecError
@@ -238,13 +238,39 @@ def clock(folder: Location) -> float:
     return entry.modified_s if entry is not None and entry.modified_s else time.time()
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A file below a folder.
+class RowGroup(NamedTuple):
+    """Rows of a Parquet file, about their bytes once decoded, and those of uncompressed pages."""
 
-    The name is relative to the folder, with ``/`` between folders; the time of modification is 0
-    where the storage does not tell. The stamp changes when the content changes: the etag if the
-    store has one, else the modification time; empty when it tells neither.
+    n_rows: int
+    n_bytes: int
+    encoded: int
+
+
+@dataclass(frozen=True)
+class File:
+    """A file, as found in a folder; one of data is complete once its footer has been read.
+
+    Attributes
+    ----------
+    name : str
+        Relative to the folder, with ``/`` between folders. In a dataset the folder's own name comes
+        first, as ``2024/a.parquet``: it stays the same when further folders join the dataset.
+    n_bytes : int
+    modified_s : float
+        Time of modification, 0 where the storage does not tell.
+    stamp : str
+        What changes when the content changes: the etag if the store has one, else the modification
+        time; empty when it tells neither.
+    place : Path or RemotePath
+    key : str
+        What decides, with the number of a row, its fold where no id or query does.
+    row_groups : tuple of RowGroup
+    footer : str
+        Digest of the footer: the size, place and (where the writer gave them) least and greatest
+        value of every column of every row group. It tells a file that was rewritten with the same
+        size and given its old time stamp.
+    limits : mapping of str to sequence of (float, float)
+        Least and greatest value of columns of numbers in each row group, unless very many.
     """
 
     name: str
@@ -252,9 +278,28 @@ class Entry:
     modified_s: float
     stamp: str
     place: Location
+    key: str = ""
+    row_groups: tuple[RowGroup, ...] = ()
+    footer: str = ""
+    limits: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """Path inside the file system."""
+        return self.place.as_posix() if isinstance(self.place, Path) else self.place.inside
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return sum(group.n_rows for group in self.row_groups)
+
+    @property
+    def version(self) -> str:
+        """Text that changes when the content does: size, stamp and footer."""
+        return f"{self.n_bytes}:{self.stamp}:{self.footer}"
 
 
-def files_below(folder: Location, pattern: str | None = None) -> list[Entry]:
+def files_below(folder: Location, pattern: str | None = None) -> list[File]:
     """List the files below a folder in the order of their names; none if there is no folder.
 
     In a pattern, relative to the folder, ``**`` stands for any number of folders. Raises OSError if
@@ -269,14 +314,14 @@ def files_below(folder: Location, pattern: str | None = None) -> list[Entry]:
     return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
 
 
-def file_entry(place: Location) -> Entry | None:
+def file_entry(place: Location) -> File | None:
     """Return the entry of one file, None if there is no such file."""
     if isinstance(place, Path):
         return _local_entry(place.parent, place.name)
     return _remote_entry(place, place.name, place.info())
 
 
-def _local_entry(folder: Path, name: str) -> Entry | None:
+def _local_entry(folder: Path, name: str) -> File | None:
     place = folder / name
     try:
         status = place.stat()  # once: on shared storage each look is a request
@@ -284,10 +329,10 @@ def _local_entry(folder: Path, name: str) -> Entry | None:
         return None  # a file may go while others are listed
     if not stat.S_ISREG(status.st_mode):
         return None
-    return Entry(name, status.st_size, status.st_mtime, str(status.st_mtime_ns), place)
+    return File(name, status.st_size, status.st_mtime, str(status.st_mtime_ns), place)
 
 
-def _remote_entries(folder: RemotePath, pattern: str | None) -> list[Entry | None]:
+def _remote_entries(folder: RemotePath, pattern: str | None) -> list[File | None]:
     inside = folder.inside
     ask = ("find", inside) if pattern is None else ("glob", f"{inside}/{pattern}")
     try:
@@ -299,12 +344,12 @@ def _remote_entries(folder: RemotePath, pattern: str | None) -> list[Entry | Non
     return [_remote_entry(folder / name, name, info) for name, info in below]
 
 
-def _remote_entry(place: RemotePath, name: str, info: Mapping[str, Any]) -> Entry | None:
+def _remote_entry(place: RemotePath, name: str, info: Mapping[str, Any]) -> File | None:
     if info.get("type") != "file":
         return None
     if info.get("size") is None:  # as in the listings of web servers
         info = place.info()
-    return Entry(name, int(info.get("size") or 0), _modified_s(info), stamp_of(info), place)
+    return File(name, int(info.get("size") or 0), _modified_s(info), stamp_of(info), place)
 
 
 def stamp_of(info: Mapping[str, Any]) -> str:

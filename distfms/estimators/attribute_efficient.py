@@ -137,7 +137,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         given, named = self._given(X, y, {}, {}, reset=reset)
         roles = resolve_roles(given.schema, target=named["target"])
         names = roles.features
-        plan = ColumnPlan.from_schema(given.schema, roles, {})
+        plan = ColumnPlan.of(roles)
         reader, partitions = given.dataset.reader, given.dataset.partitions
         policy: Any = "mean" if gaps else "error"
         blocks = [read_rows(reader, own, plan, missing=policy).values.copy() for own in partitions]

@@ -12,7 +12,6 @@ from distfms.data.batches import ColumnPlan, RowBatch, require_observed
 from distfms.data.columns import as_floats
 from distfms.data.footers import betraying
 from distfms.data.partition import Dataset
-from distfms.data.roles import text_columns
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import (
@@ -66,8 +65,8 @@ class RowJob(StatisticsJob):
         self.roles = section_roles(inputs.train, inputs.section, classes=self.takes_text(options))
         if not self.roles.target:
             raise SpecError("`data.target` is missing: name the column to predict.")
-        self.categorical = text_columns(inputs.train.schema, self.roles.features)
-        self.text_targets = text_columns(inputs.train.schema, self.roles.target)
+        self.categorical = self.roles.text_features
+        self.text_targets = self.roles.text_targets
         self.judged_by = {"accuracy": True, "mse": False} if self.has_classes else {"mse": False}
 
     @staticmethod
@@ -119,7 +118,7 @@ class RowJob(StatisticsJob):
         """Return which columns are read and which rows of a batch they become."""
         has_levels = self.categorical or self.text_targets
         levels = context.read_json(CATEGORIES)["levels"] if has_levels else {}
-        return ColumnPlan.from_schema(self.inputs.train.schema, self.roles, levels)
+        return ColumnPlan.of(self.roles, levels)
 
     def target_levels(self, context: Context) -> Sequence[str] | None:
         """Return the texts that a batch has the positions of in place of the target."""

@@ -12,11 +12,11 @@ from distfms.data.batches import ColumnPlan, SourceColumn, read_rows
 from distfms.data.columns import as_arrow, n_positive
 from distfms.data.dataset import PartitionReader
 from distfms.data.partition import Dataset, Partition, Rows
-from distfms.data.roles import Roles, is_categorical, resolve_roles
+from distfms.data.roles import Roles, resolve_roles
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 from functools import reduce
 
 from distfms.data.folds import FoldPlan, assign_parts
@@ -171,24 +171,18 @@ def plan_of_model(
     expanded = {n: own for n in needed if isinstance(own := sources[n], Mapping)}
     known = {name: levels_of(sources[name]) for name in needed}
     for name, own in known.items():
-        _require_kind(schema, name, own is not None)
+        if (name in roles.text_features) != (own is not None):
+            kinds = ("numbers", "categories") if own is None else ("categories", "numbers")
+            raise DataError(
+                f"The column {name!r} of the data holds {kinds[1]} ({schema.field(name).type}), "
+                f"but the model was made with {kinds[0]}. Convert it."
+            )
     levels = {name: list(own) for name, own in known.items() if own is not None}
-    plan = ColumnPlan.from_schema(schema, roles, levels, unknown="zero")
+    plan = ColumnPlan.of(roles, levels, unknown="zero")
     knots = {name: own["knots"] for name, own in expanded.items()}
     # Older models have no limits.
     limits = {name: own.get("limits", ()) for name, own in expanded.items()}
     return plan.expanded(knots, [n for n, own in expanded.items() if own["missing"]], limits)
-
-
-def _require_kind(schema: pa.Schema, name: str, categorical: bool) -> None:
-    """Refuse a number where the model knows categories, and the other way round."""
-    dtype = schema.field(name).type
-    if is_categorical(dtype) != categorical:
-        kinds = ("categories", "numbers") if categorical else ("numbers", "categories")
-        raise DataError(
-            f"The column {name!r} of the data holds {kinds[1]} ({dtype}), but the model was made "
-            f"with {kinds[0]}. Convert it."
-        )
 
 
 # --- models scored on the rows themselves, where statistics do not say how good they are ---------

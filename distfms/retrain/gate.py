@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import Field
 
-from distfms.data.footers import DataFile
 from distfms.data.partition import Dataset
 from distfms.data.storage import LONE
+from distfms.engine.storage import File
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Context, FinishedRun, Inputs, Job, Method
 from distfms.registry import Record, Registry
@@ -108,7 +108,7 @@ class Refusal(Record):
         return new
 
     def accept(
-        self, registry: Registry, name: str, files: Sequence[DataFile], named: Sequence[str]
+        self, registry: Registry, name: str, files: Sequence[File], named: Sequence[str]
     ) -> Refusal:
         """Accept files by their names in the data, or parts of their paths."""
         known = {file.name: (file.version, True) for file in files}

@@ -12,8 +12,8 @@ from typing import Any
 from distfms.data.age import remember
 from distfms.data.builtin import BUILTIN, builtin_dataset
 from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert, file_version
-from distfms.data.csv_files import CsvCache
 from distfms.data.dataset import open_dataset
+from distfms.data.formats.copies import Copies
 from distfms.data.partition import Dataset, digest
 from distfms.data.storage import delete_unused, list_files
 from distfms.engine.memory import counted
@@ -61,15 +61,15 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Op
 
 def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
     section = _resolved(spec)
-    csv = CsvCache(root / ".data", spec.output.cache_bytes, say)
+    copies = Copies(root / ".data", spec.output.cache_bytes, say)
     if section.long is not None:
-        return _open_long(spec, section, csv)
+        return _open_long(spec, section, copies)
     path: Any = section.path
     if section.builtin is not None:
         section, path = _made(section, section.builtin, say)
-    train = _open(section, path, csv)
+    train = _open(section, path, copies)
     test, unlabelled = (
-        None if named is None else _open(section, named, csv)
+        None if named is None else _open(section, named, copies)
         for named in (section.test_path, section.unlabelled_path)
     )
     if test is not None:
@@ -99,13 +99,13 @@ def _refuse_overlap(train: Dataset, test: Dataset) -> None:
         )
 
 
-def _open(section: DataSection, path: Any, csv: CsvCache) -> Dataset:
+def _open(section: DataSection, path: Any, copies: Copies) -> Dataset:
     return open_dataset(
         path,
         max_rows=section.max_partition_rows,
         max_bytes=section.max_partition_bytes,
         storage_options=section.storage_options or None,
-        csv=csv,
+        copies=copies,
     )
 
 
@@ -118,7 +118,7 @@ def _made(section: DataSection, name: str, say: Callable[[str], None]) -> tuple[
     return section.model_copy(update=columns), str(folder)
 
 
-def _open_long(spec: JobSpec, data: DataSection, cache: CsvCache) -> Opened:
+def _open_long(spec: JobSpec, data: DataSection, copies: Copies) -> Opened:
     source, long = data.path, data.long
     assert source is not None
     assert long is not None
@@ -131,17 +131,17 @@ def _open_long(spec: JobSpec, data: DataSection, cache: CsvCache) -> Opened:
     seed = 0 if long.max_judgments is None else spec.seed
     named = spec.data.model_dump()
     text = json.dumps([CONVERTER_VERSION, named["path"], named["long"], seed], sort_keys=True)
-    out = cache.folder / f"judgments-{digest(text)[:16]}"
+    out = copies.folder / f"judgments-{digest(text)[:16]}"
     with locked_file(out.parent / f".{out.name}.lock"), writing(out):
-        report = convert(files, long, out, labels=labels, seed=seed, say=cache.say)
+        report = convert(files, long, out, labels=labels, seed=seed, copies=copies)
         if isinstance(out, Path):
             os.utime(out / CONVERSION)  # for `delete_unused`
-        delete_unused(cache.folder, {out.name}, cache.max_bytes)
+        delete_unused(copies.folder, {out.name}, copies.max_bytes)
     # Where the converted files are, the way to the storage is that of the output.
     options = {} if isinstance(out, Path) else expanded(spec.output.storage_options)
     converted = {"path": str(out), "storage_options": options, "long": None}
     section = data.model_copy(update={**converted, "target": (report["label"],), "id": long.object})
-    opened = Inputs(_open(section, str(out), cache), None, section)
+    opened = Inputs(_open(section, str(out), copies), None, section)
     return Opened(opened, tuple(fingerprints), tuple(_left_out(report)))
 
 

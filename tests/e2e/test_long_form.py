@@ -78,7 +78,12 @@ def test_two_jobs_convert_once(tmp_path):
     specs = [long_job(path, tmp_path / "runs", multiselect={"budget": b}) for b in (4, 5, 6)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda spec: prepare(spec, said.append), specs))
-    assert len([line for line in said if line.startswith("Converting")]) == 1
+    # Both files of CSV, and what is made of them.
+    assert [line.split(" to ")[0] for line in said if line.startswith("Converting")] == [
+        "Converting CSV",
+        "Converting CSV",
+        "Converting judgments in long form",
+    ]
 
 
 def test_retraining_reads_what_is_new_and_keeps_one_copy(tmp_path):

@@ -88,7 +88,7 @@ def shown(value):
 
 def rows_by_part(dataset, policy):
     roles = resolve_roles(dataset.schema, target="y", id="key")
-    plan = ColumnPlan.from_schema(dataset.schema, roles, {"c": ("u", "v")})
+    plan = ColumnPlan.of(roles, {"c": ("u", "v")})
     parts = [[] for _ in range(4)]
     for partition in dataset.partitions:
         batch = read_rows(

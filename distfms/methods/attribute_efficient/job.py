@@ -71,7 +71,7 @@ class AttributeEfficientJob(RowJob):
     def __init__(self, options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> None:
         super().__init__(options, inputs, seed)
         self._check_roles()
-        self._plan = ColumnPlan.from_schema(inputs.train.schema, self.roles)
+        self._plan = ColumnPlan.of(self.roles)
         options.require_attributes(len(self.roles.features))
         self.takes_gaps = options.solver != "online" and inputs.section.missing == "pairs"
         if options.attributes_per_example is None and not self.takes_gaps:

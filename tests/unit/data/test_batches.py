@@ -31,7 +31,7 @@ def open_table(tmp_path, columns, row_group_size=None, name="a.parquet"):
 
 def read(dataset, *, folds=None, missing="error", levels=None, unknown="error", **roles):
     resolved = resolve_roles(dataset.schema, **{"target": "y", **roles})
-    plan = ColumnPlan.from_schema(dataset.schema, resolved, levels, unknown=unknown)
+    plan = ColumnPlan.of(resolved, levels, unknown=unknown)
     return read_rows(dataset.reader, dataset.partitions[0], plan, folds=folds, missing=missing)
 
 
@@ -149,7 +149,7 @@ def test_some_columns_of_a_batch(tmp_path):
 def test_the_plan_tells_which_rows_belong_to_a_category(tmp_path):
     dataset = open_table(tmp_path, {"c": ["v"], "x": [1.0], "y": [0.0], "w": [1.0]})
     roles = resolve_roles(dataset.schema, target="y", weight="w")
-    plan = pickle.loads(pickle.dumps(ColumnPlan.from_schema(dataset.schema, roles, LEVELS)))
+    plan = pickle.loads(pickle.dumps(ColumnPlan.of(roles, LEVELS)))
     assert plan.column_groups == {"c": (0, 1), "x": (2,)}
     assert (plan.n_columns, plan.n_features) == (4, 3)
     assert plan.feature_names == ("c=u", "c=v", "x")

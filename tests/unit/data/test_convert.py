@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.convert import convert
+from distfms.data.formats.copies import Copies
 from distfms.data.long_form import LongSource
 from distfms.data.storage import delete_unused, list_files
 from distfms.errors import DataError
@@ -69,7 +71,10 @@ def converted(
     form = LongForm(**{**ROLES, **options})
     labels = list_files(form.labels) if form.labels else ()
     files = list_files(source)
-    return convert(files, form, out, labels=labels, memory_bytes=memory_bytes, seed=seed)
+    copies = Copies(out.parent / "copies")
+    return convert(
+        files, form, out, labels=labels, memory_bytes=memory_bytes, seed=seed, copies=copies
+    )
 
 
 @pytest.mark.parametrize("text_ids", [False, True])
@@ -99,15 +104,71 @@ def test_memory_bound_does_not_change_a_byte(
         }
 
 
-def test_csv_reads_as_parquet_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_text_reads_as_parquet_does(tmp_path: Path, form: str) -> None:
+    """Names of workers that look like numbers stay as they are written."""
     rows = random_rows(500)
-    with (tmp_path / "long.csv").open("w", newline="") as handle:
-        writer = csv.writer(handle)
-        writer.writerow(["answer", "thing", "extra", "question", "truth"])
-        writer.writerows([answer, thing, "x", question, 1] for thing, question, answer in rows)
-    converted(tmp_path / "long.csv", tmp_path / "from-csv")
-    converted(write_long(tmp_path / "long.parquet", rows), tmp_path / "from-parquet")
-    assert contents(tmp_path / "from-csv") == contents(tmp_path / "from-parquet")
+    workers = [f"{i % 7:03}" if i % 2 else f"{i % 7}" for i in range(500)]
+    fields = ("answer", "thing", "extra", "question", "truth", "who")
+    lines = [
+        (answer, thing, "x" * (i > 400), question, 1, who)
+        for i, ((thing, question, answer), who) in enumerate(zip(rows, workers, strict=True))
+    ]
+    with (tmp_path / f"long.{form}").open("w", newline="") as handle:
+        if form == "csv":
+            csv.writer(handle).writerows([fields, *lines])
+        else:
+            handle.writelines(f"{json.dumps(dict(zip(fields, o, strict=True)))}\n" for o in lines)
+    options = {"worker": "who", "duplicates": "keep"}
+    converted(tmp_path / f"long.{form}", tmp_path / "from-text", **options)
+    parquet = write_long(tmp_path / "long.parquet", rows, who=workers)
+    converted(parquet, tmp_path / "from-parquet", **options)
+    assert contents(tmp_path / "from-text") == contents(tmp_path / "from-parquet")
+
+
+def test_json_lines_in_long_form(tmp_path: Path) -> None:
+    """Workers may be numbers here and text there; a file need not have a label."""
+    (tmp_path / "1.jsonl").write_text(
+        '{"thing": 2, "question": "a", "answer": 1, "who": 7, "truth": 5}\n'
+        '{"thing": 1, "question": "a", "answer": 2, "who": 7, "truth": 6}\n'
+    )
+    (tmp_path / "2.jsonl").write_text(
+        '{"thing": 2, "question": "b", "answer": 2.5, "who": "w", "truth": null}\n'
+    )
+    converted(str(tmp_path / "*.jsonl"), tmp_path / "out", worker="who")
+    assert wide(tmp_path / "out") == [
+        {"thing": 1, "a": [2.0], "b": [], "a__raters": ["7"], "b__raters": []},
+        {"thing": 2, "a": [1.0], "b": [2.5], "a__raters": ["7"], "b__raters": ["w"]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            '{"thing": 1, "question": "a", "answer": "high"}',
+            "'answer' of .*2.jsonl is not .* row 0",
+        ),
+        ('{"thing": 1, "answer": 4}', r"2\.jsonl has no column 'question' \(attribute\)"),
+        ('{"thing": "one"}', r"2\.jsonl has no column 'question'"),
+        (
+            '{"thing": "one", "question": "a", "answer": 1}',
+            "2.jsonl has \"one\" in .*'thing', line 1",
+        ),
+        (
+            '{"thing": 1, "question": "a", "answer": [4]}',
+            "2.jsonl has a list in .*'answer', line 1",
+        ),
+        ('{"thing": 1, "question": null, "answer": 4}', "'question' of .*2.jsonl has no value"),
+    ],
+)
+def test_wrong_json_lines_in_long_form(tmp_path: Path, line: str, message: str) -> None:
+    good = '{"thing": 1, "question": "a", "answer": 1, "truth": 1}\n'
+    (tmp_path / "1.jsonl").write_text(good)
+    (tmp_path / "2.jsonl").write_text(f'{line[:-1]}, "truth": 1}}\n')
+    with pytest.raises(DataError, match=message):
+        converted(str(tmp_path / "*.jsonl"), tmp_path / "out")
+    assert not contents(tmp_path / "out")
 
 
 def test_label_is_the_mean_of_an_attribute(tmp_path: Path) -> None:
@@ -271,7 +332,7 @@ def test_wrong_rows(tmp_path: Path, column: str, values: list[Any], message: str
         ("thing,score\n1,high\n", "'score' of .* is not numeric: row 0 .* 'high'"),
         ("thang,score\n1,2\n", r"no column 'thing' \(object\)\. Did you mean 'thang'"),
         ("thing,score\n7,2\n", "none of the 2 objects has a label"),
-        ("thing,score\nseven,2\n", "cannot be read as CSV: .*seven"),
+        ("thing,score\nseven,2\n", "has .*'seven' in column 'thing', row 2"),
         ("thing,score\n,2\n", "'thing' of .* has no value in row 0"),
     ],
 )

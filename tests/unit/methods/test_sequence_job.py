@@ -91,7 +91,7 @@ def source(tmp_path, columns, *, held_out=False, levels=None, **section):
     content = {"path": "x", "target": "y", "missing": "mean", "folds": 0, **section}
     data = parse_section(DataSection, content, "data")
     dataset = open_dataset(tmp_path / "rows.parquet", max_rows=data.max_partition_rows)
-    plan = ColumnPlan.from_schema(dataset.schema, section_roles(dataset, data), levels)
+    plan = ColumnPlan.of(section_roles(dataset, data), levels)
     return dataset, RowSource(dataset.reader, data, 0, held_out, plan)
 
 

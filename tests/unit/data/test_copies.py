@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distfms.data import csv_files
-from distfms.data.csv_files import CsvCache
 from distfms.data.dataset import open_dataset
+from distfms.data.formats import csv
+from distfms.data.formats.copies import Copies
 from distfms.errors import DataError
 
 GOOD = "a,b,day\n1,0.5,2026-01-01\n2,1.5,2026-01-02\n"
@@ -21,8 +21,8 @@ def said():
 @pytest.fixture
 def opened(tmp_path, said):
     """Function that opens the CSV files of a folder, their copies kept."""
-    cache = CsvCache(tmp_path / "copies", say=said.append)
-    return lambda path="days": open_dataset(tmp_path / path, csv=cache)
+    cache = Copies(tmp_path / "copies", say=said.append)
+    return lambda path="days": open_dataset(tmp_path / path, copies=cache)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_what_cannot_be_read(tmp_path, put, opened, second, message):
 
 def test_one_type_a_column(put, opened, monkeypatch):
     """By all files' first rows; whole numbers become floats where a fraction turns up late."""
-    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(csv, "_BLOCK_BYTES", 64)
     put("1.csv", "n,late,kind,none\n" + "1,2,,\n" * 30 + "1,2.5,,\n")
     put("2.csv.gz", "none,kind,n,late\n,x,7,8\n")
     put("3.csv", "n,late,kind,none\n")  # no rows, no types

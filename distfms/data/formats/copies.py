@@ -1,0 +1,247 @@
+"""Copies in Parquet of files in other formats: made once, and again when a file changes.
+
+A column has one type in all files, that of the first file whose rows suggest any; but whole numbers
+may be floats in other files, as `distfms.data.footers.check_same_schema` allows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distfms.data.footers import check_same_schema, readable, refuse_duplicate_columns
+from distfms.data.formats import format_of
+from distfms.data.formats.base import Format, FormatError, MisfitError
+from distfms.data.partition import digest
+from distfms.data.storage import cache_folder, delete_unused
+from distfms.data.write import GroupedFile
+from distfms.engine.storage import (
+    File,
+    Location,
+    file_entry,
+    locked_file,
+    open_stream,
+    reading,
+    whole_file,
+    write_whole,
+    writing,
+)
+from distfms.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Raised with every change of how copies of all formats are made.
+_VERSION = "2"
+_THREADS = 4
+#: Types found in a file, beside the copy; written again as a sign of use, but not at each use.
+_TYPES, _USED_S = "types.json", 3600.0
+
+#: Names of columns and of their types, in the order of a file.
+Types = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Where copies are kept, and how many bytes everything there may take."""
+
+    folder: Location = field(default_factory=lambda: cache_folder() / "copies")
+    max_bytes: int = 10 * 2**30
+    say: Callable[[str], None] = lambda line: None
+
+    def columns(self, file: File) -> list[str]:
+        """Return the names of a file's columns."""
+        if format_of(file.path) is not None:
+            with writing(self.folder):
+                return [name for name, _ in self._types(file)]
+        import pyarrow.parquet as pq
+
+        with opened(file) as stream:
+            names: list[str] = pq.ParquetFile(stream).schema_arrow.names
+        return names
+
+    def converted(
+        self, files: Sequence[File], columns: Mapping[str, pa.DataType | None] | None = None
+    ) -> list[File]:
+        """Return files with copies in place of those that are not Parquet, under the same names.
+
+        Parameters
+        ----------
+        files : sequence of File
+        columns : mapping of str to pyarrow.DataType or None, optional
+            The only columns to copy, which all files have. A type holds in formats without types;
+            None is the one that the rows suggest.
+
+        Raises
+        ------
+        DataError
+            If a file cannot be parsed, a column has no name, the name of another, or is not in all
+            files, or a value does not have the type of its column.
+        """
+        others = [file for file in files if format_of(file.path) is not None]
+        if not others:
+            return list(files)
+        with writing(self.folder), ThreadPoolExecutor(_THREADS) as pool:
+            found = list(pool.map(self._types, others))
+            schemas = _schemas(others, found, columns)
+            names = [list(columns or schema.names) for schema in schemas]
+            places = [
+                # Later errors name the copy.
+                self._place(file)
+                / digest(*(str(schema.field(name)) for name in own))[:8]
+                / f"{file.place.name}.parquet"
+                for file, schema, own in zip(others, schemas, names, strict=True)
+            ]
+            missing = [place is None for place in pool.map(file_entry, places)]
+            if any(missing):
+                kinds = sorted({_format(file).name for file in others})
+                self.say(
+                    f"Converting {' and '.join(kinds)} to {self.folder}: {sum(missing)} of "
+                    f"{len(others)} files"
+                )
+            copies = pool.map(_copy, others, schemas, names, places)
+            copy_of = dict(zip((file.path for file in others), copies, strict=True))
+        delete_unused(self.folder, {self._place(file).name for file in others}, self.max_bytes)
+        return [copy_of.get(file.path, file) for file in files]
+
+    def _place(self, file: File) -> Location:
+        form = _format(file)
+        version = f"{_VERSION}.{form.version}"
+        state = digest(version, str(file.place), str(file.n_bytes), file.stamp)
+        return self.folder / f"{form.suffixes[0][1:]}-{state[:16]}"
+
+    def _types(self, file: File) -> Types:
+        """Return the columns of a file and the types they suggest; parsed where not known yet."""
+        place = self._place(file) / _TYPES
+        if (known := file_entry(place)) is not None:
+            types: Types = [(name, kind) for name, kind in json.loads(place.read_bytes())]
+            if time.time() - known.modified_s < _USED_S:
+                return types
+        else:
+            with opened(file) as stream:
+                schema = _format(file).schema(stream)
+            kinds = map(str, schema.types)
+            types = [
+                (name, "timestamp[ns]" if kind.startswith("timestamp") else kind)
+                for name, kind in zip(schema.names, kinds, strict=True)
+            ]
+        write_whole(place, json.dumps(types).encode(), durable=False)
+        return types
+
+
+def _format(file: File) -> Format:
+    form = format_of(file.path)
+    assert form is not None
+    return form
+
+
+def _schemas(
+    files: Sequence[File],
+    found: Sequence[Types],
+    columns: Mapping[str, pa.DataType | None] | None,
+) -> list[pa.Schema]:
+    """Return the schema of each file, from the types that the rows of all files suggest."""
+    import pyarrow as pa
+
+    decided: dict[str, str] = {}
+    for types in found:
+        decided |= {n: t for n, t in types if decided.get(n, "null") == "null"}
+    # A column without any value is one of numbers; text is binary where it is not UTF-8.
+    decided = {n: {"null": "double", "binary": "string"}.get(t, t) for n, t in decided.items()}
+    schemas: list[pa.Schema] = []
+    for file, types in zip(files, found, strict=True):
+        form, fields = _format(file), []
+        for name, own in types:
+            given = (columns or {}).get(name)
+            as_found = {own, decided[name]} == {"int64", "double"} or (given and form.typed)
+            kind = pa.type_for_alias(own if as_found else decided[name])
+            fields.append((name, kind if form.typed else given or kind))
+        if form.sparse:
+            names = dict(types)
+            fields += [(n, pa.type_for_alias(t)) for n, t in decided.items() if n not in names]
+        schemas.append(pa.schema(fields))
+        if columns is None:
+            _check(schemas[-1], file)
+            check_same_schema(schemas[0], files[0], schemas[-1], file)
+    return schemas
+
+
+def _check(schema: pa.Schema, file: File) -> None:
+    if not len(schema):
+        raise DataError(f"There are no columns in {file.path}.")
+    refuse_duplicate_columns(schema, file.path)
+    if "" in schema.names:
+        raise DataError(
+            f"Column {schema.names.index('') + 1} of {file.path} has no name: give it one, or "
+            "leave it out (pandas writes row numbers so, unless told `index=False`)."
+        )
+
+
+def _copy(file: File, schema: pa.Schema, columns: Sequence[str], place: Location) -> File:
+    """Return the copy of a file; it is written where there is none."""
+    here = isinstance(place, Path)
+    lock = locked_file(place.with_name(".lock")) if isinstance(place, Path) else nullcontext()
+    with lock:
+        if file_entry(place) is None:
+            with whole_file(place) as temporary:
+                _write(file, schema, columns, temporary)
+                require_unchanged(file)
+                if here and isinstance(file.place, Path):
+                    # A copy made again is the same version of the data.
+                    os.utime(temporary, ns=(int(file.stamp), int(file.stamp)))
+    copy = file_entry(place)
+    assert copy is not None
+    return replace(copy, name=file.name, key=file.key)
+
+
+def _write(file: File, schema: pa.Schema, columns: Sequence[str], out: Path) -> None:
+    """Write a file as Parquet; whole numbers become floats where a fraction turns up late."""
+    import pyarrow as pa
+
+    try:
+        with opened(file) as stream, GroupedFile(out) as copy:
+            copy.write(pa.schema([schema.field(name) for name in columns]).empty_table())
+            for batch in _format(file).batches(stream, schema, columns):
+                copy.write(pa.Table.from_batches([batch]))
+    except DataError as error:
+        misfit = error.__cause__
+        if not isinstance(misfit, MisfitError):
+            raise
+        at = schema.names.index(misfit.column)
+        if not pa.types.is_int64(schema.field(at).type):
+            raise
+        floats = schema.set(at, schema.field(at).with_type(pa.float64()))
+        _write(file, floats, columns, out)
+
+
+@contextmanager
+def opened(file: File) -> Iterator[Any]:
+    """Open a file; explain what is wrong with it, and failures of storage."""
+    import pyarrow as pa
+
+    form = format_of(file.path)
+    called = "Parquet" if form is None else form.name
+    with reading(file.place), readable(file.path, called), open_stream(file.place) as stream:
+        zipped = form is not None and file.path.lower().endswith(".gz")
+        try:
+            yield pa.CompressedInputStream(stream, "gzip") if zipped else stream
+        except FormatError as error:
+            raise DataError(f"The file {file.path} {error}") from error
+
+
+def require_unchanged(file: File) -> None:
+    """Refuse a file that is not the one that was listed."""
+    with reading(file.place):
+        now = file_entry(file.place)
+    if now is None or (now.n_bytes, now.stamp) != (file.n_bytes, file.stamp):
+        raise DataError(
+            f"The file {file.path} changed during the conversion: convert it again when nothing "
+            "writes to it."
+        )

@@ -1,0 +1,154 @@
+"""JSON lines: one object a line, whose keys name the columns; a missing key is a missing value."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from distfms.data.formats.base import Format, FormatError, MisfitError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Bytes of a file that are parsed at once, and the most that a line may have.
+_BLOCK_BYTES, _LINE_BYTES = 2**24, 2**28
+_SHOWN = 40
+
+
+def _schema(stream: Any) -> pa.Schema:
+    """Return the types by all lines: any of them may be the first to have a key."""
+    import pyarrow as pa
+
+    types: dict[str, pa.DataType] = {}
+    for first, block in _blocks(stream):
+        known = dict(types)
+        for column in _parsed(block, first, known).schema:
+            common = _common(known.get(column.name, pa.null()), column.type)
+            if common is None:
+                raise _fault(block, first, known, f"{column.name!r} holds {column.type}")
+            types[column.name] = common
+    return pa.schema(list(types.items()))
+
+
+def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type of a column with values of two types; None if it cannot have both."""
+    import pyarrow as pa
+
+    numbers, texts = (pa.int64(), pa.float64()), (pa.timestamp("s"), pa.string())
+    for kinds in (numbers, texts, (pa.bool_(),)):
+        chain = (pa.null(), *kinds)
+        if one in chain and other in chain:
+            return chain[max(chain.index(one), chain.index(other))]
+    return None
+
+
+def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    wanted = pa.schema([schema.field(name) for name in columns])
+    types = dict(zip(wanted.names, wanted.types, strict=True))
+    for first, block in _blocks(stream):
+        yield from _parsed(block, first, types, wanted).to_batches()
+
+
+def _blocks(stream: Any) -> Iterator[tuple[int, bytes]]:
+    """Yield whole lines, and the number of the first of them."""
+    first, rest = 1, b""
+    while piece := stream.read(_BLOCK_BYTES):
+        block, newline, rest = (rest + piece).rpartition(b"\n")
+        if len(rest) > _LINE_BYTES:
+            raise FormatError(
+                f"has more than {_LINE_BYTES // 2**20} MiB in one line: write one object a line."
+            )
+        if block.strip():
+            yield first, block
+        first += block.count(b"\n") + len(newline)
+    if rest.strip():
+        yield first, rest
+
+
+def _parsed(
+    block: bytes, first: int, types: Mapping[str, pa.DataType], schema: pa.Schema | None = None
+) -> pa.Table:
+    """Parse lines, of which the first has a number, into the columns of a schema or into all."""
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    rest = "infer" if schema is None else "ignore"
+    try:
+        table = pj.read_json(
+            pa.BufferReader(block),
+            pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
+            pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=rest),
+        )
+        table.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise _fault(block, first, types, str(error)) from error
+    # The parser takes several objects in a line for rows, and one on several lines for a row.
+    if table.num_rows != sum(1 for line in block.split(b"\n") if line.strip()):
+        raise _fault(block, first, types, "an object is not on a line of its own")
+    return table
+
+
+def _fault(
+    block: bytes, first: int, types: Mapping[str, pa.DataType], otherwise: str
+) -> FormatError:
+    """Return what is wrong with the first line that cannot be read, given types of columns."""
+    known = {name: kind for name, kind in types.items() if str(kind) != "null"}
+    for number, line in enumerate(block.split(b"\n"), first):
+        if not line.strip():
+            continue
+        where = f"line {number}"
+        try:
+            row = json.loads(line, object_pairs_hook=tuple, parse_constant=lambda _: None)
+        except (ValueError, RecursionError) as error:
+            why = getattr(error, "msg", error)
+            return FormatError(f"has no whole JSON object in {where} ({why}): {_ADVICE}")
+        if not isinstance(row, tuple):
+            shown = line.decode().strip()[:_SHOWN]
+            return FormatError(f"has {shown} in {where}: {_ADVICE}")
+        names = [name for name, _ in row]
+        for name, value in row:
+            if names.count(name) > 1:
+                return FormatError(f"has the key {name!r} twice in {where}: leave one out.")
+            if isinstance(value, tuple | list):
+                kind = "a list" if isinstance(value, list) else "an object"
+                return FormatError(
+                    f"has {kind} in column {name!r}, {where}: a column holds numbers, text, or "
+                    "true and false. Give each value a key of its own, or leave it out."
+                )
+            if value is not None and not _fits(value, known.setdefault(name, _type_of(value))):
+                return MisfitError(name, known[name], where, json.dumps(value)[:_SHOWN])
+    return FormatError(f"cannot be read as JSON lines, from line {first} on ({otherwise}).")
+
+
+_ADVICE = 'write one object a line, such as {"x": 1.5, "y": 2}.'
+
+
+def _type_of(value: Any) -> pa.DataType:
+    import pyarrow as pa
+
+    kinds = {bool: pa.bool_(), str: pa.string()}
+    return kinds.get(type(value), pa.float64())
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    """Return whether a value can be in a column of a type."""
+    import pyarrow as pa
+    import pyarrow.types as pt
+
+    if pt.is_timestamp(kind) and isinstance(value, str):
+        try:
+            pa.scalar(value).cast(kind)
+        except pa.ArrowInvalid:
+            return False
+        return True
+    if isinstance(value, bool | str):
+        return kind == _type_of(value)
+    is_number = pt.is_floating(kind) or pt.is_integer(kind)
+    return is_number and abs(value) <= sys.float_info.max
+
+
+FORMAT = Format("JSON lines", (".jsonl", ".ndjson"), _schema, _batches, typed=True, sparse=True)
