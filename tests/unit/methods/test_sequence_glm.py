@@ -317,6 +317,25 @@ def test_models_side_by_side_have_their_own_rows_and_columns():
 
 
 @pytest.mark.parametrize("family", ALL)
+def test_a_pass_in_another_scaling_is_one_over_rows_of_that_scaling(family):
+    X, y = grouped(family)
+    case, part = Case(family, X, y), Case(family, X[:90], y[..., :90])
+    own = part.problem.scaling
+
+    def ask(model):
+        found = case.sums(model)
+        return Sums({name: array[0] for name, array in found.arrays.items()})
+
+    make_pass = case.design.asker(own, -1, ask)
+    design = GlmDesign(family, case.n_outputs, own)
+    weights = 0.3 * np.random.default_rng(3).normal(size=(10, case.n_outputs))
+    found = make_pass(weights, None)
+    rows = design.rows(np.ascontiguousarray(X.T), y, None)
+    for name, expected in design.sums(rows, [GlmModel(weights)]).arrays.items():
+        np.testing.assert_allclose(found[name], expected[0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", ALL)
 def test_groups_that_others_explain_come_last_in_their_order(family):
     X, y = grouped(family, n=400)
     X[:, [0, 1, 2, 7, 8]] = X[:, [3, 4, 5, 4, 5]] * [2.0, 0.3, 7.0, 1.1, 5.0] + 1.0
