@@ -159,6 +159,21 @@ def test_fr_orders_by_the_squared_loss_about_the_null_model_in_two_passes(family
         np.testing.assert_array_equal(path.cost, expected.cost)
 
 
+def test_groups_that_tell_rare_classes_apart_have_the_gain_of_a_score_test():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 9))
+    eta = np.stack([2.0 + X[:, 2], X[:, 6], -X[:, 6]])
+    y = (eta + rng.gumbel(size=eta.shape)).argmax(axis=0).astype(float)
+    Z, Y = literal_rows("softmax", X, y)
+    share = Y.mean(axis=0)
+    slope = Z.T @ (Y - share)
+    inverse = np.linalg.pinv(np.diag(share) - np.outer(share, share))
+    scores = np.einsum("dp,pq,dq->d", slope, inverse, slope)
+    assert np.argsort(-scores)[:2].tolist() == [6, 2]
+    path = Case("softmax", X, y, ridge=0.0, costs=np.ones(5)).sequence(())
+    assert path.order[:2].tolist() == [3, 1]
+
+
 @pytest.mark.parametrize("family", ALL)
 def test_sums_are_those_of_the_literal_risk(family):
     X, y = grouped(family, n=40)
