@@ -86,6 +86,20 @@ def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, 
         assert (found["in_place"], found["new"]) == pytest.approx([e[which].mean() for e in errors])
 
 
+def test_rows_without_weight_judge_no_model(tmp_path):
+    data, weight = tmp_path / "data", np.tile([0.0, 1.0, 2.0], 100)
+    spec = growing_job(data, tmp_path / "runs", **LEARNERS["logistic"], data={"weight": "w"})
+    for day in (2, 3):
+        path = write_day(data, f"2026-01-0{day}", day)
+        with_classes(path, "ill", "well")
+        pq.write_table(pq.read_table(path).append_column("w", pa.array(weight)), path)
+        outcome = again(spec)
+    predict_file(outcome.folder, str(data), tmp_path / "out.parquet", with_folds=True)
+    held_out = pq.read_table(tmp_path / "out.parquet")["held_out"].to_numpy()
+    found, _ = retraining(outcome)["compared"]
+    assert found["n_rows"] == np.count_nonzero(held_out & (np.tile(weight, 2) > 0))
+
+
 def test_half_life_is_refused_where_rows_teach(days, tmp_path):
     forget = {"forget": {"half_life": "2 days"}}
     changes = LEARNERS["attribute_efficient"] | {"retrain": forget}

@@ -31,6 +31,15 @@ def filled(registry: Registry, n: int = 3) -> Registry:
     return registry
 
 
+@pytest.mark.parametrize("expected", [None, 1])
+def test_a_decision_that_was_based_on_another_version_is_not_carried_out(registry, expected):
+    filled(registry, 2)
+    version = registry.add("a", files(3), {}, expected)
+    with pytest.raises(EngineError, match="version 2 is current now"):
+        registry.promote("a", version.number, expected=expected)
+    assert registry.last("a").version == 2
+
+
 def test_versions_are_added_promoted_and_rolled_back(registry):
     assert registry.names() == []
     assert registry.versions("a") == []

@@ -214,6 +214,11 @@ def test_dropped_rows_are_counted_by_part(tmp_path):
     gone = every.rows.part[every.row_ids % 2 == 0]
     assert batch.dropped == tuple(np.bincount(gone, minlength=4).tolist())
     assert sum(batch.dropped) == 30
+    left = every.row_ids % 2 == 1
+    assert batch.rows.part.tolist() == every.rows.part[left].tolist()
+    assert batch.row_ids.tolist() == every.row_ids[left].tolist()
+    for part, rows in enumerate(batch.part_slices):
+        assert set(batch.rows.part[rows].tolist()) <= {part}
 
 
 @pytest.mark.parametrize("missing", ["error", "drop", "mean"])

@@ -59,6 +59,14 @@ def test_target_and_weights_may_be_columns_of_a_frame():
         GroupSequencer().fit(whole, "risky")
 
 
+def test_columns_may_have_the_name_that_the_target_would_have():
+    plain = FRAME[["image_a", "image_b", "iron"]]
+    named = plain.set_axis(["y", "y_", "iron"], axis=1)
+    expected, found = (GroupSequencer(ridge=1e-3, folds=0).fit(X, Y) for X in (plain, named))
+    assert found.feature_names_in_.tolist() == ["y", "y_", "iron"]
+    np.testing.assert_allclose(found.predict(named), expected.predict(plain))
+
+
 def test_classes_and_their_shares():
     y = np.array(["no", "yes"])[(Y > 0.3) * 1]
     model = GroupSequenceClassifier(GROUPS, COSTS, folds=0).fit(FRAME, y)

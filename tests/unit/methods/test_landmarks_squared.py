@@ -15,6 +15,7 @@ from distfms.methods.landmarks.squared import (
     LandmarkProcedure,
     NamedRule,
     SquaredProblem,
+    errors,
     greedy,
     ladder,
     refitted,
@@ -65,6 +66,15 @@ def test_weights_are_refitted_after_each_step():
     assert 2 * np.linalg.norm(tight) == pytest.approx(1.5)
     within = refitted(problem, order, [1, 3, 4], 0.0, bound=0.5)
     np.testing.assert_allclose(np.linalg.norm(within, axis=1), 0.5 / np.sqrt([1, 3, 4]))
+
+
+def test_errors_on_other_rows_count_how_far_their_means_are_off():
+    (K, y), (L, z) = rows(), rows(80, seed=1)
+    L, z = L + 0.7, z - 0.4
+    problem, weights = problem_of(K, y), np.random.default_rng(2).normal(size=(3, 9))
+    predicted = weights @ L.T + problem.intercept(weights)[:, np.newaxis]
+    found = errors(problem, weights, moments_of(L, z))
+    np.testing.assert_allclose(found, np.mean((predicted - z) ** 2, axis=1), rtol=1e-10)
 
 
 def test_the_steps_of_algorithm_2_are_those_of_the_paper():

@@ -16,6 +16,7 @@ from distfms.data.partition import Rows, memory_dataset
 from distfms.data.roles import Roles
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.baselines import averages, copies, refine
+from distfms.methods.multiselect.evaluate import noise_correlations
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import path_models, projected_model
 from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
@@ -109,6 +110,22 @@ def summary(judgments: np.ndarray, label: np.ndarray, raters: bool = True) -> Ju
     columns = [ragged_of(judgments[:, a]) for a in range(d)]
     codes = [Ragged(np.tile(np.arange(k), n), offsets_of(np.full(n, k)))] * d
     return JudgmentStatistics.from_block(columns, label, raters=codes if raters else None)
+
+
+def test_noise_correlations_are_unknown_where_one_rater_judged_both_and_nobody_else() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 8, 2))
+    kind, tall, calm = values
+    kind[4:, 1] = tall[4:, 1] = np.nan  # by the first rater alone, who judged both
+    kind[:2], tall[2:4] = np.nan, np.nan
+    ids = np.broadcast_to([0.0, 1.0], (8, 2))
+    codes = [ragged_of(np.where(np.isnan(own), np.nan, ids)) for own in values]
+    codes = [Ragged(own.values.astype(np.int64), own.offsets) for own in codes]
+    columns = [ragged_of(own) for own in (kind, tall, calm)]
+    found = JudgmentStatistics.from_block(columns, np.arange(8.0), raters=codes)
+    correlations = noise_correlations(found, ["kind", "tall", "calm"])
+    assert correlations["kind"]["tall"] is None
+    assert correlations["tall"]["kind"] is None
+    assert correlations["kind"]["calm"] == correlations["calm"]["kind"] != 0.0
 
 
 def test_losses_are_true_of_judgments_bought_either_way() -> None:

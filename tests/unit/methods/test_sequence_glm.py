@@ -159,6 +159,21 @@ def test_fr_orders_by_the_squared_loss_about_the_null_model_in_two_passes(family
         np.testing.assert_array_equal(path.cost, expected.cost)
 
 
+def test_groups_that_tell_rare_classes_apart_have_the_gain_of_a_score_test():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 9))
+    eta = np.stack([2.0 + X[:, 2], X[:, 6], -X[:, 6]])
+    y = (eta + rng.gumbel(size=eta.shape)).argmax(axis=0).astype(float)
+    Z, Y = literal_rows("softmax", X, y)
+    share = Y.mean(axis=0)
+    slope = Z.T @ (Y - share)
+    inverse = np.linalg.pinv(np.diag(share) - np.outer(share, share))
+    scores = np.einsum("dp,pq,dq->d", slope, inverse, slope)
+    assert np.argsort(-scores)[:2].tolist() == [6, 2]
+    path = Case("softmax", X, y, ridge=0.0, costs=np.ones(5)).sequence(())
+    assert path.order[:2].tolist() == [3, 1]
+
+
 @pytest.mark.parametrize("family", ALL)
 def test_sums_are_those_of_the_literal_risk(family):
     X, y = grouped(family, n=40)
@@ -314,6 +329,25 @@ def test_models_side_by_side_have_their_own_rows_and_columns():
         own = [*columns, 9]
         np.testing.assert_allclose(slope[own], expected[own], atol=1e-12)
         assert not slope[[0, 1, 5]].any()
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_a_pass_in_another_scaling_is_one_over_rows_of_that_scaling(family):
+    X, y = grouped(family)
+    case, part = Case(family, X, y), Case(family, X[:90], y[..., :90])
+    own = part.problem.scaling
+
+    def ask(model):
+        found = case.sums(model)
+        return Sums({name: array[0] for name, array in found.arrays.items()})
+
+    make_pass = case.design.asker(own, -1, ask)
+    design = GlmDesign(family, case.n_outputs, own)
+    weights = 0.3 * np.random.default_rng(3).normal(size=(10, case.n_outputs))
+    found = make_pass(weights, None)
+    rows = design.rows(np.ascontiguousarray(X.T), y, None)
+    for name, expected in design.sums(rows, [GlmModel(weights)]).arrays.items():
+        np.testing.assert_allclose(found[name], expected[0], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("family", ALL)

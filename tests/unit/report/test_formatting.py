@@ -51,6 +51,7 @@ def test_percent_texts_have_one_decimal_where_any_needs_it() -> None:
         (formatting.percent, 0.97, "97 %"),
         (formatting.percent, 0.974, "97.4 %"),
         (formatting.percent, 0.0321, "3.2 %"),
+        (formatting.percent, -0.0321, "−3.2 %"),
         (formatting.percent, 1.0, "100 %"),
         (formatting.percent, 0, "0 %"),
         (formatting.n_bytes, 0, "0 B"),

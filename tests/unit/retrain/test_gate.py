@@ -1,11 +1,18 @@
 """The gate as a pure function."""
 
 import math
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from distfms.retrain.gate import checked, gain_of
-from distfms.spec import GateSection
+from distfms.data.dataset import open_dataset
+from distfms.methods.contract import Inputs
+from distfms.retrain.gate import changes_of, checked, gain_of
+from distfms.runs.driver import describe_inputs
+from distfms.spec import DataSection, GateSection
 
 
 def changes(n_new=100, n_lost=0, n_before=1000):
@@ -82,3 +89,18 @@ def test_too_few_new_rows_and_too_many_lost_ones_are_refused():
     assert failed({"min_rows": 101}) == ["at least 101 rows in new and changed files"]
     assert failed({}, n_lost=101) == ["at most 10.0% of the rows behind the current model lost"]
     assert failed({}, n_lost=100) == []
+
+
+def test_a_file_that_grew_does_not_make_up_for_rows_lost_from_others(tmp_path):
+    def written(**n_rows):
+        for name, n in n_rows.items():
+            pq.write_table(pa.table({"x": np.arange(float(n))}), tmp_path / f"{name}.parquet")
+        section = DataSection(path=str(tmp_path), target=("x",))
+        return Inputs(open_dataset(tmp_path), None, section)
+
+    before = describe_inputs(written(gone=10, grown=20, shrunk=30, kept=40))["inputs"]
+    (tmp_path / "gone.parquet").unlink()
+    found = changes_of(before, written(grown=90, shrunk=25, new=7), (), lambda name: True)
+    names = {key: [Path(own).stem for own in found[key]] for key in ("new", "changed", "vanished")}
+    assert names == {"new": ["new"], "changed": ["grown", "shrunk"], "vanished": ["gone"]}
+    assert (found["n_new_rows"], found["n_lost_rows"], found["n_before"]) == (122, 15, 100)

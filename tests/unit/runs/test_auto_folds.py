@@ -114,6 +114,15 @@ def test_a_run_keeps_what_was_found(tmp_path):
     assert sorted(set(folds)) == [0, 1, 2, 3, 4]
 
 
+def test_no_row_has_a_fold_where_the_run_had_none(tmp_path):
+    path = write(tmp_path, 200)
+    run = run_job(spec(path, data={"folds": 0, "test": 0.25})).folder
+    predict_file(run, path, tmp_path / "found.parquet", with_folds=True)
+    found = pq.read_table(tmp_path / "found.parquet")
+    assert found.column("fold").null_count == 200
+    assert set(found.column("held_out").to_pylist()) == {True, False}
+
+
 @pytest.mark.parametrize(
     ("method", "own", "data"),
     [

@@ -85,6 +85,18 @@ def test_the_threshold_is_the_best_of_all(rule, loss):
     np.testing.assert_allclose(at_threshold(sums, found)["confusion"], confusion)
 
 
+@pytest.mark.parametrize("rule", ["f1", "balanced", (1.0, 4.0)])
+def test_of_equally_good_thresholds_the_one_nearest_to_a_half_is_taken(rule):
+    target = np.array([0, 0, 1, 1])
+    for shares, expected in (
+        ([0.1, 0.2, 0.8, 0.9], 0.5),
+        ([0.1, 0.2, 0.3, 0.9], 0.3),
+        ([0.1, 0.7, 0.8, 0.9], 0.7),
+    ):
+        sums, _ = sums_of(target, np.array([shares]), np.ones(4), 2)
+        assert best_threshold(sums, rule) == pytest.approx(expected, abs=0.004)
+
+
 def test_measures_of_classes_that_do_not_occur_do_not_count():
     sums, _ = sums_of(np.array([0, 0, 1]), np.array([[0.9, 0.2, 0.3], [0.1, 0.8, 0.7], [0, 0, 0]]),
                       np.ones(3), 3)  # fmt: skip
