@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,8 +187,7 @@ def _check(schema: pa.Schema, file: File) -> None:
 def _copy(file: File, schema: pa.Schema, columns: Sequence[str], place: Location) -> File:
     """Return the copy of a file; it is written where there is none."""
     here = isinstance(place, Path)
-    lock = locked_file(place.with_name(".lock")) if isinstance(place, Path) else nullcontext()
-    with lock:
+    with locked_file(place.parent / ".lock"):
         if file_entry(place) is None:
             with whole_file(place) as temporary:
                 _write(file, schema, columns, temporary)
