@@ -86,7 +86,8 @@ def require_finite(run: Path, data: Path) -> pa.Table:
     """Check the numbers of a model and of its predictions; return these."""
     with np.load(run / "weights.npz") as arrays:
         for name, array in arrays.items():
-            assert array.dtype.kind != "f" or np.isfinite(array).all(), name
+            own = array[~np.isinf(array)] if name == "limits" else array  # infinite: not cut
+            assert own.dtype.kind != "f" or np.isfinite(own).all(), name
     out = run.parent / "predicted.parquet"
     predict_file(run, str(data), out)
     predicted = pq.read_table(out)
