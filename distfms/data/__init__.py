@@ -1,4 +1,4 @@
-"""Parquet in: datasets and their partitions, column roles, folds, row and judgment batches.
+"""Files in: formats, datasets and their partitions, column roles, folds, row and judgment batches.
 
 Nothing here knows a method. A dataset is a fixed list of partitions (:mod:`.dataset`); roles say
 what its columns are for (:mod:`.roles`); a batch (:mod:`.batches`, :mod:`.judgments`) is one

@@ -28,16 +28,9 @@ class Statistic(Protocol):
     def merge(self, other: Self) -> Self:
         """Return the statistic of the rows of both."""
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the content as named arrays."""
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Inverse of `to_arrays`; exact."""
-
 
 class Fields:
-    """Base of statistics that are stored field by field: dataclasses of arrays and numbers.
+    """Base of dataclasses of arrays and numbers that files of models have field by field.
 
     Fields that hold statistics themselves are named in `nested`, with their classes; those in
     `given` are not stored, as who reads a value knows them.
@@ -158,17 +151,6 @@ class Folded(Generic[S]):
             tuple(part.scaled(factor) if hasattr(part, "scaled") else part for part in self.parts)
         )
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """All parts' arrays, under ``0/…``, ``1/…``, …."""
-        return joined({index: part.to_arrays() for index, part in enumerate(self.parts)})
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], part_type: type[S]) -> Folded[S]:
-        """Inverse of :meth:`to_arrays`; `part_type` is the class of the parts."""
-        n_parts = 1 + max(int(name.partition("/")[0]) for name in arrays)
-        parts = (below(f"{number}/", arrays) for number in range(n_parts))
-        return cls(tuple(part_type.from_arrays(part) for part in parts))
-
 
 @dataclass(frozen=True)
 class Bundle:
@@ -192,21 +174,6 @@ class Bundle:
     def scaled(self, factor: float) -> Bundle:
         """Multiply the weight of every row by `factor` > 0 (decay)."""
         return Bundle({name: part.scaled(factor) for name, part in self.members.items()})
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """All members' arrays under ``name/…``."""
-        return joined({name: part.to_arrays() for name, part in self.members.items()})
-
-    @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, np.ndarray], part_types: Mapping[str, type[Statistic]]
-    ) -> Bundle:
-        """Inverse of :meth:`to_arrays`; `part_types` are the classes of the members' parts."""
-        # What was written earlier may lack a member.
-        found = {name: below(f"{name}/", arrays) for name in part_types}
-        return cls(
-            {name: Folded.from_arrays(own, part_types[name]) for name, own in found.items() if own}
-        )
 
 
 # --- means over folds -----------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, NumericalError
-from distfms.stats.base import Fields
 from distfms.stats.batch import Batch, checked_weight, mean_is_small, refuse_infinite
 
 #: A column counts as constant if its standard deviation is at most this part of its mean.
@@ -24,7 +23,7 @@ _OUTER_ROWS = 32
 
 
 @dataclass(frozen=True, eq=False)
-class CoMoments(Fields):
+class CoMoments:
     """Weighted means and centred co-moments of `d` columns, or some rows of their matrix.
 
     Attributes
@@ -389,7 +388,7 @@ def _centred_product(batch: Batch, start: int, stop: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Moments(Fields):
+class Moments:
     """Weighted mean, spread and range of `d` columns.
 
     Attributes

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from distfms.errors import DataError, SpecError, first_of
-from distfms.stats.base import Fields
 from distfms.stats.batch import checked_weight
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged, check_rows
@@ -85,7 +84,7 @@ class JudgmentEstimates:
 
 
 @dataclass(frozen=True, eq=False)
-class JudgmentStatistics(Fields):
+class JudgmentStatistics:
     """Mergeable summary of the labels and of the judgments of `n` attributes out of `d`.
 
     Attributes
@@ -116,7 +115,6 @@ class JudgmentStatistics(Fields):
     Objects of weight 0 are left out of everything, counts included.
     """
 
-    nested: ClassVar = {"means": CoMoments, "label": CoMoments, "raters": RaterStatistics}
     means: CoMoments
     label: CoMoments
     variance_sum: np.ndarray

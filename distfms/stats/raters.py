@@ -15,11 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
-from distfms.stats.base import Fields
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged
 
@@ -36,7 +34,7 @@ _PAIRED_VALUES = 2**15
 
 
 @dataclass(frozen=True, eq=False)
-class RaterStatistics(Fields):
+class RaterStatistics:
     """Mergeable products of two judgments of an object, of `n` attributes with all `d`.
 
     Attributes
@@ -50,7 +48,6 @@ class RaterStatistics(Fields):
         See `COUNTS`.
     """
 
-    nested: ClassVar = {"different": CoMoments, "same": CoMoments}
     different: CoMoments
     same: CoMoments
     counts: np.ndarray

@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from distfms.stats.base import Fields
-
 
 @dataclass(frozen=True, eq=False)
-class RowSample(Fields):
+class RowSample:
     """The rows with the smallest hashes, at most `size` of them.
 
     Attributes

@@ -12,14 +12,12 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lgamma
-from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.stats.base import Fields
 from distfms.stats.comoments import CONSTANT_RTOL, Moments
 
 #: Values that are looked at of a batch, and the bounds of its rows: few, as the sums of all tell
@@ -56,7 +54,7 @@ def sample_of_lists(values: Sequence[np.ndarray]) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnSigns(Fields):
+class ColumnSigns:
     """What some rows say of D columns, features first; a mergeable statistic.
 
     Attributes
@@ -77,7 +75,6 @@ class ColumnSigns(Fields):
         deviations; by how many; and the `place` that its batch was given. Else 0.
     """
 
-    nested: ClassVar[Mapping[str, type[Any]]] = {"moments": Moments}
     moments: Moments
     gap_counts: np.ndarray
     gap_sums: np.ndarray

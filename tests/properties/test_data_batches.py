@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.data.batches import ColumnPlan, read_rows
-from distfms.data.dataset import open_dataset
-from distfms.data.folds import FoldPlan
-from distfms.data.judgments import detect_layout, read_judgments
-from distfms.data.roles import resolve_roles
+from distfms.data.files.dataset import open_dataset
+from distfms.data.rows.batches import ColumnPlan, read_rows
+from distfms.data.rows.folds import FoldPlan
+from distfms.data.rows.judgments import detect_layout, read_judgments
+from distfms.data.rows.roles import resolve_roles
 
 lean = settings(max_examples=40, deadline=None)
 numbers = st.floats(-1e6, 1e6) | st.none() | st.just(math.nan)

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 
 plans = st.fixed_dictionaries(
     {

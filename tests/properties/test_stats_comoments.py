@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from distfms.stats.base import merge_tree, to_bytes
+from distfms.stats.base import merge_tree
+from distfms.stats.codec import encode
 from distfms.stats.comoments import CoMoments, Moments
+from tests.reference.statistics import arrays_of
 
 EPS = float(np.finfo(np.float64).eps)
 SETTINGS = settings(max_examples=60, deadline=None)
@@ -67,7 +69,7 @@ class Case:
 def complete(value: CoMoments) -> dict[str, np.ndarray]:
     """All arrays; a part without gaps says the same with and without the optional ones."""
     full = np.full(value.comoment.shape, value.weight)
-    return {"pair_weight": full, "cross": np.zeros_like(full)} | value.to_arrays()
+    return {"pair_weight": full, "cross": np.zeros_like(full)} | arrays_of(value)
 
 
 @st.composite
@@ -100,9 +102,9 @@ def test_any_partitioning_equals_one_block(case: Case) -> None:
 def test_no_rows_are_the_identity_to_the_bit(case: Case) -> None:
     (value,) = case.parts()
     empty = CoMoments.from_block(case.block[:, :0])
-    assert to_bytes(empty.to_arrays()) == to_bytes(CoMoments.empty(value.n_columns).to_arrays())
+    assert encode(empty) == encode(CoMoments.empty(value.n_columns))
     for merged in (value.merge(empty), empty.merge(value)):
-        assert to_bytes(merged.to_arrays()) == to_bytes(value.to_arrays())
+        assert encode(merged) == encode(value)
 
 
 @SETTINGS
@@ -111,13 +113,13 @@ def test_nothing_is_ever_mutated(case: Case) -> None:
     block = case.block.copy()
     a, b = case.parts()
     np.testing.assert_array_equal(block, case.block)
-    before = [to_bytes(value.to_arrays()) for value in (a, b)]
+    before = [encode(value) for value in (a, b)]
     both = a.merge(b)
-    whole = to_bytes(both.to_arrays())
+    whole = encode(both)
     both.scaled(2.0), both.take([0]), both.variance()
     a.merge(b)
-    assert [to_bytes(value.to_arrays()) for value in (a, b)] == before
-    assert to_bytes(both.to_arrays()) == whole
+    assert [encode(value) for value in (a, b)] == before
+    assert encode(both) == whole
 
 
 @SETTINGS
@@ -127,9 +129,9 @@ def test_moments_obey_the_same_laws(case: Case) -> None:
     whole = Moments.from_block(case.block, case.weight)
     tolerances = case.tolerances()
     for name in ("minimum", "maximum"):
-        np.testing.assert_array_equal(merged.to_arrays()[name], whole.to_arrays()[name])
+        np.testing.assert_array_equal(arrays_of(merged)[name], arrays_of(whole)[name])
     for name, other in (("weight", "weight"), ("mean", "mean"), ("m2", "comoment")):
         np.testing.assert_allclose(
-            merged.to_arrays()[name], whole.to_arrays()[name], rtol=0,
+            arrays_of(merged)[name], arrays_of(whole)[name], rtol=0,
             atol=tolerances[other] + 1e-300,
         )  # fmt: skip

@@ -9,10 +9,11 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from distfms.stats.base import from_bytes, merge_tree, to_bytes
+from distfms.stats.base import merge_tree
+from distfms.stats.codec import decode, encode
 from distfms.stats.judgments import JudgmentStatistics
 from tests.reference import statistics as literal
-from tests.reference.statistics import ragged_of
+from tests.reference.statistics import arrays_of, ragged_of
 
 SETTINGS = settings(max_examples=50, deadline=None)
 #: Values and labels lie within ±100 and there are at most 8 objects of weight at most 7.5: sums of
@@ -52,7 +53,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def assert_equal(a: JudgmentStatistics, b: JudgmentStatistics) -> None:
-    first, second = a.to_arrays(), b.to_arrays()
+    first, second = arrays_of(a), arrays_of(b)
     shared = first.keys() & second.keys()  # gaps may be written out or not
     for name in shared:
         integer = first[name].dtype.kind == "i"
@@ -67,25 +68,25 @@ def test_any_partitioning_equals_one_block(case: Case, data: st.DataObject) -> N
     cuts = sorted(data.draw(st.lists(st.integers(0, n), max_size=4)))
     edges = [0, *cuts, n]
     parts = [case.part(a, b) for a, b in itertools.pairwise(edges)]
-    before = [to_bytes(part.to_arrays()) for part in parts]
+    before = [encode(part) for part in parts]
     assert_equal(merge_tree(parts), case.part(0, n))
     assert_equal(merge_tree(parts[::-1]), case.part(0, n))
-    assert [to_bytes(part.to_arrays()) for part in parts] == before
+    assert [encode(part) for part in parts] == before
 
 
 @SETTINGS
 @given(cases())
 def test_identity_and_round_trip_to_the_bit(case: Case) -> None:
     value = case.part(0, case.label.size)
-    content = to_bytes(value.to_arrays())
+    content = encode(value)
     empty = JudgmentStatistics.empty(value.n_attributes)
-    assert to_bytes(case.part(0, 0).to_arrays()) == to_bytes(empty.to_arrays())
+    assert encode(case.part(0, 0)) == encode(empty)
     for same in (
         value.merge(empty),
         empty.merge(value),
-        JudgmentStatistics.from_arrays(from_bytes(content)),
+        decode(content),
     ):
-        assert to_bytes(same.to_arrays()) == content
+        assert encode(same) == content
 
 
 @SETTINGS

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from math import fsum, isnan
+from typing import Any
 
 import numpy as np
 
 from distfms.stats.ragged import Ragged, offsets_of
 
 Lists = Sequence[Sequence[Sequence[float]]]  # attribute → object → judgments
+
+
+def arrays_of(value: Any) -> dict[str, np.ndarray]:
+    """All numbers of a statistic by name, those of statistics in it as well."""
+    found = {}
+    for field in fields(value):
+        content = getattr(value, field.name)
+        if is_dataclass(content):
+            found |= {f"{field.name}_{name}": own for name, own in arrays_of(content).items()}
+        elif content is not None:
+            found[field.name] = np.asarray(content)
+    return found
 
 
 def ragged_of(lists: Sequence[Sequence[float]]) -> Ragged:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.age import remember
-from distfms.data.dataset import open_dataset
+from distfms.data.files.age import remember
+from distfms.data.files.dataset import open_dataset
 from distfms.errors import DataError
 from distfms.spec import Forgetting
 

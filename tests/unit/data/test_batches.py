@@ -8,17 +8,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.batches import (
+from distfms.data.files.dataset import open_dataset
+from distfms.data.rows.batches import (
     Categories,
     ColumnPlan,
     read_rows,
     require_observed,
     scan_categories,
 )
-from distfms.data.dataset import open_dataset
-from distfms.data.folds import FoldPlan, assign_parts
-from distfms.data.roles import resolve_roles
+from distfms.data.rows.folds import FoldPlan, assign_parts
+from distfms.data.rows.roles import resolve_roles
 from distfms.errors import DataError
+from distfms.stats.codec import decode, encode
 
 LEVELS = {"c": ("u", "v")}
 
@@ -103,7 +104,7 @@ def test_columns_and_their_sums_are_the_same_however_they_are_read(
     table |= {"c": pa.array(["u", "v"] * 50).dictionary_encode(), "i": rng.integers(0, 9, 100)}
     dataset = open_table(tmp_path, table, row_group_size)
     whole = read(dataset, folds=folds, levels=LEVELS).copy()
-    monkeypatch.setattr("distfms.data.partition._TABLE_BYTES", table_bytes)
+    monkeypatch.setattr("distfms.data.files.partition._TABLE_BYTES", table_bytes)
     batch = read(dataset, folds=folds, levels=LEVELS)
     np.testing.assert_array_equal(batch.values, whole.values)
     sums = [batch.values[:, part].sum(axis=1) for part in batch.part_slices]
@@ -294,11 +295,9 @@ def test_levels_are_the_sorted_union_of_all_partitions(dataset):
     assert found.levels == {"d": ("1", "10", "3"), "s": ("", "a", "b", "é")}
 
 
-def test_levels_go_through_arrays():
+def test_levels_are_kept_to_the_letter():
     categories = Categories({"a": ("", "x\0", "é"), "b: c": ("1",), "none": ()}, 7)
-    arrays = categories.to_arrays()
-    assert all(array.dtype != object for array in arrays.values())
-    assert Categories.from_arrays(arrays) == categories
+    assert decode(encode(categories)) == categories
 
 
 def test_unused_dictionary_entries_are_no_levels(tmp_path):

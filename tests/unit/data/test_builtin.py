@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn import datasets
 
-from distfms.data import builtin
-from distfms.data.builtin import BUILTIN, builtin_dataset
+from distfms.data.files import builtin
+from distfms.data.files.builtin import BUILTIN, builtin_dataset
 from distfms.errors import SpecError
 
 
@@ -75,7 +75,6 @@ def test_breast_cancer_has_three_forms_of_ten_measures(tmp_path: Path) -> None:
     [
         ("diabetes", datasets.load_diabetes(scaled=False)),
         ("wine", datasets.load_wine()),
-        ("iris", datasets.load_iris()),
     ],
 )
 def test_plain_tables_hold_what_is_bundled(tmp_path: Path, name: str, bundled: Any) -> None:
@@ -102,15 +101,15 @@ def test_another_version_or_option_has_another_folder(
 
 def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     n_made = []
-    real = BUILTIN["iris"]
+    real = BUILTIN["wine"]
 
     def counted() -> Any:
         n_made.append(1)
         return real.make()
 
-    monkeypatch.setitem(builtin.BUILTIN, "iris", dataclasses.replace(real, make=counted))
+    monkeypatch.setitem(builtin.BUILTIN, "wine", dataclasses.replace(real, make=counted))
     with ThreadPoolExecutor(4) as pool:
-        folders = list(pool.map(lambda _: builtin_dataset("iris", tmp_path), range(8)))
+        folders = list(pool.map(lambda _: builtin_dataset("wine", tmp_path), range(8)))
     assert len(set(folders)) == 1
     assert len(n_made) == 1
 
@@ -124,7 +123,7 @@ def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("digits", {"judgments": "2"}, "must be int"),
         ("digits", {"patch": "3x3"}, "'patch' is '3x3'"),
         ("digits", {"seed": -1}, "'seed' is -1"),
-        ("iris", {"seed": 1}, "no option 'seed'. It has none"),
+        ("wine", {"seed": 1}, "no option 'seed'. It has none"),
     ],
 )
 def test_wrong_use(tmp_path: Path, name: str, options: dict[str, Any], message: str) -> None:

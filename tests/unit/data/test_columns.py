@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distfms.data.columns import as_floats, fill_numbers, probably_finite
+from distfms.data.rows.columns import as_floats, fill_numbers, probably_finite
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3])

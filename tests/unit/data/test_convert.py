@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.convert import convert
-from distfms.data.formats.copies import Copies
-from distfms.data.long_form import LongSource
-from distfms.data.storage import delete_unused, list_files
+from distfms.data.files.convert import convert
+from distfms.data.files.formats.copies import Copies
+from distfms.data.files.long_form import LongSource
+from distfms.data.files.storage import delete_unused, list_files
 from distfms.errors import DataError
 from distfms.spec import LongForm
 from tests.reference.long_form import pivot

@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distfms.data.dataset import open_dataset
-from distfms.data.formats import csv
-from distfms.data.formats.copies import Copies
+from distfms.data.files.dataset import open_dataset
+from distfms.data.files.formats import csv
+from distfms.data.files.formats.copies import Copies
 from distfms.errors import DataError
 
 GOOD = "a,b,day\n1,0.5,2026-01-01\n2,1.5,2026-01-02\n"

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data import footers
-from distfms.data.dataset import open_dataset
-from distfms.data.folds import assign_parts
-from distfms.data.footers import readable
-from distfms.data.partition import Rows, default_bytes, memory_dataset
+from distfms.data.files import footers
+from distfms.data.files.dataset import open_dataset
+from distfms.data.files.footers import readable
+from distfms.data.files.partition import Rows, default_bytes, memory_dataset
+from distfms.data.rows.folds import assign_parts
 from distfms.errors import DataError
 
 
@@ -381,7 +381,7 @@ def test_the_footer_of_a_file_is_parsed_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("max_rows", [20, 100])
 def test_a_file_replaced_while_it_is_read_is_refused(tmp_path, monkeypatch, max_rows):
     """Between two batches of its rows, or two of its columns."""
-    monkeypatch.setattr("distfms.data.partition._TABLE_BYTES", 1)
+    monkeypatch.setattr("distfms.data.files.partition._TABLE_BYTES", 1)
     file = write(tmp_path / "a.parquet", n_rows=100, y=np.arange(100.0))
     other = write(tmp_path / "b.parquet", n_rows=100, y=np.ones(100))
     dataset = open_dataset(file, max_rows=max_rows)

@@ -5,8 +5,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distfms.data.folds import FoldPlan, assign_parts, hash_keys
-from distfms.data.partition import Partition
+from distfms.data.files.partition import Partition
+from distfms.data.rows.folds import FoldPlan, assign_parts, hash_keys
 from distfms.errors import DataError, SpecError
 
 MASK = 2**64 - 1

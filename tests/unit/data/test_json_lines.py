@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distfms.data.dataset import open_dataset
-from distfms.data.formats import json_lines
-from distfms.data.formats.copies import Copies
+from distfms.data.files.dataset import open_dataset
+from distfms.data.files.formats import json_lines
+from distfms.data.files.formats.copies import Copies
 from distfms.errors import DataError
 
 ADVICE = 'write one object a line, such as {"x": 1.5, "y": 2}.'

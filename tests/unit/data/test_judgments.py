@@ -3,14 +3,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.dataset import open_dataset
-from distfms.data.folds import FoldPlan, assign_parts
-from distfms.data.judgments import (
+from distfms.data.files.dataset import open_dataset
+from distfms.data.rows.folds import FoldPlan, assign_parts
+from distfms.data.rows.judgments import (
     detect_layout,
     lists_as_ragged,
     read_judgments,
 )
-from distfms.data.roles import resolve_roles
+from distfms.data.rows.roles import resolve_roles
 from distfms.errors import DataError, SpecError
 
 NAN = float("nan")

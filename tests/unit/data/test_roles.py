@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from distfms.data.roles import resolve_roles
+from distfms.data.rows.roles import resolve_roles
 from distfms.errors import DataError, SpecError
 
 SCHEMA = pa.schema(

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms import AttributeEfficientRidge, GroupSequencer
-from distfms.data.roles import index_columns
+from distfms.data.rows.roles import index_columns
 from distfms.errors import DataError
-from distfms.runs.driver import prepare
+from distfms.runs.prepare import prepare
 from tests.e2e.jobs import spec_of
 
 N = 240
@@ -39,17 +39,17 @@ def test_the_index_of_a_frame_is_not_used_unless_named(tmp_path, name):
     data = written(tmp_path / "shuffled", FRAME.rename_axis(name))
     plain = written(tmp_path / "plain", FRAME, n_files=1, index=False)
     job = prepared(data, test_path=str(plain))
-    assert job.job.roles.features == ("a",)
+    assert job.job.features == ("a",)
     (note,) = job.opened.notes
     assert repr(column) in note
     assert "name it in `features`" in note
     assert not prepared(data, exclude=column).opened.notes
-    assert prepared(data, features=["*", column]).job.roles.features == ("a", column)
-    assert prepared(data, id=column).job.roles.id == column
+    assert prepared(data, features=["*", column]).job.features == ("a", column)
+    assert prepared(data, id=column).job.form.roles.id == column
     # Nor is a file without it another kind of file, wherever it stands.
     for other in ("-.parquet", "z.parquet"):
         (plain / "0.parquet").rename(data / other)
-        assert prepared(data).job.roles.features == ("a",)
+        assert prepared(data).job.features == ("a",)
         (data / other).rename(plain / "0.parquet")
     pq.write_table(pa.table({"y": FRAME["y"]}), data / "z.parquet")
     with pytest.raises(DataError, match="lacks the column 'a'"):

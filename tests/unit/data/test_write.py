@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.write import GroupedFile, write_table
+from distfms.data.files.write import GroupedFile, write_table
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.stats.base import from_bytes, merge_tree, to_bytes
+from distfms.stats.base import merge_tree
+from distfms.stats.codec import decode, encode
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference import statistics as literal
@@ -134,10 +135,10 @@ def test_some_attributes_have_the_estimates_of_all(attributes: slice, weighted: 
     known = np.where(np.arange(5) == 3, 0.25, np.nan)
     for part, whole in zip(merged(attributes), merged(None), strict=True):
         assert (part.n_attributes, part.attributes) == (5, attributes)
-        content = to_bytes(part.to_arrays())
-        assert to_bytes(JudgmentStatistics.from_arrays(from_bytes(content)).to_arrays()) == content
+        content = encode(part)
+        assert encode(decode(content)) == content
         empty = JudgmentStatistics.empty(5, attributes)
-        assert to_bytes(empty.merge(part).to_arrays()) == content
+        assert encode(empty.merge(part)) == content
         got, want = part.estimates(known[attributes]), whole.estimates(known)
         for name in ("b", "v", "noise", "external_variance", "sigma", "means", "n_judgments",
                      "n_missing", "mean_judgments", "second_moment", "external"):  # fmt: skip

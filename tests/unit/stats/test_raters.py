@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.stats.base import from_bytes, merge_tree, to_bytes
+from distfms.stats.base import merge_tree
+from distfms.stats.codec import decode, encode
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
 from tests.reference import statistics as literal
@@ -93,14 +94,14 @@ def test_products_are_those_of_the_literal_form_merged_any_way(
     for merged in (case.whole, merge_tree(parts), merge_tree(parts[::-1])):
         case.assert_literal(merged, 1e-7)
         assert merged.raters.counts.tolist() == case.whole.raters.counts.tolist()
-    content = to_bytes(parts[0].to_arrays())
+    content = encode(parts[0])
     nothing = JudgmentStatistics.empty(len(case.lists))
     for same in (
         parts[0].merge(nothing),
         nothing.merge(parts[0]),
-        JudgmentStatistics.from_arrays(from_bytes(content)),
+        decode(content),
     ):
-        assert to_bytes(same.to_arrays()) == content
+        assert encode(same) == content
 
 
 @settings(max_examples=30, deadline=None)

@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distfms.stats.base import from_bytes, to_bytes
+from distfms.stats.codec import decode, encode
 from distfms.stats.sample import RowSample
+from tests.reference.statistics import arrays_of
 
 
 def rows(hashes):
@@ -14,7 +15,7 @@ def rows(hashes):
 
 
 def contents(sample):
-    return {name: array.tolist() for name, array in sample.to_arrays().items()}
+    return {name: array.tolist() for name, array in arrays_of(sample).items()}
 
 
 @given(
@@ -44,12 +45,10 @@ def test_ids_and_storage():
     keys, numbers, values = rows([5, 1, 3])
     sample = RowSample.from_rows(2, keys, numbers, values, np.array(["a", "bb", "ccc"]))
     assert sample.ids.tolist() == ["bb", "ccc"]
-    stored = RowSample.from_arrays(from_bytes(to_bytes(sample.to_arrays())))
+    stored = decode(encode(sample))
     assert contents(stored) == contents(sample)
     both = sample.merge(
         RowSample.from_rows(2, keys[:1], numbers[:1], values[:, :1], np.array(["z"]))
     )
     assert both.ids.tolist() == ["bb", "ccc"]
-    assert (
-        RowSample.from_arrays(from_bytes(to_bytes(RowSample.empty(2, 2).to_arrays()))).ids is None
-    )
+    assert decode(encode(RowSample.empty(2, 2))).ids is None

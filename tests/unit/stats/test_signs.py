@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from distfms.stats.base import merge_tree, to_bytes
+from distfms.stats.base import merge_tree
+from distfms.stats.codec import decode, encode
 from distfms.stats.signs import FAR, ColumnSigns, sample_of
+from tests.reference.statistics import arrays_of
 
 
 def signs_of(values, place=0.0, with_gaps=None):
@@ -150,8 +152,8 @@ def test_signs_merge():
     a, b, c, d = parts
     one, other = a.merge(b).merge(c).merge(d), a.merge(b.merge(c.merge(d)))
     empty = ColumnSigns.empty(6)
-    for name, array in one.to_arrays().items():
-        np.testing.assert_allclose(array, other.to_arrays()[name], rtol=1e-12)
-        np.testing.assert_allclose(d.merge(a).to_arrays()[name], a.merge(d).to_arrays()[name])
-    for identity in (a.merge(empty), empty.merge(a), ColumnSigns.from_arrays(a.to_arrays())):
-        assert to_bytes(identity.to_arrays()) == to_bytes(a.to_arrays())
+    for name, array in arrays_of(one).items():
+        np.testing.assert_allclose(array, arrays_of(other)[name], rtol=1e-12)
+        np.testing.assert_allclose(arrays_of(d.merge(a))[name], arrays_of(a.merge(d))[name])
+    for identity in (a.merge(empty), empty.merge(a), decode(encode(a))):
+        assert encode(identity) == encode(a)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from distfms.data.columns import as_floats, number_view
-from distfms.data.folds import GOLDEN, mix
-from distfms.data.formats.copies import Copies, opened, require_unchanged
+from distfms.data.files.formats.copies import Copies, opened, require_unchanged
+from distfms.data.rows.columns import as_floats, number_view
+from distfms.data.rows.folds import GOLDEN, mix
 from distfms.engine.storage import File
 from distfms.errors import DataError, nearest
 from distfms.spec import LongForm

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distfms.data.formats.base import Format, FormatError, MisfitError
+from distfms.data.files.formats.base import Format, FormatError, MisfitError
 
 if TYPE_CHECKING:
     import pyarrow as pa

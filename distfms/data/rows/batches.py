@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from distfms.data.columns import (
+from distfms.data.files.partition import place_of
+from distfms.data.rows.columns import (
     LARGEST,
     batch_buffer,
     fill_column,
@@ -21,17 +22,16 @@ from distfms.data.columns import (
     refuse_missing,
     require_summable,
 )
-from distfms.data.folds import Batch, FoldPlan, RowIndex, read_row_index
-from distfms.data.partition import place_of
-from distfms.data.roles import Roles
+from distfms.data.rows.folds import FoldPlan, PartitionBatch, RowIndex, read_row_index
+from distfms.data.rows.roles import Roles
 from distfms.errors import DataError
 from distfms.stats.signs import ColumnSigns, sample_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distfms.data.dataset import PartitionReader
-    from distfms.data.partition import Partition
+    from distfms.data.files.dataset import PartitionReader
+    from distfms.data.files.partition import Partition
 
 MissingPolicy = Literal["error", "drop", "mean"]
 """What to do about missing features: refuse them, drop the row, or leave NaN for the mean."""
@@ -170,7 +170,7 @@ def _side_by_side(columns: Sequence[SourceColumn]) -> tuple[SourceColumn, ...]:
 
 
 @dataclass(frozen=True)
-class RowBatch(Batch):
+class RowBatch(PartitionBatch):
     """One partition as numbers.
 
     Attributes
@@ -456,29 +456,6 @@ class Categories:
         for name, levels in united.items():
             _check_levels(name, levels, self.max_levels)
         return Categories(united, self.max_levels)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the levels as arrays that need no pickle."""
-        arrays = {"max_levels": np.array(self.max_levels)}
-        for name, levels in self.levels.items():
-            text = "".join(levels).encode()
-            arrays[f"text:{name}"] = np.frombuffer(text, dtype=np.uint8)
-            ends = np.cumsum([len(level.encode()) for level in levels], dtype=np.int64)
-            arrays[f"ends:{name}"] = ends
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Categories:
-        """Rebuild from :meth:`to_arrays`."""
-        levels = {}
-        for key in arrays:
-            if key.startswith("ends:"):
-                name = key.removeprefix("ends:")
-                text = arrays[f"text:{name}"].tobytes()
-                bounds = [0, *arrays[key].tolist()]
-                pairs = pairwise(bounds)
-                levels[name] = tuple(text[lo:hi].decode() for lo, hi in pairs)
-        return cls(levels, int(arrays["max_levels"]))
 
 
 def scan_categories(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.columns import (
+from distfms.data.rows.columns import (
     describe_rows,
     fill_numbers,
     number_view,
@@ -22,8 +22,8 @@ from distfms.data.columns import (
 from distfms.errors import DataError, SpecError
 
 if TYPE_CHECKING:
-    from distfms.data.partition import Partition
-    from distfms.data.roles import Roles
+    from distfms.data.files.partition import Partition
+    from distfms.data.rows.roles import Roles
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _BYTE_PRIME = np.uint64(0x00000100000001B3)
@@ -251,7 +251,7 @@ class RowIndex:
     Attributes
     ----------
     part : ndarray of uint8, shape (n,)
-        Part of each row, ascending; see :func:`~distfms.data.folds.assign_parts`.
+        Part of each row, ascending; see :func:`~distfms.data.rows.folds.assign_parts`.
     part_slices : tuple of slice
         Rows of each part; the last part is the held-out one.
     row_ids : ndarray of int64, shape (n,)
@@ -286,7 +286,7 @@ class RowIndex:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PartitionBatch:
     """Rows of one partition; what is read of them is in the subclasses."""
 
     rows: RowIndex

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.columns import as_floats
+from distfms.data.rows.columns import as_floats
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, locate, whole_file, writing
 

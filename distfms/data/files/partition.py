@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from distfms.data.roles import index_metadata
-from distfms.data.storage import LONE
+from distfms.data.files.storage import LONE
+from distfms.data.rows.roles import index_metadata
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Partition:
 class Dataset:
     """Rows with named columns in partitions, wherever they are; picklable.
 
-    :func:`distfms.data.dataset.open_dataset` makes one of files, `memory_dataset` of rows in
+    :func:`distfms.data.files.dataset.open_dataset` makes one of files, `memory_dataset` of rows in
     memory, and `dask_dataset` of Dask collections.
 
     Attributes

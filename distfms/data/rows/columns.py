@@ -11,7 +11,7 @@ import numpy as np
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
-    from distfms.data.partition import Partition
+    from distfms.data.files.partition import Partition
 
 _NUMPY_NAMES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 

@@ -17,7 +17,7 @@ from itertools import islice
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distfms.data.footers import (
+from distfms.data.files.footers import (
     check_same_schema,
     describe_schema,
     is_stored,
@@ -26,8 +26,8 @@ from distfms.data.footers import (
     readable,
     refuse_duplicate_columns,
 )
-from distfms.data.formats.copies import Copies
-from distfms.data.partition import (
+from distfms.data.files.formats.copies import Copies
+from distfms.data.files.partition import (
     MAX_ROWS,
     Dataset,
     HeldPartition,
@@ -37,7 +37,7 @@ from distfms.data.partition import (
     default_bytes,
     digest,
 )
-from distfms.data.storage import common_filesystem, list_files
+from distfms.data.files.storage import common_filesystem, list_files
 from distfms.engine.memory import n_processors
 from distfms.engine.storage import File
 from distfms.errors import DataError

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distfms.data.formats.base import Format, FormatError, MisfitError
+from distfms.data.files.formats.base import Format, FormatError, MisfitError
 
 if TYPE_CHECKING:
     import pyarrow as pa

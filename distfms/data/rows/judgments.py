@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from distfms.data.columns import (
+from distfms.data.files.partition import place_of
+from distfms.data.rows.columns import (
     as_floats,
     describe_rows,
     fill_numbers,
@@ -27,9 +28,8 @@ from distfms.data.columns import (
     refuse_missing,
     require_summable,
 )
-from distfms.data.folds import Batch, FoldPlan, read_row_index
-from distfms.data.partition import place_of
-from distfms.data.roles import OF_ALL, OF_ONE, Roles, is_number_list, rater_columns
+from distfms.data.rows.folds import FoldPlan, PartitionBatch, read_row_index
+from distfms.data.rows.roles import OF_ALL, OF_ONE, Roles, is_number_list, rater_columns
 from distfms.errors import DataError, SpecError
 from distfms.stats.ragged import Ragged, offsets_of
 from distfms.stats.signs import ColumnSigns, sample_of_lists
@@ -37,8 +37,8 @@ from distfms.stats.signs import ColumnSigns, sample_of_lists
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distfms.data.dataset import PartitionReader
-    from distfms.data.partition import Partition
+    from distfms.data.files.dataset import PartitionReader
+    from distfms.data.files.partition import Partition
 
 #: How it is known who judged.
 Raters = Literal["auto", "columns", "positions", "ignore"]
@@ -155,7 +155,7 @@ def _attribute(
 
 
 @dataclass(frozen=True)
-class JudgmentBatch(Batch):
+class JudgmentBatch(PartitionBatch):
     """The judgments of one partition's objects, ordered by part.
 
     Attributes

@@ -1,7 +1,7 @@
 """Formats of files that are converted to Parquet: one module each, and one line in `FORMATS`."""
 
-from distfms.data.formats import csv, json_lines
-from distfms.data.formats.base import Format
+from distfms.data.files.formats import csv, json_lines
+from distfms.data.files.formats.base import Format
 
 #: In a folder the first format that has any files is the one that is read; Parquet comes before.
 FORMATS: tuple[Format, ...] = (csv.FORMAT, json_lines.FORMAT)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.partition import Dataset, Partition
+from distfms.data.files.partition import Dataset, Partition
 from distfms.errors import DataError
 from distfms.spec import Forgetting
 

@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.columns import number_view
-from distfms.data.folds import hash_keys
-from distfms.data.formats.copies import Copies
-from distfms.data.long_form import (
+from distfms.data.files.formats.copies import Copies
+from distfms.data.files.long_form import (
     Cells,
     Labels,
     LongSource,
@@ -33,9 +31,11 @@ from distfms.data.long_form import (
     mean_label,
     whole,
 )
-from distfms.data.partition import digest
-from distfms.data.roles import OF_ONE
-from distfms.data.write import GroupedFile, write_table
+from distfms.data.files.partition import digest
+from distfms.data.files.write import GroupedFile, write_table
+from distfms.data.rows.columns import number_view
+from distfms.data.rows.folds import hash_keys
+from distfms.data.rows.roles import OF_ONE
 from distfms.engine.storage import File, Location, files_below, whole_file, write_whole
 from distfms.errors import DataError, nearest
 from distfms.spec import LongForm

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.storage import cache_folder
-from distfms.data.write import write_table
+from distfms.data.files.storage import cache_folder
+from distfms.data.files.write import write_table
 from distfms.engine.storage import locked_file, writing
 from distfms.errors import SpecError, nearest
 
@@ -172,11 +172,11 @@ def _diabetes() -> pa.Table:
 
 
 def _bundled(name: str, target: str, id: str = "sample", **options: Any) -> pa.Table:
-    """Return a table as it is bundled, its columns named without units, spaces and slashes."""
+    """Return a table as it is bundled, its columns named without spaces and slashes."""
     from sklearn import datasets
 
     bundled = getattr(datasets, f"load_{name}")(**options)
-    names = [re.sub(r"[ /]", "_", name.removesuffix(" (cm)")) for name in bundled.feature_names]
+    names = [re.sub(r"[ /]", "_", name) for name in bundled.feature_names]
     return _plain(names, bundled.data, target, bundled.target, id)
 
 
@@ -206,8 +206,6 @@ _ENTRIES = (
     CatalogEntry("diabetes", "progression", "sample", _diabetes),
     # 178 wines: thirteen chemical measurements; cultivar 0, 1 or 2.
     CatalogEntry("wine", "cultivar", "sample", lambda: _bundled("wine", "cultivar")),
-    # 150 flowers: four measurements in cm; species 0, 1 or 2.
-    CatalogEntry("iris", "species", "sample", lambda: _bundled("iris", "species")),
 )
 
 #: Every embedded dataset by name; each is made as one table.

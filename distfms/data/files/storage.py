@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from distfms.data.formats import FORMATS
+from distfms.data.files.formats import FORMATS
 from distfms.engine.remote import is_url
 from distfms.engine.storage import (
     File,

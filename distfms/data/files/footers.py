@@ -14,8 +14,8 @@ from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from distfms.data.roles import index_columns, index_metadata
-from distfms.data.storage import current_state
+from distfms.data.files.storage import current_state
+from distfms.data.rows.roles import index_columns, index_metadata
 from distfms.engine.remote import os_error
 from distfms.engine.storage import File, RowGroup, reading
 from distfms.errors import DataError, DistfmsError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from distfms.data.partition import Dataset
+    from distfms.data.files.partition import Dataset
     from distfms.spec import DataSection
 
 

@@ -1,7 +1,7 @@
 """Copies in Parquet of files in other formats: made once, and again when a file changes.
 
 A column has one type in all files, that of the first file whose rows suggest any; but whole numbers
-may be floats in other files, as `distfms.data.footers.check_same_schema` allows.
+may be floats in other files, as `distfms.data.files.footers.check_same_schema` allows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distfms.data.footers import check_same_schema, readable, refuse_duplicate_columns
-from distfms.data.formats import format_of
-from distfms.data.formats.base import Format, FormatError, MisfitError
-from distfms.data.partition import digest
-from distfms.data.storage import cache_folder, delete_unused
-from distfms.data.write import GroupedFile
+from distfms.data.files.footers import check_same_schema, readable, refuse_duplicate_columns
+from distfms.data.files.formats import format_of
+from distfms.data.files.formats.base import Format, FormatError, MisfitError
+from distfms.data.files.partition import digest
+from distfms.data.files.storage import cache_folder, delete_unused
+from distfms.data.files.write import GroupedFile
 from distfms.engine.storage import (
     File,
     Location,

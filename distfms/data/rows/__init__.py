@@ -1,0 +1,1 @@
+"""From partitions to batches of rows: roles of columns, folds, judgments."""
