@@ -101,8 +101,8 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
     Reads only file footers and the first values of the target; converts judgments in long form,
     once.
     """
-    from distfms.runs.driver import prepare
     from distfms.runs.job_spec import load_spec
+    from distfms.runs.prepare import prepare
 
     prepared = prepare(load_spec(spec, set_ or ()), complain if as_json else say)
     described, notes = prepared.describe(), prepared.opened.notes
@@ -124,6 +124,10 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
 def run(
     spec: Spec,
     out: Annotated[str | None, typer.Option(help="Folder or URL of this run.")] = None,
+    from_step: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STEP", help="Repeat this finished step and what follows."),
+    ] = None,
     engine: Engine = None,
     address: Address = None,
     log: Log = "text",
@@ -140,7 +144,14 @@ def run(
 
     with orderly_end(complain), open_log(log, say, quiet, verbose) as (tell, say_more, progress):
         loaded = load_spec(spec, _sets(engine, address, set_))
-        result = run_job(loaded, out=out, say=say_more, progress=progress, on_silence=end_at_once)
+        result = run_job(
+            loaded,
+            out=out,
+            from_step=from_step,
+            say=say_more,
+            progress=progress,
+            on_silence=end_at_once,
+        )
     tell(headline(result.folder))
     tell(f"Report: {result.folder / 'report.html'}")
 

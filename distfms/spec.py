@@ -110,8 +110,9 @@ class DataSection(Section):
 
     path: str | tuple[str, ...] | None = None
     """Folder, file, glob, list of these, or fsspec URL. `${NAME}` is replaced by an environment
-    variable. Relative paths start at the current directory. CSV files, also gzipped, are converted
-    to Parquet once; in a folder with Parquet files, CSV files are ignored.
+    variable. Relative paths start at the current directory. CSV (`.csv`) and JSON lines (`.jsonl`,
+    `.ndjson`), also gzipped, are converted to Parquet once. Of a folder only Parquet is read; where
+    there is none, only CSV; where there is none either, JSON lines.
     """
     builtin: str | None = None
     """Name of an embedded dataset instead of a path."""

@@ -16,9 +16,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distfms.data.batches import ColumnPlan, RowBatch, read_rows
-from distfms.data.partition import NAME, Dataset, as_table
-from distfms.data.roles import index_columns
+from distfms.data.files.partition import NAME, Dataset, as_table
+from distfms.data.rows.batches import ColumnPlan, RowBatch, read_rows
+from distfms.data.rows.roles import index_columns
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.estimators.inputs import (
@@ -46,8 +46,8 @@ from distfms.estimators.parameters import (
     signature_of,
     target_names,
 )
-from distfms.methods.contract import FinishedRun, Inputs
-from distfms.methods.row_predictor import levels_of, plan_of_model, set_missing
+from distfms.methods.frame.contract import FinishedRun, Inputs
+from distfms.methods.frame.row_predictor import levels_of, plan_of_model, set_missing
 from distfms.spec import Section
 
 
@@ -174,9 +174,10 @@ class JobEstimator(BaseEstimator):
         return self
 
     def _run(self, given: Given, named: Mapping[str, Any], unlabelled: Dataset | None) -> Any:
-        from distfms.runs.driver import prepare, run_in_memory, silent
+        from distfms.runs.driver import run_in_memory
         from distfms.runs.inputs import Opened
         from distfms.runs.job_spec import build_spec
+        from distfms.runs.prepare import prepare, silent
 
         names = [n for n in given.schema.names if n not in (*named["target"], *named.values())]
         options = self._options(names, given, named["target"])
@@ -198,8 +199,7 @@ class JobEstimator(BaseEstimator):
         if inputs.train.n_rows < 2:
             raise DataError("At least 2 rows are needed; there are n_samples = 1.")
         prepared = prepare(spec, opened=Opened(inputs, (inputs.train.fingerprint,)))
-        features = self._feature_names(getattr(prepared.job, "whole", prepared.job))
-        check_columns(self, features, given.named, reset=True)
+        check_columns(self, prepared.job.features, given.named, reset=True)
         say = print if getattr(self, "verbose", False) else silent
         return run_in_memory(prepared, say), spec.options.functions
 
@@ -291,11 +291,6 @@ class JobEstimator(BaseEstimator):
         """Return the levels of the columns that a model knows, None for numbers."""
         found: Mapping[str, Any] = self.model_.run.model.get("sources", {})
         return found
-
-    def _feature_names(self, job: Any) -> Sequence[str]:
-        """Return what scikit-learn calls features."""
-        names: Sequence[str] = job.roles.features
-        return names
 
     # --- the finished run ---
 

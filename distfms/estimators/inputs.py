@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from distfms.data.dataset import open_dataset
-from distfms.data.partition import (
+from distfms.data.files.dataset import open_dataset
+from distfms.data.files.partition import (
     MAX_ROWS,
     Dataset,
     Rows,

@@ -1,4 +1,4 @@
-"""The methods, one folder each; see :mod:`distfms.methods.contract` for what a folder offers."""
+"""The methods, one folder each; :mod:`distfms.methods.frame.contract` says what a folder offers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from distfms.methods.contract import Method
+    from distfms.methods.frame.contract import Method
 
-#: Method name → where its :class:`~distfms.methods.contract.Method` lives.
+#: Method name → where its :class:`~distfms.methods.frame.contract.Method` lives.
 METHODS = {
     "multiselect": "distfms.methods.multiselect.method:METHOD",
     "sequence": "distfms.methods.sequence.method:METHOD",

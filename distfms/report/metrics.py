@@ -18,7 +18,7 @@ from distfms.report.formatting import (
     options_text,
     percent,
 )
-from distfms.report.page import Block, Figure, Section, Table, Text
+from distfms.report.page import Block, Figure, PageSection, Table, Text
 from distfms.report.plots import Line, line_chart
 from distfms.stats.base import over_folds
 
@@ -206,14 +206,14 @@ _ROWS_OF_CLASSES = {
 }
 
 
-def class_section(metrics: Mapping[str, Any]) -> Section:
+def class_section(metrics: Mapping[str, Any]) -> PageSection:
     """Return the section about the classes of a target; empty where it has none.
 
     ``metrics["classes"]`` is a `distfms.stats.classification.class_report`.
     """
     found = metrics.get("classes")
     if not found:
-        return Section("")
+        return PageSection("")
     confusion, names = np.array(found["confusion"]), found["names"]
     where = f"{_ROWS_OF_CLASSES[found['rows']]}; the model that predictions use"
     largest = names[int(confusion.sum(axis=1).argmax())]
@@ -236,7 +236,7 @@ def class_section(metrics: Mapping[str, Any]) -> Section:
         blocks.append(Table(rows, caption))
     if len(found["calibration"]) > 1:
         blocks.append(_calibration_figure(found, where))
-    return Section("The classes", blocks)
+    return PageSection("The classes", blocks)
 
 
 def _class_table(found: Mapping[str, Any], confusion: np.ndarray, where: str) -> Table:
@@ -309,11 +309,11 @@ _RULES = {
 }
 
 
-def tuning_section(metrics: Mapping[str, Any]) -> Section:
+def tuning_section(metrics: Mapping[str, Any]) -> PageSection:
     """Return the section; without blocks where nothing was tuned."""
     tuning = metrics.get("tuning")
     if tuning is None:
-        return Section("", [])
+        return PageSection("", [])
     points = tuning["points"]
     better = "more" if tuning["higher_is_better"] else "less"
     measure = measure_title(tuning["measure"])
@@ -323,7 +323,9 @@ def tuning_section(metrics: Mapping[str, Any]) -> Section:
         f"({better} is better). {_RULES[tuning['rule']]} The chosen point's mean is slightly "
         "optimistic; held-out rows show what to expect."
     )
-    return Section("Options tried", [Text(text), *_figures(tuning, points), _table(tuning, points)])
+    return PageSection(
+        "Options tried", [Text(text), *_figures(tuning, points), _table(tuning, points)]
+    )
 
 
 def _figures(tuning: Mapping[str, Any], points: Sequence[_Point]) -> list[Figure]:

@@ -151,7 +151,7 @@ Block = Text | Code | Figure | KeyValues | KeyNumbers | Table
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A heading with what stands below it; an empty title makes a section without heading."""
 
     title: str
@@ -165,7 +165,7 @@ class Page:
     title: str
     subtitle: str = ""
     headline: str = ""
-    sections: Sequence[Section] = ()
+    sections: Sequence[PageSection] = ()
     footer: str = ""
 
     def render(self) -> str:
@@ -193,7 +193,7 @@ def _template() -> Any:
     return environment.get_template("page.html.j2")
 
 
-def _numbered(sections: Sequence[Section]) -> list[dict[str, Any]]:
+def _numbered(sections: Sequence[PageSection]) -> list[dict[str, Any]]:
     """Assign numbers to sections, tables and figures."""
     counter, numbered = Counter[str](), []
     for number, section in enumerate(sections):

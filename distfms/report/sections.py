@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.report.formatting import count, integer, measure_title, n_bytes, number, percent
-from distfms.report.page import Block, Code, Figure, KeyValues, Page, Section, Table, Text
+from distfms.report.page import Block, Code, Figure, KeyValues, Page, PageSection, Table, Text
 from distfms.report.plots import Line, line_chart
 
 _FILES_SHOWN = 200
@@ -16,7 +16,7 @@ _ACCOUNTS = {"objects": "Objects", "judgments": "Judgments", "dropped": "Left ou
 
 
 def build_page(
-    headline: str, sections: Sequence[Section], manifest: Mapping[str, Any], subtitle: str
+    headline: str, sections: Sequence[PageSection], manifest: Mapping[str, Any], subtitle: str
 ) -> Page:
     """Put a method's sections, but those without blocks, and the common ones on a page."""
     when = manifest["created"].replace("T", " ").removesuffix("Z")
@@ -40,7 +40,7 @@ def notes(manifest: Mapping[str, Any], others: Sequence[str] = ()) -> list[Text]
     return [Text("\n\n".join(said), tone="note")] if said else []
 
 
-def _read_section(manifest: Mapping[str, Any]) -> Section:
+def _read_section(manifest: Mapping[str, Any]) -> PageSection:
     counts = {
         name: sum(stage.get(name, 0) for stage in manifest["stages"])
         for name in ("n_read", "n_cached")
@@ -55,7 +55,7 @@ def _read_section(manifest: Mapping[str, Any]) -> Section:
     }
     for key, label in _ACCOUNTS.items():
         facts |= _accounted(label, manifest.get(key, {}))
-    return Section("What was read", [KeyValues(facts), _input_table(manifest["inputs"])])
+    return PageSection("What was read", [KeyValues(facts), _input_table(manifest["inputs"])])
 
 
 def _accounted(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
@@ -90,7 +90,7 @@ def _input_table(inputs: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def _reproduce_section(manifest: Mapping[str, Any]) -> Section:
+def _reproduce_section(manifest: Mapping[str, Any]) -> PageSection:
     facts = {
         "Job": manifest["spec_name"],
         "Method": manifest["method"],
@@ -120,7 +120,7 @@ def _reproduce_section(manifest: Mapping[str, Any]) -> Section:
             {"Time": "seconds"},
         ),
     ]
-    return Section("How to reproduce", blocks)
+    return PageSection("How to reproduce", blocks)
 
 
 # --- retraining -----------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def refusal(content: Mapping[str, Any] | None) -> str | None:
     return f"Refused: {'; '.join(failed)}" if failed else None
 
 
-def retraining_sections(content: Mapping[str, Any] | None) -> list[Section]:
+def retraining_sections(content: Mapping[str, Any] | None) -> list[PageSection]:
     """Return the sections of a run that was a retraining; none of another."""
     if content is None:
         return []
@@ -152,7 +152,7 @@ def retraining_sections(content: Mapping[str, Any] | None) -> list[Section]:
     return found
 
 
-def _decision(content: Mapping[str, Any]) -> Section:
+def _decision(content: Mapping[str, Any]) -> PageSection:
     before = content["in_place"]
     if before is None:
         text = "This model is the first."
@@ -197,7 +197,7 @@ def _decision(content: Mapping[str, Any]) -> Section:
         caption = "Both models, on rows that neither learned from."
         kinds = {version: "measure", "This model": "measure", "Gain": "percent"}
         blocks.append(Table(rows, caption, kinds))
-    return Section("Retraining", blocks)
+    return PageSection("Retraining", blocks)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -205,7 +205,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{integer(len(names))}: {some}" if names else "none"
 
 
-def _drift(drift: Mapping[str, Any]) -> Section:
+def _drift(drift: Mapping[str, Any]) -> PageSection:
     known = [q for q in _QUANTITIES if any(c[q]["shift"] is not None for c in drift["columns"])]
     rows = [
         {"Column": c["name"], **{_QUANTITIES[q]: _shift(c[q]) for q in known}}
@@ -223,7 +223,7 @@ def _drift(drift: Mapping[str, Any]) -> Section:
         f"The {count(len(rows), 'column')} of {integer(drift['n_columns'])} with the largest "
         "drift.",
     )
-    return Section("Drift by column", [table, _history(drift["history"])])
+    return PageSection("Drift by column", [table, _history(drift["history"])])
 
 
 def _history(history: Mapping[str, Any]) -> Figure:
@@ -253,7 +253,7 @@ def _shift(entry: Mapping[str, Any]) -> str:
     return f"{number(entry['shift'], 3)}{half}"
 
 
-def _selection(content: Mapping[str, Any]) -> Section:
+def _selection(content: Mapping[str, Any]) -> PageSection:
     keys = ("name", "change", "before", "now", "gain")
     titles = ("", "Change", f"Version {content['in_place']}", "This model", "Gain")
     rows = [
@@ -264,4 +264,4 @@ def _selection(content: Mapping[str, Any]) -> Section:
         "Differences between the current model and this one: what each selected, and the gain in "
         "the objective there; for dropped entries, the gain in the current model."
     )
-    return Section("Changes in the selection", [Table(rows, caption, {"Gain": "measure"})])
+    return PageSection("Changes in the selection", [Table(rows, caption, {"Gain": "measure"})])

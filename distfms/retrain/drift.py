@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distfms.data.partition import Partition
+from distfms.data.files.partition import Partition
 from distfms.stats.base import Bundle, student_t
 from distfms.stats.comoments import CONSTANT_RTOL
 

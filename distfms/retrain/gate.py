@@ -10,16 +10,17 @@ from typing import Any
 
 from pydantic import Field
 
-from distfms.data.partition import Dataset
-from distfms.data.storage import LONE
+from distfms.data.files.partition import Dataset
+from distfms.data.files.storage import LONE
 from distfms.engine.storage import File
 from distfms.errors import SpecError, nearest
-from distfms.methods.contract import Context, FinishedRun, Inputs, Job, Method
+from distfms.methods.frame.contract import FinishedRun, Inputs, Job, Judged, Method, Run
 from distfms.registry import Record, Registry
 from distfms.report.formatting import measure_title
 from distfms.retrain.drift import Summaries
-from distfms.runs.driver import Prepared, describe_inputs
+from distfms.runs.driver import describe_inputs
 from distfms.runs.finished import read_version
+from distfms.runs.prepare import Prepared
 from distfms.spec import GateSection, parse_yaml
 from distfms.stats.base import from_bytes
 
@@ -190,7 +191,7 @@ def _require_same_columns(prepared: Prepared, in_place: InPlace) -> None:
 def columns_of(prepared: Prepared) -> dict[str, str]:
     """Return the types of the columns that a job reads."""
     schema = prepared.opened.inputs.train.schema
-    return {name: str(schema.field(name).type) for name in prepared.job.columns()}
+    return {name: str(schema.field(name).type) for name in prepared.job.columns}
 
 
 # --- the data -------------------------------------------------------------------------------------
@@ -257,8 +258,8 @@ def gain_of(before: float, now: float, rises: bool) -> float:
 
 def compare(
     job: Job,
-    context: Context,
-    models: Sequence[FinishedRun],
+    run: Run,
+    judge: Callable[[Run], Judged],
     newest: Sequence[str],
     gate: GateSection,
 ) -> list[dict[str, Any]]:
@@ -267,9 +268,9 @@ def compare(
     Parameters
     ----------
     job : Job
-    context : Context
-    models : sequence of FinishedRun
-        The current one, then the new one.
+    run : Run
+    judge : callable
+        Scores the current model, then the new one, on the held-out rows of a run's data.
     newest : sequence of str
         Names of new and changed files.
     gate : GateSection
@@ -285,7 +286,7 @@ def compare(
     for rows, inputs in (("held_out", job.inputs), ("newest", _only(job.inputs, newest))):
         if inputs is None:
             continue
-        n_rows, scores = job.judge(context.on(inputs), models)
+        n_rows, scores = judge(run.on(inputs))
         if n_rows:
             metric = gate.metric or next(iter(scores[0]))
             require_metric(gate, tuple(scores[0]))

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.age import partition_dates
+from distfms.data.files.age import partition_dates
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, reading
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, Stage
+from distfms.methods.frame.contract import RETRAINING, Finished, FinishedRun, Summary
 from distfms.registry import Registry, author
 from distfms.report.sections import refusal
 from distfms.retrain.drift import Summaries, history, same_rows, summarise, worst
@@ -32,11 +32,13 @@ from distfms.retrain.gate import (
     require_metric,
     require_same_question,
 )
-from distfms.runs.driver import Prepared, keep_last, prepare, run_prepared
+from distfms.runs.context import RunContext
+from distfms.runs.driver import keep_last, run_prepared
 from distfms.runs.events import Display, Say
 from distfms.runs.finished import open_run
 from distfms.runs.folder import MANIFEST
 from distfms.runs.job_spec import JobSpec
+from distfms.runs.prepare import Prepared, prepare
 from distfms.spec import GateSection, RetrainSection
 
 #: Files of a run that no version needs: they can be computed again.
@@ -133,8 +135,9 @@ def retrain(
         known = [file.name for file in train.files if anew and file.name in refusal.files]
         refusal = refusal.accept(registry, spec.name, train.files, [*accept, *known])
         retraining = Retraining(prepared, section.gate, in_place, refusal, anew, made)
-        staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
-        result = run_prepared(staged, None, say, progress, on_silence)
+        result = run_prepared(
+            replace(prepared, after=retraining.step), None, say, progress, on_silence
+        )
         extend()
         outcome = _promote(retraining, registry, result.folder, say)
         keep_last(spec, result.folder, registry)
@@ -143,7 +146,7 @@ def retrain(
 
 @dataclass(frozen=True)
 class Retraining:
-    """What the stage `retrain` of a run needs: the job, and the current model.
+    """what the step `retrain` of a run needs: the job, and the current model.
 
     `refusal` has the files that have drifted; `made` is the version that was made from the same
     spec and data, and replaced since.
@@ -156,28 +159,33 @@ class Retraining:
     anew: bool
     made: int | None
 
-    def stage(self, context: Context) -> Mapping[str, Content]:
-        """Compare with the current model and decide."""
+    def step(self, run: RunContext, finished: Finished, new: FinishedRun) -> None:
+        """Compare a new model with the current one and decide; step ``retrain``."""
+        run.steps.files("retrain", partial(self._decide, run, finished, new))
+
+    def _decide(self, run: RunContext, finished: Finished, new: FinishedRun) -> dict[str, Any]:
         prepared, in_place, gate = self.prepared, self.in_place, self.gate
         old = None if self.anew else in_place
         before = [] if in_place is None else in_place.run.manifest["inputs"]
         inputs, forgotten = prepared.opened.inputs, prepared.opened.forgotten
-        names = list(prepared.job.summary_names(context))
+        names = [] if finished.summary is None else list(finished.summary.names)
         stored = None if in_place is None else in_place.summaries_of(names)
-        summaries = self._summaries(context, stored)
+        summaries = self._summaries(run, finished.summary, stored)
         changes = changes_of(before, inputs, forgotten, partial(same_rows, stored, summaries))
         newest = (*changes["new"], *changes["changed"])
         conditions, compared, selection, drift = list[dict[str, Any]](), [], [], None
         if old is not None:
             if summaries is not None:
                 drift = self._drift(summaries, stored, newest, names)
-            new = FinishedRun.of(context, prepared.spec.options.functions)
-            compared = compare(prepared.job, context, (old.run, new), newest, gate)
+            models = (old.run, new)
+            compared = compare(
+                prepared.job, run, lambda of: finished.judge(of, models), newest, gate
+            )
             if self.made is None:
                 conditions = checked(gate, changes, compared, drift)
             selection = changed_choices(prepared.method, old.run, new)
-        counts = _counts(context)
-        context.account(**counts)
+        counts = _counts(new.manifest)
+        run.account(**counts)
         content = {
             "in_place": None if in_place is None else in_place.number,
             "anew": self.anew,
@@ -194,18 +202,20 @@ class Retraining:
             return {RETRAINING: content}
         return {RETRAINING: content, DRIFT: {"names": np.array(names), **summaries._asdict()}}
 
-    def _summaries(self, context: Context, stored: Summaries | None) -> Summaries | None:
+    def _summaries(
+        self, run: RunContext, summary: Summary | None, stored: Summaries | None
+    ) -> Summaries | None:
         """Summarise all partitions, reading only those not known; None where a job has none."""
-        job, train = self.prepared.job, self.prepared.opened.inputs.train
-        read = job.summary_reader(context, train, False)
-        if read is None:
+        train = self.prepared.opened.inputs.train
+        if summary is None:
             return None
+        read = summary.reader(train, False)
         rows = () if stored is None else Summaries.rows_of(stored._asdict())
         known: dict[str, Mapping[str, Any]] = {row["keys"]: row for row in rows}
         lacking = [part for part in train.partitions if part.fingerprint not in known]
-        of_one = partial(summarise, job.compared_by)
-        for summary in context.each_partition(read, lacking, of_one) if lacking else ():
-            known[summary["keys"]] = summary
+        of_one = partial(summarise, summary.member)
+        for found in run.each_partition(read, lacking, of_one) if lacking else ():
+            known[found["keys"]] = found
         # A file that was renamed keeps its fingerprint.
         own = [{**known[p.fingerprint], "files": p.name} for p in train.partitions]
         return Summaries.of(own)
@@ -243,9 +253,8 @@ class Retraining:
         return {**content, "sets": shifts, "drifted": drifted, "refused": sorted(again)}
 
 
-def _counts(context: Context) -> dict[str, int]:
-    """Count partitions that a stage read, and those that came from the cache whenever needed."""
-    manifest = context.manifest()
+def _counts(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Count partitions that a step read, and those that came from the cache whenever needed."""
     most = max((stage.get("n_read", 0) for stage in manifest["stages"]), default=0)
     n_read = min(most, manifest["n_partitions"])  # passes read them again and again
     return {"n_read": n_read, "n_cached": manifest["n_partitions"] - n_read}

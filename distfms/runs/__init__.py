@@ -1,1 +1,1 @@
-"""Runs: from a job spec to a run folder, resumable at every stage."""
+"""Runs: from a job spec to a run folder, resumable at every step."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 from distfms.engine.memory import counted, format_bytes
 from distfms.errors import SpecError
 from distfms.methods import load_method
-from distfms.methods.contract import Inputs
-from distfms.methods.tuning import AUTO_FOLDS
+from distfms.methods.frame.contract import Inputs
+from distfms.methods.frame.tuning import AUTO_FOLDS
 from distfms.runs.inputs import Opened
 from distfms.runs.job_spec import JobSpec
 
@@ -56,9 +56,9 @@ def _why_not(spec: JobSpec, inputs: Inputs) -> str:
             f"fewer than {LEAST_ROWS}"
         )
     job = load_method(spec.method).make_job(spec.options, inputs, spec.seed)
-    if not job.inputs.section.folds:
+    if not job.n_folds:
         return "the columns are too many for one process, and are searched in slabs"
-    if (needed := job.statistics_bytes()) > MOST_BYTES:
+    if (needed := job.statistics_bytes) > MOST_BYTES:
         return (
             f"the statistics of {AUTO_FOLDS} folds would take {format_bytes(needed)}, more than "
             f"{format_bytes(MOST_BYTES)}"

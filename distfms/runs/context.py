@@ -1,29 +1,27 @@
-"""What a stage uses while it runs: passes over the data, tasks, the run folder."""
+"""What a method's function uses: passes over the data, tasks, actors, steps of the run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
-from distfms.data.partition import Dataset, HeldPartition, Partition
+from distfms.data.files.partition import Dataset, HeldPartition, Partition
 from distfms.engine.base import ActorPool, Executor, map_reduce
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import PartialCache
 from distfms.engine.graph import RetryPolicy, Unit
 from distfms.engine.local import SerialPool
-from distfms.engine.storage import Location, absolute, open_binary, reading
-from distfms.methods.contract import Inputs, PartialReader
+from distfms.engine.storage import Location, absolute
+from distfms.methods.frame.contract import Inputs, PartialReader
 from distfms.runs.events import Recorder
-from distfms.runs.folder import RunFolder, parse_json
-from distfms.stats.base import Bundle, load_npz, merge_tree
+from distfms.runs.steps import Steps
+from distfms.stats.base import Bundle, merge_tree
+from distfms.stats.codec import MAGIC, decode, encode, settled
 
 #: Multiplications that take one process about 3 s (at 6 · 10⁹ a second), which is twice what actors
 #: take to start: from here on two of them are faster. The results do not depend on it.
@@ -35,28 +33,59 @@ R = TypeVar("R")
 
 @dataclass
 class RunContext:
-    """What the stages of one run use; see :class:`distfms.methods.contract.Context`.
+    """What the function of a method uses; see :class:`distfms.methods.frame.contract.Run`.
 
     ``cache`` is the folder of partial statistics, ``value_bytes`` what the statistics of a
-    partition take at most; ``counts`` are emptied when a stage starts; with ``in_memory`` the
-    folder is in the memory of this process, where no other sees it.
+    partition take at most; with ``elsewhere`` the data are not those of the run's own steps.
     """
 
     seed: int
     inputs: Inputs
-    run: RunFolder
+    steps: Steps
     executor: Executor
     retry: RetryPolicy
     cache: Location | None
     record: Recorder
     value_bytes: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-    in_memory: bool = False
+    elsewhere: bool = False
 
-    @cached_property
-    def folder(self) -> Location:
-        """Folder of the run, absolute."""
-        return absolute(self.run.path)
+    # --- steps ---
+
+    def step(self, name: str, make: Callable[[], T], file: str | None = None) -> T:
+        """Return the value of a step, done now or in an earlier attempt."""
+        if self.elsewhere:
+            found: T = settled(make())
+            return found
+        return self.steps.step(name, make, file)
+
+    def place(self, step: str) -> Location | None:
+        """Return the file with the value of a step."""
+        return None if self.elsewhere else self.steps.place(step)
+
+    def path(self, name: str) -> Location:
+        """Return the place of a file or folder that a step writes itself."""
+        assert self.steps.run is not None
+        return absolute(self.steps.run.path) / name
+
+    def scratch(self) -> Path | None:
+        """Return the file that the present step may use while it is done."""
+        return self.steps.scratch()
+
+    def note(self, text: str) -> None:
+        """Tell the user something that the report should also say."""
+        self.steps.note(text)
+
+    def count(self, **counts: int) -> None:
+        """Add to the counts of the present step."""
+        own = self.steps.now.counts
+        for name, value in counts.items():
+            own[name] = own.get(name, 0) + value
+
+    def account(self, **entries: Any) -> None:
+        """Enter what was counted in the manifest."""
+        self.steps.now.entries.update(entries)
+
+    # --- passes, tasks, actors ---
 
     @property
     def workers(self) -> int:
@@ -87,7 +116,7 @@ class RunContext:
 
     def on(self, inputs: Inputs) -> RunContext:
         """Return the same for other data."""
-        return replace(self, inputs=inputs)
+        return replace(self, inputs=inputs, elsewhere=True)
 
     def _reduce_one(self, read: PartialReader, dataset: Dataset, use_cache: bool) -> Bundle:
         forgets = any(partition.weight != 1 for partition in dataset.partitions)
@@ -113,9 +142,7 @@ class RunContext:
         units = [Unit(f"{prefix}:{read.partition_key(p)}", p, p.n_bytes) for p in partitions]
         cache = None
         if use_cache and self.cache is not None:
-            cache = PartialCache(
-                self.cache, encode_bundle, partial(decode_bundle, read.part_types), _FORM
-            )
+            cache = PartialCache(self.cache, encode, decode, MAGIC.decode())
         reduction = map_reduce(
             units,
             read.in_batches,
@@ -134,17 +161,13 @@ class RunContext:
         )
         return reduction.value
 
-    def count(self, **counts: int) -> None:
-        """Add to the counts of the present stage."""
-        for name, value in counts.items():
-            self.counts[name] = self.counts.get(name, 0) + value
-
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Run independent tasks side by side; results in the order of the items.
 
         Tasks may write to the run folder, so the fence is looked at before.
         """
-        self.run.require_claim()
+        if self.steps.run is not None:
+            self.steps.run.require_claim()
         return self.executor.map(function, list(items), retry=self.retry)
 
     def pool(
@@ -160,7 +183,7 @@ class RunContext:
         n_actors = min(self.executor.actors, n_shards)
         small = n_operations is not None and n_operations < ACTORS_PAY_OPERATIONS
         single = n_operations is not None and n_actors == 1 and self.executor.name == "local"
-        here = alone or small or single or self.in_memory
+        here = alone or small or single or self.steps.in_memory
         options: dict[str, Any] = {
             "retry": self.retry,
             "on_event": self.record,
@@ -172,31 +195,6 @@ class RunContext:
             pool = self.executor.pool(n_actors, **options)
         self.record.event("pool", kind=pool.name, n_actors=pool.n_actors, n_shards=n_shards)
         return pool
-
-    def read_json(self, name: str) -> dict[str, Any]:
-        """Read what an earlier stage wrote."""
-        with reading(self.folder / name):
-            return parse_json(self.folder / name, (self.folder / name).read_bytes())
-
-    def read_arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Read what an earlier stage wrote."""
-        with reading(self.folder / name), open_binary(self.folder / name) as stream:
-            return load_npz(stream)
-
-    def manifest(self) -> dict[str, Any]:
-        """Return what the run folder says so far."""
-        return self.run.manifest().content()
-
-    def note(self, text: str) -> None:
-        """Tell the user something that the report should also say."""
-        notes = self.run.manifest().notes
-        if text not in notes:
-            self.run.update(notes=[*notes, text])
-            self.record.event("note", f"Note: {text}", text=text)
-
-    def account(self, **entries: Any) -> None:
-        """Enter what was counted in the manifest."""
-        self.run.update(**entries)
 
 
 def reduce_lazily(
@@ -224,34 +222,3 @@ def _summary(read: PartialReader, finish: Any, partition: Any, rows: Any) -> Any
 
 def _weighed(partition: Partition, bundle: Bundle) -> Bundle:
     return bundle if partition.weight == 1 else bundle.scaled(partition.weight)
-
-
-#: Form of what `encode_bundle` writes, and where its arrays start.
-_FORM, _ALIGNED = "flat-1", 64
-
-
-def encode_bundle(bundle: Bundle) -> bytes:
-    """Return the bytes of a bundle, for the cache: what is there as JSON, then array by array.
-
-    A retraining reads these by the thousand; npz takes 6 to 18 times as long.
-    """
-    arrays = {name: np.asarray(a, order="C") for name, a in bundle.to_arrays().items()}
-    head = json.dumps([[name, a.dtype.str, a.shape] for name, a in arrays.items()]).encode()
-    parts = [len(head).to_bytes(8, "little"), head]
-    parts.append(bytes(-sum(map(len, parts)) % _ALIGNED))
-    for array in arrays.values():
-        parts += [array.tobytes(), bytes(-array.nbytes % _ALIGNED)]
-    return b"".join(parts)
-
-
-def decode_bundle(part_types: Mapping[str, Any], payload: bytes) -> Bundle:
-    """Inverse of :func:`encode_bundle`; the arrays share the payload's memory."""
-    start = 8 + int.from_bytes(payload[:8], "little")
-    arrays = {}
-    described = json.loads(payload[8:start])
-    for name, dtype, shape in described:
-        start += -start % _ALIGNED
-        count = math.prod(shape)
-        arrays[name] = np.frombuffer(payload, dtype, count, start).reshape(shape)
-        start += arrays[name].nbytes
-    return Bundle.from_arrays(arrays, part_types)

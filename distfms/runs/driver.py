@@ -1,4 +1,4 @@
-"""The driver: opens the data, runs a job's stages one after the other, keeps the run folder.
+"""The driver: opens the data, runs a method's function, keeps the run folder.
 
 It is the only place that puts data, engine and method together.
 """
@@ -7,153 +7,58 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distfms.data.footers import row_remarks
 from distfms.engine import make_executor
+from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import prune
 from distfms.engine.graph import RetryPolicy
-from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import (
     Location,
-    files_below,
     hangs,
     missing_folders,
     reading,
     remove_tree,
 )
-from distfms.errors import DistfmsError, SpecError
+from distfms.errors import DistfmsError
 from distfms.hidden import hidden_in_urls
-from distfms.methods import load_method
-from distfms.methods.contract import Inputs, Job, Method, Stage
-from distfms.methods.statistics_job import KEPT
-from distfms.methods.tuning import Tuning
-from distfms.runs.auto_folds import resolve_folds
+from distfms.methods.frame.contract import RETRAINING, Finished, FinishedRun, Inputs
 from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say
-from distfms.runs.finished import RunFiles, require_tracker, track
+from distfms.runs.finished import RunFiles, track
 from distfms.runs.folder import (
     LATEST,
+    MANIFEST,
     SCHEMA_VERSION,
     Manifest,
     RunFolder,
     choose_folder,
+    encode,
     now,
+    parse_json,
     read_manifest,
     write_atomic,
 )
-from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.projection import Projection, project_job
+from distfms.runs.prepare import Prepared, prepare, silent
+from distfms.runs.projection import Projection
+from distfms.runs.steps import Steps
+from distfms.stats.base import from_bytes
 
 if TYPE_CHECKING:
     from distfms.registry import Registry
 
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
-
-
-def silent(line: str) -> None:
-    """Take a line and say nothing."""
-
-
-# --- a job, ready to run ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A job whose spec and data have been checked.
-
-    `root` is the place of all runs, `identity` a hash of all that the result depends on, `tuning`
-    the same job with the choice of its options, where the spec asks for it, `more` the stages
-    between those of the job and the report, which `draws` says whether there is.
-    """
-
-    spec: JobSpec
-    root: Location
-    opened: Opened
-    method: Method
-    job: Job
-    identity: str
-    tuning: Tuning | None = None
-    more: tuple[Stage, ...] = ()
-    draws: bool = True
-
-    def stages(self) -> Sequence[Stage]:
-        """Return the stages of the run."""
-        report = [self.method.report_stage()] if self.draws else []
-        return [*(self.tuning or self.job).stages(), *self.more, *report]
-
-    def describe(self) -> Mapping[str, str]:
-        """Return what the run will do: label → text."""
-        described = dict((self.tuning or self.job).describe())
-        n_folds = self.job.inputs.section.folds
-        cost = f", about {n_folds + 1} times the work of `folds: 0`" * self.job.folds_cost
-        described["cross-validation"] = f"{n_folds} folds{cost}" if n_folds else "none"
-        if self.spec.engine.kind == "dask":
-            described["actors"] = "processes of this machine; Dask workers make the passes"
-        return described
-
-    def projection(self, workers: int | None = None) -> Projection:
-        """Project what the run will read, hold and write."""
-        return project_job(self.spec, self.opened.inputs, self.job, workers)
-
-    def local_files(self) -> list[str]:
-        """Return the files that every worker has to see; what is on object storage is left out."""
-        inputs = self.opened.inputs
-        datasets = [*inputs.datasets, *([inputs.unlabelled] if inputs.unlabelled else [])]
-        paths = [file.path for dataset in datasets for file in dataset.files]
-        return [path for path in paths if Path(path).exists()]
-
-
-def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> Prepared:
-    """Open the data, unless they are open, and check the whole spec against them.
-
-    No rows are read.
-
-    Raises
-    ------
-    SpecError, DataError
-    """
-    if spec.output.tracking is not None:
-        require_tracker(spec.output.tracking)
-    root = spec.place()
-    method = load_method(spec.method)
-    if spec.data.unlabelled_path is not None and not method.takes_unlabelled:
-        raise SpecError(
-            f"`data.unlabelled_path` is for landmarks only; this job's method is `{spec.method}`. "
-            "Leave it out."
-        )
-    if spec.data.missing == "pairs" and not method.takes_gaps:
-        raise SpecError(
-            f"`data.missing: pairs` is not for the method `{spec.method}`: choose from error, drop "
-            "and mean."
-        )
-    spec, opened = resolve_folds(spec, opened or open_inputs(spec, root, say))
-    identity = spec.identity(opened.fingerprints)
-    tuning = None
-    if spec.tune is None:
-        job = method.make_job(spec.options, opened.inputs, spec.seed)
-    else:
-        tuning = Tuning.of(method, spec.options, opened.inputs, spec.seed, spec.tune)
-        job = tuning.job
-    if spec.retrain is not None and spec.retrain.forget.half_life and not job.weighs_partitions:
-        raise SpecError(
-            f"`retrain.forget.half_life` weighs statistics by age, but this `{spec.method}` job "
-            "learns from the rows themselves. Use `forget: all` or a `window`."
-        )
-    remarks = row_remarks(opened.inputs.train, opened.inputs.section, job.columns())
-    opened = replace(opened, notes=(*opened.notes, *remarks))
-    return Prepared(spec, root, opened, method, job, identity, tuning)
 
 
 @dataclass(frozen=True)
@@ -167,7 +72,7 @@ class RunResult:
     resumed : bool
         Whether an earlier, unfinished run was continued.
     skipped : tuple of str
-        Stages that were found finished.
+        Steps that were found finished.
     """
 
     folder: Location
@@ -179,6 +84,7 @@ def run_job(
     spec: JobSpec,
     *,
     out: str | Path | None = None,
+    from_step: str | None = None,
     say: Say = silent,
     progress: Display = lambda event: None,
     on_silence: Say | None = None,
@@ -191,6 +97,8 @@ def run_job(
     out : path or URL, optional
         The run's folder. By default a new folder below ``output/name``, or the latest unfinished
         one of the same spec and data.
+    from_step : str, optional
+        Finished step to repeat, with all after it.
     say : callable
         Told what happens, line by line.
     progress : callable
@@ -209,7 +117,7 @@ def run_job(
     EngineError
         If workers or storage fail; the run can be resumed.
     """
-    result = run_prepared(prepare(spec, say), out, say, progress, on_silence)
+    result = run_prepared(prepare(spec, say), out, say, progress, on_silence, from_step=from_step)
     keep_last(spec, result.folder)
     return result
 
@@ -220,6 +128,8 @@ def run_prepared(
     say: Say = silent,
     progress: Display = lambda event: None,
     on_silence: Say | None = None,
+    *,
+    from_step: str | None = None,
 ) -> RunResult:
     """Run a job that was prepared; see `run_job`."""
     spec = prepared.spec
@@ -243,20 +153,10 @@ def run_prepared(
         with run.locked(), Recorder(run, say, progress) as record:
             try:
                 resumed = _begin(run, prepared, record)
-                context = RunContext(
-                    seed=spec.seed,
-                    inputs=prepared.opened.inputs,
-                    run=run,
-                    executor=executor,
-                    retry=RetryPolicy(attempts=engine.retries + 1, timeout_s=engine.timeout_s),
-                    cache=cache if projection.cached else None,
-                    record=record,
-                    value_bytes=projection.memory.value_bytes,
-                    in_memory=isinstance(path, RemotePath) and path.protocol == "memory",
-                )
-                skipped = _run_stages(prepared.stages(), context)
-                if skipped:  # the stage that removes what folds keep may be among them
-                    remove_tree(path / KEPT)
+                steps = Steps(run, record, prepared.opened.notes)
+                if from_step is not None:
+                    steps.again_from(from_step)
+                _learn(prepared, _context(prepared, steps, executor, cache, projection))
                 run.update(status="done", finished=now())
             except Exception as error:
                 record.fail(error, keep=_end_badly(run, error, made))
@@ -270,23 +170,88 @@ def run_prepared(
             run.require_claim()
             if path.parent == prepared.root / spec.name:
                 _link_latest(path)
-    return RunResult(path, resumed, tuple(skipped))
+    return RunResult(path, resumed, tuple(steps.loaded))
 
 
 def run_in_memory(prepared: Prepared, say: Say) -> RunFiles:
-    """Run a prepared job in memory, but for the report; return its files but statistics."""
-    try:
-        folder = run_prepared(replace(prepared, draws=False), f"{prepared.root}/run", say).folder
-        files = {
-            entry.name: entry.place.read_bytes()
-            for entry in files_below(folder)
-            if not entry.name.startswith((".", "statistics/"))
-        }
-        manifest = read_manifest(folder)
-        assert manifest is not None
-        return RunFiles(folder, prepared.spec.name, files, manifest)
-    finally:
-        remove_tree(prepared.root)
+    """Run a prepared job in memory, where no step is kept; return the files of its model."""
+    spec = prepared.spec
+    with single_threaded_blas(), make_executor(spec.engine) as executor:
+        projection = prepared.projection(executor.workers)
+        projection.require(executor.available_bytes())
+        with Recorder(None, say, lambda event: None) as record:
+            steps = Steps(None, record, prepared.opened.notes)
+            _learn(prepared, _context(prepared, steps, executor, None, projection))
+    files = {name: encode(name, content) for name, content in steps.content.items()}
+    steps.entries[-1].files |= {n: hashlib.sha256(own).hexdigest() for n, own in files.items()}
+    moment = now()
+    told = {**steps.accounts, "stages": steps.entries, "notes": steps.notes}
+    times = {"status": "done", "created": moment, "finished": moment}
+    manifest = Manifest.model_validate({**_facts(prepared), **told, **times})
+    files[MANIFEST] = encode(MANIFEST, manifest.content())
+    files["spec.yaml"] = spec.to_yaml().encode()
+    return RunFiles(prepared.root / spec.name, spec.name, files, manifest)
+
+
+def _context(
+    prepared: Prepared,
+    steps: Steps,
+    executor: Executor,
+    cache: Location | None,
+    projection: Projection,
+) -> RunContext:
+    spec = prepared.spec
+    return RunContext(
+        seed=spec.seed,
+        inputs=prepared.job.inputs,
+        steps=steps,
+        executor=executor,
+        retry=RetryPolicy(attempts=spec.engine.retries + 1, timeout_s=spec.engine.timeout_s),
+        cache=cache if projection.cached else None,
+        record=steps.record,
+        value_bytes=projection.memory.value_bytes,
+    )
+
+
+def _learn(prepared: Prepared, run: RunContext) -> None:
+    """Run the method's function, write what it found, and draw the report."""
+    method, steps = prepared.method, run.steps
+    finished = method.learn(run, prepared.job)
+    steps.files("model", partial(_files_of, finished))
+    if steps.run is None:
+        return
+    allow = prepared.spec.options.functions
+    if prepared.after is not None:
+        prepared.after(run, finished, read_finished(steps.run, allow))
+    found = partial(read_finished, steps.run, allow)
+    steps.files("report", lambda: {"report.html": method.page(found())})
+
+
+def _files_of(finished: Finished) -> dict[str, Any]:
+    selection, metrics = dict(finished.selection), dict(finished.metrics)
+    files: dict[str, Any] = {"model.json": finished.model, "weights.npz": finished.weights}
+    if finished.tuning is not None:
+        brief = {key: finished.tuning[key] for key in ("measure", "rule", "chosen")}
+        selection, metrics = {**selection, "tuning": brief}, {**metrics, "tuning": finished.tuning}
+        files["tuning.json"] = finished.tuning
+    return {"selection.json": selection, **files, "metrics.json": metrics}
+
+
+def read_finished(run: RunFolder, allow: Iterable[str] = ()) -> FinishedRun:
+    """Read what a run that is not yet done has written, once its model is."""
+    manifest, place = run.manifest(), run.path
+    names = ["selection", "metrics", "model"]
+    content = {name: place / f"{name}.json" for name in names}
+    retraining = place / RETRAINING
+    retrained = any(entry.name == "retrain" for entry in manifest.stages)
+    with reading(place):
+        return FinishedRun(
+            **{name: parse_json(file, file.read_bytes()) for name, file in content.items()},
+            manifest=manifest.content(),
+            weights=from_bytes((place / "weights.npz").read_bytes()),
+            retraining=parse_json(retraining, retraining.read_bytes()) if retrained else None,
+            allow=frozenset(allow),
+        )
 
 
 def _link_latest(path: Location) -> None:
@@ -334,29 +299,25 @@ def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bo
 
 
 def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
-    """Enter the attempt in the manifest; return whether there was one before."""
+    """Enter the attempt in the manifest; return whether it goes on with an earlier one."""
     manifest = read_manifest(run.path)
-    resumed = manifest is not None
+    version = metadata.version("distfms")
     if manifest is None:
-        manifest = Manifest(created=now(), notes=list(prepared.opened.notes))
         write_atomic(run.path / "spec.yaml", prepared.spec.to_yaml().encode())
+    elif manifest.distfms != version:
+        text = f"distfms {manifest.distfms} began this run: this one, {version}, starts it anew."
+        record.event("anew", text, began=manifest.distfms)
+        manifest = None
+    kept = Manifest(notes=list(prepared.opened.notes)) if manifest is None else manifest
+    stages = [entry.model_dump(exclude_defaults=True) for entry in kept.stages]
     content = run.claim(
-        schema=SCHEMA_VERSION,
-        model_form=prepared.method.form,
-        distfms=metadata.version("distfms"),
+        **_facts(prepared),
         status="running",
-        created=manifest.created,
-        spec_name=prepared.spec.name,
-        method=prepared.spec.method,
-        identity=prepared.identity,
-        seed=prepared.spec.seed,
-        engine=prepared.spec.engine.model_dump(mode="json"),
-        packages={name: metadata.version(name) for name in _PACKAGES},
-        sources=list(prepared.opened.fingerprints),
-        **describe_inputs(prepared.opened.inputs),
-        stages=[entry.model_dump() for entry in manifest.stages],
-        notes=manifest.notes,
+        created=kept.created or now(),
+        stages=stages,
+        notes=kept.notes,
     )
+    resumed = manifest is not None
     record.event(
         "begin",
         f"{'Resuming' if resumed else 'Writing'} {run.path}",
@@ -367,9 +328,27 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
         resumed=resumed,
         attempt=content.attempt,
     )
-    for text in () if resumed else manifest.notes:
+    for text in () if resumed else kept.notes:
         record.event("note", f"Note: {text}", text=text)
     return resumed
+
+
+def _facts(prepared: Prepared) -> dict[str, Any]:
+    """Return what the manifest says of a run before it begins."""
+    spec = prepared.spec
+    return {
+        "schema": SCHEMA_VERSION,
+        "model_form": prepared.method.form,
+        "distfms": metadata.version("distfms"),
+        "spec_name": spec.name,
+        "method": spec.method,
+        "identity": prepared.identity,
+        "seed": spec.seed,
+        "engine": spec.engine.model_dump(mode="json"),
+        "packages": {name: metadata.version(name) for name in _PACKAGES},
+        "sources": list(prepared.opened.fingerprints),
+        **describe_inputs(prepared.opened.inputs),
+    }
 
 
 def describe_inputs(inputs: Inputs) -> dict[str, Any]:
@@ -401,32 +380,6 @@ def describe_inputs(inputs: Inputs) -> dict[str, Any]:
         "n_rows": sum(part.n_rows for part in parts),
         "n_bytes": sum(part.n_bytes for part in parts),
     }
-
-
-def _run_stages(stages: Sequence[Stage], context: RunContext) -> list[str]:
-    run = context.run
-    skipped = run.finished_of([stage.name for stage in stages])
-    for stage in stages:
-        if stage.name in skipped:
-            continue
-        context.record.event("stage", stage=stage.name)
-        start = time.perf_counter()
-        context.counts = {}
-        files = stage.run(context)
-        seconds = time.perf_counter() - start
-        run.write_stage(stage.name, files, seconds, context.counts)
-        line = f"  {stage.name}: {seconds:.1f} s{_counted(context.counts)}"
-        entries = {"stage": stage.name, "seconds": seconds, **context.counts}
-        context.record.event("stage_done", line, **entries)
-        context.record.flush()
-    return skipped
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    if "n_read" not in counts:
-        return ""
-    cached = f", {counts['n_cached']} from the cache" if counts.get("n_cached") else ""
-    return f" ({counted(counts['n_read'], 'partition')} read{cached})"
 
 
 #: Name of the folder of a run, as `choose_folder` makes it.

@@ -233,14 +233,15 @@ class Recorder:
     """Hands every event of a run to the display and the run folder.
 
     Used as a context manager, around all that happens once the folder is locked. Where
-    `tells_events` of the display is true, lines that only repeat an event are not said.
+    `tells_events` of the display is true, lines that only repeat an event are not said. Without a
+    run folder nothing is kept.
     """
 
-    def __init__(self, run: RunFolder, say: Say, display: Display) -> None:
+    def __init__(self, run: RunFolder | None, say: Say, display: Display) -> None:
         self._run = run
         self._say = say
         self._display = display
-        self._path = run.path / "events.jsonl"
+        self._path = None if run is None else run.path / "events.jsonl"
         # On remote storage, where files cannot be appended to: what is there, and what waits.
         self._written: bytes | None = None
         self._waiting: list[str] = []
@@ -272,7 +273,9 @@ class Recorder:
 
     def flush(self) -> None:
         """Write down events that wait in memory; that they cannot be written stops nothing."""
-        if not self._waiting or not self._run.holds_claim():
+        if self._run is None or self._path is None or not self._waiting:
+            return
+        if not self._run.holds_claim():
             return
         with suppress(OSError):
             if self._written is None:
@@ -296,6 +299,8 @@ class Recorder:
             self.flush()
 
     def _keep(self, event: Event) -> None:
+        if self._path is None:
+            return
         line = to_json({"time": round(time.time(), 3), **event}).decode() + "\n"
         if not isinstance(self._path, Path):
             self._waiting.append(line)

@@ -19,7 +19,7 @@ from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, locate, read_each, read_regular, reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
-from distfms.methods.contract import RETRAINING, FinishedRun, Method
+from distfms.methods.frame.contract import RETRAINING, FinishedRun, Method
 from distfms.runs.folder import (
     LATEST,
     MANIFEST,
@@ -217,7 +217,7 @@ def _whole_files(path: Location, manifest: Manifest) -> dict[str, bytes]:
         if hashlib.sha256(payloads.get(name, b"")).hexdigest() != written[name]:
             raise SpecError(
                 f"{path / name} was changed after the run wrote it (its sha256 differs). Run the "
-                f"job again with --out {path} to repeat that stage."
+                f"job again with --out {path} to repeat that step."
             )
     return payloads
 
@@ -234,7 +234,7 @@ def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Locati
     method, found = open_run(path)
     target, page = path / "report.html", method.page(found).encode()
     folder = RunFolder(path)
-    # A driver may be at the last stages; what it enters in the manifest must not be lost.
+    # A driver may be at the last steps; what it enters in the manifest must not be lost.
     with folder.locked():
         write_atomic(target, page)
         stages = folder.manifest().stages

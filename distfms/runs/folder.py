@@ -1,20 +1,20 @@
 """The run folder: files written whole or not at all, a manifest that vouches for them, one writer.
 
 A file is written under a temporary name, fsynced and renamed, or put as one object (see
-:mod:`distfms.engine.store`). The manifest lists the finished stages with the sha256 of what they
+:mod:`distfms.engine.store`). The manifest lists the finished steps with the sha256 of what they
 wrote, so that a run that was killed can be resumed.
 
 One writer: a lock keeps a second driver on the same machine out, and dies with its process. Shared
 and object storage may know no locks, so every driver also puts an attempt number and a random token
-into a file of its own, and looks whether they still stand there before it writes what a stage
+into a file of its own, and looks whether they still stand there before it writes what a step
 returns or the manifest (the fence): a driver that was taken for dead, and comes back, finds
 another's token and stops. As long as they do, the manifest is what this driver last wrote, and is
-not read again. What a stage itself writes on the way (the files of a plan, saved states of a pool)
+not read again. What a step itself writes on the way (the files of a plan, saved states of a pool)
 has no fence: its bytes are the same whoever writes them. Looking and writing are two steps. What
 could slip in between is one file, whose bytes are the same too, or one manifest, which the owner
 replaces by its own. The token is that of one of two drivers: the other stops at its next write,
-never both, and no stage that the manifest names lacks its files. At worst the manifest forgets a
-stage, which is then done again.
+never both, and no step that the manifest names lacks its files. At worst the manifest forgets a
+step, which is then done again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import errno
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -43,11 +43,13 @@ from distfms.engine.storage import (
     read_regular,
     reading,
     unwritable,
+    whole_file,
     write_whole,
     writing,
 )
 from distfms.errors import DistfmsError, EngineError, SpecError
 from distfms.stats.base import to_bytes
+from distfms.stats.codec import chunks
 
 MANIFEST = "manifest.json"
 #: Attempt and token of the driver that may write to the run.
@@ -58,13 +60,15 @@ SCHEMA_VERSION = 2
 
 
 class StageEntry(BaseModel):
-    """A finished stage; may hold counts as well."""
+    """A finished step; may hold counts as well."""
 
     model_config = ConfigDict(extra="allow")
 
     name: str
     files: dict[str, str]
     """The sha256 of each file, or folder, that it wrote."""
+    notes: list[str] = []
+    """What it told the user."""
 
 
 class Manifest(BaseModel):
@@ -90,7 +94,7 @@ class Manifest(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def files(self) -> dict[str, str]:
-        """Return the sha256 of all files that finished stages wrote."""
+        """Return the sha256 of all files that finished steps wrote."""
         return {name: sha for stage in self.stages for name, sha in stage.files.items()}
 
 
@@ -303,7 +307,7 @@ class RunFolder:
             other = parse_json(place, found).get("attempt")
             raise EngineError(
                 f"Another driver has taken over the run {self.path} (attempt {other}; this one was "
-                f"attempt {self._manifest.attempt}). It resumes after the finished stages; this "
+                f"attempt {self._manifest.attempt}). It resumes after the finished steps; this "
                 "driver stops and writes nothing more."
             )
 
@@ -338,22 +342,14 @@ class RunFolder:
         self._manifest = parse_manifest(self.path, payload)
         return self._manifest
 
-    # --- stages ---
+    # --- files ---
 
-    def finished_of(self, stages: Sequence[str]) -> list[str]:
-        """Return those of some stages that are done and whose files are what they wrote."""
-        entries = {entry.name: entry.files for entry in self.manifest().stages}
-        return [
-            stage
-            for stage in stages
-            if stage in entries
-            and all(intact(self.path / name, sha) for name, sha in entries[stage].items())
-        ]
+    def is_intact(self, entry: StageEntry) -> bool:
+        """Return whether the files of a finished step are what it wrote."""
+        return all(intact(self.path / name, sha256) for name, sha256 in entry.files.items())
 
-    def write_stage(
-        self, stage: str, files: Mapping[str, Any], seconds: float, counts: Mapping[str, int]
-    ) -> None:
-        """Write a stage's files, then enter it in the manifest.
+    def write_files(self, files: Mapping[str, Any]) -> dict[str, str]:
+        """Write files, if the fence allows; return the sha256 of each.
 
         Content ``None`` stands for a file or folder that is there already.
         """
@@ -361,18 +357,19 @@ class RunFolder:
         for name, content in files.items():
             self.require_claim()
             digests[name] = self._write(name, content)
-        entry = {"name": stage, "seconds": round(seconds, 3), **counts, "files": digests}
-        others = [e.model_dump() for e in self.manifest().stages if e.name != stage]
-        self.update(stages=[*others, entry])
+        return digests
 
     def _write(self, name: str, content: Any) -> str:
-        """Write a file of a stage unless it is there already; return its sha256."""
         if content is None:
             with reading(self.path / name):
                 return digest(self.path / name)
-        payload = encode(name, content)
-        write_atomic(self.path / name, payload)
-        return hashlib.sha256(payload).hexdigest()
+        sha256, place = hashlib.sha256(), self.path / name
+        pieces = chunks(content) if name.endswith(".step") else [encode(name, content)]
+        with writing(place), whole_file(place) as temporary, temporary.open("wb") as stream:
+            for piece in pieces:
+                stream.write(piece)
+                sha256.update(piece)
+        return sha256.hexdigest()
 
 
 def parse_json(path: Location, payload: bytes) -> dict[str, Any]:
@@ -384,6 +381,6 @@ def parse_json(path: Location, payload: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise SpecError(
             f"{path} is damaged ({error}). Delete it and run the job again, for a run with --out "
-            f"{path.parent}; the stage that wrote it is repeated."
+            f"{path.parent}; the step that wrote it is repeated."
         ) from error
     return content

@@ -8,9 +8,9 @@ from typing import Any
 
 from distfms.engine.storage import Location, locate, read_each
 from distfms.errors import DistfmsError, SpecError
-from distfms.methods.contract import FinishedRun, Method
+from distfms.methods.frame.contract import FinishedRun, Method
 from distfms.report.formatting import as_number, measure_title
-from distfms.report.page import Block, Figure, Link, Page, Section, Table
+from distfms.report.page import Block, Figure, Link, Page, PageSection, Table
 from distfms.report.plots import Line, line_chart
 from distfms.report.sections import refusal
 from distfms.runs.finished import Run, find_run, read_run, redraw
@@ -96,9 +96,9 @@ def _page(name: str, jobs: Mapping[str, list[_Entry]]) -> Page:
         for job, own in jobs.items()
     ]
     overview = Table(rows, "Jobs of this folder, with the answer of each job's last finished run.")
-    sections = [Section(job, _blocks(entries)) for job, entries in jobs.items()]
+    sections = [PageSection(job, _blocks(entries)) for job, entries in jobs.items()]
     title = f"{len(jobs)} job{'s' * (len(jobs) != 1)}"
-    return Page(name, "Runs", title, [Section("", [overview]), *sections])
+    return Page(name, "Runs", title, [PageSection("", [overview]), *sections])
 
 
 def _blocks(entries: list[_Entry]) -> list[Block]:

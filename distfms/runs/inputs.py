@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from distfms.data.age import remember
-from distfms.data.builtin import BUILTIN, builtin_dataset
-from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert, file_version
-from distfms.data.dataset import open_dataset
-from distfms.data.formats.copies import Copies
-from distfms.data.partition import Dataset, digest
-from distfms.data.storage import delete_unused, list_files
+from distfms.data.files.age import remember
+from distfms.data.files.builtin import BUILTIN, builtin_dataset
+from distfms.data.files.convert import CONVERSION, CONVERTER_VERSION, convert, file_version
+from distfms.data.files.dataset import open_dataset
+from distfms.data.files.formats.copies import Copies
+from distfms.data.files.partition import Dataset, digest
+from distfms.data.files.storage import delete_unused, list_files
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, locked_file, writing
 from distfms.errors import SpecError
-from distfms.methods.contract import Inputs
+from distfms.methods.frame.contract import Inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import DataSection, expanded
 

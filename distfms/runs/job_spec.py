@@ -17,7 +17,7 @@ from distfms.engine.storage import Location, locate
 from distfms.errors import SpecError, nearest, plain_name
 from distfms.hidden import hidden, hidden_in_urls
 from distfms.methods import METHODS, load_method
-from distfms.methods.tuning import AUTO_FOLDS, checked_grid, options_to_tune
+from distfms.methods.frame.tuning import AUTO_FOLDS, checked_grid, options_to_tune
 from distfms.runs.finished import open_registry
 from distfms.runs.folder import LATEST
 from distfms.spec import (

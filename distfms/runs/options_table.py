@@ -183,7 +183,7 @@ def _columns_of(data: str | None) -> tuple[str | None, str | None, list[str], st
         return None, None, [], ""
     from pyarrow import types
 
-    from distfms.data.dataset import open_dataset
+    from distfms.data.files.dataset import open_dataset
 
     schema = open_dataset(data).schema
     id = next((n for n in schema.names if re.fullmatch(r"(.*_)?id", n, re.IGNORECASE)), None)

@@ -18,12 +18,12 @@ from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from distfms.data.dataset import PartitionReader, open_dataset
-from distfms.data.folds import FoldPlan, assign_parts
-from distfms.data.partition import Dataset, Partition
-from distfms.data.roles import require_columns
-from distfms.data.storage import LONE, list_files
-from distfms.data.write import CsvFile, GroupedFile, write_table
+from distfms.data.files.dataset import PartitionReader, open_dataset
+from distfms.data.files.partition import Dataset, Partition
+from distfms.data.files.storage import LONE, list_files
+from distfms.data.files.write import CsvFile, GroupedFile, write_table
+from distfms.data.rows.folds import FoldPlan, assign_parts
+from distfms.data.rows.roles import require_columns
 from distfms.engine import make_executor
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
@@ -82,7 +82,7 @@ def predict_file(
         Folder of a finished run, or of all runs of a job for the last of them; or
         ``registry:NAME`` or ``registry:NAME@version``.
     data : str
-        Folder, file, glob or URL of Parquet or CSV.
+        Folder, file, glob or URL, in any format that jobs read.
     out : path or URL
         File to write, CSV if its name ends so: the id column where the data has it, else the
         row number, and the prediction; in the order of the data. If it ends in ``/``, a folder

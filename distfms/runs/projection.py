@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 
-from distfms.data.dataset import streams_at_once
-from distfms.data.partition import Partition
+from distfms.data.files.dataset import streams_at_once
+from distfms.data.files.partition import Partition
 from distfms.engine.graph import batch_size
 from distfms.engine.memory import (
     COLUMN_BYTES,
@@ -20,7 +20,7 @@ from distfms.engine.memory import (
     project,
     require,
 )
-from distfms.methods.contract import Inputs, Job
+from distfms.methods.frame.contract import Inputs, Job
 from distfms.runs.job_spec import JobSpec
 
 
@@ -79,7 +79,8 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     ``workers`` are tasks side by side, where the engine knows better than the spec.
     """
     partitions = [p for dataset in inputs.datasets for p in dataset.partitions]
-    value_bytes = job.statistics_bytes()
+    value_bytes = job.statistics_bytes
+    kept = value_bytes if job.kept_bytes is None else job.kept_bytes
     read_bytes = sum(p.n_bytes for p in partitions)
     cache_bytes = value_bytes * len(partitions)
     cached = spec.engine.cache and cache_bytes <= max(_CACHE_FREELY_BYTES, read_bytes)
@@ -87,10 +88,10 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     largest = max(p.held_bytes for p in partitions)
     threads = spec.engine.kind == "local" and not spec.engine.processes
     units_bytes = _held_at_once(partitions, workers, threads)
-    units_bytes += COLUMN_BYTES * len(job.columns()) * min(workers, len(partitions))
+    units_bytes += COLUMN_BYTES * len(job.columns) * min(workers, len(partitions))
     memory = project(
         n_units=len(partitions),
-        units_bytes=max(units_bytes, workers * job.task_bytes()),
+        units_bytes=max(units_bytes, workers * job.task_bytes),
         value_bytes=value_bytes,
         workers=workers,
         processes=spec.engine.processes,
@@ -105,7 +106,7 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
         n_partitions=len(partitions),
         n_files=sum(len(dataset.files) for dataset in inputs.datasets),
         read_bytes=read_bytes,
-        written_bytes=job.kept_bytes() + (cache_bytes if cached else 0),
+        written_bytes=kept + (cache_bytes if cached else 0),
         memory=memory,
         limit=spec.engine.memory,
         cached=cached,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from distfms.data.partition import Dataset, frame_rows, memory_dataset
+from distfms.data.files.partition import Dataset, frame_rows, memory_dataset
 from distfms.errors import DataError
-from distfms.methods.contract import Predictor
+from distfms.methods.frame.contract import Predictor
 from distfms.runs.finished import Run, RunFiles, checked_budget, read_run
 
 

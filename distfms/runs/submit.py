@@ -172,7 +172,7 @@ def follow(client: Any, address: str, id: str, write: Say, say: Say) -> None:
     if status == "STOPPED":
         raise EngineError(
             f"The job {id} was stopped. Submit the same spec again to resume from its finished "
-            "stages."
+            "steps."
         )
     if status != "SUCCEEDED":
         raise EngineError(f"The job {id} {status.lower()}: {_own_error(job, log, address)}")

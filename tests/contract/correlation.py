@@ -7,21 +7,60 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from distfms.data.partition import Dataset
-from distfms.estimators.base import JobRegressor
+from distfms.data.files.partition import Dataset
 from distfms.linalg import symmetric_pinv
-from distfms.methods.contract import Chosen, Content, Context, FinishedRun, Method
-from distfms.methods.row_job import RowJob
-from distfms.methods.row_predictor import RowPredictor, plan_of_model, sources_of
-from distfms.methods.statistics_job import Procedure, Solved
-from distfms.report.page import Section, Table
+from distfms.methods.frame.contract import Chosen, Finished, FinishedRun, Inputs, Job, Method, Run
+from distfms.methods.frame.moments import Procedure, on_moments
+from distfms.methods.frame.row_data import RowForm, read_rows
+from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model, sources_of
+from distfms.report.page import PageSection, Table
 from distfms.spec import Section as Options
 from distfms.stats.comoments import CoMoments
+
+
+def correlation(run: Run, job: Job) -> Finished:
+    """Take the columns that correlate most with the target.
+
+    Reads and checks (steps `categories`, `statistics`), chooses options (`tune`), orders the
+    columns (`select`), and scores every prefix on all rows, folds and held-out rows (`evaluate`).
+    """
+    form: RowForm = job.form
+    rows = read_rows(run, form, lambda statistics: None)
+    procedure_of = partial(CorrelationProcedure.of, rows.plan.feature_names)
+    learned = on_moments(run, job, rows.statistics, procedure_of, nested="budget")
+    path, mean = learned.solved.path, learned.solved.problem.mean
+    names = list(rows.plan.feature_names)
+    model = {"sources": sources_of(rows.plan), "id": form.roles.id}
+    return Finished(
+        selection={
+            "method": job.name,
+            "budget": learned.options.budget,
+            "columns": [names[a] for a in path.order],
+        },
+        model={**model, "names": names, "target": form.roles.target[0]},
+        weights={"weights": path.weights, "mean": mean, "order": path.order},
+        metrics=learned.metrics,
+        judge=form.judge(job.name),
+        tuning=learned.tuning,
+        summary=form.summary(rows.plan),
+    )
+
+
+def make_job(options: CorrelationOptions, inputs: Inputs, seed: int) -> Job:
+    """Check the columns; nothing is read."""
+    return RowForm.of(inputs, seed).job(
+        "correlation",
+        options,
+        describe=lambda: {"method": "largest correlations", "budget": str(options.budget)},
+        judged_by={"mse": False},
+        weighs_partitions=True,
+    )
 
 
 class CorrelationOptions(Options):
@@ -51,6 +90,10 @@ class CorrelationProcedure(Procedure):
     budget: int
     ridge: float
     rules: tuple[Largest, ...] = (Largest(),)
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], options: CorrelationOptions) -> CorrelationProcedure:
+        return cls(names, options.budget, options.ridge)
 
     def size(self, members: Mapping[str, Any]) -> tuple[int, float]:
         return members["moments"].n_samples, members["moments"].weight
@@ -83,36 +126,6 @@ class CorrelationProcedure(Procedure):
         contrast = np.hstack([-path.weights[ends], np.ones((len(ends), 1))])
         return {"mse": np.einsum("ni,ij,nj->n", contrast, second, contrast)}
 
-    def store(self, problem: CoMoments, paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
-        return {"order": paths["largest"].order, "weights": paths["largest"].weights}
-
-    def restore(self, whole: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-        return self.problem_on(whole), {"largest": Path(arrays["order"], arrays["weights"])}
-
-
-class CorrelationJob(RowJob):
-    name = "correlation"
-    nested = "budget"
-    weighs_partitions = True
-
-    def describe(self) -> dict[str, str]:
-        return {"method": "largest correlations", "budget": str(self.options.budget)}
-
-    def procedure(self, context: Context) -> CorrelationProcedure:
-        names = self.plan(context).feature_names
-        return CorrelationProcedure(names, self.options.budget, self.options.ridge)
-
-    def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
-        names = [solved.procedure.names[a] for a in solved.path.order]
-        return {"method": self.name, "budget": self.options.budget, "columns": names}
-
-    def model(self, context: Context, solved: Solved) -> dict[str, Content]:
-        mean = solved.problem.mean
-        model = {"sources": sources_of(self.plan(context)), "id": self.roles.id}
-        model |= {"names": list(solved.procedure.names), "target": self.roles.target[0]}
-        arrays = {"weights": solved.path.weights, "mean": mean, "order": solved.path.order}
-        return {"model.json": model, "weights.npz": arrays}
-
 
 @dataclass(frozen=True, eq=False)
 class Linear:
@@ -138,10 +151,10 @@ def predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPr
     return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), linear)
 
 
-def sections(run: FinishedRun) -> Sequence[Section]:
+def sections(run: FinishedRun) -> Sequence[PageSection]:
     points = run.metrics["curves"][0]["points"]
     rows = [{"Columns": p["budget"], "Training error": p["train"]["mse"]} for p in points]
-    return [Section("Error", [Table(rows, "Error of every prefix.")])]
+    return [PageSection("Error", [Table(rows, "Error of every prefix.")])]
 
 
 def headline(run: FinishedRun) -> str:
@@ -158,7 +171,8 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
 METHOD = Method(
     name="correlation",
     Options=CorrelationOptions,
-    make_job=CorrelationJob,
+    make_job=make_job,
+    learn=correlation,
     predictor=predictor,
     chosen=chosen,
     figures=__name__,
@@ -166,9 +180,3 @@ METHOD = Method(
     measures={"mse": False},
     question=("ridge",),
 )
-
-
-class CorrelationRegressor(JobRegressor):
-    """The method as a scikit-learn estimator."""
-
-    _method, _Options, _first = "correlation", CorrelationOptions, ("budget",)

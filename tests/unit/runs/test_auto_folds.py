@@ -10,12 +10,13 @@ import pytest
 
 from distfms import GroupSequencer
 from distfms.errors import SpecError
-from distfms.methods import slab_job
+from distfms.methods.frame import slab_search
 from distfms.runs import auto_folds
-from distfms.runs.driver import prepare, run_job
+from distfms.runs.driver import run_job
 from distfms.runs.finished import headline
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
 from distfms.spec import read_yaml
 from tests.e2e.jobs import content
 
@@ -70,7 +71,7 @@ def test_held_out_files_are_no_rows_to_learn_from(tmp_path):
 @pytest.mark.parametrize(("method", "d", "bound"), [("sequence", 30, 6), ("landmarks", 3, 12)])
 def test_the_size_of_the_statistics_decides(tmp_path, monkeypatch, method, d, bound):
     path = write(tmp_path, 100, d)
-    needed = prepare(spec(path, method)).job.statistics_bytes()
+    needed = prepare(spec(path, method)).job.statistics_bytes
     assert needed > 8 * bound * (d + 1) ** 2 - 1
     monkeypatch.setattr(auto_folds, "MOST_BYTES", needed)
     assert prepare(spec(path, method)).spec.data.folds == 5
@@ -86,9 +87,9 @@ def test_jobs_in_slabs_have_none(tmp_path, monkeypatch, method):
     own = {"sequence": {"max_groups": 2}, "multiselect": {"psd": "none"}}[method]
     path = write(tmp_path, 100, 20)
     for most, in_slabs in ((1000 * 20**2, False), (100 * 20**2, False), (32 * 20**2, True)):
-        monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", most)
+        monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", most)
         prepared = prepare(spec(path, method, **own))
-        assert isinstance(prepared.job, slab_job.SlabsJob) == in_slabs
+        assert (prepared.job.untunable is not None) == in_slabs
         assert prepared.spec.data.folds == (5 if most == 1000 * 20**2 else 0)
         assert ("many for one process" in " ".join(prepared.opened.notes)) == (most < 1000 * 20**2)
 
@@ -152,7 +153,7 @@ def test_what_costs_passes_says_what_folds_cost(tmp_path):
 
 def test_tuning_needs_folds(tmp_path):
     tune = {"grid": {"ridge": [0.1, 1.0]}}
-    assert prepare(spec(write(tmp_path, 60), tune=tune)).tuning is not None
+    assert prepare(spec(write(tmp_path, 60), tune=tune)).job.tune is not None
     with pytest.raises(SpecError, match=r"there is 1 row to learn from.* Set `data.folds`"):
         prepare(spec(write(tmp_path, 1), tune=tune))
 

@@ -29,7 +29,8 @@ FILES = {
 def write(place, names=tuple(FILES), schema=SCHEMA_VERSION):
     folder = RunFolder(place)
     folder.claim(method="multiselect", schema=schema, distfms="0.1", stages=[])
-    folder.write_stage("all", {name: FILES[name] for name in names}, 1.0, {})
+    files = folder.write_files({name: FILES[name] for name in names})
+    folder.update(stages=[{"name": "all", "files": files}])
     return place
 
 

@@ -1,0 +1,507 @@
+"""What a method's folder offers to the driver, and what the driver offers to a method.
+
+A method is one function that reads from top to bottom: from a :class:`Run` and a :class:`Job`, the
+record of what was checked before any row is read, to what it has :class:`Finished`. Every costly
+step in it has a name and is remembered in the run folder, so a run that was killed loads what is
+there and goes on with what is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from distfms.data.files.partition import Dataset, Partition
+from distfms.engine.base import ActorPool
+from distfms.engine.storage import Location
+from distfms.errors import SpecError
+from distfms.spec import DataSection, Section, TuneSection
+from distfms.stats.base import Bundle
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: What `distfms retrain` adds to a run.
+RETRAINING = "retrain.json"
+
+#: Number of rows, and the measures of each model that was scored on them, by name.
+Judged = tuple[int, Sequence[Mapping[str, float]]]
+
+#: What one evaluation on a fold found: named arrays, few numbers.
+Answer = Mapping[str, np.ndarray]
+
+
+class PartialReader(Protocol):
+    """Picklable function from a partition to its partial statistics."""
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise it."""
+
+    def key(self) -> Mapping[str, Any]:
+        """Everything but the partition that the partial depends on, as plain values."""
+
+    def partition_key(self, partition: Partition) -> str:
+        """Return what the partial depends on of the partition; by default, its fingerprint."""
+        return partition.fingerprint
+
+    def in_batches(self, partition: Partition) -> Bundle:
+        """Read a partition as a call does; of a large one some rows after the others."""
+        source = getattr(self, "source", None)
+        if source is None or not partition.batch_rows:
+            return self(partition)
+        read: Any = self
+        parts = source.each_batch(partition, lambda own, piece: replace(read, source=own)(piece))
+        return reduce(Bundle.merge, parts)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The data of a job.
+
+    Attributes
+    ----------
+    train : Dataset
+        Rows to learn from (and, with ``data.test``, the held-out share among them).
+    test : Dataset or None
+        Held-out rows of ``data.test_path``.
+    section : DataSection
+        The resolved data section of the spec.
+    unlabelled : Dataset or None
+        Rows of ``data.unlabelled_path``.
+    """
+
+    train: Dataset
+    test: Dataset | None
+    section: DataSection
+    unlabelled: Dataset | None = None
+
+    @property
+    def datasets(self) -> list[Dataset]:
+        """Return both, or the one there is."""
+        return [self.train] if self.test is None else [self.train, self.test]
+
+    def with_folds(self, n_folds: int) -> Inputs:
+        """Return the data with another number of folds."""
+        section = self.section.model_copy(update={"folds": n_folds})
+        return replace(self, section=section)
+
+
+class Run(Protocol):
+    """What a method's function may use: passes over the data, tasks, actors, and its run folder."""
+
+    seed: int
+    inputs: Inputs
+
+    @property
+    def workers(self) -> int:
+        """Number of tasks that are done at a time."""
+
+    def step(self, name: str, make: Callable[[], T], file: str | None = None) -> T:
+        """Return what `make` returns, or what it returned in an earlier attempt.
+
+        Parameters
+        ----------
+        name : str
+            Of the step, which is asked for once, in the same order in every attempt.
+        make : callable
+            Returns a value that :mod:`distfms.stats.codec` can write. It depends on the data, the
+            spec, the seed and earlier steps, on nothing else. Notes and counts belong in it, and no
+            other step.
+        file : str, optional
+            Name in the run folder of a file for users: JSON of a mapping, or a folder that `make`
+            writes itself, returning None. Default: the value's own form, for the run alone.
+
+        Returns
+        -------
+        value
+            As it will be read again: arrays in C order, mappings as dictionaries, of JSON what JSON
+            has.
+        """
+
+    def place(self, step: str) -> Location | None:
+        """Return the file with the value of a step, for actors; None where nothing is kept."""
+
+    def path(self, name: str) -> Location:
+        """Return the place of a file or folder that a step writes itself."""
+
+    def scratch(self) -> Path | None:
+        """Return the path of a file that the present step may use, and that goes when it is done.
+
+        An attempt after a kill finds it. None where there is no local folder.
+        """
+
+    def reduce(
+        self, reader: Callable[[Dataset, bool], PartialReader], *, cache: bool = True
+    ) -> Bundle:
+        """Map-reduce over all partitions, of the training and of the separate test data.
+
+        Parameters
+        ----------
+        reader : callable
+            From (dataset, whether all its rows are held out) to the reader of its partitions.
+        cache : bool
+            False for partials that nobody will ask for again, as those of one step of an
+            iteration: they would only fill the cache.
+        """
+
+    def each_partition(
+        self,
+        reader: PartialReader,
+        partitions: Sequence[Partition],
+        summarise: Callable[[Partition, Bundle], R],
+    ) -> list[R]:
+        """Summarise the partial statistics of partitions, one by one; `summarise` is picklable."""
+
+    def on(self, inputs: Inputs) -> Run:
+        """Return the same for other data, whose steps are not remembered."""
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Independent tasks side by side; results in the order of the items."""
+
+    def pool(
+        self,
+        n_shards: int,
+        shard_bytes: int,
+        *,
+        shared_bytes: int = 0,
+        n_operations: float | None = None,
+        alone: bool = False,
+    ) -> AbstractContextManager[ActorPool]:
+        """Open a pool of actors where the tasks of the run are done.
+
+        Parameters
+        ----------
+        n_shards : int
+            States it will keep.
+        shard_bytes : int
+            Memory one state takes.
+        shared_bytes : int
+            Memory that the states of one actor share, in addition.
+        n_operations : float, optional
+            About how many multiplications all steps take together. Where that is less than the
+            start of actors costs, the states are kept in this process. Default: it pays.
+        alone : bool
+            Keep the states in this process in any case.
+
+        Raises
+        ------
+        SpecError
+            If an actor's states do not fit.
+        """
+
+    def note(self, text: str) -> None:
+        """Tell the user something that the report should also say; within a step."""
+
+    def count(self, **counts: int) -> None:
+        """Add to what is counted of the present step, in the manifest and in the metrics.
+
+        Parameters
+        ----------
+        **counts
+            Such as ``n_candidates``, the candidates that a search for the selection evaluated.
+        """
+
+    def account(self, **entries: Any) -> None:
+        """Enter what was counted (objects, judgments, …) in the manifest; within a step."""
+
+
+class Predictor(Protocol):
+    """Picklable function from a partition to its predictions."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Columns that are read."""
+
+    def __call__(self, partition: Partition) -> Any:
+        """Return a pyarrow table, one row per row of the partition."""
+
+    def remarks(self, table: Any) -> Mapping[str, int]:
+        """Count what the user should know of a table of predictions: label → rows."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run folder offers to prediction and report.
+
+    Attributes
+    ----------
+    selection, metrics, model, manifest : dict
+        The JSON files of these names.
+    weights : dict of ndarray
+    retraining : dict or None
+        ``retrain.json``, of a run that `distfms retrain` made.
+    allow : frozenset of str
+        Functions, as ``module:function``, that its model may call.
+    """
+
+    selection: dict[str, Any]
+    metrics: dict[str, Any]
+    model: dict[str, Any]
+    manifest: dict[str, Any]
+    weights: dict[str, np.ndarray]
+    retraining: dict[str, Any] | None = None
+    allow: frozenset[str] = frozenset()
+
+    def require_allowed(self, function: str) -> None:
+        """Raise SpecError unless the model may call a function; a predictor asks before it does."""
+        if function not in self.allow:
+            raise SpecError(
+                f"The model calls the function `{function}`, which you have not allowed. If you "
+                f"trust it, add --allow {function} (in Python: allow=[{function!r}]); to "
+                "retrain, name it in the spec."
+            )
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a model made of one item.
+
+    `amount` is a whole number where models choose differently by it (repeats of an attribute, the
+    place of a group), a float where it always differs (a weight); `gain` is what the item adds to
+    the objective, and `weight` its weight in the model, where the method says so.
+    """
+
+    amount: float
+    gain: float | None = None
+    weight: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FoldAnswers:
+    """What the folds answered.
+
+    Attributes
+    ----------
+    folds : tuple of int
+        Folds with two rows or more; the others have no answer.
+    n_rows : tuple of int
+    weight : tuple of float
+        Of the rows of each of them.
+    answers : tuple of tuple of mapping
+        By item, then by fold.
+    n_done, n_kept : int
+        Evaluations done now, and taken from an earlier attempt.
+    """
+
+    folds: tuple[int, ...]
+    n_rows: tuple[int, ...]
+    weight: tuple[float, ...]
+    answers: tuple[tuple[Answer, ...], ...]
+    n_done: int = 0
+    n_kept: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """A method applied to one spec and its data: all that is known before any row is read.
+
+    Attributes
+    ----------
+    name : str
+        Name of the method, its folder and its section.
+    options : Section
+        The method's section of the spec, checked against the data.
+    inputs : Inputs
+        The opened data, with the folds that the job has.
+    seed : int
+    columns : tuple of str
+        Columns the job reads.
+    features : tuple of str
+        Names of what is learned from: columns, or attributes.
+    describe : callable
+        What the job will do, for `check` and before a run: () → {label: text}.
+    statistics_bytes : int
+        Size of one partial statistic in memory, for the projection.
+    judged_by : mapping of str to bool
+        Measures of `Finished.judge`, the default first: name → whether more is better.
+    kept_bytes : int, optional
+        Size of the statistics that stay in the run folder. Default: of one partial.
+    task_bytes : int
+        Most that a task holds which reads no partition.
+    weighs_partitions : bool
+        Whether all that is learned comes from statistics, so that partitions may weigh less than
+        others.
+    folds_cost : bool
+        Whether each fold takes about as much work as learning from all rows does.
+    tune : TuneSection, optional
+        The checked grid of options to choose from.
+    untunable : str, optional
+        Why options cannot be compared on folds.
+    form : Any
+        A record of the method's own: what else its function needs to know.
+    """
+
+    name: str
+    options: Any
+    inputs: Inputs
+    seed: int
+    columns: tuple[str, ...]
+    features: tuple[str, ...]
+    describe: Callable[[], Mapping[str, str]]
+    statistics_bytes: int
+    judged_by: Mapping[str, bool]
+    kept_bytes: int | None = None
+    task_bytes: int = 0
+    weighs_partitions: bool = False
+    folds_cost: bool = False
+    tune: TuneSection | None = None
+    untunable: str | None = None
+    form: Any = None
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds; 0 or 1 without cross-validation."""
+        return self.inputs.section.folds
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a retraining compares the partitions of its data.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the columns that are summarised, the target last.
+    reader : callable
+        From (dataset, whether all its rows are held out) to the reader of its partitions.
+    member : str
+        Of the reader's bundles, with a method ``by_column``, as `CoMoments` has.
+    """
+
+    names: tuple[str, ...]
+    reader: Callable[[Dataset, bool], PartialReader]
+    member: str = "moments"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Finished:
+    """What a method's function has found; the driver writes it.
+
+    Attributes
+    ----------
+    selection, model, metrics : mapping
+        Content of ``selection.json``, ``model.json`` and ``metrics.json``.
+    weights : mapping of str to ndarray
+        Content of ``weights.npz``.
+    judge : callable
+        Scores models of finished runs, of the same columns and target, on the held-out rows of a
+        run's data: (run, models) → (number of rows, for each model its measures of
+        `Job.judged_by` by name; none where no row is held out).
+    tuning : mapping, optional
+        What was compared to choose options; content of ``tuning.json``.
+    summary : Summary, optional
+        How partitions are compared, where they are.
+    """
+
+    selection: Mapping[str, Any]
+    model: Mapping[str, Any]
+    weights: Mapping[str, np.ndarray]
+    metrics: Mapping[str, Any]
+    judge: Callable[[Run, Sequence[FinishedRun]], Judged]
+    tuning: Mapping[str, Any] | None = None
+    summary: Summary | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """What the driver knows of a method before there are data, and of its finished runs.
+
+    Attributes
+    ----------
+    name : str
+        Of the method, its folder and its section of the spec.
+    Options : type
+        Model of the section.
+    make_job : callable
+        ``(options, inputs, seed) → Job``; raises SpecError or DataError if the options do not
+        fit the data. No row is read.
+    learn : callable
+        The method: ``(run, job) → Finished``.
+    predictor : callable
+        ``(run, dataset, budget) → Predictor``: a finished run's model applied to a dataset that
+        has the model's columns. With a budget, what that budget buys of the model. Raises
+        DataError if a column is missing.
+    chosen : callable
+        ``run → {item: Chosen}``: what a finished run's model uses, by name.
+    figures : str
+        Module that is imported when a run is finished: ``sections(run)``, those of its report,
+        ``headline(run)``, its result in one sentence, and ``SUBTITLE``, of the report.
+    tunable : tuple of str
+        Options that `tune` may try values of: neither statistics nor steps depend on them.
+    not_tunable : mapping of str to str
+        Why others cannot be tried, for the message.
+    starter : mapping of str to Any
+        What a first spec of a beginner says: option → value, None to name it only.
+    takes_unlabelled : bool
+        Whether jobs use rows without a target, of ``data.unlabelled_path``.
+    takes_gaps : bool
+        Whether jobs learn from rows with missing values as they are, with ``data.missing: pairs``.
+    measures : mapping of str to bool
+        What `tune` may compare by, the default first: name → whether more is better.
+    question : tuple of str
+        Options that decide what is predicted, or what is chosen among: models that differ in one
+        are not compared.
+    check_tried : callable, optional
+        ``(option, job with a value to try, job as the section has it)``; raises SpecError if the
+        value is on these data the same as another.
+    partition_rows : callable, optional
+        From the options to the most rows of a partition, where a row costs so much that a partition
+        of the usual size would keep one worker busy for long.
+    upgrades : tuple of callable
+        For each earlier form of ``selection.json``, ``model.json``, ``weights.npz`` and
+        ``metrics.json``, the first one first: a finished run of this form → the same in the next.
+        Whoever changes what these files hold adds one, so that all models stay readable.
+    """
+
+    name: str
+    Options: type[Section]
+    make_job: Callable[[Any, Inputs, int], Job]
+    learn: Callable[[Run, Job], Finished]
+    predictor: Callable[[FinishedRun, Dataset, float | None], Predictor]
+    chosen: Callable[[FinishedRun], Mapping[str, Chosen]]
+    figures: str
+    starter: Mapping[str, Any] = field(default_factory=dict)
+    takes_unlabelled: bool = False
+    takes_gaps: bool = False
+    tunable: tuple[str, ...] = ()
+    not_tunable: Mapping[str, str] = field(default_factory=dict)
+    measures: Mapping[str, bool] = field(default_factory=dict)
+    question: tuple[str, ...] = ()
+    check_tried: Callable[[str, Job, Job], None] | None = None
+    partition_rows: Callable[[Any], int] | None = None
+    upgrades: tuple[Callable[[FinishedRun], FinishedRun], ...] = ()
+
+    @property
+    def form(self) -> int:
+        """Number of the form that models are written in."""
+        return 1 + len(self.upgrades)
+
+    def upgraded(self, run: FinishedRun, form: int) -> FinishedRun:
+        """Return a finished run whose model is of an earlier form in the present one."""
+        for upgrade in self.upgrades[form - 1 :]:
+            run = upgrade(run)
+        return run
+
+    def headline(self, run: FinishedRun) -> str:
+        """Return a finished run's result in one sentence; of one that was refused, why."""
+        from distfms.report.sections import refusal
+
+        found: str = refusal(run.retraining) or import_module(self.figures).headline(run)
+        return found
+
+    def page(self, run: FinishedRun) -> str:
+        """Return the report of a finished run, one self-contained HTML page."""
+        from distfms.report.metrics import tuning_section
+        from distfms.report.sections import build_page, refusal, retraining_sections
+
+        figures, told = import_module(self.figures), retraining_sections(run.retraining)
+        own = [*figures.sections(run), tuning_section(run.metrics)]
+        sections = [*own, *told] if refusal(run.retraining) is None else [*told, *own]
+        return build_page(self.headline(run), sections, run.manifest, figures.SUBTITLE).render()

@@ -1,0 +1,78 @@
+"""Curves of ``metrics.json``, in one form for every method.
+
+``curves`` lists ``{name, points}``, the chosen rule first. A point is ``{budget, …, train: {…},
+validation: {…}, test: {…}}``: what is spent, in the method's unit, what else tells the model apart,
+and its measures by name on each set of rows that there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.frame.contract import FinishedRun
+
+_ROWS = ("train", "validation", "test")
+
+
+def number_or_none(value: Any) -> float | None:
+    """Return a number as JSON has it: None for one that does not exist."""
+    return float(value) if np.isfinite(value) else None
+
+
+def points_of(
+    sizes: Mapping[str, Any], scores: Mapping[str, Mapping[str, Sequence[float] | np.ndarray]]
+) -> list[dict[str, Any]]:
+    """Return the points of a curve.
+
+    Parameters
+    ----------
+    sizes : mapping of str to sequence of n numbers
+        ``budget`` among them.
+    scores : mapping of str to mapping
+        For each set of rows, n values of each measure; NaN where one does not exist.
+    """
+    columns = {name: np.asarray(values).tolist() for name, values in sizes.items()}
+    return [
+        {
+            **{name: values[i] for name, values in columns.items()},
+            **{
+                rows: {measure: number_or_none(values[i]) for measure, values in own.items()}
+                for rows, own in scores.items()
+                if own
+            },
+        }
+        for i in range(len(columns["budget"]))
+    ]
+
+
+def regrouped(
+    run: FinishedRun, places: Mapping[str, tuple[str, str]], budget: str = "budget"
+) -> FinishedRun:
+    """Upgrade a run whose points listed all measures together.
+
+    `places` has for each of these the rows and the name it has now; `budget` is what that was.
+    """
+
+    def moved(point: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {rows: {} for rows in _ROWS}
+        for name, value in point.items():
+            rows, measure = places.get(name, ("", ""))
+            if not rows:
+                found["budget" if name == budget else name] = value
+            elif value is not None:
+                found[rows][measure] = value
+        return {name: value for name, value in found.items() if value != {}}
+
+    metrics = dict(run.metrics)
+    metrics["baselines"] = {name: moved(own) for name, own in metrics["baselines"].items()}
+    if "chosen" in metrics:
+        metrics["chosen"] = moved(metrics["chosen"])
+    metrics["curves"] = [
+        {**curve, "points": [moved(point) for point in curve["points"]]}
+        for curve in metrics["curves"]
+    ]
+    return replace(run, metrics=metrics)

@@ -1,0 +1,382 @@
+"""What methods on mergeable statistics have in common: search, folds, scores, and their order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
+from distfms.methods.frame.cross_validation import Fold, FoldWork, Members, evaluate_on_folds
+from distfms.methods.frame.curves import number_or_none, points_of
+from distfms.methods.frame.tuning import choose_options
+from distfms.stats.base import Bundle, over_folds
+
+
+@dataclass(frozen=True)
+class NamedRule:
+    """A way to choose, of the spec or a baseline, that is no more than its name."""
+
+    name: str
+
+
+class Procedure(ABC):
+    """The pure part of a method: from merged statistics to a path of choices and its scores.
+
+    A frozen, picklable value without data or files, which travels to actors.
+
+    Attributes
+    ----------
+    rules : sequence
+        The ways to choose, hashable and with a `name`: that of the spec, then the baselines.
+    """
+
+    rules: Sequence[Any]
+
+    @abstractmethod
+    def size(self, members: Members) -> tuple[int, float]:
+        """Return the number of rows that statistics sum up, and their weight."""
+
+    def learnable(self, train: Members) -> bool:
+        """Return whether some rows, two or more, suffice for `problem`."""
+        return True
+
+    @abstractmethod
+    def problem(self, train: Members) -> Any:
+        """Return the selection problem of some rows.
+
+        Raises
+        ------
+        DataError
+            If nothing can be learned from them.
+        """
+
+    def problem_on(self, fold: Fold) -> Any:
+        """Return the problem of all rows but a fold's; items with equal problems share it."""
+        return fold.once("problem", lambda: self.problem(fold.train))
+
+    @abstractmethod
+    def search(self, problem: Any, rule: Any) -> Any:
+        """Return the path of choices of a rule; one path answers every budget."""
+
+    @abstractmethod
+    def grid(self, path: Any) -> np.ndarray:
+        """Return the budgets, ascending, at which the path's curve has its points."""
+
+    @abstractmethod
+    def score(self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray) -> Answer:
+        """Score what each budget affords of a path on other rows, or on the same.
+
+        Parameters
+        ----------
+        problem, path : what `problem` and `search` returned
+        held_out : mapping of str to Statistic
+        budgets : ndarray of shape (n,)
+
+        Returns
+        -------
+        mapping of str to ndarray of shape (n,)
+            Measures by name; NaN where one does not exist.
+        """
+
+    def evaluate(self, fold: Fold, rule: Any, budgets: np.ndarray) -> Answer:
+        """Search without a fold by a rule, and score the path on the fold."""
+        problem = self.problem_on(fold)
+        return self.score(problem, self.search(problem, rule), fold.held_out, budgets)
+
+    def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
+        """Return a measure on a fold, shape (n,), for n values of the job's `nested` option.
+
+        The procedure's own options have the greatest of them.
+        """
+        return self.evaluate(fold, self.rules[0], np.array(ends))[measure]
+
+    def n_operations(self) -> float:
+        """Return about how many multiplications a search by one rule takes."""
+        return 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """What a search found on all training rows.
+
+    `statistics` are by fold, `train` of all training rows, `paths` by the names of the rules, the
+    chosen one first.
+    """
+
+    procedure: Any
+    statistics: Bundle
+    train: Members
+    problem: Any
+    paths: Mapping[str, Any]
+
+    @property
+    def path(self) -> Any:
+        """Path of the chosen rule."""
+        return next(iter(self.paths.values()))
+
+    @property
+    def test(self) -> Members | None:
+        """Statistics of the held-out rows; None if there are fewer than two."""
+        members = {name: part.test for name, part in self.statistics.members.items()}
+        return members if self.procedure.size(members)[0] > 1 else None
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedOnMoments:
+    """What `on_moments` found: the options, how they were chosen, the paths, the metrics."""
+
+    options: Any
+    tuning: dict[str, Any] | None
+    solved: Solved
+    metrics: dict[str, Any]
+
+
+def scored(procedure: Procedure, fold: Fold, item: tuple[Any, np.ndarray]) -> Answer:
+    """Score a rule at its budgets on a fold."""
+    return procedure.evaluate(fold, *item)
+
+
+@dataclass(frozen=True, eq=False)
+class TunedItem:
+    """Points of a grid that one path answers, as they differ in the nested option only."""
+
+    procedure: Procedure
+    ends: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """Picklable function from a fold and a `TunedItem` to the measure at its ends."""
+
+    measure: str
+
+    def __call__(self, fold: Fold, item: TunedItem) -> Answer:
+        """Measure the points of an item."""
+        return {"values": item.procedure.tuned_values(fold, item.ends, self.measure)}
+
+
+def on_moments(
+    run: Run,
+    job: Job,
+    statistics: Bundle,
+    procedure_of: Callable[[Any], Any],
+    nested: str | None = None,
+) -> LearnedOnMoments:
+    """Choose options, search and evaluate; steps ``tune`` (with a grid), ``select``, ``evaluate``.
+
+    Parameters
+    ----------
+    run : Run
+    job : Job
+    statistics : Bundle
+        Value of the step ``statistics``.
+    procedure_of : callable
+        From options to the `Procedure` with them.
+    nested : str, optional
+        Option of which a path for a greater value answers the smaller ones, such as a budget.
+    """
+    points = partial(points_on_folds, run, job, statistics, procedure_of, nested=nested)
+    options, tuning = choose_options(run, job, points)
+    procedure = procedure_of(options)
+    train = TrainMembers(statistics)
+    problem = procedure.problem(train)
+    paths = run.step("select", lambda: search_all(procedure, problem))
+    solved = Solved(procedure, statistics, train, problem, paths)
+    metrics = run.step("evaluate", lambda: metrics_of(solved, on_folds(run, job, solved)))
+    return LearnedOnMoments(options, tuning, solved, metrics)
+
+
+def search_all(procedure: Procedure, problem: Any) -> dict[str, Any]:
+    """Return the paths of all rules by name, found in the driver's process.
+
+    What a problem holds is sent nowhere: copies of its matrices are laid out differently in
+    memory, which changes last bits.
+    """
+    return {rule.name: procedure.search(problem, rule) for rule in procedure.rules}
+
+
+# --- cross-validation ---------------------------------------------------------------------------
+
+
+def fold_work(
+    job: Job, evaluate: Any, items: Sequence[Any], procedures: Sequence[Procedure]
+) -> FoldWork:
+    """Return the work of evaluating items on the folds of a job, by procedures one for each."""
+    return FoldWork(
+        size=procedures[0].size,
+        learnable=procedures[0].learnable,
+        evaluate=evaluate,
+        items=items,
+        n_folds=job.n_folds,
+        held_bytes=2 * job.statistics_bytes,  # all folds, and one merged
+        n_operations=job.n_folds * sum(procedure.n_operations() for procedure in procedures),
+    )
+
+
+def points_on_folds(
+    run: Run,
+    job: Job,
+    statistics: Bundle,
+    procedure_of: Callable[[Any], Any],
+    points: Sequence[Mapping[str, Any]],
+    measure: str,
+    nested: str | None = None,
+    evaluate: Callable[[FoldWork], FoldAnswers] | None = None,
+) -> tuple[FoldAnswers, np.ndarray]:
+    """Evaluate points of a grid on folds, those that differ in the nested option by one path.
+
+    Returns
+    -------
+    found : FoldAnswers
+    values : ndarray of shape (n_points, n_folds)
+        The measure; NaN where it does not exist.
+    """
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for number, point in enumerate(points):
+        key = tuple((name, value) for name, value in point.items() if name != nested)
+        groups.setdefault(key, []).append(number)
+    items = []
+    for own in groups.values():
+        options = {**job.options.model_dump(), **points[own[0]]}
+        ends: tuple[Any, ...] = ()
+        if nested is not None:
+            ends = tuple(points[n].get(nested, options[nested]) for n in own)
+            options[nested] = max(ends, key=lambda end: np.inf if end is None else end)
+        items.append(TunedItem(procedure_of(type(job.options).model_validate(options)), ends))
+    work = fold_work(job, Tuned(measure), items, [item.procedure for item in items])
+    found = evaluate(work) if evaluate else evaluate_on_folds(run, statistics, work)
+    values = np.empty((len(points), len(found.folds)))
+    for own, answers in zip(groups.values(), found.answers, strict=True):
+        for f, answer in enumerate(answers):
+            values[own, f] = answer["values"]
+    return found, values
+
+
+def on_folds(
+    run: Run,
+    job: Job,
+    solved: Solved,
+    procedure: Any = None,
+    rows: str = "rows",
+    evaluate: Callable[[FoldWork], FoldAnswers] | None = None,
+) -> FoldAnswers | None:
+    """Evaluate all rules on the folds; None without two folds of two rows or more.
+
+    `procedure` is what is evaluated, by default that which found the paths; `rows` what a row is
+    called.
+    """
+    if job.n_folds < 2:
+        return None
+    procedure = procedure or solved.procedure
+    items = [(rule, procedure.grid(solved.paths[rule.name])) for rule in procedure.rules]
+    work = fold_work(job, partial(scored, procedure), items, [procedure] * len(items))
+    found = evaluate(work) if evaluate else evaluate_on_folds(run, solved.statistics, work)
+    n_left = job.n_folds - len(found.folds)
+    if n_left:
+        run.note(
+            f"{n_left} of {job.n_folds} folds are left out of the cross-validation: they or the "
+            f"others have fewer than two {rows}, or the target of the others is constant. Choose "
+            "fewer folds."
+        )
+    return found if len(found.folds) > 1 else None
+
+
+# --- metrics ------------------------------------------------------------------------------------
+
+
+def metrics_of(
+    solved: Solved,
+    validated: FoldAnswers | None,
+    scores: Callable[[Any, np.ndarray], Mapping[str, Answer]] | None = None,
+) -> dict[str, Any]:
+    """Return what ``metrics.json`` has of every method: scores of every rule's path.
+
+    `scores` are of a path at budgets, by set of rows; by default those of `scores_of`.
+    """
+    scores = scores or partial(scores_of, solved)
+    curves = list[dict[str, Any]]()
+    for number, (name, path) in enumerate(solved.paths.items()):
+        grid = solved.procedure.grid(path)
+        columns = dict(scores(path, grid))
+        if validated is not None:
+            answers = validated.answers[number]
+            columns["validation"] = {
+                measure: over_folds(
+                    np.stack([a[measure] for a in answers], axis=-1), validated.weight
+                ).mean
+                for measure in columns["train"]
+            }
+        curves.append({"name": name, "points": points_of({"budget": grid}, columns)})
+    last = {curve["name"]: curve["points"][-1] for curve in curves}
+    chosen, *baselines = solved.paths
+    return {
+        **head_of(solved, validated, last[chosen]),
+        "curves": curves,
+        "baselines": {name: last[name] for name in baselines},
+    }
+
+
+def scores_of(solved: Solved, path: Any, grid: np.ndarray) -> dict[str, Answer]:
+    """Score a path on the training rows, and on held-out rows where there are any."""
+    score = partial(solved.procedure.score, solved.problem, path)
+    found = {"train": score(solved.train, grid)}
+    return found if solved.test is None else {**found, "test": score(solved.test, grid)}
+
+
+def head_of(
+    solved: Solved, validated: FoldAnswers | None, measures: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what all metrics begin with: measures of the model on each set of rows."""
+    parts = {"train": solved.train, "test": solved.test}
+    return {
+        **{
+            part: {**measures[part], "n_rows": solved.procedure.size(members)[0]}
+            if members is not None and part in measures
+            else None
+            for part, members in parts.items()
+        },
+        "folds": [] if validated is None else fold_entries(validated),
+    }
+
+
+def fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:
+    """Return for each fold the scores of all that the chosen rule's path affords."""
+    return [
+        {
+            "fold": fold,
+            **{
+                name: number_or_none(values[-1])
+                for name, values in answer.items()
+                if not name.startswith("fold/")
+            },
+            "n_rows": validated.n_rows[f],
+            "weight": validated.weight[f],
+        }
+        for f, (fold, answer) in enumerate(zip(validated.folds, validated.answers[0], strict=True))
+    ]
+
+
+class TrainMembers(Mapping[str, Any]):
+    """Statistics of all training rows, each merged from the folds when it is first asked for."""
+
+    def __init__(self, statistics: Bundle) -> None:
+        self._parts, self._merged = statistics.members, dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the merged statistic of this name."""
+        if name not in self._merged:
+            self._merged[name] = self._parts[name].train()
+        return self._merged[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        """Return the number of statistics."""
+        return len(self._parts)

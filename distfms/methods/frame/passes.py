@@ -1,0 +1,333 @@
+"""Fits by passes over rows: sums of a loss and its gradient, and L-BFGS on them.
+
+The weights go out, one set of sums comes back from each partition, and the sums are added along
+the fixed tree of the partitions, so that a fit has the same bits wherever its rows are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Protocol, Self, TypeVar
+
+import numpy as np
+
+from distfms.data.files.partition import Dataset, Partition
+from distfms.engine.blas import single_threaded_blas
+from distfms.engine.memory import available_bytes, format_bytes, n_processors
+from distfms.methods.frame.contract import PartialReader, Run
+from distfms.stats.base import Bundle, Folded, merge_tree
+
+#: Passes that a job is taken to make, for the question whether actors pay.
+_PASSES_GUESSED = 100
+#: Most shards; their partitions are a power of two, whose sums are added before they travel.
+_MOST_SHARDS = 64
+_MEMORY = 10  # steps that L-BFGS remembers
+_ARMIJO = 1e-4
+_ROUNDING = 1e-12  # relative rise of a value that may be rounding
+_MAX_TRIALS = 25  # lengths of one step
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+T = TypeVar("T")
+#: A function that may ask on the way, such as for a pass over the rows, and what it returns.
+Asking = Generator[Any, Any, T]
+Function = Callable[[np.ndarray], Asking[tuple[float, np.ndarray]]]
+Status = Literal["converged", "max_iter", "stalled"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Named sums over rows; a mergeable statistic."""
+
+    arrays: Mapping[str, np.ndarray]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.arrays[name]
+
+    def merge(self, other: Sums) -> Sums:
+        """Add the sums of other rows; a name that one side lacks counts as nothing there."""
+        merged = dict(self.arrays)
+        for name, array in other.arrays.items():
+            merged[name] = merged[name] + array if name in merged else array
+        return Sums(merged)
+
+    def scaled(self, factor: float) -> Sums:
+        """Multiply the sums, but not the counts, by `factor`."""
+        sums = {n: a if a.dtype.kind in "iu" else a * factor for n, a in self.arrays.items()}
+        return Sums(sums)
+
+
+class RowReader(Protocol):
+    """Picklable: what passes read of a partition, and what they add up over its rows."""
+
+    def read(self, partition: Partition) -> Any:
+        """Return the rows of a partition, in memory of their own; a worker keeps them."""
+
+    def sums(self, rows: Any, message: Any) -> Sums:
+        """Return sums over rows at what the message says, such as the weights of a model."""
+
+
+@dataclass(frozen=True)
+class PassReader(PartialReader):
+    """Reads the sums of one pass."""
+
+    reader: RowReader
+    message: Any
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and add up."""
+        sums = self.reader.sums(self.reader.read(partition), self.message)
+        return Bundle({"sums": Folded((sums, Sums({})))})
+
+    def key(self) -> dict[str, Any]:
+        """Return nothing: the sums of a pass are not cached."""
+        return {"kind": "pass"}
+
+
+def one_pass(run: Run, reader: Callable[[Dataset, bool], RowReader], message: Any) -> Sums:
+    """Add up over all rows, of the training and of the separate test data, reading them anew."""
+    bundle = run.reduce(lambda *of: PassReader(reader(*of), message), cache=False)
+    sums: Sums = bundle["sums"].parts[0]
+    return sums
+
+
+class Passes:
+    """Passes over the rows of the training data, kept on actors where they fit.
+
+    A context manager; calling it with a message makes a pass. The sums have the same bits whether
+    rows are kept or read again. `reader` makes of a dataset a `RowReader`, whose rows have
+    `row_values` numbers; of held-out data its sums are without entries. A pass is worth `n_outputs`
+    products of the rows.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        reader: Callable[[Dataset, bool], RowReader],
+        row_values: int,
+        n_outputs: int = 1,
+    ) -> None:
+        self._run, self._reader = run, reader
+        self._dataset = run.inputs.train
+        self._n_values, self._n_outputs = row_values * self._dataset.n_rows, n_outputs
+        self._pool: Any = None
+        #: Rows that are kept in this process, where no pool of actors pays.
+        self._kept: list[_Shard] = []
+        self._each: Any = map
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if not keeps_rows(8 * self._n_values):
+            return self
+        partitions = self._dataset.partitions
+        step = 1 << ((len(partitions) - 1) // _MOST_SHARDS).bit_length()
+        shards = [partitions[first : first + step] for first in range(0, len(partitions), step)]
+        largest = max(sum(p.n_rows for p in shard) for shard in shards)
+        pool: Any = self._run.pool(
+            len(shards),
+            8 * largest * self._n_values // self._dataset.n_rows,
+            n_operations=4.0 * _PASSES_GUESSED * self._n_values * self._n_outputs,
+        )
+        self._pool = self._stack.enter_context(pool)
+        read = partial(_read_shard, self._reader(self._dataset, False))
+        if pool.name == "serial":
+            self._stack.enter_context(single_threaded_blas())
+            self._kept = [read(shard) for shard in shards]
+            n_threads = min(self._run.workers, n_processors(), len(shards))
+            if n_threads > 1:
+                threads = self._stack.enter_context(ThreadPoolExecutor(n_threads))
+                self._each = threads.map
+        else:
+            pool.start(read, shards)
+        n_bytes = sum(partition.n_bytes for partition in partitions)
+        self._run.count(n_read=len(partitions), bytes_read=n_bytes)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def __call__(self, message: Any) -> Sums:
+        """Make one pass."""
+        if self._pool is None:
+            return one_pass(self._run, self._reader, message)
+        if self._kept:
+            found = self._each(partial(_shard_sums, message=message), self._kept)
+            return merge_tree([sums for _, sums in found])
+        return merge_tree(self._pool.step(_shard_sums, message))
+
+
+@dataclass(frozen=True, eq=False)
+class _Shard:
+    """Rows of some partitions that follow one another."""
+
+    reader: RowReader
+    rows: list[Any]
+
+
+def _read_shard(reader: RowReader, partitions: Sequence[Partition]) -> _Shard:
+    return _Shard(reader, [reader.read(partition) for partition in partitions])
+
+
+def _shard_sums(shard: _Shard, message: Any) -> tuple[None, Sums]:
+    return None, merge_tree([shard.reader.sums(rows, message) for rows in shard.rows])
+
+
+def keeps_rows(n_bytes: int) -> bool:
+    """Return whether workers keep rows of this size: half of the memory that there is."""
+    return n_bytes <= available_bytes() // 2
+
+
+def said_rows(n_bytes: int) -> str:
+    """Write what becomes of the rows between passes, for the lines before a run."""
+    size = format_bytes(n_bytes)
+    if keeps_rows(n_bytes):
+        return f"rows stay in memory between passes, about {size}"
+    return f"rows are read again for every pass: about {size} do not fit into memory"
+
+
+# --- searches side by side -----------------------------------------------------------------------
+
+
+def side_by_side(
+    searches: Sequence[Generator[Q, A, T]], answer: Callable[[list[Q]], Iterable[A]]
+) -> list[T]:
+    """Advance searches whose questions are answered together, such as by one pass over the rows.
+
+    Parameters
+    ----------
+    searches : sequence of generator
+        Each yields its questions, one at a time, and is sent the answers.
+    answer : callable
+        From the questions that all unfinished searches wait with, in their order, to the answers.
+
+    Returns
+    -------
+    list
+        What the searches return.
+    """
+    found, waiting = dict[int, T](), dict[int, Q]()
+
+    def go_on(number: int, sent: Any) -> None:
+        try:
+            waiting[number] = searches[number].send(sent)
+        except StopIteration as ended:
+            found[number] = ended.value
+
+    for number in range(len(searches)):
+        go_on(number, None)
+    while waiting:
+        asked = dict(waiting)
+        waiting.clear()
+        for number, own in zip(asked, answer(list(asked.values())), strict=True):
+            go_on(number, own)
+    return [found[number] for number in range(len(searches))]
+
+
+# --- the minimum --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PassesMinimum:
+    """Where a search ended: weights in the shape of the start, value, and norm of the gradient.
+
+    ``stalled``: no step along the last direction lowered the value.
+    """
+
+    weights: np.ndarray
+    value: float
+    gradient_norm: float
+    n_iterations: int
+    status: Status
+
+
+def minimise(
+    function: Function,
+    start: np.ndarray,
+    *,
+    factor: np.ndarray | None = None,
+    tol: float,
+    max_iter: int = 200,
+) -> Asking[PassesMinimum]:
+    """Minimise a smooth convex function by L-BFGS.
+
+    Parameters
+    ----------
+    function : callable
+        Weights → value and gradient; a generator, whose questions are passed on.
+    start : numpy.ndarray of shape (m, P)
+    factor : numpy.ndarray of shape (m, m), optional
+        Upper Cholesky factor U of a guess UᵀU of the Hessian of each of the P columns, such as the
+        Gram matrix. The search is done on U · weights, where the Hessian is near the identity, so
+        that the number of passes does not grow with the condition of the columns.
+    tol : float
+        Norm of the gradient at which the search has converged.
+    max_iter : int
+
+    References
+    ----------
+    Nocedal, Wright, "Numerical Optimization", Algorithms 7.4 and 7.5.
+    """
+    from scipy.linalg import solve_triangular
+
+    factor = np.eye(len(start)) if factor is None else factor
+    weights = np.array(start, dtype=np.float64)
+    value, gradient = yield from function(weights)
+    steps: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_MEMORY)
+    status: Status = "max_iter"
+    n_iterations = 0
+    while True:
+        norm = float(np.linalg.norm(gradient))
+        if norm <= tol:
+            status = "converged"
+        if norm <= tol or n_iterations == max_iter:
+            break
+        white = solve_triangular(factor, gradient, trans=1)
+        direction = solve_triangular(factor, _direction(white, steps))
+        slope = float(np.sum(gradient * direction))
+        found = yield from _along(function, weights, value, direction, slope)
+        if found is None:
+            status = "stalled"
+            break
+        moved = factor @ (found[0] - weights)
+        turned = solve_triangular(factor, found[2] - gradient, trans=1)
+        if np.sum(moved * turned) > 0:
+            steps.append((moved, turned))
+        weights, value, gradient = found
+        n_iterations += 1
+    return PassesMinimum(weights, value, norm, n_iterations, status)
+
+
+def _direction(gradient: np.ndarray, steps: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Return −H⁻¹ gradient, with the inverse Hessian that the last steps suggest."""
+    direction, shares = -gradient, []
+    for moved, turned in reversed(steps):
+        shares.append(np.sum(moved * direction) / np.sum(moved * turned))
+        direction = direction - shares[-1] * turned
+    if steps:
+        moved, turned = steps[-1]
+        direction = direction * (np.sum(moved * turned) / np.sum(turned * turned))
+    for (moved, turned), share in zip(steps, reversed(shares), strict=True):
+        direction += (share - np.sum(turned * direction) / np.sum(moved * turned)) * moved
+    return direction
+
+
+def _along(
+    function: Function, weights: np.ndarray, value: float, direction: np.ndarray, slope: float
+) -> Asking[tuple[np.ndarray, float, np.ndarray] | None]:
+    """Shorten a step until the value falls enough; None if no length will do."""
+    size = 1.0
+    for _ in range(_MAX_TRIALS):
+        trial = weights + size * direction
+        found, gradient = yield from function(trial)
+        if found <= value + _ARMIJO * size * slope + _ROUNDING * abs(value):
+            return trial, found, gradient
+        # Where the parabola through the trial is least, between 1/16 and 1/2 of its length.
+        rise, fall = found - value, -size * slope
+        share = 0.5 * fall / (rise + fall) if np.isfinite(rise) else 0.0
+        size *= min(max(share, 1.0 / 16.0), 0.5)
+    return None

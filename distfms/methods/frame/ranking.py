@@ -1,0 +1,235 @@
+"""The rows of queries: what to learn so that scores rank them, and how well scores do.
+
+Gains of a query's rows are normalised by what the best order of these rows adds up to:
+η(r) = G(r)/‖G(r)‖_D with G(r) = 2^r − 1 and ‖g‖_D = max_π Σ g_i/log(1 + π(i)).
+
+References
+----------
+Järvelin, Kekäläinen, "Cumulated gain-based evaluation of IR techniques", ACM TOIS 20 (2002).
+Ravikumar, Tewari, Yang, "On NDCG Consistency of Listwise Ranking Methods", AISTATS 2011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from distfms.errors import DataError
+
+CUTOFF = 5
+"""Positions of a ranking that count by default."""
+
+MAX_RELEVANCE = 30
+
+
+def require_relevance(relevance: np.ndarray) -> None:
+    """Refuse what is no relevance; a DataError says what was found."""
+    if len(relevance) and (relevance.min() < 0 or relevance.max() > MAX_RELEVANCE):
+        raise DataError(
+            "NDCG, which `data.query` asks for, needs a target from 0 (not relevant) to "
+            f"{MAX_RELEVANCE}; found {relevance.min():g} to {relevance.max():g}. To only keep rows "
+            "together in folds, set the column as `id`."
+        )
+
+
+def ndcg(
+    scores: np.ndarray, relevance: np.ndarray, cutoffs: Sequence[int] = (CUTOFF,)
+) -> np.ndarray | None:
+    """Normalised discounted cumulative gain of one query, tied rows sharing their positions.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n, M)
+    relevance : ndarray of shape (n,)
+    cutoffs : sequence of int, length C
+
+    Returns
+    -------
+    ndarray of shape (C, M), or None where no row is relevant
+    """
+    gain = np.exp2(relevance) - 1.0
+    if not gain.max() > 0:
+        return None
+    from scipy.stats import rankdata
+
+    places = np.arange(len(gain))
+    discount = np.where(places < np.array(cutoffs)[:, np.newaxis], 1.0 / np.log2(2.0 + places), 0.0)
+    best = discount @ np.sort(gain)[::-1]
+    cumulated = np.pad(np.cumsum(discount, axis=1), ((0, 0), (1, 0)))
+    first = rankdata(-scores, "min", axis=0).astype(np.intp)
+    last = rankdata(-scores, "max", axis=0).astype(np.intp)
+    share = (cumulated[:, last] - cumulated[:, first - 1]) / (last - first + 1)
+    return np.einsum("n,cnm->cm", gain, share) / best[:, np.newaxis]
+
+
+@dataclass(frozen=True, eq=False)
+class RankingScores:
+    """NDCG of M models summed over queries; a statistic that merges in the order of the rows.
+
+    A query's rows must follow one another. The first and the last query of a run of rows may go
+    on in the next run, so their rows are kept until it is known that they are complete.
+
+    Attributes
+    ----------
+    cutoffs : ndarray of int, shape (C,)
+        Positions of a ranking that count.
+    total : ndarray of shape (C, M)
+        Σ NDCG over the complete queries that have a relevant row, `n_queries` of them.
+    closed : ndarray of uint64
+        Keys of the complete queries, ascending.
+    keys, relevance, scores : ndarray of shape (n,), (n,) and (n, M)
+        Of the rows of the first and the last query.
+    """
+
+    cutoffs: np.ndarray
+    total: np.ndarray
+    n_queries: int
+    closed: np.ndarray
+    keys: np.ndarray
+    relevance: np.ndarray
+    scores: np.ndarray
+
+    @classmethod
+    def from_rows(
+        cls,
+        keys: np.ndarray,
+        relevance: np.ndarray,
+        scores: np.ndarray,
+        cutoffs: Sequence[int] = (CUTOFF,),
+    ) -> RankingScores:
+        """Scores of rows in their order.
+
+        Raises
+        ------
+        DataError
+            If the rows of a query are not together, or a relevance is not in 0 … 30.
+        """
+        require_relevance(relevance)
+        total, closed = np.zeros((len(cutoffs), scores.shape[1])), np.zeros(0, dtype=np.uint64)
+        own = np.array(cutoffs)
+        return cls(own, total, 0, closed, keys, relevance, scores)._settled()
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean NDCG over the queries with a relevant row, shape (C, M); NaN for none."""
+        total, n_queries = self._with(self._runs())
+        return total / n_queries if n_queries else np.full(total.shape, np.nan)
+
+    def merge(self, other: RankingScores) -> RankingScores:
+        """Scores of the rows of both, those of `other` after those of this value."""
+        rows = ("closed", "keys", "relevance", "scores")
+        joined = {k: np.concatenate((getattr(self, k), getattr(other, k))) for k in rows}
+        total, n_queries = self.total + other.total, self.n_queries + other.n_queries
+        return RankingScores(self.cutoffs, total, n_queries, **joined)._settled()
+
+    def _settled(self) -> RankingScores:
+        """Take the queries between the first and the last for complete."""
+        runs = self._runs()
+        begun = np.sort(np.concatenate((self.closed, self.keys[[run.start for run in runs]])))
+        if (begun[1:] == begun[:-1]).any():
+            raise DataError(
+                "The rows of a query are not adjacent in the data, so its ranking cannot be scored "
+                "in one pass. Sort the data by the `query` column or, if you do not need NDCG, set "
+                "that column as `id`."
+            )
+        inner = runs[1:-1]
+        total, n_queries = self._with(inner)
+        closed = np.concatenate((self.closed, self.keys[[run.start for run in inner]]))
+        open_ = np.ones(len(self.keys), dtype=bool)
+        for run in inner:
+            open_[run] = False
+        rows = (self.keys[open_], self.relevance[open_], self.scores[open_])
+        return RankingScores(self.cutoffs, total, n_queries, np.sort(closed), *rows)
+
+    def _runs(self) -> list[slice]:
+        """Rows of each query."""
+        if not len(self.keys):
+            return []
+        starts = np.flatnonzero(self.keys[1:] != self.keys[:-1]) + 1
+        return [slice(*pair) for pair in pairwise([0, *starts.tolist(), len(self.keys)])]
+
+    def _with(self, runs: Sequence[slice]) -> tuple[np.ndarray, int]:
+        """Sum and number of queries with those of some runs."""
+        cutoffs = self.cutoffs.tolist()
+        values = [ndcg(self.scores[run], self.relevance[run], cutoffs) for run in runs]
+        known = [value for value in values if value is not None]
+        return sum(known, start=self.total.copy()), self.n_queries + len(known)
+
+
+# --- gains ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class QueryCounts:
+    """How many rows of each query have which relevance; a mergeable statistic.
+
+    Attributes
+    ----------
+    keys : ndarray of uint64, shape (Q,)
+        Hashes of the queries, ascending.
+    counts : ndarray of int64, shape (Q, R)
+        Rows of relevance 0 … R − 1.
+    """
+
+    keys: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def from_rows(cls, keys: np.ndarray, relevance: np.ndarray) -> QueryCounts:
+        """Count rows; a DataError says that a relevance is no whole number from 0 to 30."""
+        require_relevance(relevance)
+        grades = relevance.astype(np.intp)
+        if (grades != relevance).any():
+            broken = relevance[grades != relevance][0]
+            raise DataError(
+                f"The target of a ranking must be a relevance (a whole number); found {broken:g}. "
+                "Round it to a few grades, 0 for not relevant."
+            )
+        queries, index = np.unique(keys, return_inverse=True)
+        n_grades = int(grades.max(initial=0)) + 1
+        counts = np.bincount(index * n_grades + grades, minlength=len(queries) * n_grades)
+        return cls(queries, counts.reshape(len(queries), n_grades))
+
+    def merge(self, other: QueryCounts) -> QueryCounts:
+        """Return the counts of the rows of both."""
+        keys, index = np.unique(np.concatenate((self.keys, other.keys)), return_inverse=True)
+        n_grades = max(self.counts.shape[1], other.counts.shape[1])
+        counts = np.zeros((len(keys), n_grades), dtype=np.int64)
+        for own, at in zip((self, other), np.split(index, [len(self.keys)]), strict=True):
+            counts[at, : own.counts.shape[1]] += own.counts
+        return QueryCounts(keys, counts)
+
+    def gains(self) -> NormalisedGains:
+        """Return what normalises the gains of each query."""
+        # From the most relevant rows down: how many rows come before, and what they add up to.
+        n_better = np.cumsum(self.counts[:, ::-1], axis=1)
+        discount = 1.0 / np.log(2.0 + np.arange(n_better.max(initial=0)))
+        cumulated = np.concatenate(([0.0], np.cumsum(discount)))
+        gains = np.exp2(np.arange(self.counts.shape[1])[::-1]) - 1.0
+        return NormalisedGains(self.keys, np.diff(cumulated[n_better], axis=1, prepend=0.0) @ gains)
+
+
+@dataclass(frozen=True, eq=False)
+class NormalisedGains:
+    """From relevances to η, 0 for queries without a relevant row.
+
+    Attributes
+    ----------
+    keys : ndarray of uint64, shape (Q,)
+        Hashes of the queries, ascending.
+    norms : ndarray of shape (Q,)
+        ‖G(r)‖_D of their rows.
+    """
+
+    keys: np.ndarray
+    norms: np.ndarray
+
+    def __call__(self, keys: np.ndarray, relevance: np.ndarray) -> np.ndarray:
+        """Return η (n,) of rows of known queries."""
+        at = np.searchsorted(self.keys, keys)
+        norms = self.norms[np.minimum(at, len(self.norms) - 1)]  # rows of weight 0 may be unknown
+        gains = np.exp2(relevance) - 1.0
+        return np.divide(gains, norms, out=np.zeros(len(gains)), where=norms > 0)

@@ -1,0 +1,94 @@
+"""Notes on columns that spoil an answer: gaps that are not random, values far off, row numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from distfms.data.files.footers import LIKE_AN_ID, MANY, row_remark
+from distfms.data.files.partition import Dataset, place_of
+from distfms.data.rows.batches import ColumnPlan
+from distfms.stats.signs import ColumnSigns
+
+#: Columns that a note names at most.
+_NAMED = 8
+
+_ASSUMED = {
+    "mean": "Their mean is not what is missing",
+    "drop": "The rows that are left are not like those that were left out",
+    "pairs": "Learning from pairs assumes that they are missing at random",
+}
+
+
+def remarks(
+    signs: ColumnSigns,
+    plan: ColumnPlan,
+    datasets: Sequence[Dataset],
+    missing: str,
+    known: Mapping[str, str],
+) -> list[str]:
+    """Return the notes on the columns of a plan; `known` betray the row by their footers."""
+    gaps = gap_remark(signs, plan, missing)
+    far = far_remarks(signs, plan.value_names, datasets)
+    return [*far, *row_remarks(signs, plan, datasets, known), *gaps]
+
+
+def far_remarks(signs: ColumnSigns, names: Sequence[str], datasets: Iterable[Dataset]) -> list[str]:
+    """Name values that are very far from all others of their column."""
+    far = signs.far_values()
+    paths = {
+        place_of(part.fingerprint): part.path
+        for data in (datasets if far else ())
+        for part in data.partitions
+    }
+    return [
+        f"The column {names[column]!r} holds the value {value:g} (in {paths.get(place, 'the data')}"
+        f"), {away:.2g} standard deviations of all other values away from their mean. It looks "
+        "damaged and decides what is learned of the column: correct it, remove it, or exclude the "
+        "column."
+        for column, (value, away, place) in far.items()
+    ]
+
+
+def row_remarks(
+    signs: ColumnSigns, plan: ColumnPlan, datasets: Sequence[Dataset], known: Mapping[str, str]
+) -> list[str]:
+    """Name features that tell the row: sorted without a tie, or different in each row."""
+    n_rows, found = sum(data.n_rows for data in datasets), dict[str, str]()
+    order, moments = signs.ordered, signs.moments
+    for column in plan.columns[: len(plan.roles.features)]:
+        row, name = column.start, column.name
+        if column.levels is not None or name in known:
+            continue
+        width = moments.maximum[row] - moments.minimum[row] + 1
+        # Where all rows were looked at, as many numbers as rows are no accident.
+        named = width == n_rows == moments.weight[row]
+        named |= width > 0.9 * n_rows and LIKE_AN_ID.search(name) is not None
+        if order[row]:
+            how = "rises" if order[row] > 0 else "falls"
+            found[name] = f"{how} with every row, like a row number or a time"
+        elif signs.differ[row] and named and n_rows >= MANY:
+            found[name] = f"holds whole numbers that all differ, in {n_rows:,} rows, like an id"
+    return [row_remark(name, why) for name, why in found.items()]
+
+
+def gap_remark(signs: ColumnSigns, plan: ColumnPlan, missing: str) -> list[str]:
+    """Name features whose gaps depend on the target or on other features."""
+    sources = np.full(plan.n_columns, -1)
+    for number, column in enumerate(plan.columns):
+        n_values = 1 if column.is_target else len(column.levels or (1,))
+        sources[column.start : column.start + n_values] = number  # knots and flags follow
+    found: dict[str, str] = {}
+    for feature, other, size in signs.dependent_gaps(sources):
+        name = plan.columns[sources[feature]].name
+        where = f"{plan.value_names[other]!r} is {'higher' if size > 0 else 'lower'}"
+        found.setdefault(name, f"{name!r} where {where} ({size:+.2f} standard deviations)")
+    if not found:
+        return []
+    more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    listed = ", ".join([*found.values()][:_NAMED]) + more
+    return [
+        f"Values are not missing at random: {listed}. {_ASSUMED[missing]}, so the answer may be "
+        "biased: find out why they are missing, or add columns that say where."
+    ]

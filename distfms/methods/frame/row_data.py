@@ -1,0 +1,379 @@
+"""Rows of numbers and categories: what is known of them before they are read, and reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distfms.data.files.footers import betraying
+from distfms.data.files.partition import Dataset
+from distfms.data.rows.batches import ColumnPlan, RowBatch, require_observed
+from distfms.data.rows.columns import as_floats
+from distfms.data.rows.roles import Roles
+from distfms.engine.memory import counted
+from distfms.errors import DataError, SpecError
+from distfms.methods.frame.contract import FinishedRun, Inputs, Job, Judged, Run, Summary
+from distfms.methods.frame.remarks import remarks
+from distfms.methods.frame.row_predictor import judge_rows
+from distfms.methods.frame.rows import (
+    CategoryReader,
+    RowCounts,
+    RowSource,
+    SummaryReader,
+    distinct_values,
+    few_whole,
+    identifier_remarks,
+    missing_by_source,
+    moment_reader,
+    require_levels,
+    section_roles,
+)
+from distfms.stats.base import Bundle, Folded
+from distfms.stats.comoments import CoMoments
+
+#: Levels of categories by column.
+Levels = Mapping[str, Sequence[str]]
+#: Levels that a category is taken to have when a job's size is projected.
+LEVELS_GUESSED = 32
+
+
+@dataclass(frozen=True, eq=False)
+class RowForm:
+    """The rows of a job, features first and then targets, before any is read.
+
+    Attributes
+    ----------
+    inputs : Inputs
+    seed : int
+    roles : Roles
+    class_option : str
+        How to ask for classes; empty where the target is not taken as a number.
+    coded_classes : tuple of int
+        Values of a target that stand for classes where it is taken as a number.
+    missing_said : str
+        What missing values count as.
+    """
+
+    inputs: Inputs
+    seed: int
+    roles: Roles
+    class_option: str = ""
+    coded_classes: tuple[int, ...] = ()
+    missing_said: str = "Missing values replaced with the column's mean"
+
+    @classmethod
+    def of(cls, inputs: Inputs, seed: int, *, classes: bool = False, **more: Any) -> RowForm:
+        """Resolve the roles of columns; `classes` says whether the target may be text.
+
+        Raises
+        ------
+        SpecError, DataError
+        """
+        roles = section_roles(inputs.train, inputs.section, classes=classes)
+        if not roles.target:
+            raise SpecError("`data.target` is missing: name the column to predict.")
+        return cls(inputs, seed, roles, **more)
+
+    def job(self, name: str, options: Any, **facts: Any) -> Job:
+        """Return the record of a job on these rows; `facts` are those that differ."""
+        own: dict[str, Any] = {"columns": self.columns, "features": self.roles.features}
+        own |= {"statistics_bytes": self.statistics_bytes, "form": self}
+        return Job(name=name, options=options, inputs=self.inputs, seed=self.seed, **(own | facts))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns the job reads."""
+        others = (*self.roles.target, self.roles.weight, self.roles.id, self.roles.query)
+        return (*self.roles.features, *dict.fromkeys(c for c in others if c is not None))
+
+    @property
+    def statistics_bytes(self) -> int:
+        """Size of one partial statistic of co-moments in memory."""
+        section, matrices = self.inputs.section, 3 if self.inputs.section.missing == "mean" else 1
+        n_columns = self.guessed_columns + len(self.roles.target)
+        return 8 * matrices * n_columns**2 * (max(section.folds, 1) + 1)
+
+    @property
+    def guessed_columns(self) -> int:
+        """Number of rows of features in a batch, before the levels are known."""
+        return len(self.roles.features) + (LEVELS_GUESSED - 1) * len(self.roles.text_features)
+
+    def plan(self, levels: Levels) -> ColumnPlan:
+        """Return which columns are read and which rows of a batch they become."""
+        return ColumnPlan.of(self.roles, levels)
+
+    def target_plan(self, plan: ColumnPlan) -> ColumnPlan:
+        """Return a plan of the target alone; where features decide which rows there are, of all."""
+        return plan if self.inputs.section.missing == "drop" else plan.restricted(())
+
+    def source(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> RowSource:
+        """Return all that is needed to read a partition of a dataset."""
+        return RowSource(dataset.reader, self.inputs.section, self.seed, held_out, plan)
+
+    def first_values(self) -> dict[str, str]:
+        """Return what `check` says of targets that may be classes, by their first rows."""
+        part, names = self.inputs.train.partitions[0], list(self.roles.target)
+        if not self.class_option:
+            return {}
+        table = self.inputs.train.reader.read(part, names)
+        columns = np.array([as_floats(column.combine_chunks()) for column in table.columns])
+        said = self.few_values(distinct_values(columns))
+        return {f"first {part.n_rows:,} rows": " ".join(said)} if said else {}
+
+    def few_values(self, values: np.ndarray) -> list[str]:
+        """Say which targets have a few whole values (P, 11) that are taken as numbers."""
+        option = self.class_option
+        return [
+            f"The target {name!r} has {len(few)} whole values ({', '.join(map(str, few))}), which "
+            f"are used as numbers. If they are classes, set {option}."
+            for name, own in zip(self.roles.target, values, strict=True)
+            if option and (few := few_whole(own)) and few != list(self.coded_classes)
+        ]
+
+    def judge(
+        self,
+        method: str,
+        has_classes: bool = False,
+        coded: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    ) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
+        """Return what scores the predictions of a method's models on held-out rows."""
+
+        def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
+            return judge_rows(method, self.roles, run, models, has_classes, coded)
+
+        return judge
+
+    def summary(self, plan: ColumnPlan) -> Summary:
+        """Return how partitions are compared, by co-moments of features and targets."""
+        names = (*plan.feature_names, *self.roles.target)
+        return Summary(names, lambda *of: moment_reader(self.source(plan, *of)))
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class RowData:
+    """What was read of rows: levels of categories, the plan of a batch, statistics by fold."""
+
+    levels: Levels
+    plan: ColumnPlan
+    statistics: Bundle
+
+
+def read_rows(run: Run, form: RowForm, check: Callable[[Bundle], object]) -> RowData:
+    """Read co-moments of rows; steps ``categories`` (where there are any) and ``statistics``.
+
+    `check` refuses statistics of which nothing can be learned, before they are written.
+    """
+    levels = read_levels(run, form)
+    plan = form.plan(levels)
+
+    def statistics() -> Bundle:
+        found = run.reduce(lambda *of: moment_reader(form.source(plan, *of)))
+        check_moments(run, form, plan, found)
+        check(found)
+        return found
+
+    return RowData(levels, plan, run.step("statistics", statistics))
+
+
+def read_levels(run: Run, form: RowForm) -> Levels:
+    """Return the levels of features and targets that are categories; step ``categories``."""
+    columns = (*form.roles.text_features, *form.roles.text_targets)
+
+    def categories() -> dict[str, list[str]]:
+        bundle = run.reduce(lambda dataset, _: CategoryReader(dataset.reader, columns))
+        levels = require_levels(bundle["categories"].train())
+        for text in identifier_remarks(levels, sum(d.n_rows for d in form.inputs.datasets)):
+            run.note(text)
+        return levels
+
+    return run.step("categories", categories) if columns else {}
+
+
+def check_moments(run: Run, form: RowForm, plan: ColumnPlan, statistics: Bundle) -> None:
+    """Refuse too few rows and columns without values; count and note what was left out."""
+    moments: Folded[CoMoments] = statistics["moments"]
+    train = moments.train()
+    require_rows(form, train.n_samples, moments.test.n_samples)
+    require_observed(plan.feature_names, train.observed_weight[: plan.n_features])
+    tell_counts(run, form, plan, statistics["counts"])
+
+
+def require_rows(form: RowForm, n_train: int, n_test: int) -> None:
+    """Refuse too few rows to learn from."""
+    if n_train < 2:
+        raise DataError(
+            f"There are {n_train} rows to train on in {form.inputs.train.place} "
+            f"(held out: {n_test}); at least 2 are needed. Add rows, or lower `data.test`."
+        )
+
+
+def tell_counts(run: Run, form: RowForm, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
+    """Account for rows read and left out, and for values filled in."""
+    everything = counts.train().merge(counts.test)
+    missing = missing_by_source(plan, everything.n_missing)
+    run.account(
+        objects={"train": counts.train().n_rows, "test": counts.test.n_rows},
+        dropped={"rows": everything.n_dropped} if everything.n_dropped else {},
+        imputed=missing,
+    )
+    if everything.n_dropped:
+        what = "the target" if form.inputs.section.policy == "mean" else "a value"
+        left = "row was" if everything.n_dropped == 1 else "rows were"
+        run.note(f"{everything.n_dropped:,} {left} left out because {what} is missing.")
+    if everything.n_weightless:
+        run.note(f"{counted(everything.n_weightless, 'row')} of weight 0 are ignored.")
+    if missing:
+        listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
+        run.note(f"{form.missing_said}: {listed}.")
+    data, section = form.inputs.datasets, form.inputs.section
+    known = betraying(form.inputs.train, section, form.roles.features)
+    assert everything.signs is not None
+    seen = remarks(everything.signs, plan, data, section.missing, known)
+    for text in (*seen, *form.few_values(everything.values)):
+        run.note(text)
+
+
+def summary_of_target(
+    run: Run, form: RowForm, plan: ColumnPlan, kind: str, summarise: Any
+) -> Folded[Any]:
+    """Summarise the target of all rows by a pass."""
+    own = form.target_plan(plan)
+    return run.reduce(lambda *of: SummaryReader(form.source(own, *of), kind, summarise))[kind]
+
+
+# --- classes of a target --------------------------------------------------------------------------
+
+MAX_CLASSES = 1000
+"""Most classes that a target may have."""
+
+#: More classes than this may be numbers that were meant to be predicted as such.
+_MANY_CLASSES = 20
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Classes or levels of a target.
+
+    Attributes
+    ----------
+    target : str
+    values : tuple of float
+        Ascending.
+    names : tuple of str, or None
+        Where the target is text: values are positions.
+    train_weight : tuple of float
+        Weight of the training rows of each class that occurs.
+    """
+
+    target: str
+    values: tuple[float, ...]
+    names: tuple[str, ...] | None
+    train_weight: tuple[float, ...]
+
+    @property
+    def labels(self) -> list[Any]:
+        """The classes as the data have them: text or numbers."""
+        return list(self.names or self.values)
+
+    @property
+    def texts(self) -> list[str]:
+        """The classes as readers see them."""
+        return [own if isinstance(own, str) else class_name(own) for own in self.labels]
+
+
+def count_classes(
+    run: Run, form: RowForm, levels: Levels, plan: ColumnPlan, what: str, most: int | None = None
+) -> Classes:
+    """Find the classes of the only target; `what` wants `most` of them, for messages.
+
+    Raises
+    ------
+    DataError
+    """
+    counts = summary_of_target(run, form, plan, "classes", class_counts)
+    target = form.roles.target[0]
+    names = levels[form.roles.text_targets[0]] if form.roles.text_targets else None
+    classes = find_classes(counts, target, what, most, names)
+    weight = dict(zip(counts.train().values, counts.train().weight, strict=True))
+    return Classes(
+        target,
+        tuple(classes.tolist()),
+        None if names is None else tuple(class_name(value, names) for value in classes),
+        tuple(float(weight[value]) for value in classes),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCounts:
+    """Distinct values of a target; a mergeable statistic."""
+
+    values: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def from_rows(cls, target: np.ndarray, weight: np.ndarray | None) -> ClassCounts:
+        """Count the values of rows."""
+        values, index = np.unique(target, return_inverse=True)
+        total = np.bincount(index, weight, len(values)).astype(float)
+        # One more than allowed stays, so that the excess is seen.
+        return cls(values[: MAX_CLASSES + 1], total[: MAX_CLASSES + 1])
+
+    def merge(self, other: ClassCounts) -> ClassCounts:
+        """Return the counts of the rows of both."""
+        together = np.concatenate((self.values, other.values))
+        return self.from_rows(together, np.concatenate((self.weight, other.weight)))
+
+
+def find_classes(
+    counts: Folded[ClassCounts],
+    target: str,
+    what: str,
+    most: int | None = None,
+    levels: Sequence[str] | None = None,
+) -> np.ndarray:
+    """Return the classes of a target, ascending.
+
+    `what` wants them and can do with `most`, for messages; `levels` name them, where values are
+    positions among these. Fewer than two classes, too many, or others in held-out rows are refused.
+    """
+    train, test = counts.train(), counts.test
+    classes = train.values[train.weight > 0]
+    if len(classes) > MAX_CLASSES:
+        raise DataError(
+            f"The target {target!r} has more than {MAX_CLASSES} values, so it does not hold "
+            f"classes: {what} is not for it."
+        )
+    if len(classes) < 2 or (most is not None and len(classes) > most):
+        few = ", ".join(class_name(value, levels) for value in classes[:6])
+        wanted = "two classes; with more use softmax" if most == 2 else "classes"
+        raise DataError(
+            f"{what[:1].upper()}{what[1:]} needs a target of {wanted}; {target!r} has "
+            f"{len(classes)} values among the training rows ({few})."
+        )
+    unknown = np.setdiff1d(test.values[test.weight > 0], classes)
+    if len(unknown):
+        many = f" {what[:1].upper()}{what[1:]} treats each of the {len(classes)} values as a class."
+        raise DataError(
+            f"The value {class_name(unknown[0], levels)} of the target {target!r} occurs only in "
+            "held-out rows, so no model can learn it. Drop these rows, or hold out "
+            f"others.{many if len(classes) > _MANY_CLASSES else ''}"
+        )
+    return classes
+
+
+def class_name(value: float, levels: Sequence[str] | None = None) -> str:
+    """Write a class: its number, or what stands at this position among the levels."""
+    return f"{value:g}" if levels is None else levels[int(value)]
+
+
+def class_counts(batch: RowBatch, part: int) -> dict[str, ClassCounts]:
+    """Count the values of the only target in a part of a batch."""
+    rows = batch.part_slices[part]
+    weight = None if batch.weight is None else batch.weight[rows]
+    return {"classes": ClassCounts.from_rows(batch.target[0, rows], weight)}

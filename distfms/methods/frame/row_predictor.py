@@ -1,0 +1,294 @@
+"""Predicting rows with a finished run's model, partition by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distfms.data.files.dataset import PartitionReader
+from distfms.data.files.partition import Dataset, Partition, Rows
+from distfms.data.rows.batches import ColumnPlan, SourceColumn, read_rows
+from distfms.data.rows.columns import as_arrow, n_positive
+from distfms.data.rows.roles import Roles, resolve_roles
+from distfms.errors import DataError
+
+if TYPE_CHECKING:
+    pass
+from functools import reduce
+
+from distfms.data.rows.folds import FoldPlan, assign_parts
+from distfms.methods import load_method
+from distfms.methods.frame.contract import FinishedRun, Judged, Run
+from distfms.methods.frame.passes import Sums
+
+MISSING = "values_missing"
+
+
+@dataclass(frozen=True, eq=False)
+class RowPredictor:
+    """Picklable function from a partition to a table of its predictions.
+
+    A category that was in no training row counts as missing.
+
+    Attributes
+    ----------
+    reader : PartitionReader
+    plan : ColumnPlan
+        Of the columns that the model reads.
+    outputs : tuple of str
+        Names of the columns of predictions.
+    predict : callable
+        ``(values by name of a batch's row, n_rows) → array of shape (n_rows, n_outputs)``;
+        missing values are NaN. Picklable.
+    spending : str
+        What the predictions cost, for the user; empty where that is not a question.
+    classes : sequence of str or float
+        Where the outputs are probabilities of classes, these classes, as many, or two for the
+        probability of the second; `outputs` then has the name of the column of predicted classes.
+    threshold : float
+        Probability from which on the second of two classes is predicted.
+    gaps : str
+        What the model takes missing values for.
+    class_weights : array of shape (r,) or (1,)
+        What decides between r classes times their probabilities.
+    """
+
+    reader: PartitionReader
+    plan: ColumnPlan
+    outputs: tuple[str, ...]
+    predict: Callable[[Mapping[str, np.ndarray], int], np.ndarray]
+    spending: str = ""
+    classes: Sequence[Any] = ()
+    threshold: float = 0.5
+    gaps: str = "replaced with the training mean"
+    class_weights: Any = 1.0
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Columns that are read."""
+        roles = self.plan.roles
+        return [*roles.features, *([roles.id] if roles.id else [])]
+
+    def __call__(self, partition: Partition) -> Any:
+        """Return a table: id (or row number), predictions, values that were missing."""
+        import pyarrow as pa
+
+        id_, n_rows = self.plan.roles.id, partition.n_rows
+        n_missing = np.zeros(n_rows, dtype=np.int32)
+        values: dict[str, np.ndarray] = {}
+        if self.plan.columns:
+            plan = replace(self.plan, roles=replace(self.plan.roles, id=None))  # read below
+            batch = read_rows(self.reader, partition, plan, missing="mean")
+            sums = batch.part_sums
+            has_nan = np.ones(plan.n_columns) if sums is None else np.isnan(sums).any(axis=0)
+            for column in plan.columns:
+                if column.levels is not None or has_nan[column.start]:
+                    n_missing += set_missing(batch.values, column)
+            values = dict(zip(batch.names, batch.values, strict=True))
+        columns: dict[str, Any] = {}
+        if id_:
+            columns[id_] = self.reader.read(partition, [id_]).column(id_)
+        else:
+            columns["row"] = np.arange(n_rows) + partition.row_offset
+        found = self.predict(values, n_rows).reshape(n_rows, -1)
+        if self.classes:
+            columns |= self._of_classes(found)
+        else:
+            columns |= dict(zip(self.outputs, found.T.copy(), strict=True))
+        columns[MISSING] = n_missing
+        arrays = [as_arrow(c) if isinstance(c, np.ndarray) else c for c in columns.values()]
+        return pa.table(arrays, names=list(columns))
+
+    def _of_classes(self, found: np.ndarray) -> dict[str, Any]:
+        """Return the class that is predicted of each row, and the probabilities of all."""
+        if found.shape[1] == 1:
+            found = np.concatenate((1.0 - found, found), axis=1)
+        named = np.array(self.classes)
+        whole = named.dtype.kind == "f" and (named == np.round(named)).all()
+        named = named.astype(np.int64) if whole else named
+        names = [f"probability_{name:g}" if whole else f"probability_{name}" for name in named]
+        shares = dict(zip(names, found.T.copy(), strict=True))
+        place = (found * self.class_weights).argmax(axis=1)
+        if self.threshold != 0.5:
+            place = (found[:, 1] >= self.threshold).astype(np.intp)
+        return {self.outputs[0]: named[place], **shares}
+
+    def remarks(self, table: Any) -> Mapping[str, int]:
+        """Count the rows that lack a value."""
+        label = f"Rows with missing values or unknown categories, {self.gaps}"
+        return {label: n_positive(table.column(MISSING))}
+
+
+def set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:
+    """Mark unknown categories as missing; return which rows lack the column, shape (n,)."""
+    rows = values[column.start : column.stop]
+    if column.levels is not None:
+        rows[:, ~rows.any(axis=0)] = np.nan  # NaN counts as true
+    absent: np.ndarray = np.isnan(rows[0])
+    if column.flag:
+        rows[-1] = absent
+    return absent
+
+
+def sources_of(plan: ColumnPlan) -> dict[str, Any]:
+    """Return the levels of each feature, None for a number, for ``model.json``.
+
+    Where a feature has other rows too, it is a mapping with the ``levels``.
+    """
+    found: dict[str, Any] = {}
+    for column in plan.columns[: len(plan.roles.features)]:
+        levels = None if column.levels is None else list(column.levels)
+        rows = {"levels": levels, "knots": list(column.knots), "missing": column.flag}
+        rows |= {"limits": list(column.limits)}
+        found[column.name] = rows if column.expanded else levels
+    return found
+
+
+def levels_of(source: Any) -> Any:
+    """Return the levels of a feature from an entry of `sources_of`."""
+    return source["levels"] if isinstance(source, Mapping) else source
+
+
+def plan_of_model(
+    dataset: Dataset,
+    needed: Sequence[str],
+    sources: Mapping[str, Any],
+    id: str | None,
+) -> ColumnPlan:
+    """Find the columns of a model in a dataset, which needs no target.
+
+    `sources` is what :func:`sources_of` returned. A column that is missing, or a category where it
+    was a number, is a DataError; an `id` that the dataset does not have is left out.
+    """
+    schema = dataset.schema
+    id = id if id in schema.names else None
+    roles = Roles((), (), id=id)
+    if needed:
+        roles = resolve_roles(schema, target=None, features=needed, globs=False, id=id)
+    expanded = {n: own for n in needed if isinstance(own := sources[n], Mapping)}
+    known = {name: levels_of(sources[name]) for name in needed}
+    for name, own in known.items():
+        if (name in roles.text_features) != (own is not None):
+            kinds = ("numbers", "categories") if own is None else ("categories", "numbers")
+            raise DataError(
+                f"The column {name!r} of the data holds {kinds[1]} ({schema.field(name).type}), "
+                f"but the model was made with {kinds[0]}. Convert it."
+            )
+    levels = {name: list(own) for name, own in known.items() if own is not None}
+    plan = ColumnPlan.of(roles, levels, unknown="zero")
+    knots = {name: own["knots"] for name, own in expanded.items()}
+    # Older models have no limits.
+    limits = {name: own.get("limits", ()) for name, own in expanded.items()}
+    return plan.expanded(knots, [n for n, own in expanded.items() if own["missing"]], limits)
+
+
+# --- models scored on the rows themselves, where statistics do not say how good they are ---------
+
+
+@dataclass(frozen=True, eq=False)
+class RowJudge:
+    """Picklable function from a partition to how far models are off on its held-out rows.
+
+    Attributes
+    ----------
+    predictors : tuple
+        Of the models, of the same dataset.
+    roles : Roles
+    has_classes : bool
+        Whether models predict classes, which may be numbers.
+    coded : callable
+        From values of the target to what models predict of it.
+    folds : FoldPlan or None
+        How rows are divided; None where all of them are held out.
+    """
+
+    predictors: tuple[Any, ...]
+    roles: Roles
+    has_classes: bool
+    coded: Callable[[np.ndarray], np.ndarray]
+    folds: FoldPlan | None
+
+    def __call__(self, partition: Partition) -> Sums:
+        """Read, predict and add up; of a large partition some rows after the others."""
+        reader, roles = self.predictors[0].reader, self.roles
+        others = (c for predictor in self.predictors for c in predictor.columns)
+        needed = dict.fromkeys((*roles.target, roles.weight, roles.fold_key, *others))
+        columns = [name for name in needed if name is not None]
+
+        def judged(own: Any, piece: Any) -> Sums:
+            if own is not reader:  # columns of a batch are read once, and models share them
+                piece = replace(piece, rows=Rows(piece.rows.read(columns)))
+            predictors = tuple(replace(one, reader=own) for one in self.predictors)
+            return replace(self, predictors=predictors)._judged(own, piece)
+
+        return reduce(Sums.merge, reader.each_batch(partition, columns, judged))
+
+    def _judged(self, reader: Any, partition: Partition) -> Sums:
+        roles, kept = self.roles, np.ones(partition.n_rows, dtype=bool)
+        named = dict.fromkeys((*roles.target, roles.weight, roles.fold_key))
+        table = reader.read(partition, [name for name in named if name is not None])
+        if (plan := self.folds) is not None:
+            keys = None if roles.fold_key is None else table.column(roles.fold_key)
+            parts = assign_parts(keys, partition=partition, **vars(plan))
+            kept = parts == plan.test_part
+        weight = np.ones(partition.n_rows)
+        if roles.weight is not None:
+            weight = table.column(roles.weight).to_numpy().astype(float)
+        for name in roles.target:
+            kept &= ~table.column(name).is_null(nan_is_null=True).to_numpy()
+        kept &= weight > 0
+        if not kept.any():
+            return Sums({})
+        truth, w = table.select(list(roles.target)).filter(kept), weight[kept]
+        found = [self._errors(truth, one(partition).filter(kept)) for one in self.predictors]
+        sums = {name: np.array([w @ own[name] for own in found]) for name in found[0]}
+        return Sums({"n": np.array(w.size), "weight": np.array(w.sum()), **sums})
+
+    def _errors(self, truth: Any, predicted: Any) -> dict[str, np.ndarray]:
+        """Return of each row whether a class is right, and the squared error of numbers."""
+        found, squares = dict[str, np.ndarray](), []
+        for name in truth.column_names:
+            # Probabilities of classes leave one column of predictions.
+            one = predicted.column(f"predicted_{name}")
+            values, own = one.to_numpy(), self.coded(truth.column(name).to_numpy())
+            if self.has_classes:
+                found["accuracy"] = (own == values).astype(float)
+            if own.dtype.kind in "fiub" and values.dtype.kind in "fiub":
+                squares.append((own.astype(float) - values.astype(float)) ** 2)
+        return found | ({"mse": np.mean(squares, axis=0)} if squares else {})
+
+
+def judge_rows(
+    name: str,
+    roles: Roles,
+    run: Run,
+    models: Sequence[FinishedRun],
+    has_classes: bool = False,
+    coded: Callable[[np.ndarray], np.ndarray] = np.asarray,
+) -> Judged:
+    """Score predictions of a method's models on held-out rows; see `Job.judge` and `RowJudge`."""
+    method, section = load_method(name), run.inputs.section
+    plan = FoldPlan(section.folds, section.test, run.seed)
+
+    def judge(dataset: Dataset, folds: FoldPlan | None) -> Sums:
+        predictors = tuple(method.predictor(model, dataset, None) for model in models)
+        rows = RowJudge(predictors, roles, has_classes, coded, folds)
+        return reduce(Sums.merge, run.map(rows, dataset.partitions))
+
+    found = Sums({})
+    if section.test:
+        found = judge(run.inputs.train, plan)
+    if run.inputs.test is not None:
+        found = found.merge(judge(run.inputs.test, None))
+    sums = dict(found.arrays)
+    if not sums:
+        return 0, []
+    n_rows, weight = int(sums.pop("n")), float(sums.pop("weight"))
+    scores: list[Mapping[str, float]] = [
+        {name: float(values[number] / weight) for name, values in sums.items()}
+        for number in range(len(models))
+    ]
+    return n_rows, scores

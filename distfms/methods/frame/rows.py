@@ -1,0 +1,347 @@
+"""From partitions of rows to mergeable statistics: what methods share.
+
+Every reader here is picklable, gives one statistic for each fold and one for the held-out rows,
+and says in ``key`` all that its partials depend on beside the partition.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from distfms.data.files.dataset import PartitionReader
+from distfms.data.files.partition import Dataset, Partition
+from distfms.data.rows.batches import (
+    MAX_LEVELS,
+    Categories,
+    ColumnPlan,
+    RowBatch,
+    read_rows,
+    scan_categories,
+)
+from distfms.data.rows.columns import probably_finite
+from distfms.data.rows.folds import FoldPlan
+from distfms.data.rows.roles import Roles, resolve_roles
+from distfms.errors import DataError
+from distfms.methods.frame.contract import PartialReader
+from distfms.spec import DataSection
+from distfms.stats.base import Bundle, Folded, Statistic
+from distfms.stats.comoments import CoMoments
+from distfms.stats.signs import ColumnSigns
+
+S = TypeVar("S", bound=Statistic)
+T = TypeVar("T")
+
+#: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
+FORMAT = 6
+#: Distinct values of a target that may be classes.
+_FEW_VALUES = 10
+
+
+def section_roles(
+    dataset: Dataset, section: DataSection, *, judgments: bool = False, classes: bool = False
+) -> Roles:
+    """Resolve the roles that a data section names; raises SpecError or DataError."""
+    names = ("target", "features", "exclude", "weight", "query", "id", "time")
+    named = {name: getattr(section, name) for name in names}
+    return resolve_roles(dataset.schema, **named, judgments=judgments, classes=classes)
+
+
+@dataclass(frozen=True, eq=False)
+class RowCounts:
+    """What was counted of some rows; a mergeable statistic.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows read.
+    n_dropped : int
+        Rows left out for a missing value.
+    n_weightless : int
+        Rows read whose weight is 0.
+    n_missing : ndarray of int64, shape (d,)
+        Missing values of each feature of the block among the rows read.
+    values : ndarray of shape (P, 11)
+        Distinct values of each target, ascending, then NaN; of more than ten the least eleven.
+    signs : ColumnSigns
+        What tells of trouble in features and targets; the first part has that of all rows. None in
+        what was written earlier.
+    """
+
+    n_rows: int
+    n_dropped: int
+    n_weightless: int
+    n_missing: np.ndarray
+    values: np.ndarray
+    signs: ColumnSigns | None = None
+
+    @classmethod
+    def from_block(cls, block: RowBatch, part: int, *, count_missing: bool = True) -> RowCounts:
+        """Count the rows of a part; gaps only where the policy leaves any.
+
+        Of a batch whose values are overwritten afterwards the first part comes first.
+        """
+        rows = block.part_slices[part]
+        missing = np.zeros(block.n_features, dtype=np.int64)
+        if count_missing:
+            for column, values in enumerate(block.features[:, rows]):
+                if not probably_finite(values):
+                    missing[column] = np.count_nonzero(np.isnan(values))
+        return cls(
+            n_rows=rows.stop - rows.start,
+            n_dropped=block.dropped[part] if block.dropped else 0,
+            n_weightless=0 if block.weight is None else int(np.sum(block.weight[rows] == 0)),
+            n_missing=missing,
+            values=distinct_values(block.target[:, rows]),
+            signs=ColumnSigns.empty(len(block.values)) if part else block.signs(),
+        )
+
+    def all_in(self, *values: float) -> np.ndarray:
+        """Return of each target whether it has no other values, shape (P,)."""
+        return (np.isnan(self.values) | np.isin(self.values, values)).all(axis=1)
+
+    def merge(self, other: RowCounts) -> RowCounts:
+        """Return the counts of the rows of both."""
+        return RowCounts(
+            self.n_rows + other.n_rows,
+            self.n_dropped + other.n_dropped,
+            self.n_weightless + other.n_weightless,
+            self.n_missing + other.n_missing,
+            distinct_values(np.concatenate((self.values, other.values), axis=1)),
+            None if self.signs is None or other.signs is None else self.signs.merge(other.signs),
+        )
+
+
+def distinct_values(rows: np.ndarray) -> np.ndarray:
+    """Return the distinct values of rows (P, n), as `RowCounts` has them."""
+    found = np.full((len(rows), _FEW_VALUES + 1), np.nan)
+    for own, row in zip(found, rows, strict=True):
+        known = np.unique(row[:1000])
+        if np.isfinite(known).sum() <= _FEW_VALUES:  # else so many are clear already
+            known = np.unique(row)
+        known = known[np.isfinite(known)][: len(own)]
+        own[: len(known)] = known
+    return found
+
+
+def few_whole(values: np.ndarray) -> list[int]:
+    """Return distinct values of a target (11,) that may be classes; empty if they may not."""
+    known = values[np.isfinite(values)]
+    few = 2 <= len(known) <= _FEW_VALUES and (known == np.round(known)).all()
+    return known.astype(int).tolist() if few else []
+
+
+@dataclass(frozen=True)
+class FoldedSource(ABC):
+    """Rows of a dataset that belong to folds and to the held-out part; base of sources.
+
+    `reader` travels to the workers in place of the whole list of partitions; with `held_out` all
+    rows are test rows.
+    """
+
+    reader: PartitionReader
+    section: DataSection
+    seed: int
+    held_out: bool
+
+    @property
+    def n_parts(self) -> int:
+        """Number of parts: the folds (at least one) and the held-out rows."""
+        return self.folds.n_parts
+
+    @property
+    def folds(self) -> FoldPlan:
+        """How rows are divided while they are read."""
+        return FoldPlan(self.section.folds, 1.0 if self.held_out else self.section.test, self.seed)
+
+    def folded(self, summarise: Callable[[int], S]) -> Folded[S]:
+        """Summarise the parts of a batch."""
+        return Folded(tuple(summarise(part) for part in range(self.n_parts)))
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read."""
+
+    @abstractmethod
+    def read(self, partition: Partition) -> Any:
+        """Read a batch, its rows or objects ordered by part."""
+
+    def each_batch(
+        self, partition: Partition, function: Callable[[Self, Partition], T]
+    ) -> Iterator[T]:
+        """Call a function with sources and partitions; of a large one, batch by batch."""
+        if not partition.batch_rows:
+            return iter([function(self, partition)])
+        reader: Any = self.reader
+
+        def call(own: Any, piece: Partition) -> T:
+            return function(replace(self, reader=own), piece)
+
+        return reader.each_batch(partition, self.columns, call)
+
+    def key(self) -> dict[str, Any]:
+        """Plain values that a partial depends on, beside its partition."""
+        return {
+            "format": FORMAT,
+            "missing": self.section.missing,
+            "folds": self.section.folds,
+            "test": self.section.test,
+            "seed": self.seed,
+            "held_out": self.held_out,
+        }
+
+
+@dataclass(frozen=True)
+class RowSource(FoldedSource):
+    """Rows of a dataset with all that is needed to read a partition of them."""
+
+    plan: ColumnPlan
+
+    def read(self, partition: Partition) -> RowBatch:
+        """Read a partition, its rows ordered by part."""
+        return read_rows(
+            self.reader,
+            partition,
+            self.plan,
+            folds=self.folds,
+            missing=self.section.policy,
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        roles, own = self.plan.roles, [column.name for column in self.plan.columns]
+        return roles.with_row_columns(own)
+
+    def key(self) -> dict[str, Any]:
+        """Plain values that a partial depends on, beside its partition."""
+        roles = self.plan.roles
+        return {
+            **super().key(),
+            "columns": [
+                [c.name, c.levels, *([c.knots, c.flag, c.limits] if c.expanded else ())]
+                for c in self.plan.columns
+            ],
+            "target": list(roles.target),
+            "weight": roles.weight,
+            "fold_key": roles.fold_key,
+        }
+
+
+@contextmanager
+def naming(partition: Partition) -> Iterator[None]:
+    """Say of an error about data in which partition it was found."""
+    try:
+        yield
+    except DataError as error:
+        groups = partition.row_groups
+        where = f"row group {groups[0]}" if len(groups) == 1 else f"row groups {list(groups)}"
+        raise DataError(f"In {partition.path}, {where}: {error}") from error
+
+
+@dataclass(frozen=True)
+class SummaryReader(PartialReader):
+    """Reads statistics of the rows of each part.
+
+    A picklable function makes them, by name, of a batch and the number of the part; `known` is what
+    they depend on beside the rows, as plain values.
+    """
+
+    source: FoldedSource
+    kind: str
+    summarise: Callable[[Any, int], Mapping[str, Any]]
+    known: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise each of its parts."""
+        batch = self.source.read(partition)
+        with naming(partition):
+            found = [self.summarise(batch, part) for part in range(self.source.n_parts)]
+        return Bundle({name: Folded(tuple(own[name] for own in found)) for name in found[0]})
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": self.kind, **self.known}
+
+
+def moment_reader(source: RowSource, slab: slice | None = None) -> SummaryReader:
+    """Return the reader of ``moments`` (`CoMoments` of features and targets) and ``counts``.
+
+    With a `slab`, only these rows of the matrix, of the training rows.
+    """
+    known = {} if slab is None else {"slab": [slab.start, slab.stop]}
+    summarise = partial(_moments, slab, source.section.missing == "mean")
+    return SummaryReader(source, "moments", summarise, known)
+
+
+def _moments(
+    slab: slice | None, count_missing: bool, batch: RowBatch, part: int
+) -> Mapping[str, Any]:
+    # Counts first: the moments use the batch as scratch.
+    counts = RowCounts.from_block(batch, part, count_missing=count_missing)
+    if slab is not None and part == len(batch.part_slices) - 1:
+        return {"moments": CoMoments.empty(len(batch.values), slab), "counts": counts}
+    rows = batch.part_slices[part]
+    weight = None if batch.weight is None else batch.weight[rows]
+    sums = None if batch.part_sums is None else batch.part_sums[part]
+    values = batch.values[:, rows]
+    moments = CoMoments.from_block(values, weight, rows=slab, overwrite=True, sums=sums)
+    return {"moments": moments, "counts": counts}
+
+
+@dataclass(frozen=True)
+class CategoryReader(PartialReader):
+    """Reads the levels of categorical columns, of all rows alike: ``categories``."""
+
+    reader: PartitionReader
+    columns: tuple[str, ...]
+    max_levels: int = MAX_LEVELS
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the levels of a partition."""
+        found = scan_categories(partition, self.reader, self.columns, self.max_levels)
+        return Bundle({"categories": Folded((found, Categories({}, self.max_levels)))})
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {
+            "format": FORMAT,
+            "kind": "categories",
+            "columns": list(self.columns),
+            "max_levels": self.max_levels,
+        }
+
+
+def require_levels(categories: Categories) -> dict[str, list[str]]:
+    """Levels by column, once all partitions have been read; a column without values is refused."""
+    for name, levels in categories.levels.items():
+        if not levels:
+            raise DataError(
+                f"All values of the categorical column {name!r} are missing: leave it out with "
+                f"`exclude: [{name}]`."
+            )
+    return {name: list(levels) for name, levels in categories.levels.items()}
+
+
+def identifier_remarks(levels: Mapping[str, Sequence[str]], n_rows: int) -> list[str]:
+    """Warn of text columns with a value of its own for 0.9 of the rows or more, 10 at least."""
+    return [
+        f"The text column {name!r} has {len(found):,} different values in {n_rows:,} rows: it "
+        f"looks like an identifier. Exclude it (`exclude: [{name}]`) or name it `data.id`."
+        for name, found in levels.items()
+        if len(found) >= max(10, 0.9 * n_rows)
+    ]
+
+
+def missing_by_source(plan: ColumnPlan, n_missing: Sequence[int] | np.ndarray) -> dict[str, int]:
+    """Return missing values by source column, from those of each row of a batch, without zeros."""
+    features = plan.columns[: len(plan.roles.features)]
+    found = {column.name: int(n_missing[column.start]) for column in features}
+    return {name: count for name, count in found.items() if count}

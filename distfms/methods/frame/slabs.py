@@ -1,0 +1,118 @@
+"""Columns in slabs: the same search in one process and with the columns spread over actors.
+
+A search keeps a state for each slab, a run of columns that is cut the same way whoever holds it.
+Each step tells all slabs what was chosen last, in a few numbers for each chosen column, and every
+slab answers with its best candidates, among which the driver picks. As each slab does the same
+operations on an actor as in the driver's process, the result is the same to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+
+from distfms.engine.storage import Location, open_binary
+from distfms.stats.codec import load
+
+T = TypeVar("T", covariant=True)
+Arrays = Mapping[str, np.ndarray]
+#: Where the arrays of a slab are.
+Place = Location | Arrays
+
+#: Columns of a slab. It decides about the last bits of a result, and so depends on nothing.
+SLAB_COLUMNS = 2048
+
+
+class Pool(Protocol):
+    """States, one for each shard, on actors somewhere; see `distfms.engine.base.ActorPool`."""
+
+    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
+        """Build one state for each shard."""
+
+    def step(self, fn: Callable[[Any, Any], tuple[Any, Any]], message: Any = None) -> list[Any]:
+        """Call ``fn(state, message)`` on every state; answers in the order of shards."""
+
+
+class OneProcess:
+    """A pool whose states are all here."""
+
+    states: list[Any]
+
+    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
+        """Build one state for each shard."""
+        self.states = [build(shard) for shard in shards]
+
+    def step(self, fn: Callable[[Any, Any], tuple[Any, Any]], message: Any = None) -> list[Any]:
+        """Call ``fn(state, message)`` on every state; answers in the order of shards."""
+        results = [fn(state, message) for state in self.states]
+        self.states = [state for state, _ in results]
+        return [answer for _, answer in results]
+
+    def copy(self) -> Self:
+        """Return a pool of independent copies of the states."""
+        other = copy(self)
+        other.states = [copied(state) for state in self.states]
+        return other
+
+
+def copied(state: Any) -> Any:
+    """Copy an object and the arrays and lists that are its attributes."""
+    other = copy(state)
+    for name, content in vars(state).items():
+        if isinstance(content, np.ndarray):
+            setattr(other, name, content.copy(order="K"))
+        elif isinstance(content, list):
+            setattr(other, name, content.copy())
+    return other
+
+
+class Loadable(Protocol[T]):
+    """Small picklable description of something that an actor loads or computes."""
+
+    def load(self) -> T:
+        """Return it."""
+
+
+@dataclass(frozen=True)
+class StoredMatrix:
+    """Rows of a matrix in the file of a slab's step, for an actor on any node to load."""
+
+    location: Place
+    name: str
+
+    def load(self) -> np.ndarray:
+        """Read the array."""
+        return load_arrays(self.location)[self.name]
+
+
+def load_arrays(place: Place) -> dict[str, np.ndarray]:
+    """Read the arrays of a slab, on an actor, into memory of their own."""
+    if isinstance(place, Mapping):
+        return {name: array.copy() for name, array in place.items()}
+    with open_binary(place) as stream:
+        found: dict[str, np.ndarray] = load(stream)["slab"]
+        return found
+
+
+def loaded(matrix: np.ndarray | Loadable[np.ndarray]) -> np.ndarray:
+    """Return a matrix that is in memory, or load it."""
+    return matrix if isinstance(matrix, np.ndarray) else matrix.load()
+
+
+def slab_starts(widths: Iterable[int]) -> list[int]:
+    """Return the first item of each slab, and the number of items, for the columns of each item.
+
+    A slab takes items in order until another would exceed `SLAB_COLUMNS`; a larger item is a slab
+    of its own.
+    """
+    starts, size, n = [0], 0, 0
+    for n, width in enumerate(widths, 1):
+        if size and size + width > SLAB_COLUMNS:
+            starts.append(n - 1)
+            size = 0
+        size += width
+    return [*starts, n]

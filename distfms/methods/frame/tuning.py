@@ -1,0 +1,314 @@
+"""Options chosen by cross-validation: the points of a grid, and the choice among them.
+
+Statistics do not depend on the options that can be tuned, and all that follows is what a run with
+the chosen options alone would do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+
+from distfms.errors import DataError, SpecError, nearest
+from distfms.methods import load_method
+from distfms.methods.frame.contract import FoldAnswers, Job, Method, Run
+from distfms.methods.frame.curves import number_or_none
+from distfms.report.formatting import option_text, options_text
+from distfms.spec import Section, TuneSection, parse_section
+from distfms.stats.base import over_folds
+
+ChoiceRule = Literal["best", "one_standard_error"]
+Point = dict[str, Any]
+
+#: Folds that `data.folds: auto` stands for where it stands for any.
+AUTO_FOLDS = 5
+#: Most points times folds of a grid. A small evaluation takes a hundredth of a second, a large one
+#: minutes: more than this is a slip or wants a coarser grid first.
+MOST_EVALUATIONS = 10_000
+
+
+def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[Point]:
+    """List every combination of the values, the last option varying fastest."""
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
+    """Read a method's section whose options are to be tuned; raises SpecError as `parse_section`.
+
+    An option that has to be given, or is chosen by itself, and is tuned instead has the first of
+    its values, until one is chosen.
+    """
+    if content is not None and not isinstance(content, Mapping):
+        return parse_section(method.Options, content, method.name)
+    fields = method.Options.model_fields
+    added = {
+        name: values[0]
+        for name, values in tune.grid.items()
+        if name in fields
+        and (fields[name].is_required() or fields[name].default == "auto")
+        and name not in (content or {})
+    }
+    with _as_tried(method.name, {name: f"tune.grid.{name}[0]" for name in added}):
+        return parse_section(method.Options, {**(content or {}), **added}, method.name)
+
+
+def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: int) -> TuneSection:
+    """Check a grid against the method's section, value by value and combination by combination.
+
+    Return it with the values as the section's model reads them, and the measure filled in. A
+    SpecError names the option or the value, as ``tune.grid.ridge[1]``.
+    """
+    if n_folds < 2:
+        raise SpecError(
+            "`tune` compares by cross-validation and needs `data.folds` of at least 2; it is "
+            f"{n_folds}."
+        )
+    for name in tune.grid:
+        _require_tunable(method, name)
+    n_points = math.prod(len(values) for values in tune.grid.values())
+    if n_points * n_folds > MOST_EVALUATIONS:
+        raise SpecError(
+            f"`tune.grid` has {n_points:,} points, that is {n_points * n_folds:,} evaluations on "
+            f"{n_folds} folds; at most {MOST_EVALUATIONS:,} are allowed. Try fewer values, then "
+            "finer ones around the best in a second run."
+        )
+    content = options.model_dump(mode="json")
+    grid = {
+        name: tuple(_read(method, content, name, i, value) for i, value in enumerate(values))
+        for name, values in tune.grid.items()
+    }
+    for point in grid_points(grid):
+        try:
+            parse_section(method.Options, {**content, **point}, method.name)
+        except SpecError as error:
+            raise SpecError(f"With `tune` at {options_text(point)}: {error}") from error
+    measure = tune.measure or next(iter(method.measures))
+    if measure not in method.measures:
+        raise SpecError(
+            f"`tune.measure` is {measure!r}, which {method.name} does not have."
+            f"{nearest(measure, method.measures)}"
+        )
+    return tune.model_copy(update={"grid": grid, "measure": measure})
+
+
+def _require_tunable(method: Method, name: str) -> None:
+    if name in method.tunable:
+        return
+    if name not in method.Options.model_fields:
+        raise SpecError(
+            f"`tune.grid.{name}` is not an option of "
+            f"`{method.name}`.{nearest(name, method.tunable)}"
+        )
+    reason = method.not_tunable.get(name, "the cross-validation does not depend on it")
+    raise SpecError(
+        f"`tune.grid.{name}` cannot be tuned: {reason}. Choose from {', '.join(method.tunable)}."
+    )
+
+
+def _read(method: Method, content: Mapping[str, Any], name: str, place: int, value: Any) -> Any:
+    where = f"tune.grid.{name}[{place}]"
+    if isinstance(value, bool) != isinstance(content[name], bool):
+        raise SpecError(f"In the job spec, `{where}` is {value!r}, which `{name}` cannot be.")
+    with _as_tried(method.name, {name: where}):
+        options = parse_section(method.Options, {**content, name: value}, method.name)
+    return getattr(options, name)
+
+
+@contextmanager
+def _as_tried(method: str, places: Mapping[str, str]) -> Iterator[None]:
+    """Reword errors about options as errors about the values to try at these places."""
+    try:
+        yield
+    except SpecError as error:
+        text = str(error)
+        for name, where in places.items():
+            text = text.replace(f"`{method}.{name}`", f"`{where}`")
+        if text == str(error) and len(places) == 1:
+            text = f"With `{where}`: {text}"
+        raise SpecError(text) from error
+
+
+# --- the choice ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What the folds say of every point: mean and standard error (n_points,), and which is taken.
+
+    They are NaN for a point that some fold has no number for. `best` is the first of those with the
+    best mean, `chosen` what the rule takes.
+    """
+
+    mean: np.ndarray
+    standard_error: np.ndarray
+    best: int
+    chosen: int
+
+
+def choose(
+    values: np.ndarray, weights: Sequence[float], rule: ChoiceRule, higher_is_better: bool
+) -> Choice:
+    """Choose a point of a grid.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_points, n_folds)
+        Measure of every point on every fold, the points from the simplest on.
+    weights : sequence of float, length n_folds
+        Weight of the rows of each fold, positive; at least 2 folds.
+    rule : {"best", "one_standard_error"}
+    higher_is_better : bool
+        What the measure says.
+
+    Returns
+    -------
+    Choice
+
+    Raises
+    ------
+    DataError
+        If no point has a number on every fold.
+
+    Notes
+    -----
+    Means and standard errors are those of :func:`distfms.stats.base.over_folds`.
+    ``one_standard_error`` takes the first point whose mean is not worse than the best mean by more
+    than the standard error of the best.
+
+    References
+    ----------
+    Breiman, Friedman, Olshen, Stone, "Classification and Regression Trees" (1984), Section 3.4.3;
+    Hastie, Tibshirani, Friedman, "The Elements of Statistical Learning" (2009), Section 7.10.
+    """
+    found = over_folds(values, weights)
+    # A mean over some folds cannot be compared with one over all.
+    whole = found.n_known == values.shape[1]
+    mean, error = (np.where(whole, a, np.nan) for a in (found.mean, found.standard_error))
+    loss = np.where(np.isfinite(mean), -mean if higher_is_better else mean, np.inf)
+    if not np.isfinite(loss).any():
+        raise DataError(
+            "No point of `tune.grid` could be measured on every fold: some folds have too few "
+            "rows, or a constant target. Choose fewer folds (`data.folds`)."
+        )
+    best = int(np.argmin(loss))
+    chosen = best
+    if rule == "one_standard_error":
+        chosen = int(np.argmax(loss <= loss[best] + error[best]))
+    return Choice(mean, error, best, chosen)
+
+
+#: Evaluates points of a grid on folds by a measure: returns the folds' answers, and the values,
+#: shape (n_points, n_folds), NaN where the measure does not exist.
+Answers = Callable[[Sequence[Point], str], tuple[FoldAnswers, np.ndarray]]
+
+
+def changed_options(options: Any, point: Mapping[str, Any]) -> Any:
+    """Return options with some changed."""
+    return type(options).model_validate({**options.model_dump(), **point})
+
+
+def tuned_job(method: Method, job: Job, tune: TuneSection) -> Job:
+    """Return a job that chooses options by a checked grid, whose values fit the data.
+
+    Raises
+    ------
+    SpecError
+        Naming the value, as ``tune.grid.ridge[1]``, or why there is no cross-validation.
+    """
+    if job.untunable is not None:
+        raise SpecError(job.untunable)
+    for name, values in tune.grid.items():
+        for place, value in enumerate(values):
+            with _as_tried(job.name, {name: f"tune.grid.{name}[{place}]"}):
+                options = changed_options(job.options, {name: value})
+                changed = method.make_job(options, job.inputs, job.seed)
+                if changed.untunable is not None:
+                    raise SpecError(changed.untunable)
+                if method.check_tried is not None:
+                    method.check_tried(name, changed, job)
+    return replace(job, tune=tune)
+
+
+def grid_in_words(job: Job) -> str:
+    """Return what a job tries, for `check` and before a run."""
+    assert job.tune is not None
+    tried = "; ".join(
+        f"{name} {', '.join(option_text(value) for value in values)}"
+        for name, values in job.tune.grid.items()
+    )
+    n_points = len(grid_points(job.tune.grid))
+    rule = "the best" if job.tune.rule == "best" else "the simplest within one standard error"
+    return (
+        f"{tried}: {n_points:,} points on {job.n_folds} folds, "
+        f"{n_points * job.n_folds:,} evaluations; {rule} by {job.tune.measure}"
+    )
+
+
+def choose_options(run: Run, job: Job, answers: Answers) -> tuple[Any, dict[str, Any] | None]:
+    """Choose options by cross-validation, where the spec has a grid; step ``tune``.
+
+    Returns
+    -------
+    options : Section
+        Those of the job, or with those of the chosen point.
+    tuning : dict, or None without a grid
+        Content of ``tuning.json``.
+    """
+    if job.tune is None:
+        return job.options, None
+    tune = job.tune
+    tuning = run.step("tune", lambda: _compared_points(run, job, tune, answers))
+    return changed_options(job.options, tuning["chosen"]), tuning
+
+
+def _compared_points(run: Run, job: Job, tune: TuneSection, answers: Answers) -> dict[str, Any]:
+    points, measure = grid_points(tune.grid), str(tune.measure)
+    found, values = answers(points, measure)
+    run.account(tuning={"fits": found.n_done, "kept": found.n_kept})
+    n_folds, n_usable = job.n_folds, len(found.folds)
+    if n_usable < n_folds:
+        run.note(
+            f"{n_folds - n_usable} of {n_folds} folds are ignored in tuning: they or the "
+            "others have fewer than two rows, or the target of the others is constant. Choose "
+            "fewer folds."
+        )
+    if n_usable < 2:
+        raise DataError(
+            f"Only {n_usable} of {n_folds} folds can be used, too few to tune by: a fold needs "
+            "two rows or more, and the others as many and a target that varies. Choose fewer "
+            "folds (`data.folds`) or add rows."
+        )
+    better = load_method(job.name).measures[measure]
+    choice = choose(values, found.weight, tune.rule, better)
+    chosen = options_text(points[choice.chosen])
+    run.note(f"Chosen by cross-validation among {len(points):,} points: {chosen}.")
+    said = {"measure": measure, "higher_is_better": better, "rule": tune.rule}
+    return said | compared(points, found, values, choice)
+
+
+def compared(
+    points: Sequence[Point], found: FoldAnswers, values: np.ndarray, choice: Choice
+) -> dict[str, Any]:
+    """Return entries of ``tuning.json``: the points, what the folds say of them, and the choice."""
+    folds = zip(found.folds, found.n_rows, strict=True)
+    return {
+        "chosen": points[choice.chosen],
+        "folds": [{"fold": fold, "n_rows": n_rows} for fold, n_rows in folds],
+        "points": [
+            {
+                "options": point,
+                "folds": [number_or_none(v) for v in values[i]],
+                "mean": number_or_none(choice.mean[i]),
+                "standard_error": number_or_none(choice.standard_error[i]),
+                "best": i == choice.best,
+                "chosen": i == choice.chosen,
+            }
+            for i, point in enumerate(points)
+        ],
+    }

@@ -1,0 +1,109 @@
+"""A job, ready to run: its spec and data are open and checked against one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distfms.data.files.footers import row_remarks
+from distfms.engine.storage import (
+    Location,
+)
+from distfms.errors import SpecError
+from distfms.methods import load_method
+from distfms.methods.frame.contract import Finished, FinishedRun, Job, Method
+from distfms.methods.frame.tuning import grid_in_words, tuned_job
+from distfms.runs.auto_folds import resolve_folds
+from distfms.runs.context import RunContext
+from distfms.runs.events import Say
+from distfms.runs.finished import require_tracker
+from distfms.runs.inputs import Opened, open_inputs
+from distfms.runs.job_spec import JobSpec
+from distfms.runs.projection import Projection, project_job
+
+if TYPE_CHECKING:
+    pass
+
+
+def silent(line: str) -> None:
+    """Take a line and say nothing."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job whose spec and data have been checked.
+
+    `root` is the place of all runs, `identity` a hash of all that the result depends on. `after`
+    is called between model and report.
+    """
+
+    spec: JobSpec
+    root: Location
+    opened: Opened
+    method: Method
+    job: Job
+    identity: str
+    after: Callable[[RunContext, Finished, FinishedRun], None] | None = None
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what the run will do: label → text."""
+        job, n_folds = self.job, self.job.n_folds
+        described = dict(job.describe())
+        if job.tune is not None:
+            described["tuned"] = grid_in_words(job)
+        cost = f", about {n_folds + 1} times the work of `folds: 0`" * job.folds_cost
+        described["cross-validation"] = f"{n_folds} folds{cost}" if n_folds else "none"
+        if self.spec.engine.kind == "dask":
+            described["actors"] = "processes of this machine; Dask workers make the passes"
+        return described
+
+    def projection(self, workers: int | None = None) -> Projection:
+        """Project what the run will read, hold and write."""
+        return project_job(self.spec, self.opened.inputs, self.job, workers)
+
+    def local_files(self) -> list[str]:
+        """Return the files that every worker has to see; what is on object storage is left out."""
+        inputs = self.opened.inputs
+        datasets = [*inputs.datasets, *([inputs.unlabelled] if inputs.unlabelled else [])]
+        paths = [file.path for dataset in datasets for file in dataset.files]
+        return [path for path in paths if Path(path).exists()]
+
+
+def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> Prepared:
+    """Open the data, unless they are open, and check the whole spec against them.
+
+    No rows are read.
+
+    Raises
+    ------
+    SpecError, DataError
+    """
+    if spec.output.tracking is not None:
+        require_tracker(spec.output.tracking)
+    root = spec.place()
+    method = load_method(spec.method)
+    if spec.data.unlabelled_path is not None and not method.takes_unlabelled:
+        raise SpecError(
+            f"`data.unlabelled_path` is for landmarks only; this job's method is `{spec.method}`. "
+            "Leave it out."
+        )
+    if spec.data.missing == "pairs" and not method.takes_gaps:
+        raise SpecError(
+            f"`data.missing: pairs` is not for the method `{spec.method}`: choose from error, drop "
+            "and mean."
+        )
+    spec, opened = resolve_folds(spec, opened or open_inputs(spec, root, say))
+    identity = spec.identity(opened.fingerprints)
+    job = method.make_job(spec.options, opened.inputs, spec.seed)
+    if spec.tune is not None:
+        job = tuned_job(method, job, spec.tune)
+    if spec.retrain is not None and spec.retrain.forget.half_life and not job.weighs_partitions:
+        raise SpecError(
+            f"`retrain.forget.half_life` weighs statistics by age, but this `{spec.method}` job "
+            "learns from the rows themselves. Use `forget: all` or a `window`."
+        )
+    remarks = row_remarks(opened.inputs.train, opened.inputs.section, job.columns)
+    opened = replace(opened, notes=(*opened.notes, *remarks))
+    return Prepared(spec, root, opened, method, job, identity)

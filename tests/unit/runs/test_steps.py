@@ -1,0 +1,163 @@
+"""Steps of a run: what was finished is read, everything after the first gap is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distfms.errors import EngineError, SpecError
+from distfms.runs.events import Recorder
+from distfms.runs.folder import RunFolder
+from distfms.runs.steps import Steps
+
+
+class Attempt:
+    """An attempt at a run of four steps, and which of them it made."""
+
+    def __init__(self, folder: Path, stop: str = "") -> None:
+        self.folder, self.stop, self.made = folder, stop, list[str]()
+        self.told = list[str]()
+        self.run = RunFolder(folder)
+        self.run.claim()
+        self.steps = Steps(self.run, Recorder(self.run, self.told.append, lambda event: None))
+
+    def make(self, name: str, value: Any) -> Callable[[], Any]:
+        def made() -> Any:
+            self.made.append(name)
+            if name == self.stop:
+                raise EngineError("stopped")
+            self.steps.note(f"made {name}")
+            self.steps.now.counts["n"] = len(name)
+            self.steps.now.entries[name] = True
+            return value
+
+        return made
+
+    def all(self) -> tuple[Any, ...]:
+        def plan() -> None:
+            (self.folder / "plan").mkdir(exist_ok=True)
+            (self.folder / "plan" / "part").write_text("bought")
+
+        rows = self.steps.step("rows", self.make("rows", {"x": np.arange(3.0).reshape(1, 3).T}))
+        order = self.steps.step("order", self.make("order", (2, 1)))
+        told = self.steps.step("told", self.make("told", {"mse": float("nan")}), "told.json")
+        self.steps.step("plan", lambda: self.make("plan", plan())(), "plan")
+        return rows, order, told
+
+
+NAMES = ["rows", "order", "told", "plan"]
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    Attempt(tmp_path).all()
+    return tmp_path
+
+
+def test_finished_steps_are_read_as_they_were_returned(whole: Path) -> None:
+    (whole / "told.json").read_text().index("null")
+    again = Attempt(whole)
+    rows, order, told = again.all()
+    assert (again.made, again.steps.loaded) == ([], NAMES)
+    assert rows["x"].tolist() == [[0.0], [1.0], [2.0]]
+    assert rows["x"].flags.c_contiguous
+    assert (order, told) == ((2, 1), {"mse": None})
+    manifest = again.run.manifest().content()
+    assert manifest["notes"] == [f"made {name}" for name in NAMES]
+    assert [(s["name"], s["n"]) for s in manifest["stages"]] == [(n, len(n)) for n in NAMES]
+    assert all(manifest[name] for name in NAMES)
+    assert again.told == []
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_attempt_goes_on_where_the_last_one_stopped(tmp_path: Path, at: int) -> None:
+    stopped = Attempt(tmp_path, stop=NAMES[at])
+    with pytest.raises(EngineError, match="stopped"):
+        stopped.all()
+    again = Attempt(tmp_path)
+    found = again.all()
+    assert again.made == NAMES[at:]
+    assert again.run.manifest().notes == [f"made {name}" for name in NAMES]
+    assert repr(found) == repr(Attempt(tmp_path).all())
+
+
+@pytest.mark.parametrize(
+    ("file", "at"),
+    [("statistics/rows.step", 0), ("statistics/order.step", 1), ("told.json", 2), ("plan/part", 3)],
+)
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"{}")])
+def test_what_is_damaged_and_all_after_it_is_done_again(
+    whole: Path, file: str, at: int, damage: Callable[[Path], object]
+) -> None:
+    damage(whole / file)
+    again = Attempt(whole)
+    again.all()
+    assert again.made == NAMES[at:]
+
+
+def test_a_value_of_a_class_that_has_changed_is_made_again(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = whole / "statistics" / "order.step"
+    place.write_bytes(place.read_bytes().replace(b"distfms-value-1", b"distfms-value-0"))
+    monkeypatch.setattr(RunFolder, "is_intact", lambda self, entry: True)
+    again = Attempt(whole)
+    again.all()
+    assert again.made == NAMES[1:]
+    assert "order: done again, as its value cannot be read" in again.told[0]
+
+
+def test_from_a_step_on(whole: Path) -> None:
+    again = Attempt(whole)
+    with pytest.raises(SpecError, match=r"No step 'x' .* Finished are: rows, order, told, plan\."):
+        again.steps.again_from("x")
+    again.steps.again_from("told")
+    again.all()
+    assert again.made == ["told", "plan"]
+
+
+def test_misuse_fails_loudly(whole: Path, tmp_path: Path) -> None:
+    steps = Attempt(whole).steps
+    with pytest.raises(EngineError, match="the finished step 'rows' where 'order' was asked for"):
+        steps.step("order", lambda: 0)
+    steps = Attempt(tmp_path / "new").steps
+    steps.step("a", lambda: 1)
+    with pytest.raises(RuntimeError, match="'a' is asked for twice"):
+        steps.step("a", lambda: 1)
+    with pytest.raises(RuntimeError, match="'c' is asked for within 'b'"):
+        steps.step("b", lambda: steps.step("c", lambda: 1))
+    with pytest.raises(RuntimeError, match="belong in a step"):
+        steps.note("too late")
+    with pytest.raises(TypeError, match="cannot be kept"):
+        steps.step("d", object)
+    assert not list(tmp_path.glob("new/**/*.tmp"))
+
+
+def test_a_scratch_file_goes_when_its_step_is_done(tmp_path: Path) -> None:
+    attempt = Attempt(tmp_path)
+
+    def make(fails: bool) -> int:
+        place = attempt.steps.scratch()
+        assert place is not None
+        place.write_text("so far")
+        if fails:
+            raise EngineError("stopped")
+        return 1
+
+    with pytest.raises(EngineError):
+        attempt.steps.step("a", lambda: make(True))
+    assert (tmp_path / ".a").read_text() == "so far"
+    attempt.steps.step("a", lambda: make(False))
+    assert not (tmp_path / ".a").exists()
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
+    steps = Steps(None, Recorder(None, str, lambda event: None), ["first"])
+    assert steps.step("a", lambda: np.float64(1.0)) == 1.0
+    steps.files("model", lambda: {"model.json": {"a": 1}})
+    assert steps.content == {"model.json": {"a": 1}}
+    assert (steps.place("a"), steps.notes) == (None, ["first"])
