@@ -12,19 +12,19 @@ import pyarrow as pa
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from distfms.data.judgments import Raters, detect_layout, read_judgments
-from distfms.data.roles import OF_ALL, OF_ONE, resolve_roles
+from distfms.data.rows.judgments import Raters, detect_layout, read_judgments
+from distfms.data.rows.roles import OF_ALL, OF_ONE, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator, JobRegressor
 from distfms.estimators.inputs import Given, column_names, kind_of
 from distfms.estimators.parameters import in_words_of_python, plain
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
+from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect import read
 from distfms.methods.multiselect.model import LinearModel, averages
 from distfms.methods.multiselect.objective import BUDGET_TOLERANCE
 from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.rows import SummaryReader
 from distfms.spec import DataSection
 from distfms.stats.base import Bundle, merge_tree
 from distfms.stats.judgments import JudgmentEstimates
@@ -190,10 +190,6 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         columns = zip(*rows, strict=True)
         return {n + OF_ONE: _lists(own) for n, own in zip(names, columns, strict=True)}
 
-    def _feature_names(self, job: Any) -> Sequence[str]:
-        names: Sequence[str] = job.layout.names
-        return names
-
     def _names_of(self, X: Any) -> Sequence[str]:
         """Return the attributes of a frame that judges them."""
         names = column_names(X)
@@ -234,7 +230,6 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         Returns
         -------
         ndarray of int, shape (d,)
-            Before any refinement.
         """
         check_is_fitted(self)
         selection = self.model_.run.selection

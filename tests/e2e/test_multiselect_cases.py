@@ -1,17 +1,24 @@
 """Multi-selection on awkward data and specs."""
 
 import json
+from functools import partial
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 from distfms.errors import DataError, SpecError
-from distfms.runs.driver import prepare, run_job
+from distfms.methods.frame import slab_search, slabs
+from distfms.runs.driver import run_job
 from distfms.runs.finished import headline
 from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
+from distfms.runs.steps import Steps
+from tests.contract.test_third_method import dying
+from tests.e2e.jobs import content, results
 from tests.e2e.multiselect_jobs import NAMES, N, job, lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
 
@@ -138,7 +145,7 @@ def test_averages_are_read_only_if_they_are_asked_for(tmp_path):
         options = {"plain_error": plain_error, "budget": 3, "baselines": []}
         folder, _, metrics, _ = run(path, tmp_path, multiselect=options)
         found[plain_error] = metrics["test"]
-        assert (folder / "statistics" / "averages.npz").exists() == plain_error
+        assert (folder / "statistics" / "averages.step").exists() == plain_error
     without, measured = found[False], found[True]
     assert (without["mse"], without["n_objects_with_all_judgments"]) == (None, None)
     assert measured["n_objects_with_all_judgments"] > 0
@@ -163,7 +170,7 @@ def test_predictions_within_a_smaller_budget_are_those_of_a_run_with_it(tmp_path
     assert found["judgments_lacking"].equals(expected["judgments_lacking"])
     with pytest.raises(SpecError, match=r"budget of 30: this run bought for 20.*budget=30"):
         predicted(more, within=30)
-    with pytest.raises(SpecError, match="a refit, like a refined selection, is made for one"):
+    with pytest.raises(SpecError, match="a refit is made for one"):
         predicted(bought(2, model="refit"), within=1)
 
 
@@ -295,3 +302,48 @@ def kept(tmp_path_factory):
     path = write(folder, columns, row_group_size=10)
     run_job(job(path, folder / "runs", data={"exclude": ["w"]}))
     return path, folder / "runs"
+
+
+# --- stopped and resumed ------------------------------------------------------------------------
+
+#: Options, points to try, and steps of a job of each form.
+FORMS = {
+    "chosen": ({"selection": "auto"}, [4, 6], "statistics tune ridge select evaluate"),
+    "refit": (
+        {"budget": 2, "ridge": 0.1, "model": "refit", "plan": True},
+        None,
+        "statistics select averages evaluate plan",
+    ),
+    "slabs": (
+        {"ridge": 0.1, "psd": "none", "plan": True},
+        None,
+        "statistics 1 of 2;statistics 2 of 2;select;chosen;evaluate;plan",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_resumed_after_a_fault_before_and_after_every_step(tmp_path, monkeypatch, form):
+    options, budgets, steps = FORMS[form]
+    if form == "slabs":
+        monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
+        monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
+    grid = {} if budgets is None else {"tune": {"grid": {"budget": budgets}}}
+    spec = partial(job, write(tmp_path, objects()), multiselect=options, **grid)
+    whole = run_job(spec(tmp_path / "whole")).folder
+    manifest = content(whole, "manifest.json")
+    names = [entry["name"] for entry in manifest["stages"]]
+    assert names == [*steps.split(";" if ";" in steps else None), "model", "report"]
+    own = spec(tmp_path / "stopped")
+    for name, when in product(names, ("before", "after")):
+        with monkeypatch.context() as patch:
+            patch.setattr(Steps, "files", dying(Steps.files, when, name))
+            with pytest.raises(ZeroDivisionError):
+                run_job(own)
+        (folder,) = (tmp_path / "stopped" / "small").iterdir()
+        done = [entry["name"] for entry in content(folder, "manifest.json")["stages"]]
+        assert done == names[: names.index(name) + (when == "after")]
+    result = run_job(own)
+    assert (result.folder, result.skipped) == (folder, tuple(names))
+    assert results(folder) == results(whole)
+    assert content(folder, "manifest.json")["notes"] == manifest["notes"]

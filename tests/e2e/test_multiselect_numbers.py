@@ -7,11 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 from distfms.methods.multiselect import objective
-from distfms.methods.multiselect.baselines import refine
-from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.objective import Problem
 from distfms.runs.finished import headline
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
@@ -107,11 +104,10 @@ def test_one_decomposition_for_each_set_of_objects(tmp_path, monkeypatch):
     make_psd = objective.nearest_psd
     monkeypatch.setattr(objective, "nearest_psd", lambda m: sizes.append(len(m)) or make_psd(m))
     baselines = ["scoring", "averages", "copies", "lasso", "single:a"]
-    options = {"baselines": baselines, "refine": True}
+    options = {"baselines": baselines}
     run(write(tmp_path, objects()), tmp_path, multiselect=options)
-    # Without each of the three folds to choose the ridge, which the evaluation takes on; to select.
-    assert sizes == [3] * (3 + 1)
-    assert not list(tmp_path.rglob("folds"))
+    # Without each of the three folds to choose the ridge; to select; without each fold to evaluate.
+    assert sizes == [3] * (3 + 1 + 3)
 
 
 def test_baselines_spend_what_the_chosen_one_leaves(tmp_path):
@@ -127,76 +123,6 @@ def test_baselines_spend_what_the_chosen_one_leaves(tmp_path):
         assert entry["spent"] == pytest.approx(
             sum(costs[name] * r for name, r in entry["repeats"].items())
         )
-
-
-@pytest.fixture(scope="module")
-def trap(tmp_path_factory):
-    """Greedy buys the sum of two attributes first, and regrets it once it has both."""
-    rng = np.random.default_rng(11)
-    n, k = 240, 2
-    truth = rng.normal(size=(n, 4))
-    truth[:, 2] = truth[:, 0] + truth[:, 1] + 0.7 * rng.normal(size=n)
-    label = truth[:, :2] @ [1.0, 1.0] + 0.2 * truth[:, 3] + 0.2 * rng.normal(size=n)
-    noise = np.array([0.15, 0.15, 0.3, 0.5])
-    judgments = [truth[:, a, None] + noise[a] * rng.normal(size=(n, k)) for a in range(4)]
-    columns = {f"q{a}": lists(judgments[a].tolist()) for a in range(4)}
-    path = write(tmp_path_factory.mktemp("trap"), {"id": np.arange(n), "y": label, **columns})
-    return path, Independent(judgments, label, np.ones(n), ridge=0.0)
-
-
-@pytest.mark.parametrize("algorithm", ["full", "scoring"])
-def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorithm):
-    path, by_hand = trap
-    costs, budget = np.array([1.0, 1.0, 1.0, 2.0]), 4.0
-    options = {"budget": budget, "algorithm": algorithm, "costs": {"q3": 2.0}, "baselines": []}
-    options["ridge"] = 0.0
-    results = [
-        run(path, tmp_path / str(refine), multiselect={**options, "refine": refine})
-        for refine in (False, True)
-    ]
-    (_, greedy, rough, _), (_, selection, metrics, _) = results
-    assert selection["objective"] >= greedy["objective"]
-    assert selection["path"] == greedy["path"]
-    if algorithm == "scoring":  # costs differ, so that it may miss the optimum
-        assert selection["optimum"]["objective"] >= selection["objective"]
-        assert selection["optimum"]["spent"] <= budget
-    assert metrics["curves"] == rough["curves"]
-
-    def refined(mask):
-        e, _ = by_hand.problem(mask)
-        problem = Problem.build(e.b, e.v, e.external, label_variance=e.label_variance, costs=costs)
-        greedy = select(problem, budget, algorithm, "best").final_repeats
-        return refine(problem, greedy, budget, algorithm)
-
-    parts = assign_parts(np.arange(240), n_folds=3, test=0.2, seed=0)
-    train, test = parts < 3, parts == 3
-    r = refined(train)
-    assert selection["repeats"] == {f"q{a}": int(r[a]) for a in np.flatnonzero(r)}
-    assert selection["projected_loss"] == pytest.approx(by_hand.projected_loss(train, r))
-    scores = [by_hand.loss(mask, r, *by_hand.model(train, r)) for mask in (train, test)]
-    assert [metrics[s]["projected_loss"] for s in ("train", "test")] == pytest.approx(scores)
-
-    losses = []
-    for fold in range(3):
-        rest = train & (parts != fold)
-        r_ = refined(rest)
-        losses.append(by_hand.loss(parts == fold, r_, *by_hand.model(rest, r_)))
-    assert [f["projected_loss"] for f in metrics["folds"]] == pytest.approx(losses)
-    chosen, last = metrics["chosen"], rough["curves"][0]["points"][-1]
-    found = {rows: chosen[rows]["projected_loss"] for rows in ("train", "validation", "test")}
-    sizes = [np.sum(parts == fold) for fold in range(3)]
-    assert found["validation"] == pytest.approx(np.average(losses, weights=sizes))
-    assert found["test"] == pytest.approx(scores[1])
-    assert found["train"] == pytest.approx(selection["projected_loss"])
-    assert (chosen["budget"], chosen["spent"]) == (budget, selection["spent"])
-    for rows in found:
-        assert rough["chosen"][rows] == pytest.approx(last[rows])
-    if algorithm == "full":
-        assert selection["refined"]
-        assert selection["projected_loss"] < 0.95 * greedy["projected_loss"]
-        assert "q2" not in selection["repeats"]
-        last = metrics["curves"][0]["points"][-1]
-        assert found["validation"] < last["validation"]["projected_loss"]
 
 
 # --- what is left to cross-validation -----------------------------------------------------------

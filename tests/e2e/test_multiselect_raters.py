@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.runs.driver import prepare, run_job
+from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
 from tests.e2e.multiselect_jobs import job, objects, write
 from tests.reference import multiselect as literal
 from tests.reference.statistics import judgment_estimates, rater_estimates

@@ -11,18 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods import slab_job, slabs
-from distfms.methods.multiselect.job import MultiselectJob
-from distfms.methods.multiselect.method import MultiselectSlabsJob, one_process_bytes
-from distfms.runs.driver import prepare, run_job
+from distfms.methods.frame import slab_search, slabs
+from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
 from tests.e2e.jobs import content, stage, write_judgments
 from tests.e2e.memory import Peaks
 from tests.e2e.multiselect_jobs import job as small_job
 from tests.e2e.test_sequence_slabs import require_close
 
 OPTIONS = {"budget": 12, "ridge": 0.2, "psd": "none", "plan": True, "costs": {"warm": 2.0}}
-ENOUGH = slab_job.ONE_PROCESS_BYTES
+ENOUGH = slab_search.ONE_PROCESS_BYTES
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,7 +29,7 @@ def small_slabs():
     """Slabs of two of the five attributes, whatever one process could do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slabs, "SLAB_COLUMNS", 2)
-        patch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
+        patch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
         yield
 
 
@@ -45,7 +44,7 @@ def run(path: Path, output: Path, **changes):
 
 def run_in_one_process(path: Path, output: Path, **changes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slab_job, "ONE_PROCESS_BYTES", ENOUGH)
+        patch.setattr(slab_search, "ONE_PROCESS_BYTES", ENOUGH)
         return run(path, output, **changes)
 
 
@@ -120,18 +119,18 @@ def test_missing_judgments_and_weights(tmp_path):
 
 def test_form_depends_on_the_spec_and_the_number_of_attributes(judgments, tmp_path, monkeypatch):
     def form(**changes):
-        return type(prepare(job(judgments, tmp_path, **changes)).job)
+        return prepare(job(judgments, tmp_path, **changes)).job.form
 
-    assert form() is MultiselectSlabsJob
-    for option in ({"psd": "nearest"}, {"algorithm": "scoring"}, {"refine": True}):
-        assert form(multiselect=option) is MultiselectJob
+    assert form().slabs is not None
+    for option in ({"psd": "nearest"}, {"algorithm": "scoring"}):
+        assert form(multiselect=option).slabs is None
     few = {"data": {"folds": 0}, "multiselect": {"baselines": ["scoring"]}}
-    made = prepare(job(judgments, tmp_path, **few)).job.whole
-    assert one_process_bytes(made, 20_000, 0) == (2 * 2 + 6) * 8 * 20_000**2
-    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", one_process_bytes(made, 5, 0))
-    assert form(**few) is MultiselectJob
-    assert form(**few | {"data": {"folds": 2}}) is MultiselectSlabsJob
-    assert form(**few | {"multiselect": {"baselines": ["copies"]}}) is MultiselectJob
+    made = form(**few)
+    assert made.one_process_bytes(20_000, 0) == (2 * 2 + 6) * 8 * 20_000**2
+    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", made.one_process_bytes(5, 0))
+    assert form(**few).slabs is None
+    assert form(**few | {"data": {"folds": 2}}).slabs is not None
+    assert form(**few | {"multiselect": {"baselines": ["copies"]}}).slabs is None
     with pytest.raises(SpecError, match=r"`multiselect\.ridge` needs cross"):
         form(multiselect={"ridge": [0.1, 0.2]})
 
@@ -168,7 +167,7 @@ def test_driver_never_holds_the_whole_matrix(tmp_path, monkeypatch, in_slabs):
         tracemalloc.stop()
     (chosen, cut), (expected, whole) = found
     assert chosen == expected
-    matrix, slab = 8 * d * d, prepare(job(data, tmp_path, **changes)).job.slab_bytes()
+    matrix, slab = 8 * d * d, prepare(job(data, tmp_path, **changes)).job.form.slabs.slab_bytes
     assert slab < matrix / 10
     statistics = [cut[name] for name in cut if name.startswith("statistics ")]
     assert len(statistics) == 15

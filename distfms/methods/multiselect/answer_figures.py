@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.metrics import measured
 from distfms.report.page import KeyNumber, KeyNumbers
@@ -38,7 +38,7 @@ def headline(run: FinishedRun) -> str:
         others = count(len(rest), "other attribute")
         parts.append(f"{number(sum(r for _, r in rest))} of {others}")
     bought = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
-    loss = Loss.of(run)
+    loss = TrustedLoss.of(run)
     if loss.explained is None:
         return f"Buy {bought}; {loss.why_not}"
     if loss.rows == "train":
@@ -78,7 +78,7 @@ def repeats_of(selection: Mapping[str, Any]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Loss:
+class TrustedLoss:
     """A loss, the variance of the label among the same objects, and their number.
 
     Of a cross-validated loss the half width of its confidence interval is known.
@@ -91,7 +91,7 @@ class Loss:
     half_width: float = 0.0
 
     @classmethod
-    def of(cls, run: FinishedRun) -> Loss:
+    def of(cls, run: FinishedRun) -> TrustedLoss:
         """Return the most trusted loss: of held-out objects unless they are few."""
         train, test, chosen = (run.metrics[key] for key in ("train", "test", "chosen"))
         found = measured(chosen, "validation", "projected_loss")
@@ -124,7 +124,7 @@ class Loss:
         return f"{objects} {are} too few to say what they explain"
 
 
-def _simple(run: FinishedRun, loss: Loss) -> list[KeyNumber]:
+def _simple(run: FinishedRun, loss: TrustedLoss) -> list[KeyNumber]:
     """Return what the best of the baselines explains of the same objects."""
     found = {
         n: measured(e, loss.rows, "projected_loss") for n, e in run.metrics["baselines"].items()
@@ -140,7 +140,7 @@ def _simple(run: FinishedRun, loss: Loss) -> list[KeyNumber]:
 
 def key_numbers(run: FinishedRun) -> KeyNumbers:
     """Return what a reader of the report should see first."""
-    selection, repeats, loss = run.selection, repeats_of(run.selection), Loss.of(run)
+    selection, repeats, loss = run.selection, repeats_of(run.selection), TrustedLoss.of(run)
     where, projected = READINGS[loss.rows], loss.rows == "train"
     share = None if projected else loss.explained
     caution = "expect a larger loss on new objects" if projected else where

@@ -1,7 +1,7 @@
-"""What the greedy search is compared with: baselines, exchanges of judgments, an exact optimum.
+"""What the greedy search is compared with: baselines of section 4 of [1]_, and of a lasso path.
 
-The baselines are those of section 4 of [1]_ and the attributes of a lasso path. The objective of a
-path is what the baseline itself maximises; to compare, evaluate the models of `path_models`.
+The objective of a path is what the baseline itself maximises; to compare, evaluate the models of
+`path_models`.
 
 References
 ----------
@@ -12,23 +12,17 @@ References
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from distfms.methods.multiselect.greedy import (
     FullState,
-    GreedyState,
     ScoringState,
-    criteria_of,
     full_state,
     greedy_path,
-    make_state,
 )
 from distfms.methods.multiselect.model import path_objective
 from distfms.methods.multiselect.objective import (
@@ -36,7 +30,6 @@ from distfms.methods.multiselect.objective import (
     Problem,
     SelectionPath,
     full_objective,
-    objective_of,
 )
 
 if TYPE_CHECKING:
@@ -50,20 +43,6 @@ JITTER = 1e-9
 
 #: Supports of the path for each column; more, and the path is taken to go in circles.
 MOST_KNOTS = 8
-
-#: Relative improvement below which an exchange is not worth the name.
-MIN_IMPROVEMENT = 1e-9
-
-MOST_EXCHANGES = 100
-
-#: Largest table of the dynamic programme, in cells (attributes × units of the budget).
-MAX_CELLS = 50_000_000
-
-#: Costs are read as fractions with at most this denominator.
-MAX_DENOMINATOR = 10_000
-
-
-# --- baselines ----------------------------------------------------------------------------------
 
 
 def averages(
@@ -214,102 +193,3 @@ def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPat
     a = problem.names.index(name)
     most = int(budget * (1.0 + BUDGET_TOLERANCE) / problem.costs[a])
     return _path_of(problem, "single_attribute", budget, np.full(most, a, dtype=np.int64))
-
-
-# --- exchanges ----------------------------------------------------------------------------------
-
-
-def refine(
-    problem: Problem, repeats: ArrayLike, budget: float, algorithm: str = "full"
-) -> np.ndarray:
-    """Improve a selection by exchanging judgments; the objective never falls.
-
-    The greedy pass never gives anything back. An exchange gives back one judgment, or all
-    judgments, of one attribute and spends what is then left of the budget greedily, by gain per
-    cost and by gain. The best exchange is kept, and the next looked for, until none improves the
-    objective (at most MOST_EXCHANGES).
-    """
-    start = np.asarray(repeats, dtype=np.int64)
-    now = _spent(problem, algorithm, start, budget)
-    for _ in range(MOST_EXCHANGES):
-        trials = (
-            _spent(problem, algorithm, left, budget, criterion)
-            for left in _given_back(now.repeats)
-            for criterion in criteria_of(problem)
-        )
-        best = max(trials, key=lambda state: state.objective, default=now)
-        if best.objective <= now.objective * (1.0 + MIN_IMPROVEMENT):
-            break
-        now = best
-    # The states' objectives are updated ones; the promise is about the literal formula.
-    before, after = (objective_of(problem, algorithm, r) for r in (start, now.repeats))
-    return now.repeats if after >= before else start
-
-
-def _given_back(repeats: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield repeats without one judgment, and without any, of each attribute."""
-    for attribute in np.flatnonzero(repeats).tolist():
-        for count in sorted({1, int(repeats[attribute])}):
-            left = repeats.copy()
-            left[attribute] -= count
-            yield left
-
-
-def _spent(
-    problem: Problem,
-    algorithm: str,
-    repeats: np.ndarray,
-    budget: float,
-    criterion: str = "gain_per_cost",
-) -> GreedyState:
-    """Spend greedily what some repeats leave of the budget."""
-    state = make_state(problem, algorithm, repeats)
-    greedy_path(problem, state, budget, algorithm, criterion)
-    return state
-
-
-# --- the exact optimum of Scoring ---------------------------------------------------------------
-
-
-def scoring_optimum(problem: Problem, budget: float) -> np.ndarray | None:
-    """Maximise the Scoring objective exactly, by dynamic programming over the budget.
-
-    Time O(Σ_a W²/c_a), memory O(d·W), where W and c_a are the budget and the costs in their
-    common unit.
-
-    Returns
-    -------
-    ndarray of int, shape (d,), or None
-        None if a cost is no fraction with a denominator of at most MAX_DENOMINATOR, or the table
-        would exceed MAX_CELLS.
-    """
-    fractions = [Fraction(c).limit_denominator(MAX_DENOMINATOR) for c in problem.costs.tolist()]
-    if not np.allclose([float(f) for f in fractions], problem.costs, rtol=1e-12, atol=0.0):
-        return None
-    # The largest unit of which every cost is a whole multiple.
-    unit = Fraction(
-        math.gcd(*(f.numerator for f in fractions)), math.lcm(*(f.denominator for f in fractions))
-    )
-    # The tolerance keeps a budget such as 3 × 0.1 from losing its last unit.
-    units = [int(f / unit) for f in fractions]
-    capacity = int(Fraction(budget * (1.0 + BUDGET_TOLERANCE)) / unit)
-    if problem.n_attributes * (capacity + 1) > MAX_CELLS:
-        return None
-    best = np.zeros(capacity + 1)
-    chosen = np.zeros((problem.n_attributes, capacity + 1), dtype=np.int32)
-    for a in np.flatnonzero(problem.candidates & (problem.b != 0)).tolist():
-        # Only what is noisy is worth judging again.
-        most = capacity // units[a] if problem.v[a] > 0 else min(1, capacity // units[a])
-        noise = problem.v[a] / np.arange(1, most + 1)
-        scores = problem.b[a] ** 2 / (problem.external_variance[a] + problem.ridge + noise)
-        before, best = best, best.copy()
-        for r, score in enumerate(scores, start=1):
-            value, target = before[: before.size - r * units[a]] + score, best[r * units[a] :]
-            better = value > target
-            target[better], chosen[a, r * units[a] :][better] = value[better], r
-    repeats = np.zeros(problem.n_attributes, dtype=np.int64)
-    left = int(np.argmax(best))
-    for a in reversed(range(problem.n_attributes)):
-        repeats[a] = chosen[a, left]
-        left -= int(repeats[a]) * units[a]
-    return repeats

@@ -9,22 +9,25 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import first_of
-from distfms.methods.contract import FoldAnswers
-from distfms.methods.cross_validation import Members
-from distfms.methods.curves import number_or_none, points_of
-from distfms.methods.multiselect.baselines import scoring_optimum
-from distfms.methods.multiselect.choice_job import first_within_error
+from distfms.methods.frame.contract import FoldAnswers
+from distfms.methods.frame.cross_validation import Members
+from distfms.methods.frame.curves import number_or_none, points_of
+from distfms.methods.frame.moments import Solved, fold_entries
+from distfms.methods.multiselect.choices import first_within_error
 from distfms.methods.multiselect.model import (
     LinearModel,
     PathModels,
-    final_models,
     path_models,
     path_objective,
     plain_loss,
 )
-from distfms.methods.multiselect.objective import Problem, SelectionPath, scoring_objective
+from distfms.methods.multiselect.objective import (
+    Problem,
+    SelectionPath,
+    full_objective,
+    objective_of,
+)
 from distfms.methods.multiselect.procedure import SelectionProcedure
-from distfms.methods.statistics_job import Solved, fold_entries
 from distfms.stats.base import Folded, FoldMeans, over_folds
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
@@ -43,8 +46,7 @@ class Evaluation:
     def metrics(self) -> dict[str, Any]:
         """Return the content of ``metrics.json``.
 
-        Curves are those of the greedy paths. What is bought in the end stands under ``chosen``:
-        the last point of the first curve or, where the selection was refined, a point off it.
+        What is bought in the end stands under ``chosen``, the last point of the first curve.
         """
         solved = self.solved
         train, test = (self.averages.train(), self.averages.test) if self.averages else (None, None)
@@ -53,27 +55,24 @@ class Evaluation:
             name: self._points(
                 budgets,
                 path_models(solved.problem.problem, path, path.steps_at(budgets)),
-                self._on_folds(number, slice(-1)),
+                self._on_folds(number),
             )
             for number, (name, path) in enumerate(solved.paths.items())
         }
-        (name, path), *baselines = solved.paths.items()
-        chosen = curves[name][-1]
-        if path.refined is not None:
-            model = final_models(solved.problem.problem, path)
-            chosen = self._points([path.budget], model, self._on_folds(0, slice(-1, None)))[0]
+        chosen = next(iter(solved.paths))
         return {
             "train": self._scores(solved.train, train),
             "test": solved.test and self._scores(solved.test, test),
             "folds": [] if self.validated is None else fold_entries(self.validated),
-            "chosen": chosen,
+            "chosen": curves[chosen][-1],
             "better": self._better(),
             "baselines": {
                 name: {
                     "repeats": named_repeats(path.names, path.final_repeats),
                     **curves[name][-1],
                 }
-                for name, path in baselines
+                for name, path in solved.paths.items()
+                if name != chosen
             },
             "curves": [{"name": name, "points": points} for name, points in curves.items()],
         }
@@ -97,11 +96,11 @@ class Evaluation:
         gain, half = float(behind.mean), float(behind.half_width(self.confidence))
         return {"name": list(self.solved.paths)[best], "gain": gain, "half_width": half}
 
-    def _on_folds(self, rule: int, which: slice) -> FoldMeans | None:
-        """Average some losses of a rule over the folds."""
+    def _on_folds(self, rule: int) -> FoldMeans | None:
+        """Average the losses of a rule over the folds."""
         if self.validated is None:
             return None
-        found = [answer["projected_loss"][which] for answer in self.validated.answers[rule]]
+        found = [answer["projected_loss"] for answer in self.validated.answers[rule]]
         return over_folds(np.stack(found, axis=-1), self.validated.weight)
 
     def _points(
@@ -180,28 +179,36 @@ def noise_correlations(
     }
 
 
-# --- entries of selection.json ------------------------------------------------------------------
+# --- selection.json -----------------------------------------------------------------------------
+
+
+def path_content(
+    procedure: SelectionProcedure, problem: Problem, path: SelectionPath
+) -> dict[str, Any]:
+    """Return ``selection.json`` but for its entries of single attributes."""
+    names, repeats, rule = problem.names, path.final_repeats, procedure.rules[0]
+    return {
+        "method": "multiselect",
+        "algorithm": rule.name,
+        "selection": "lasso" if rule.name == "lasso" else "greedy",
+        "ridge": procedure.ridge,
+        "criterion": path.criterion,
+        "budget": procedure.budget,
+        "spent": float(repeats @ problem.costs),
+        "label_variance": problem.label_variance,
+        "objective": objective_of(problem, rule.objective, repeats),
+        "projected_loss": problem.label_variance - full_objective(problem, repeats),
+        "status": path.status,
+        "n_candidates": path.n_candidates,
+        "repeats": named_repeats(names, repeats),
+        "path": path_entries(problem, path),
+        "constant": [names[int(a)] for a in np.flatnonzero(~problem.candidates)],
+    }
 
 
 def named_repeats(names: Sequence[str], repeats: np.ndarray) -> dict[str, int]:
     """Return judgments by attribute, without those that get none."""
     return {names[int(a)]: int(repeats[a]) for a in np.flatnonzero(repeats)}
-
-
-def optimum_entry(problem: Problem, budget: float) -> dict[str, Any] | None:
-    """Entry of ``selection.json`` for the exact optimum of Scoring, if that can be found.
-
-    None too where costs are equal, as the greedy pass finds it then.
-    """
-    differ = (problem.costs != problem.costs[0]).any()
-    repeats = scoring_optimum(problem, budget) if differ else None
-    if repeats is None:
-        return None
-    return {
-        "objective": scoring_objective(problem, repeats),
-        "spent": float(repeats @ problem.costs),
-        "repeats": named_repeats(problem.names, repeats),
-    }
 
 
 def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:

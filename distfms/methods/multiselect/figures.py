@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.multiselect.answer_figures import (
     FEW_OBJECTS,
     READINGS,
@@ -30,7 +30,7 @@ from distfms.report.metrics import (
     trusted,
     value_range,
 )
-from distfms.report.page import Block, Figure, Section, Table, Text
+from distfms.report.page import Block, Figure, PageSection, Table, Text
 from distfms.report.plots import (
     Bar,
     Line,
@@ -72,15 +72,15 @@ _BOUGHT_FROM = {
 }
 
 
-def sections(run: FinishedRun) -> list[Section]:
+def sections(run: FinishedRun) -> list[PageSection]:
     """Return the sections of the report."""
     return [
-        Section("", [*_notes(run), key_numbers(run)]),
-        Section("What a budget buys", _loss_blocks(run)),
-        Section("What to buy", _repeats_blocks(run)),
-        Section("The attributes", _attribute_blocks(run)),
-        Section("Who judges", rater_blocks(run)),
-        Section("The model", _model_blocks(run)),
+        PageSection("", [*_notes(run), key_numbers(run)]),
+        PageSection("What a budget buys", _loss_blocks(run)),
+        PageSection("What to buy", _repeats_blocks(run)),
+        PageSection("The attributes", _attribute_blocks(run)),
+        PageSection("Who judges", rater_blocks(run)),
+        PageSection("The model", _model_blocks(run)),
     ]
 
 
@@ -107,14 +107,8 @@ def _loss_blocks(run: FinishedRun) -> list[Block]:
 
 def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
     name = title_of(curve.name)
-    refined = run.metrics["chosen"] if run.selection["refined"] else {}
-    marks = {
-        rows: [(curve.x[-1], loss)]
-        for rows in _LOOKS
-        if (loss := measured(refined, rows, _LOSS)) is not None
-    }
     lines = [
-        curve.line(rows, _LOSS, READINGS[rows], marks=marks.get(rows, ()), **look)
+        curve.line(rows, _LOSS, READINGS[rows], **look)
         for rows, look in _LOOKS.items()
         if curve.has(rows, _LOSS)
     ]
@@ -124,11 +118,6 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
     ]
     if curve.has("validation", "lower"):
         caption.append("The band is the confidence interval of the cross-validated loss.")
-    if refined:
-        caption.append(
-            "Lines show the greedy search; circles show the selection after judgments were "
-            "exchanged."
-        )
     return _loss_figure(run, lines, f"Loss of {name} against the budget", caption)
 
 

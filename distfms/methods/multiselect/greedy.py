@@ -31,6 +31,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from distfms.linalg import Growing
+from distfms.methods.frame.slabs import Loadable, OneProcess, Pool, loaded, slab_starts
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     RANK_TOLERANCE,
@@ -42,7 +43,6 @@ from distfms.methods.multiselect.objective import (
     scoring_objective,
 )
 from distfms.methods.multiselect.same_raters import SameState
-from distfms.methods.slabs import Loadable, OneProcess, Pool, loaded, slab_starts
 
 Algorithm = Literal["full", "scoring"]
 Criterion = Literal["gain_per_cost", "gain", "best"]
@@ -353,15 +353,9 @@ class ScoringState:
 GreedyState = FullState | SameState | ScoringState
 
 
-def full_state(problem: Problem, repeats: np.ndarray | None = None) -> FullState | SameState:
+def full_state(problem: Problem) -> FullState | SameState:
     """State of Full's objective, of judgments by independent or by the same raters."""
-    kind = FullState if problem.noise_covariance is None else SameState
-    return kind(problem, repeats)
-
-
-def make_state(problem: Problem, algorithm: str, repeats: np.ndarray | None = None) -> GreedyState:
-    """State of an algorithm's objective, from some repeats on."""
-    return (ScoringState if algorithm == "scoring" else full_state)(problem, repeats)
+    return FullState(problem) if problem.noise_covariance is None else SameState(problem)
 
 
 def criteria_of(problem: Problem) -> list[Criterion]:
@@ -391,7 +385,7 @@ def select(
     paths = []
     for each in criteria_of(problem) if criterion == "best" else [criterion]:
         if slabs is None:
-            state = make_state(problem, algorithm)
+            state = (ScoringState if algorithm == "scoring" else full_state)(problem)
         else:
             state = FullState(problem, pool=pool, slabs=slabs)
         found = greedy_path(problem, state, budget, algorithm, each)

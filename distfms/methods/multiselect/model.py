@@ -90,14 +90,6 @@ def path_models(problem: Problem, path: SelectionPath, steps: np.ndarray) -> Pat
     return PathModels(repeats, weights, intercept, objective, np.append(0.0, path.spent)[steps])
 
 
-def final_models(problem: Problem, path: SelectionPath) -> PathModels:
-    """Model of what is bought in the end of a path, by itself."""
-    model = projected_model(problem, path.selected)
-    weights, repeats = model.weights[None], model.repeats[None]
-    explained, spent = weights @ problem.b, repeats @ problem.costs
-    return PathModels(repeats, weights, np.array([model.intercept]), explained, spent)
-
-
 def path_objective(problem: Problem, path: SelectionPath, steps: np.ndarray) -> np.ndarray:
     """Full objective after some steps of a path, at least 1, whatever the algorithm maximises."""
     if path.algorithm == "full":

@@ -334,8 +334,6 @@ class SelectionPath(Fields):
         the algorithm maximises, after it.
     label_variance : float
         Loss of the empty selection.
-    refined : ndarray of int, shape (d,), or None
-        What is bought in the end, where exchanges have improved on the end of the path.
     n_candidates : int
         Gains of attributes computed and compared, also by the look that ends the search.
     """
@@ -352,7 +350,6 @@ class SelectionPath(Fields):
     objective: np.ndarray
     label_variance: float
     n_candidates: int = 0
-    refined: np.ndarray | None = None
 
     def on(self, attributes: np.ndarray) -> SelectionPath:
         """Return the path as one on some of the attributes, those it has bought among them."""
@@ -361,13 +358,7 @@ class SelectionPath(Fields):
             names=tuple(self.names[a] for a in attributes.tolist()),
             costs=self.costs[attributes],
             attributes=np.searchsorted(attributes, self.attributes),
-            refined=None if self.refined is None else self.refined[attributes],
         )
-
-    @property
-    def selected(self) -> np.ndarray:
-        """Repeat vector that is bought in the end, int of shape (d,)."""
-        return self.final_repeats if self.refined is None else self.refined
 
     @property
     def n_steps(self) -> int:

@@ -62,7 +62,7 @@ class MultiselectOptions(Section):
     """Whether Full works with the positive semi-definite matrix nearest to the estimated
     covariance, or with the estimate as it is. Nearest is meant in units of the standard deviation
     of one judgment of each attribute; in the paper, in those of the data. Where one process would
-    take more than 4 GiB, `none` (without `refine`) lets actors compute, keep and search the
+    take more than 4 GiB, `none` lets actors compute, keep and search the
     covariance in slabs of attributes; there is then no cross-validation and no baseline but
     `scoring`.
     """
@@ -71,11 +71,6 @@ class MultiselectOptions(Section):
     plain_error: bool = False
     """Also measure the plain mean squared error where objects hold as many judgments as are bought,
     by a second pass over the data. `model: refit` takes this pass in any case.
-    """
-    refine: bool = False
-    """Try to improve the greedy choice by exchanging judgments, in every fold too. Curves stay
-    those of the greedy search; the report marks the refined selection. Each exchange takes about as
-    long as one greedy search for every selected attribute.
     """
     baselines: tuple[str, ...] = ("scoring", "averages", "copies", "lasso")
     """Among `full`, `scoring`, `averages`, `copies`, `lasso` and `single:ATTRIBUTE`. Averages buys
@@ -112,7 +107,6 @@ NOT_TUNABLE = {
     "costs": _STATES,
     "internal_variance": _STATES,
     "model": "a refit needs a pass over the rows for every selection",
-    "refine": "it can only improve the objective; set it and tune the others with it",
     "raters": "the statistics depend on it",
     "buy_from": _STATES,
 }

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.contract import Answer
-from distfms.methods.cross_validation import CALLS, Fold, Members
-from distfms.methods.multiselect.baselines import averages, copies, lasso, refine, single_attribute
+from distfms.methods.frame.contract import Answer
+from distfms.methods.frame.cross_validation import CALLS, Fold, Members
+from distfms.methods.frame.moments import Procedure
+from distfms.methods.multiselect.baselines import averages, copies, lasso, single_attribute
 from distfms.methods.multiselect.greedy import (
     Algorithm,
     Criterion,
@@ -19,7 +20,7 @@ from distfms.methods.multiselect.greedy import (
     greedy_path,
     select,
 )
-from distfms.methods.multiselect.model import LinearModel, PathModels, path_models, projected_model
+from distfms.methods.multiselect.model import LinearModel, PathModels, path_models
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     BuyFrom,
@@ -29,8 +30,6 @@ from distfms.methods.multiselect.objective import (
     holdout_loss,
 )
 from distfms.methods.multiselect.same_raters import held_out_estimates
-from distfms.methods.statistics_job import Procedure
-from distfms.stats.base import below, joined
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 #: Points of a curve at most.
@@ -41,14 +40,15 @@ MOST_POINTS = 80
 _EIGEN = 1.5
 
 
-#: Matrices of a problem that were dear to make.
+Matrices = Mapping[str, np.ndarray]
+#: Those of a problem that are made positive semi-definite.
 _DEAR = ("external", "noise_covariance")
 
 #: Baselines that heed how many judgments were collected.
 _OF_COLLECTED = {"averages": averages, "copies": copies, "lasso": lasso}
 
 
-class Rule(NamedTuple):
+class BuyingRule(NamedTuple):
     """``full``, ``scoring``, or the name of a baseline."""
 
     name: str
@@ -66,6 +66,28 @@ class Training:
     attributes: np.ndarray
     estimates: JudgmentEstimates
     problem: Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a search found.
+
+    Attributes
+    ----------
+    paths : mapping of str to SelectionPath
+        By rule, the chosen one first.
+    content : dict
+        Of ``selection.json``.
+    made : mapping of str to ndarray
+        Matrices of the problem that took long to make.
+    chosen : ndarray of int, or None
+        After a search in slabs the attributes that some path has bought; paths are on these.
+    """
+
+    paths: Mapping[str, SelectionPath]
+    content: dict[str, Any]
+    made: Matrices = field(default_factory=dict)
+    chosen: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +117,7 @@ class SelectionProcedure(Procedure):
     psd: Psd = "nearest"
     criterion: Criterion = "best"
     n_judgments: int = 2
-    rules: tuple[Rule, ...] = (Rule("full"),)
-    refine: bool = False
+    rules: tuple[BuyingRule, ...] = (BuyingRule("full"),)
     buy_from: BuyFrom = "independent"
     budgets: np.ndarray | None = None
 
@@ -126,16 +147,18 @@ class SelectionProcedure(Procedure):
 
     # --- selection ---
 
-    def problem(self, train: Members) -> Training:
-        """Return what the training objects teach, of the attributes they suffice to estimate."""
-        training = self._training(Fold(train, {}))
+    def problem(self, train: Members, made: Matrices | None = None) -> Training:
+        """Return what the training objects teach, of the attributes they suffice to estimate.
+
+        `made` are the matrices that `dear` has returned, where they were made before.
+        """
+        training = self._training(train, made)
         if training is None:
             raise DataError("No attribute can be estimated: none is judged twice anywhere.")
         return training
 
-    def _training(self, fold: Fold, dear: Members | None = None) -> Training | None:
-        """Return what all objects but a fold's teach, with the matrices that are `dear` to make."""
-        settings, judgments = self, fold.train["judgments"]
+    def _training(self, train: Members, made: Matrices | None = None) -> Training | None:
+        settings, judgments = self, train["judgments"]
         own = np.flatnonzero(self.estimable(judgments))
         if not own.size:
             return None
@@ -150,9 +173,13 @@ class SelectionProcedure(Procedure):
             buy_from=self.buy_from,
         )
         if self.psd == "nearest":
-            made = fold.kept(self.psd, problem.made_psd) if dear is None else dear
-            problem = replace(problem, psd=self.psd, **made)
+            problem = replace(problem, psd=self.psd, **(made or problem.made_psd()))
         return Training(own, estimates, self.with_ridge(problem))
+
+    def dear(self, training: Training) -> Matrices:
+        """Return the matrices of a problem that took long to make."""
+        dear = {name: getattr(training.problem, name) for name in _DEAR if self.psd == "nearest"}
+        return {name: matrix for name, matrix in dear.items() if matrix is not None}
 
     def with_ridge(self, problem: Problem) -> Problem:
         """Return a problem with the ridge, in units of its judgments."""
@@ -161,13 +188,13 @@ class SelectionProcedure(Procedure):
 
     def problem_on(self, fold: Fold) -> Training | None:
         """Return what all objects but a fold's teach; None if nothing can be estimated."""
-        training = fold.once(self.psd, lambda: self._training(fold))
+        training = fold.once(self.psd, lambda: self._training(fold.train))
         if training is None:
             return None
         return replace(training, problem=self.with_ridge(training.problem))
 
-    def search(self, training: Training, rule: Rule) -> SelectionPath:
-        """Run the chosen algorithm, with its exchanges, or a baseline."""
+    def search(self, training: Training, rule: BuyingRule) -> SelectionPath:
+        """Run the chosen algorithm, or a baseline."""
         problem = training.problem
         limit = self.budget * (1.0 + BUDGET_TOLERANCE)
         if problem.candidates.any() and not (problem.costs[problem.candidates] <= limit).any():
@@ -176,15 +203,10 @@ class SelectionProcedure(Procedure):
             return replace(nothing, status="unaffordable", budget=float(self.budget))
         if rule.name in _OF_COLLECTED:
             baseline = _OF_COLLECTED[rule.name]
-            path = baseline(problem, training.estimates, self.budget, self.n_judgments)
-        elif rule.name.startswith("single:"):
-            path = single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
-        else:
-            path = select(problem, self.budget, rule.objective, self.criterion)
-        if self.refine and rule == self.rules[0] and path.n_steps:
-            repeats = refine(problem, path.final_repeats, self.budget, rule.objective)
-            return replace(path, refined=repeats)
-        return path
+            return baseline(problem, training.estimates, self.budget, self.n_judgments)
+        if rule.name.startswith("single:"):
+            return single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
+        return select(problem, self.budget, rule.objective, self.criterion)
 
     def grid(self, path: SelectionPath) -> np.ndarray:
         """Return the budgets at which curves are drawn: what the path spent, evenly thinned.
@@ -240,20 +262,16 @@ class SelectionProcedure(Procedure):
     def score(
         self, training: Training, path: SelectionPath, held_out: Members, budgets: np.ndarray
     ) -> Answer:
-        """Return the losses along a path, and last that of what is bought in the end."""
+        """Return the losses along a path."""
         models = path_models(training.problem, path, path.steps_at(budgets))
-        losses = self.losses(training, models, held_out)
-        last = losses[-1:]
-        if path.refined is not None:
-            last = self.losses(training, projected_model(training.problem, path.selected), held_out)
-        return {"projected_loss": np.append(losses, last)}
+        return {"projected_loss": self.losses(training, models, held_out)}
 
-    def evaluate(self, fold: Fold, rule: Rule, budgets: np.ndarray) -> Answer:
+    def evaluate(self, fold: Fold, rule: BuyingRule, budgets: np.ndarray) -> Answer:
         """Select without a fold; score on it."""
         training, named = self.problem_on(fold), rule.name.removeprefix("single:")
         lost = rule.name.startswith("single:") and training and named not in training.problem.names
         if training is None or lost:
-            return {"projected_loss": np.full(len(budgets) + 1, np.nan)}
+            return {"projected_loss": np.full(len(budgets), np.nan)}
         return self.score(training, self.search(training, rule), fold.held_out, budgets)
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
@@ -261,19 +279,17 @@ class SelectionProcedure(Procedure):
 
         With equal costs a smaller budget buys the beginning of what a larger one buys. With
         unequal ones it spends its rest on something cheaper, so every budget then has a search of
-        its own, on the same problem; and where the whole budget decides, as for exchanges and the
-        support of the lasso.
+        its own, on the same problem; and where the whole budget decides, as for the support of the
+        lasso.
         """
         budgets = np.array(ends, dtype=float)
         found, order = np.empty(budgets.size), np.argsort(budgets)
         runs = [order]  # a path is followed from the smallest on
-        whole = self.refine or self.rules[0].name == "lasso"
-        if whole or (self.costs != self.costs[0]).any():
+        if self.rules[0].name == "lasso" or (self.costs != self.costs[0]).any():
             runs = [np.array([at]) for at in range(budgets.size)]
         for own in runs:
             alone = replace(self, budget=float(budgets[own[-1]]))
-            losses = alone.evaluate(fold, self.rules[0], budgets[own])["projected_loss"]
-            found[own] = [*losses[: own.size - 1], losses[-1]]
+            found[own] = alone.evaluate(fold, self.rules[0], budgets[own])["projected_loss"]
         return found
 
     def n_operations(self) -> float:
@@ -281,29 +297,3 @@ class SelectionProcedure(Procedure):
         d, n_steps = float(len(self.names)), self.budget / float(self.costs.min())
         project = _EIGEN * d**3 if self.psd == "nearest" else 0.0
         return project + d**2 * min(n_steps, d) + (d + CALLS) * n_steps
-
-    # --- what is stored ---
-
-    def store(
-        self, training: Training, paths: Mapping[str, SelectionPath]
-    ) -> dict[str, np.ndarray]:
-        """Return the paths, and the matrix that was dear to make, as named arrays."""
-        arrays = {f"path {number}": path.to_arrays() for number, path in enumerate(paths.values())}
-        stored = joined(arrays)
-        if self.psd == "none":
-            return stored
-        dear = {name: getattr(training.problem, name) for name in _DEAR}
-        return stored | {name: array for name, array in dear.items() if array is not None}
-
-    def restore(
-        self, whole: Fold, arrays: Mapping[str, np.ndarray]
-    ) -> tuple[Training, dict[str, SelectionPath]]:
-        """Inverse of :meth:`store`."""
-        dear = {name: arrays[name] for name in _DEAR if name in arrays}
-        training = self._training(whole, dear)
-        assert training is not None
-        paths, known = {}, {"names": training.problem.names, "costs": training.problem.costs}
-        for number, rule in enumerate(self.rules):
-            stored = below(f"path {number}/", arrays)
-            paths[rule.name] = SelectionPath.from_arrays(stored, **known)
-        return training, paths

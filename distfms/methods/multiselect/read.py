@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from distfms.data.columns import as_arrow, n_positive
-from distfms.data.dataset import PartitionReader
-from distfms.data.judgments import (
+from distfms.data.files.dataset import PartitionReader
+from distfms.data.files.partition import Dataset, Partition
+from distfms.data.files.write import write_table
+from distfms.data.rows.columns import as_arrow, n_positive
+from distfms.data.rows.judgments import (
     JudgmentBatch,
     JudgmentLayout,
     detect_layout,
     read_judgments,
 )
-from distfms.data.partition import Dataset, Partition
-from distfms.data.roles import Roles, resolve_roles
-from distfms.data.write import write_table
+from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.engine.storage import Location
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
+from distfms.methods.frame.rows import FoldedSource, SummaryReader
 from distfms.methods.multiselect.model import (
     LinearModel,
     predict,
@@ -33,7 +34,6 @@ from distfms.methods.multiselect.model import (
 )
 from distfms.methods.multiselect.objective import BuyFrom, Problem, SelectionPath, holdout_loss
 from distfms.methods.multiselect.same_raters import assigned, held_out_estimates
-from distfms.methods.rows import FoldedSource, SummaryReader
 from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
@@ -95,9 +95,7 @@ def judgment_reader(source: JudgmentSource, attributes: slice | None = None) -> 
     """
     known = {} if attributes is None else {"columns": [attributes.start, attributes.stop]}
     summarise = partial(_judgments, attributes)
-    members: dict[str, type[Any]] = {"judgments": JudgmentStatistics}
-    members |= {"signs": ColumnSigns} if attributes is None else {}
-    return SummaryReader(source, "judgments", members, summarise, known)
+    return SummaryReader(source, "judgments", summarise, known)
 
 
 def _judgments(attributes: slice | None, batch: JudgmentBatch, part: int) -> dict[str, Any]:
@@ -118,7 +116,7 @@ def averages_reader(
     """Return the reader of averages of the first r judgments, of the selected attributes."""
     known = {"repeats": list(repeats), "buy_from": buy_from}
     summarise = partial(_averages, repeats, buy_from)
-    return SummaryReader(source, "first averages", {"averages": CoMoments}, summarise, known)
+    return SummaryReader(source, "first averages", summarise, known)
 
 
 def _averages(
@@ -299,7 +297,7 @@ def loss_on(
 
 
 def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> JudgmentPredictor:
-    """Find a model's attributes in a dataset; see :class:`distfms.methods.contract.Method`."""
+    """Find a model's attributes in a dataset; see `Method`."""
     model = trained_model(run)
     if budget is not None:
         model = _model_within(run, model, budget)
@@ -321,7 +319,7 @@ def _model_within(run: FinishedRun, model: LinearModel, budget: float) -> Linear
     if budget == own:
         return model
     if budget > own or "path/attributes" not in run.weights:
-        why = "a refit, like a refined selection, is made for one budget"
+        why = "a refit is made for one budget"
         if budget > own:
             why = f"this run bought for {own:g}"
         raise SpecError(

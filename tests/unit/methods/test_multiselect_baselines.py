@@ -11,12 +11,9 @@ from distfms.methods.multiselect.baselines import (
     copies,
     lasso,
     lasso_supports,
-    refine,
-    scoring_optimum,
     single_attribute,
 )
-from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
+from distfms.methods.multiselect.objective import Problem, full_objective
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
 
@@ -137,41 +134,3 @@ def test_attributes_of_the_lasso_are_judged_equally_often(seed, costs):
 def test_the_lasso_buys_nothing_where_no_support_can_be_paid():
     judgments, label, _ = random_judgments(0)
     assert lasso(*learned(judgments, label, 2.0), 1.0, 2).n_steps == 0
-
-
-# --- exchanges and the exact optimum -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("costs", [[3.0, 2.0, 5.0], [0.5, 1.5, 0.75], [1 / 3, 1.0, 0.5]])
-def test_dynamic_programme_finds_the_brute_force_optimum(seed, costs):
-    problem = random_problem(seed, d=3, costs=costs)
-    budget = 11 * min(costs)
-    best = literal.brute_force(lambda r: scoring_objective(problem, r), costs, budget)
-    optimum = scoring_optimum(problem, budget)
-    assert scoring_objective(problem, optimum) == pytest.approx(best, rel=1e-12)
-    assert optimum @ problem.costs <= budget * (1 + 1e-9)
-
-
-@pytest.mark.parametrize(("cost", "budget"), [(np.pi, 5.0), (0.0001, 1e6)])
-def test_costs_that_are_no_fractions_and_tables_that_are_too_large(cost, budget):
-    assert scoring_optimum(random_problem(0, d=2, costs=[cost, 1.0]), budget) is None
-
-
-def test_refinement_undoes_a_choice_that_two_later_ones_made_useless():
-    """x2 = x0 + x1 and a little noise goes first; together x0 and x1 explain all."""
-    mixing = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    external, b = mixing @ mixing.T + np.diag([0, 0, 0.3]), mixing @ [1.0, 1.0]
-    problem = Problem.build(b, np.zeros(3), external, label_variance=2.0)
-    start = select(problem, 2).final_repeats
-    assert start[2] == 1
-    assert refine(problem, start, 2).tolist() == [1, 1, 0]
-
-
-@pytest.mark.parametrize(("v", "start", "cost"), [([0.0, 0.0], [0, 1], 4), ([0.0, 0.9], [0, 3], 3)])
-@pytest.mark.parametrize("algorithm", ["full", "scoring"])
-def test_refinement_gives_back_all_that_a_dear_attribute_needs(algorithm, v, start, cost):
-    """Also where one judgment of three pays for nothing else; and that is Scoring's optimum."""
-    problem = Problem.build([1.0, 0.7], v, np.eye(2), label_variance=2.0, costs=[cost, 1])
-    assert refine(problem, start, cost, algorithm).tolist() == [1, 0]
-    assert scoring_optimum(problem, cost).tolist() == [1, 0]

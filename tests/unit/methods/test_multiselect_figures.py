@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 import copy
-import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.multiselect import figures
 from distfms.methods.multiselect.method import METHOD
-from distfms.report.page import Figure, Section
+from distfms.report.page import Figure, PageSection
 from tests.unit.report.checks import check_page, manifest, plain, tables
 
 
@@ -41,7 +40,6 @@ def selection() -> dict[str, Any]:
         "objective": 30.0,
         "projected_loss": 70.0,
         "status": "ok",
-        "refined": False,
         "repeats": {"age": 1, "calm": 2, "kind": 0, "warm": 0},
         "path": steps,
         "attributes": attributes,
@@ -116,11 +114,11 @@ def headline(selection: Any, metrics: Any) -> str:
     return plain(figures.headline(finished(selection, metrics)))
 
 
-def sections(selection: Any, metrics: Any) -> list[Section]:
+def sections(selection: Any, metrics: Any) -> list[PageSection]:
     return figures.sections(finished(selection, metrics))
 
 
-def figures_of(found: list[Section]) -> list[Figure]:
+def figures_of(found: list[PageSection]) -> list[Figure]:
     return [block for s in found for block in s.blocks if isinstance(block, Figure)]
 
 
@@ -325,29 +323,6 @@ def test_a_scale_that_does_not_begin_at_zero_says_so(losses: list[float], cut: b
     found = figures_of(sections(selection(), {**metrics(), "curves": curves}))
     assert ["begin at zero" in figure.caption for figure in found[:2]] == [cut, cut]
     assert "nan" not in found[0].svg
-
-
-def test_a_refined_selection_is_a_point_of_its_own() -> None:
-    chosen, content = selection() | {"refined": True}, metrics()
-    point = {"budget": 6, "spent": 6, "train": {LOSS: 68.0}}
-    content["chosen"] = point | {"validation": {LOSS: 70.5, "lower": 60.0, "upper": 80.0}}
-    content["test"] = None
-    page = plain(render(chosen, content))
-    assert "circles show the selection after judgments were exchanged" in page
-    # The answer is told by the refined selection's losses, not by those of the path's end (76).
-    assert "in cross-validation; 100 without judgments" in page
-    found = tables(sections(chosen, content))["The select"]
-    assert found.rows[0]["Cross-validated loss"] == 70.5
-    both = n_circles(chosen, content)
-    content["chosen"] = point
-    assert both == 2 * n_circles(chosen, content) > 0
-    assert n_circles(selection(), content) == 0
-
-
-def n_circles(chosen: Any, content: Any) -> int:
-    """Count strokes of the circles that set off points of the curve."""
-    figure, *_ = figures_of(sections(chosen, content))
-    return len(re.findall(r"stroke-width: 2[;\"]", figure.svg))
 
 
 def test_who_judges() -> None:

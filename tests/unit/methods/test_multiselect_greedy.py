@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms import linalg
-from distfms.methods import slabs
+from distfms.methods.frame import slabs
 from distfms.methods.multiselect import greedy as greedy_module
 from distfms.methods.multiselect.greedy import FullState, ScoringState, select
 from distfms.methods.multiselect.objective import (

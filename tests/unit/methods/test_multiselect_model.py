@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms import DataError
-from distfms.data.judgments import AttributeColumns, JudgmentLayout
+from distfms.data.rows.judgments import AttributeColumns, JudgmentLayout
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import (

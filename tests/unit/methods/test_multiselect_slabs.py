@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.engine.local import SerialPool
-from distfms.methods import slabs
+from distfms.methods.frame import slabs
 from distfms.methods.multiselect.greedy import FullState, select, slabs_of
 from distfms.methods.multiselect.objective import Problem, Purse
 from tests.reference.distributed_cases import awkward_problem, require_same

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from distfms.errors import SpecError
-from distfms.methods.contract import Content, Context, FoldAnswers, Stage, run_stage
-from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.statistics_job import StatisticsJob
-from distfms.methods.tuning import Choice as Tuned
-from distfms.methods.tuning import compared
+from distfms.methods.frame.contract import FoldAnswers, Job, Run
+from distfms.methods.frame.moments import points_on_folds
+from distfms.methods.frame.tuning import Choice as Tuned
+from distfms.methods.frame.tuning import changed_options, choose_options, compared
+from distfms.methods.multiselect.options import MEASURES, MultiselectOptions
 from distfms.report.formatting import options_text
-from distfms.stats.base import over_folds
+from distfms.stats.base import Bundle, over_folds
 
 #: Ridges of `auto`, in the order of preference.
 RIDGES = (0.01, 0.001, 0.1, 0.0)
@@ -67,56 +67,60 @@ def first_within_error(values: np.ndarray, weight: Sequence[float]) -> int:
     return int(np.argmax(behind.mean <= behind.standard_error))
 
 
-class ChoosingJob(StatisticsJob):
-    """A job of which cross-validation chooses some options, the `choices`, before it selects."""
+# --- on the folds of a job ------------------------------------------------------------------------
 
-    choices: Sequence[Choice]
 
-    def stages(self) -> Sequence[Stage]:
-        """Return the stages in order; from `select` on those of the job that is chosen."""
-        stages = super().stages()
-        if len(self.choices) == 1:
-            return stages
-        later = [Stage(s.name, partial(self._as_chosen, s.name)) for s in stages[1:]]
-        return [stages[0], *later]
+def with_tuned(run: Run, job: Job, statistics: Bundle) -> tuple[Job, dict[str, Any] | None]:
+    """Return the job with the best options of a grid, and the comparison; step ``tune``.
 
-    def _as_chosen(self, name: str, context: Context) -> Mapping[str, Content]:
-        if name == "select":
-            tuning = self._tuning(context)
-            choice: Choice = tuning["chosen"]
-        else:
-            selection = context.read_json("selection.json")
-            choice = {key: selection[key] for key in self.choices[0]}
-            tuning = selection["tuning"]
-        files = dict(run_stage(self.with_options(choice), name, context))
-        for file in {"selection.json", "metrics.json"} & files.keys():
-            files[file] = {**files[file], "tuning": tuning}  # type: ignore[dict-item]
-        return files
+    Each point has the best of what it leaves open.
+    """
 
-    def _tuning(self, context: Context) -> dict[str, Any]:
-        """Compare what there is to choose from, and say what is chosen."""
-        found, values = super().tune_answers(context, self.choices, "projected_loss", "")
-        best = best_choice(self.choices, values, found.weight)
-        how = (
-            "by cross-validation"
-            if len(found.folds) > 1
-            else "with fewer than two folds to choose by"
-        )
-        context.note(f"Chosen {how}: {options_text(self.choices[best])}.")
-        means = over_folds(values, found.weight)
-        least = int(np.argmin(np.where(np.isnan(means.mean), np.inf, means.mean)))
-        choice = Tuned(means.mean, means.standard_error, least, best)
-        said = {"measure": "projected_loss", "higher_is_better": False, "rule": "by_difference"}
-        return said | compared(self.choices, found, values, choice)
-
-    def tune_answers(
-        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str
+    def answers(
+        points: Sequence[Mapping[str, Any]], measure: str
     ) -> tuple[FoldAnswers, np.ndarray]:
-        """Evaluate points of a grid on folds, each with the best of what it leaves open."""
-        left_open = [choices(self.changed_options(p), self.inputs.section.folds) for p in points]
+        left_open = [choices(changed_options(job.options, p), job.n_folds) for p in points]
         tried = [{**p, **c} for p, own in zip(points, left_open, strict=True) for c in own]
-        found, values = super().tune_answers(context, tried, measure, saved)
+        found, values = losses_on_folds(run, job, statistics, tried, measure)
         parts = np.split(values, np.cumsum([len(own) for own in left_open])[:-1])
         pairs = zip(left_open, parts, strict=True)
         best = [part[best_choice(own, part, found.weight)] for own, part in pairs]
         return found, np.array(best)
+
+    options, tuning = choose_options(run, job, answers)
+    return replace(job, options=options), tuning
+
+
+def with_choice(run: Run, job: Job, statistics: Bundle) -> tuple[Job, dict[str, Any] | None]:
+    """Return the job with one ridge and one way to select, and the comparison; step ``ridge``.
+
+    Without a step where there is nothing to choose from.
+    """
+    tried = choices(job.options, job.n_folds)
+    if len(tried) == 1:
+        return job, None
+    told = run.step("ridge", lambda: _compared_choices(run, job, statistics, tried))
+    return replace(job, options=changed_options(job.options, told["chosen"])), told
+
+
+def _compared_choices(
+    run: Run, job: Job, statistics: Bundle, tried: Sequence[Choice]
+) -> dict[str, Any]:
+    measure = next(iter(MEASURES))
+    found, values = losses_on_folds(run, job, statistics, tried, measure)
+    best, n_folds = best_choice(tried, values, found.weight), len(found.folds)
+    how = "by cross-validation" if n_folds > 1 else "with fewer than two folds to choose by"
+    run.note(f"Chosen {how}: {options_text(tried[best])}.")
+    means = over_folds(values, found.weight)
+    least = int(np.argmin(np.where(np.isnan(means.mean), np.inf, means.mean)))
+    choice = Tuned(means.mean, means.standard_error, least, best)
+    said = {"measure": measure, "higher_is_better": False, "rule": "by_difference"}
+    return said | compared(tried, found, values, choice)
+
+
+def losses_on_folds(
+    run: Run, job: Job, statistics: Bundle, points: Sequence[Mapping[str, Any]], measure: str
+) -> tuple[FoldAnswers, np.ndarray]:
+    """Evaluate points on folds; a path for a greater budget answers smaller ones."""
+    procedure_of = job.form.procedure
+    return points_on_folds(run, job, statistics, procedure_of, points, measure, nested="budget")

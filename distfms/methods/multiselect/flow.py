@@ -1,0 +1,245 @@
+"""Feature multi-selection, from judgments to which to buy and the model on their averages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distfms.engine.storage import remove_tree
+from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run, Summary
+from distfms.methods.frame.moments import Solved, TrainMembers, on_folds, search_all
+from distfms.methods.frame.row_predictor import judge_rows
+from distfms.methods.multiselect.choices import with_choice, with_tuned
+from distfms.methods.multiselect.evaluate import (
+    Evaluation,
+    attribute_entries,
+    evaluation_remarks,
+    path_content,
+    selection_remarks,
+)
+from distfms.methods.multiselect.form import JudgmentForm, wants_averages
+from distfms.methods.multiselect.model import LinearModel, projected_model, refit
+from distfms.methods.multiselect.procedure import Found
+from distfms.methods.multiselect.read import (
+    PLAN,
+    WritePlan,
+    averages_reader,
+    judgment_reader,
+    loss_on,
+    trained_columns,
+    trained_model,
+)
+from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_in_slabs
+from distfms.methods.multiselect.statistics import read_judgments
+from distfms.stats.base import Bundle, Folded
+from distfms.stats.comoments import CoMoments
+from distfms.stats.judgments import JudgmentStatistics
+
+
+def multiselect(run: Run, job: Job) -> Finished:
+    """Decide how many judgments to buy of each attribute, and fit the model on their averages.
+
+    Steps: `statistics` (of judgments; in slabs `statistics 1 of n` and so on), `tune` (with a
+    grid), `ridge` (where it is open, or the way to select), `select` (by every rule), `chosen`
+    (after slabs: statistics of what some rule has bought), `averages` (of the judgments that are
+    bought, for a refit or the plain error), `evaluate` (losses on folds and held-out objects),
+    `plan` (folder of judgments to collect, where it is asked for).
+    """
+    tuning = choice = None
+    if job.form.slabs is None:
+        statistics = run.step("statistics", lambda: read_judgments(run, job.form))
+        job, tuning = with_tuned(run, job, statistics)
+        job, choice = with_choice(run, job, statistics)
+        found = run.step("select", lambda: search(run, job, statistics))
+    else:
+        slabs = read_in_slabs(run, job.form)
+        found = run.step("select", lambda: search_in_slabs(run, job, slabs))
+        job, statistics = on_chosen(run, job, slabs, found)
+    solved = solved_by(job, statistics, found)
+    averages = None
+    if wants_averages(job.options):
+        averages = run.step("averages", lambda: read_averages(run, job, solved))
+    model = fitted(job, solved, averages)
+    metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model))
+    if job.options.plan:
+        run.step("plan", lambda: write_plan(run, job, solved.path.final_repeats), file=PLAN)
+    told = {} if choice is None else {"tuning": choice}
+    return Finished(
+        selection=found.content | told,
+        **model_of(job, solved, model),
+        metrics=metrics | told,
+        judge=judge_of(job, statistics),
+        tuning=tuning,
+        summary=summary_of(job.form),
+    )
+
+
+# --- selection ------------------------------------------------------------------------------------
+
+
+def search(run: Run, job: Job, statistics: Bundle) -> Found:
+    """Search by every rule, and describe what the chosen one found."""
+    form: JudgmentForm = job.form
+    procedure, train = form.procedure(job.options), TrainMembers(statistics)
+    training, judgments = procedure.problem(train), train["judgments"]
+    paths = search_all(procedure, training)
+    path = next(iter(paths.values()))
+    run.count(n_candidates=path.n_candidates)
+    content = path_content(procedure, training.problem, path)
+    for text in selection_remarks(judgments, content["projected_loss"]):
+        run.note(text)
+    content["attributes"] = attribute_entries(
+        form.names, form.costs, training.estimates, judgments.n_judgments
+    )
+    return Found(paths, content, procedure.dear(training))
+
+
+def solved_by(job: Job, statistics: Bundle, found: Found) -> Solved:
+    """Return what was found with the problem it was found for."""
+    procedure, train = job.form.procedure(job.options), TrainMembers(statistics)
+    training = procedure.problem(train, found.made)
+    return Solved(procedure, statistics, train, training, found.paths)
+
+
+def bought(form: JudgmentForm, repeats: np.ndarray) -> tuple[JudgmentForm, np.ndarray]:
+    """Return the form of the attributes that judgments are bought of, and their positions."""
+    support = np.flatnonzero(repeats)
+    return form.on(support), support
+
+
+# --- model ----------------------------------------------------------------------------------------
+
+
+def read_averages(run: Run, job: Job, solved: Solved) -> Folded[CoMoments]:
+    """Read the averages of the judgments that are bought, of the objects that have them."""
+    repeats = solved.path.final_repeats
+    form, support = bought(job.form, repeats)
+    counts = tuple(repeats[support].tolist())
+    bundle = run.reduce(lambda *of: averages_reader(form.source(*of), counts, form.buy_from))
+    averages: Folded[CoMoments] = bundle["averages"]
+    n_used = averages.train().n_samples
+    n_lacking = solved.train["judgments"].n_objects - n_used
+    if job.options.model == "refit" and n_lacking:
+        run.note(
+            f"The refit used {n_used:,} training objects; {n_lacking:,} hold fewer judgments than "
+            "the selection needs."
+        )
+    return averages
+
+
+def fitted(job: Job, solved: Solved, averages: Folded[CoMoments] | None) -> LinearModel:
+    """Fit the model on what is bought."""
+    problem, repeats = solved.problem.problem, solved.path.final_repeats
+    if job.options.model == "refit" and averages is not None:
+        return refit(averages.train(), problem.names, repeats, ridge=problem.ridge)
+    return projected_model(problem, repeats)
+
+
+def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
+    """Return the content of ``model.json`` and ``weights.npz``.
+
+    A model that is not refitted has the path and its problem too, for smaller budgets.
+    """
+    path, problem = solved.path, solved.problem.problem
+    form, support = bought(job.form, path.final_repeats)
+    weights = {
+        "weights": model.weights[support],
+        "repeats": path.final_repeats[support],
+        "means": problem.means[support],
+    }
+    if job.options.model == "projected" and np.isin(path.attributes, support).all():
+        own = {"problem": problem.take(support), "path": path.on(support)}
+        for kind, part in own.items():
+            weights |= {f"{kind}/{name}": array for name, array in part.to_arrays().items()}
+    content = {
+        "method": "multiselect",
+        "kind": job.options.model,
+        "target": form.roles.target[0],
+        "id": form.roles.id,
+        "attributes": list(form.names),
+        "intercept": model.intercept,
+        **trained_columns(form.layout, form.inputs.train.schema.names),
+    }
+    return {"model": content, "weights": weights}
+
+
+# --- evaluation -----------------------------------------------------------------------------------
+
+
+def evaluate(
+    run: Run, job: Job, solved: Solved, averages: Folded[CoMoments] | None, model: LinearModel
+) -> dict[str, Any]:
+    """Return the content of ``metrics.json``; all paths are looked at at the same budgets."""
+    procedure = replace(solved.procedure, budgets=solved.procedure.grid(solved.path))
+    validated = on_folds(run, job, solved, procedure, rows="objects")
+    folds = () if validated is None else validated.folds
+    for text in evaluation_remarks(solved.procedure, solved.statistics["judgments"], folds):
+        run.note(text)
+    return Evaluation(solved, validated, averages, model, job.options.confidence).metrics()
+
+
+def judge_of(job: Job, statistics: Bundle) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
+    """Return what scores models on held-out objects: by their unbiased loss, NaN where unknown.
+
+    In slabs nobody holds the statistics of all attributes, and predictions are scored.
+    """
+    form: JudgmentForm = job.form
+    if form.slabs is not None:
+        return partial(judge_rows, job.name, form.roles)
+
+    def loss(model: FinishedRun, held_out: JudgmentStatistics) -> dict[str, float]:
+        used = [form.names.index(name) for name in trained_model(model).names]
+        own, known = held_out.take(used), form.internal_variance[used]
+        if (own.n_judged == 0).any():
+            return {"projected_loss": math.nan}
+        return {"projected_loss": loss_on(model, own, known, form.buy_from)[1]}
+
+    def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
+        own = run.inputs is job.inputs
+        found = statistics if own else run.reduce(lambda *of: judgment_reader(form.source(*of)))
+        held_out: JudgmentStatistics = found["judgments"].test
+        n_objects = held_out.n_objects
+        return n_objects, [loss(model, held_out) for model in models if n_objects]
+
+    return judge
+
+
+def summary_of(form: JudgmentForm) -> Summary | None:
+    """Return how partitions are compared, by statistics of all attributes."""
+    if form.slabs is not None:
+        return None
+    names = (*form.names, *form.roles.target)
+    return Summary(names, lambda *of: judgment_reader(form.source(*of)), "judgments")
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
+
+def write_plan(run: Run, job: Job, repeats: np.ndarray) -> None:
+    """List the judgments that training objects lack, in a folder."""
+    import pyarrow as pa
+
+    form, support = bought(job.form, repeats)
+    train, id_, place = form.inputs.train, form.roles.id, run.path(PLAN)
+    id_type = pa.int64() if id_ is None else train.schema.field(id_).type
+    writer = WritePlan(
+        source=form.source(train, False),
+        repeats=tuple(repeats[support].tolist()),
+        costs=tuple(form.costs.tolist()),
+        folder=place,
+        id_type=id_type.value_type if pa.types.is_dictionary(id_type) else id_type,
+        buy_from=form.buy_from,
+    )
+    remove_tree(place)  # what an earlier attempt may have left
+    totals = run.map(writer, train.partitions)
+    judgments, cost = (sum(own) for own in zip(*totals, strict=True))
+    run.account(plan={"judgments": judgments, "cost": cost})
+    run.note(
+        f"To train on as many judgments of each object as the selection buys, {judgments:,} more "
+        f"have to be collected (cost {cost:,.10g}); the folder {PLAN} lists them."
+    )

@@ -1,0 +1,293 @@
+"""A multi-selection job before any row is read: what is checked, its columns, its sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from distfms.data.files.partition import Dataset
+from distfms.data.rows.judgments import JudgmentLayout, detect_layout
+from distfms.data.rows.roles import Roles, require_same_kinds
+from distfms.errors import SpecError, nearest
+from distfms.methods.frame import slab_search
+from distfms.methods.frame.contract import Inputs, Job
+from distfms.methods.frame.rows import section_roles
+from distfms.methods.frame.slab_search import SlabForm
+from distfms.methods.multiselect.choices import choices
+from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, BuyFrom
+from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
+from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
+from distfms.methods.multiselect.read import JudgmentSource
+from distfms.methods.multiselect.same_raters import check_buying, raters_in_words
+
+_NO_PLAIN_ERROR = (
+    "cannot be measured: no object holds enough judgments (at most {:g}, fewer than the budget "
+    "pays for)"
+)
+
+#: Most judgments a search may have to buy one at a time; so many take a minute or two.
+MOST_STEPS = 200_000
+
+#: Rules that do not need the whole covariance in one place.
+IN_SLABS = ("full", "scoring")
+
+
+@dataclass(frozen=True, eq=False)
+class JudgmentForm:
+    """The judgments of a job before any is read, and what holds for all options that are tried.
+
+    Attributes
+    ----------
+    costs, internal_variance : ndarray of shape (d,)
+        Of a judgment of each attribute; NaN where the variance is not given.
+    variance : float or None
+        What the ridge is a multiple of; None for that of the problem at hand.
+    slabs : SlabForm or None
+        How the covariance is cut, where one process cannot hold it.
+    """
+
+    inputs: Inputs
+    seed: int
+    roles: Roles
+    layout: JudgmentLayout
+    costs: np.ndarray
+    internal_variance: np.ndarray
+    buy_from: BuyFrom
+    variance: float | None = None
+    slabs: SlabForm | None = None
+
+    @classmethod
+    def of(cls, options: MultiselectOptions, inputs: Inputs, seed: int) -> JudgmentForm:
+        """Resolve the roles of columns, and options by attribute.
+
+        Raises
+        ------
+        SpecError, DataError
+        """
+        if len(inputs.section.target) != 1:
+            raise SpecError(
+                "Multi-selection predicts one label; `data.target` names "
+                f"{len(inputs.section.target)}."
+            )
+        roles = section_roles(inputs.train, inputs.section, judgments=True)
+        layout = detect_layout(inputs.train.schema, roles, options.raters)
+        _check_names(options, layout.names)
+        if options.buy_from == "same":
+            check_buying(len(layout.names), layout.knows_raters)
+        known = options.internal_variance
+        form = cls(
+            inputs,
+            seed,
+            roles,
+            layout,
+            costs=resolve_costs(options.costs, layout.names),
+            internal_variance=np.array([known.get(name, np.nan) for name in layout.names]),
+            buy_from=options.buy_from,
+        )
+        if inputs.test is not None:
+            test = inputs.test
+            require_same_kinds(inputs.train.schema, test.schema, form.columns, test.place)
+        return form
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the attributes."""
+        return self.layout.names
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns the job reads."""
+        layout, time = self.layout, self.roles.time
+        names = (*layout.columns, *layout.rater_columns, *self.roles.target)
+        return (*self.roles.with_row_columns(names), *([] if time is None else [time]))
+
+    def on(self, attributes: np.ndarray, variance: float | None = None) -> JudgmentForm:
+        """Return the form of some attributes, by position."""
+        return replace(
+            self,
+            layout=self.layout.restricted([self.names[a] for a in attributes.tolist()]),
+            costs=self.costs[attributes],
+            internal_variance=self.internal_variance[attributes],
+            variance=variance,
+        )
+
+    def source(self, dataset: Dataset, held_out: bool) -> JudgmentSource:
+        """Return all that is needed to read a partition of a dataset."""
+        section = self.inputs.section
+        return JudgmentSource(dataset.reader, section, self.seed, held_out, self.layout, self.roles)
+
+    def rules(self, options: MultiselectOptions) -> tuple[BuyingRule, ...]:
+        """Return the rules that the spec names, the chosen one first."""
+        way = choices(options, self.inputs.section.folds)[0]["selection"]
+        bought = "lasso" if way == "lasso" else options.algorithm
+        return tuple(
+            map(BuyingRule, dict.fromkeys((bought, options.algorithm, *options.baselines)))
+        )
+
+    def procedure(self, options: MultiselectOptions) -> SelectionProcedure:
+        """Return the pure part with some options, of which open ones are the preferred."""
+        rules = self.rules(options)
+        return SelectionProcedure(
+            names=self.names,
+            budget=options.budget,
+            costs=self.costs,
+            ridge=choices(options, self.inputs.section.folds)[0]["ridge"],
+            variance=self.variance,
+            psd=options.psd,
+            criterion=options.criterion,
+            internal_variance=self.internal_variance,
+            n_judgments=options.baseline_judgments,
+            rules=rules if self.slabs is None else tuple(r for r in rules if r.name in IN_SLABS),
+            buy_from=self.buy_from,
+        )
+
+    def describe(self, options: MultiselectOptions) -> dict[str, str]:
+        """Return what the job will do: label → text."""
+        low, high = self.costs.min(), self.costs.max()
+        most = np.array([a.most_judgments for a in self.layout.attributes])
+        short = wants_averages(options) and most @ self.costs + high <= options.budget
+        price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        n_steps = most_steps(options.budget, self.costs, self.names)
+        baselines = ", ".join(rule.name for rule in self.procedure(options).rules[1:])
+        return {
+            "method": f"feature multi-selection, {options.algorithm}",
+            "label": self.roles.target[0],
+            "attributes": f"{len(self.names)} (cost {price} per judgment)",
+            "budget": f"{options.budget:g} per object",
+            "search": f"up to {n_steps:,} judgments, bought one at a time",
+            "raters": raters_in_words(self.layout.knows_raters, self.buy_from),
+            **({"plain error": _NO_PLAIN_ERROR.format(most.sum())} if short else {}),
+            "baselines": baselines or "none",
+            **({} if self.slabs is None else self.slabs.describe()),
+        }
+
+    def one_process_bytes(self, n_attributes: int, n_folds: int) -> int:
+        """Project what one process would hold at least, where no judgment is missing.
+
+        That is the statistics of every fold and of the held-out objects, as a file and as arrays,
+        and what is derived from them.
+        """
+        n_parts = max(n_folds, 1) + 1
+        of_raters = 4 if self.layout.knows_raters else 0  # pairs of different ones, and of the same
+        n_matrices = 2 * n_parts * (1 + of_raters) + 6
+        return 8 * n_matrices * n_attributes**2
+
+
+def wants_averages(options: MultiselectOptions) -> bool:
+    """Return whether averages of judgments are read, beside the statistics."""
+    return options.model == "refit" or options.plain_error
+
+
+# --- the job --------------------------------------------------------------------------------------
+
+
+def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
+    """Return the job, in slabs of attributes where they are too many for one process."""
+    form = JudgmentForm.of(options, inputs, seed)
+    n, n_folds = len(form.names), inputs.section.folds
+    choices(options, n_folds)
+    most_steps(options.budget, form.costs, form.names)
+    able = options.algorithm == "full" and options.psd == "none"
+    able = able and options.buy_from == "independent" and options.selection != "lasso"
+    if able and form.one_process_bytes(n, n_folds) > slab_search.ONE_PROCESS_BYTES:
+        return _job_in_slabs(form, options)
+    n_matrices = 9 if form.layout.knows_raters else 3
+    statistics_bytes = 8 * n_matrices * (n + 1) ** 2 * (max(n_folds, 1) + 1)
+    # Beside them, what is made positive semi-definite.
+    n_made = (2 if options.buy_from == "same" else 1) if options.psd == "nearest" else 0
+    return Job(
+        name="multiselect",
+        options=options,
+        inputs=inputs,
+        seed=seed,
+        columns=form.columns,
+        features=form.names,
+        describe=partial(form.describe, options),
+        statistics_bytes=statistics_bytes,
+        kept_bytes=statistics_bytes + 8 * n_made * n**2,
+        judged_by={"projected_loss": False},
+        weighs_partitions=True,
+        form=form,
+    )
+
+
+def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
+    n, n_folds = len(form.names), form.inputs.section.folds
+    needed, form = (
+        form.one_process_bytes(n, n_folds),
+        replace(form, inputs=form.inputs.with_folds(0)),
+    )
+    # Most attributes that a path can buy; each path buys from few.
+    most = min(int(options.budget / form.costs.min()), n)
+    rules = [rule.name for rule in form.rules(options)]
+    n_chosen = min(len([name for name in rules if name in IN_SLABS]) * most, n)
+    slabs = SlabForm(
+        items="attributes",
+        widths=(1,) * n,
+        one_process_bytes=needed,
+        chosen_bytes=form.one_process_bytes(n_chosen, 0),
+        n_columns=len(form.columns),
+        most_chosen=most,
+        kept_rows=3,
+        # The co-moments of complete judgments become Σ in place; while a slab of judgments with
+        # gaps is loaded there are three arrays more.
+        copies=2,
+        left_out=tuple(name for name in rules if name not in IN_SLABS),
+    )
+    form = replace(form, slabs=slabs)
+    return Job(
+        name="multiselect",
+        options=options,
+        inputs=form.inputs,
+        seed=form.seed,
+        columns=form.columns,
+        features=form.names,
+        describe=partial(form.describe, options),
+        statistics_bytes=slabs.statistics_bytes,
+        kept_bytes=slabs.kept_bytes,
+        judged_by={"mse": False},
+        untunable=(
+            "`tune` compares by cross-validation, which this `multiselect` job does not have. "
+            "Leave `tune` out or, if the job works in slabs of columns, use fewer columns "
+            "(`data.features`)."
+        ),
+        form=form,
+    )
+
+
+# --- checks -------------------------------------------------------------------------------------
+
+
+def _check_names(options: MultiselectOptions, names: Sequence[str]) -> None:
+    singles = [b.removeprefix("single:") for b in options.baselines if b.startswith("single:")]
+    for key, given in (("internal_variance", options.internal_variance), ("baselines", singles)):
+        for name in given:
+            if name not in names:
+                raise SpecError(
+                    f"`multiselect.{key}` names `{name}`, which is not an attribute of the "
+                    f"data.{nearest(name, names)}"
+                )
+
+
+def most_steps(budget: float, costs: np.ndarray, names: Sequence[str]) -> int:
+    """Count the steps a search may take; refuse none and too many before any row is read."""
+    cheapest = int(np.argmin(costs))
+    if costs[cheapest] > budget * (1.0 + BUDGET_TOLERANCE):
+        raise SpecError(
+            f"`multiselect.budget` is {budget:g}, which buys nothing: a judgment of the cheapest "
+            f"attribute, {names[cheapest]!r}, costs {costs[cheapest]:g}. Raise the budget or lower "
+            "`multiselect.costs`."
+        )
+    most = math.floor(budget / costs[cheapest] * (1.0 + BUDGET_TOLERANCE))
+    if most > MOST_STEPS:
+        raise SpecError(
+            f"`multiselect.budget` is {budget:g}, which buys {most:,} judgments of "
+            f"{names[cheapest]!r} at {costs[cheapest]:g} each; the search takes at most "
+            f"{MOST_STEPS:,} steps. Lower the budget, or let `multiselect.costs` be those of a "
+            "dozen or a hundred judgments."
+        )
+    return most
