@@ -10,12 +10,12 @@ import numpy as np
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distfms.data.batches import RowBatch
+from distfms.data.rows.batches import RowBatch
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobClassifier, JobEstimator, JobRegressor
 from distfms.estimators.inputs import Given, array_names, column_names, kind_of, without
 from distfms.estimators.parameters import check_columns, plain
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.evaluate import advised, steps_of
 from distfms.methods.sequence.options import SequenceOptions, resolve_groups

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 from distfms.runs.job_spec import JobSpec
 from tests.e2e.jobs import spec_of
 

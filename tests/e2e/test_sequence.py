@@ -1,5 +1,7 @@
 """Group sequencing from a spec to a finished run, against plain numpy on the rows."""
 
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +11,14 @@ import pytest
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import content
-from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job, write_rows
+from distfms.runs.steps import Steps
+from tests.contract.test_third_method import dying
+from tests.e2e.jobs import content, results
+from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job, mixed_rows, write_rows
 from tests.reference.sequence import fitted, literal_sequence
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = ["categories", "statistics", "select", "evaluate", "model", "report"]
+STEPS = ["categories", "statistics", "select", "evaluate", "model", "report"]
 
 
 def explained(literal, held_out, chosen, ridge=1e-5):
@@ -99,9 +103,7 @@ def test_what_was_left_out_and_filled_in_is_said(mixed_run, mixed_columns):
     page = (mixed_run / "report.html").read_text()
     for text in (f"{literal.n_dropped} rows were left out", "still", "ward"):
         assert text in page
-    assert content(mixed_run, "statistics/categories.json")["levels"] == {
-        "ward": ["east", "north", "west"]
-    }
+    assert content(mixed_run, "model.json")["sources"]["ward"] == ["east", "north", "west"]
 
 
 def test_metrics_say_how_early(mixed_run):
@@ -184,3 +186,42 @@ def test_where_to_stop_among_free_groups(tmp_path, folds, needed):
     predict_file(folder, str(only), tmp_path / "out.parquet")
     predicted = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
     np.testing.assert_allclose(predicted, columns["a"], atol=0.2)
+
+
+LINEAR = {"expand": {"splines": 2, "missing": True}, "ridge": "auto", "budgets": [3.0]}
+LOGISTIC = {"family": "logistic", "ridge": "auto", "prefixes": [2], "class_weights": "balanced"}
+TREES = {"model": "lightgbm", "lightgbm": {"num_iterations": 3}, "prefixes": [2], "budgets": [3.0]}
+#: Target, options and steps of a job of each form.
+FORMS = {
+    "linear": ("y", LINEAR, "expand statistics ridge tune select evaluate"),
+    "logistic": ("high", LOGISTIC, "classes statistics ridge tune select models evaluate"),
+    "trees": ("y", TREES, "statistics tune select models evaluate"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_resumed_after_a_fault_before_and_after_every_step(tmp_path, monkeypatch, form):
+    columns = mixed_rows(150)
+    columns["high"] = np.where(np.nan_to_num(columns["y"]) > 10, "yes", "no")
+    target, options, steps = FORMS[form]
+    data = {"target": target, "exclude": ["y", "high"], "folds": 2}
+    data["exclude"].remove(target)
+    spec = partial(
+        mixed_job, write_rows(tmp_path / "rows", columns, n_files=1), data=data,
+        sequence={"baselines": ["omp"], "ridge": 1e-3, **options},
+        tune={"grid": {"max_groups": [3, 5]}, "measure": "explained_variance"},
+    )  # fmt: skip
+    whole = run_job(spec(tmp_path / "whole")).folder
+    manifest = content(whole, "manifest.json")
+    names = [entry["name"] for entry in manifest["stages"]]
+    assert names == ["categories", *steps.split(), "model", "report"]
+    for when, name in product(("before", "after"), names):
+        own = spec(tmp_path / f"{when} {name}")
+        with monkeypatch.context() as patch:
+            patch.setattr(Steps, "files", dying(Steps.files, when, name))
+            with pytest.raises(ZeroDivisionError):
+                run_job(own)
+        result = run_job(own)
+        assert results(result.folder) == results(whole)
+        assert content(result.folder, "manifest.json")["notes"] == manifest["notes"]
+        assert result.skipped == tuple(names[: names.index(name) + (when == "after")])

@@ -18,9 +18,9 @@ from sklearn.metrics import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
-from distfms.methods import passes
+from distfms.methods.frame import passes
 from distfms.methods.sequence.glm import FAMILIES
 from distfms.runs import context as contexts
 from distfms.runs.driver import run_job
@@ -99,7 +99,7 @@ def logistic_regression(n):
 
 def test_every_prefix_of_breast_cancer_is_sklearns_logistic_regression(tmp_path):
     from distfms.cli import main
-    from distfms.data.builtin import builtin_dataset
+    from distfms.data.files.builtin import builtin_dataset
 
     with pytest.raises(SystemExit) as status:
         main(

@@ -12,10 +12,10 @@ import pytest
 from sklearn.metrics import ndcg_score
 
 import distfms
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 from distfms.errors import DataError
-from distfms.methods import slab_job
-from distfms.methods.sequence.method import Sizes
+from distfms.methods.frame import slab_search
+from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
@@ -190,8 +190,8 @@ def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypat
     data = write_rows(tmp_path / "data", columns)
     options = {"expand": {"splines": 4, "missing": True}, "ridge": 1e-4, "baselines": []}
     if slabs:
-        monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
-        monkeypatch.setattr("distfms.methods.slabs.SLAB_COLUMNS", 8)
+        monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
+        monkeypatch.setattr("distfms.methods.frame.slabs.SLAB_COLUMNS", 8)
         monkeypatch.setattr(Sizes, "chosen_bytes", lambda self: 0)
         options |= {"max_groups": 5}
     spec = mixed_job(data, tmp_path, data={"folds": 0}, sequence=options)

@@ -8,23 +8,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.engine.memory import COLUMN_BYTES
-from distfms.errors import EngineError, SpecError
-from distfms.methods import slab_job, slabs
+from distfms.errors import SpecError
+from distfms.methods.frame import slab_search, slabs
+from distfms.methods.frame.slab_search import ONE_PROCESS_BYTES, SlabForm
 from distfms.methods.sequence import procedure
-from distfms.methods.sequence.glm_job import GlmSequenceJob
-from distfms.methods.sequence.job import SequenceJob
-from distfms.methods.sequence.method import SequenceSlabsJob, Sizes
-from distfms.methods.slab_job import ONE_PROCESS_BYTES
-from distfms.runs.driver import prepare, run_job
-from distfms.runs.folder import RunFolder
+from distfms.methods.sequence.form import Sizes
+from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
+from distfms.runs.steps import Steps
 from tests.conformance import test_distributed_greedy as mishaps
+from tests.contract.test_third_method import dying
 from tests.e2e.jobs import content, results, stage
 from tests.e2e.memory import Peaks
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 
 PASSES = [f"statistics {k} of 5" for k in range(1, 6)]
-STAGES = ["categories", *PASSES, "select", "chosen", "evaluate", "model", "report"]
+STEPS = ["categories", *PASSES, "select", "chosen", "evaluate", "model", "report"]
 BASELINES = ["omp", "fr-blind", "omp-doubling", "oracle", "random"]
 
 
@@ -173,7 +173,7 @@ def test_says_what_it_did_and_left_out(mixed_data, tmp_path):
     assert f"Note: {note}" in said
     assert content(folder, "metrics.json")["folds"] == []
     assert "Feature-group sequencing" in (folder / "report.html").read_text()
-    assert [entry["name"] for entry in manifest["stages"]] == STAGES
+    assert [entry["name"] for entry in manifest["stages"]] == STEPS
     # A pass over the three files for each slab, and one for the chosen columns.
     for name in [*PASSES, "chosen"]:
         assert stage(manifest, name)["n_read"] == 3
@@ -195,13 +195,13 @@ def test_form_depends_on_spec_and_columns(mixed_data, tmp_path, monkeypatch):
     def made(**sequence):
         return prepare(job(mixed_data, tmp_path, sequence=sequence, data={"folds": 3})).job
 
-    assert isinstance(made(), SequenceSlabsJob)
-    assert isinstance(made(family="poisson", baselines=[]), GlmSequenceJob)
-    one_group = made(max_groups=1).chosen_bytes()
-    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", one_group)
-    assert isinstance(made(max_groups=1), SequenceSlabsJob)
+    assert made().form.slabs
+    assert not made(family="poisson", baselines=[]).form.slabs
+    one_group = made(max_groups=1).form.slabs.chosen_bytes
+    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", one_group)
+    assert made(max_groups=1).form.slabs
     whole = made()
-    assert type(whole) is SequenceJob
+    assert not whole.form.slabs
     assert "a lower `sequence.max_groups`" in whole.describe()["search"]
 
 
@@ -234,26 +234,19 @@ def test_killed_actor_does_not_change_a_bit(mixed_data, tmp_path, monkeypatch, u
     assert results(folder) == undisturbed
 
 
-def test_killed_at_every_stage_goes_on_there(mixed_data, tmp_path, monkeypatch, undisturbed):
+def test_killed_before_every_step_goes_on_there(mixed_data, tmp_path, monkeypatch, undisturbed):
     spec = job(mixed_data, tmp_path, engine={"cache": False}, sequence=FEW)
-    write = RunFolder.write_stage
-    for done, lost in enumerate(STAGES):
-
-        def failing(self, name, *rest, lost=lost):
-            if name == lost:
-                raise EngineError("the power went")
-            write(self, name, *rest)
-
+    for done, lost in enumerate(STEPS):
         with monkeypatch.context() as patch:
-            patch.setattr(RunFolder, "write_stage", failing)
-            with pytest.raises(EngineError, match="the power went"):
+            patch.setattr(Steps, "files", dying(Steps.files, "before", lost))
+            with pytest.raises(ZeroDivisionError):
                 run_job(spec)
         (folder,) = (tmp_path / "mixed").iterdir()
         manifest = content(folder, "manifest.json")
         # What was finished before is not done again: its entry is that of the attempt before.
-        assert [entry["name"] for entry in manifest["stages"]] == STAGES[:done]
+        assert [entry["name"] for entry in manifest["stages"]] == STEPS[:done]
     result = run_job(spec)
-    assert result.skipped == tuple(STAGES[:-1])
+    assert result.skipped == tuple(STEPS[:-1])
     manifest = content(result.folder, "manifest.json")
     reading = {entry["name"] for entry in manifest["stages"] if entry.get("n_read")}
     assert reading == {"categories", *PASSES, "chosen"}
@@ -264,15 +257,14 @@ def test_killed_at_every_stage_goes_on_there(mixed_data, tmp_path, monkeypatch, 
 def test_damaged_slab_is_computed_again(mixed_data, tmp_path, monkeypatch, undisturbed):
     spec = job(mixed_data, tmp_path, engine={"cache": False}, sequence=FEW)
     with monkeypatch.context() as patch:
-        patch.setattr(SequenceSlabsJob, "select", lambda self, context: 1 / 0)
+        patch.setattr(Steps, "files", dying(Steps.files, "before", "select"))
         with pytest.raises(ZeroDivisionError):
             run_job(spec)
     folder = next((tmp_path / "mixed").iterdir())
-    slab = folder / "statistics" / "slab-00001.npz"
+    slab = folder / "statistics" / "statistics 2 of 5.step"
     slab.write_bytes(slab.read_bytes()[:-1] + b"?")
     result = run_job(spec)
-    assert "statistics 2 of 5" not in result.skipped
-    assert {"statistics 1 of 5", "statistics 3 of 5"} < set(result.skipped)
+    assert result.skipped == ("categories", "statistics 1 of 5")
     assert results(result.folder) == undisturbed
 
 
@@ -280,7 +272,7 @@ def test_damaged_slab_is_computed_again(mixed_data, tmp_path, monkeypatch, undis
 
 
 def test_pool_is_refused_where_a_slab_does_not_fit(mixed_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(SequenceSlabsJob, "shard_bytes", lambda self: 2**45)
+    monkeypatch.setattr(SlabForm, "shard_bytes", 2**45)
     with pytest.raises(SpecError, match="fewer actors on one machine"):
         run(mixed_data, tmp_path)
 
@@ -302,11 +294,11 @@ def test_driver_keeps_to_what_it_has_stated(tmp_path, monkeypatch):
     finally:
         tracemalloc.stop()
     made = prepare(spec).job
-    matrix, stated = 8 * d * d, made.driver_bytes()
-    assert made.n_slabs == 10
+    matrix, stated = 8 * d * d, made.form.slabs.driver_bytes
+    assert made.form.slabs.n_slabs == 10
     assert stated - COLUMN_BYTES * d < 2 * matrix / 3
     # What the one worker here decodes and computes is beside what the driver holds.
-    worker = 3 * 8 * n * d + 2 * made.statistics_bytes()
+    worker = 3 * 8 * n * d + 2 * made.statistics_bytes
     assert len(peaks.bytes) == 12
     for name, peak in peaks.bytes.items():
         assert peak < stated + worker + 2**20, name

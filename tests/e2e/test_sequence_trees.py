@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms import GroupSequenceClassifier
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
+from distfms.methods.sequence import flow
 from distfms.methods.sequence.greedy import Trail
-from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.trees import DEFAULTS, FIXED, TreeFit, inputs_of
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
@@ -121,19 +121,19 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
 def test_the_ridge_is_of_linear_models_and_needs_no_search_but_for_a_sequence_that_ends(
     rows, tmp_path, monkeypatch, family, model
 ):
-    choose, looks = SequenceJob._ridge, []
+    choose, looks = flow.choose_ridge, []
 
     def refuse(*_):
         raise AssertionError("The choice of the ridge fits trees.")
 
-    def counted(self, context):
+    def counted(*of):
         with monkeypatch.context() as patch:
             patch.setattr(TreeFit, "__call__", refuse)
             look = Trail._choose
             patch.setattr(Trail, "_choose", lambda *of: looks.append(0) or look(*of))
-            return choose(self, context)
+            return choose(*of)
 
-    monkeypatch.setattr(SequenceJob, "_ridge", counted)
+    monkeypatch.setattr(flow, "choose_ridge", counted)
     asked = {"ridge": "auto", "model": model}
     tried = {}
     for end in (None, 4, 2):

@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from distfms.methods.contract import FoldAnswers
-from distfms.methods.curves import points_of
+from distfms.methods.frame.contract import FoldAnswers
+from distfms.methods.frame.curves import points_of
+from distfms.methods.frame.tuning import choose
 from distfms.methods.sequence.problem import GroupCosts, Path, longest_affordable, within
 from distfms.stats.base import over_folds
 
@@ -119,8 +120,13 @@ def thinned(n: int, limit: int) -> np.ndarray:
     return np.unique(np.linspace(0, n - 1, limit).round().astype(np.intp))
 
 
+def kept_prefixes(path: Path) -> np.ndarray:
+    """Return the prefixes whose scores are kept: those with models of their own, thinned."""
+    return path.fitted[thinned(len(path.fitted), MAX_POINTS)]
+
+
 @dataclass(frozen=True, eq=False)
-class Curve:
+class SequenceCurve:
     """How well the prefixes of a rule's sequence do that have models of their own, M of them.
 
     `n_groups`, `cost` and `value` (M,) are their numbers of groups, their costs and the shares that
@@ -147,13 +153,15 @@ class Curve:
         return points_of({"budget": self.cost[kept], "n_groups": self.n_groups[kept]}, scores)
 
 
-def compared(curves: Mapping[str, Curve], alpha: float | None, with_oracle: bool) -> dict[str, Any]:
+def compared(
+    curves: Mapping[str, SequenceCurve], alpha: float | None, with_oracle: bool
+) -> dict[str, Any]:
     """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``."""
     own = next(iter(curves.values()))
     reference = curves.get("omp", own)
     if with_oracle:
         cost, value = oracle_curve(own.cost, own.value)
-        curves = {**curves, "oracle": Curve((), own.n_groups, cost, value, own.share)}
+        curves = {**curves, "oracle": SequenceCurve((), own.n_groups, cost, value, own.share)}
     share = plateau(reference.cost, reference.value) if alpha is None else alpha
     cut = stopping_cost(reference.cost, reference.value, share)
     drawn = {name: curve.points() for name, curve in curves.items()}
@@ -174,7 +182,7 @@ def compared(curves: Mapping[str, Curve], alpha: float | None, with_oracle: bool
 
 
 def _timeliness(
-    curves: Mapping[str, Curve], alpha: float, cut: float
+    curves: Mapping[str, SequenceCurve], alpha: float, cut: float
 ) -> dict[str, dict[str, float | None]]:
     """Timeliness of every rule, on a scale that all share."""
     end = max(float(curve.cost[-1]) for curve in curves.values())
@@ -301,6 +309,39 @@ def choose_models(
         own = sets[model - len(path) - 1]
         n_groups, cost = own["n_groups"], own["budget"]
     return {**stop, "rule": "budget", "model": model, "n_groups": n_groups, "spent": cost}
+
+
+def where_to_stop(
+    path: Path, alpha: float, share: str, validated: FoldAnswers | None, is_tuned: bool
+) -> dict[str, Any]:
+    """Find the prefix that predictions use by default, and the best one.
+
+    All of a sequence whose length `tune` chose. Else with folds the smallest within one standard
+    error of the best in cross-validation; without, the first with the share α of what all groups
+    explain on the training rows.
+    """
+    n_groups, best = (stopping_prefix(path.curve_value, a) for a in (alpha, 1.0))
+    rule = "training_plateau"
+    if validated is not None:
+        kept = kept_prefixes(path)
+        values = np.stack([answer[share][:-1] for answer in validated.answers[0]], axis=-1)
+        if not np.isnan(values).any():
+            choice = choose(values, validated.weight, "one_standard_error", True)
+            # Folds were asked what a cost affords, to which what is free after it belongs.
+            n_groups, best = (
+                path.fitted_within(path.affordable(path.curve_cost[kept[i]]))
+                for i in (choice.chosen, choice.best)
+            )
+            rule = "one_standard_error"
+    if is_tuned:
+        n_groups, rule = len(path), "tuned"
+    return {
+        "rule": rule,
+        "n_groups": n_groups,
+        "spent": float(path.curve_cost[n_groups]),
+        "best_n_groups": best,
+        "best_spent": float(path.curve_cost[best]),
+    }
 
 
 def steps_of(selection: Mapping[str, Any], model: int) -> Sequence[Mapping[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence.evaluate import advised, fitted_together, point_of, steps_of
 from distfms.methods.sequence.problem import longest_affordable
 from distfms.report.formatting import as_number, count, number, percent
@@ -22,7 +22,7 @@ from distfms.report.metrics import (
     trusted,
     value_range,
 )
-from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table, Text
+from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table, Text
 from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.report.sections import notes
 
@@ -96,15 +96,15 @@ def _what(run: FinishedRun) -> str:
     return "variance" if run.selection["family"] == "gaussian" else "deviance"
 
 
-def sections(run: FinishedRun) -> list[Section]:
+def sections(run: FinishedRun) -> list[PageSection]:
     """Return the sections of the report."""
     selection, metrics = run.selection, run.metrics
     return [
-        Section("", [*notes(run.manifest, selection["notes"]), _key_numbers(run)]),
-        Section("What a cost buys", _curve_blocks(run)),
-        Section("The sequence", _sequence_blocks(run)),
+        PageSection("", [*notes(run.manifest, selection["notes"]), _key_numbers(run)]),
+        PageSection("What a cost buys", _curve_blocks(run)),
+        PageSection("The sequence", _sequence_blocks(run)),
         class_section(metrics),
-        Section("The model", measure_tables(metrics, "Measures of the model with all groups.")),
+        PageSection("The model", measure_tables(metrics, "Measures of the model with all groups.")),
     ]
 
 

@@ -14,14 +14,14 @@ Appendix B.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.passes import Sums, minimise
+from distfms.methods.frame.passes import Sums, minimise
 from distfms.methods.sequence.greedy import Trail, assemble_factor, best_set, sequence
 from distfms.methods.sequence.problem import (
     Ladder,
@@ -30,7 +30,7 @@ from distfms.methods.sequence.problem import (
     Scaling,
     SequenceProblem,
 )
-from distfms.methods.sequence.residual import Pivot, ResidualGram, group_norms
+from distfms.methods.sequence.residual import Pivot, ResidualGram, SequencePath, group_norms
 
 #: Largest absolute linear predictor of a mean on the boundary.
 _LINK_LIMIT = 30.0
@@ -223,9 +223,6 @@ class GlmModel:
     columns: np.ndarray | None = None
 
 
-MakePass = Callable[[np.ndarray, np.ndarray | None], Sums]
-
-
 @dataclass(frozen=True, eq=False)
 class GlmDesign:
     """What stays the same over all passes: family, number of outputs P, scaling of the columns."""
@@ -235,7 +232,8 @@ class GlmDesign:
     scaling: Scaling
 
     @property
-    def _family(self) -> Family:
+    def kind(self) -> Family:
+        """What the family is."""
         return FAMILIES[self.family]
 
     def rows(
@@ -251,7 +249,7 @@ class GlmDesign:
         values -= self.scaling.mean[kept][:, np.newaxis]
         values /= self.scaling.scale[kept][:, np.newaxis]
         np.nan_to_num(values, copy=False)
-        self._family.require(response)
+        self.kind.require(response)
         weight = np.ones(n) if weight is None else np.array(weight)
         fold = np.zeros(n, dtype=np.intp) if fold is None else fold
         return GlmRows(values, np.array(response, dtype=np.float64), weight, fold)
@@ -271,14 +269,14 @@ class GlmDesign:
         for start in range(0, len(rows.weight), size):
             part = slice(start, start + size)
             values = rows.values[needed, part]
-            y = self._family.responses(rows.response[..., part], self.n_outputs)
+            y = self.kind.responses(rows.response[..., part], self.n_outputs)
             residual = own.T @ values + weights[-1][:, np.newaxis]
             for number, model in enumerate(models):
                 weight = rows.weight[part] * (rows.fold[part] != model.left_out)
                 eta = residual[number * n_outputs : (number + 1) * n_outputs]
-                loss[number] += weight @ self._family.loss(eta, y)
+                loss[number] += weight @ self.kind.loss(eta, y)
                 total[number] += weight.sum()
-                eta[:] = weight * (self._family.mean(eta) - y)
+                eta[:] = weight * (self.kind.mean(eta) - y)
             slope += values @ residual.T
             gradient[-1] += residual.sum(axis=1)
         gradient[:-1][needed] = slope
@@ -286,28 +284,38 @@ class GlmDesign:
         by_model = np.ascontiguousarray(gradient.reshape(shape).transpose(1, 0, 2))
         return Sums({"weight": total, "loss": loss, "gradient": by_model})
 
-    def asker(self, scaling: Scaling, left_out: int, ask: Callable[[GlmModel], Sums]) -> MakePass:
-        """Return a function that makes a pass at weights on columns of another scaling.
 
-        That of the rows without a fold differs from that of the rows in memory.
-        """
-        own, columns = self.scaling, scaling.kept
-        at = np.append(np.searchsorted(own.kept, columns), len(own.kept))
+class View:
+    """The rows in memory, without those of a fold (−1: all), as columns of another scaling.
+
+    That of the rows without a fold differs from that of all rows.
+    """
+
+    def __init__(self, design: GlmDesign, scaling: Scaling, left_out: int = -1) -> None:
+        self.design, self.left_out = design, left_out
+        own, columns = design.scaling, scaling.kept
+        self._at = np.append(np.searchsorted(own.kept, columns), len(own.kept))
         scale = scaling.scale[columns, np.newaxis]
-        ratio = own.scale[columns, np.newaxis] / scale
-        shift = (own.mean - scaling.mean)[columns, np.newaxis] / scale
+        self._ratio = own.scale[columns, np.newaxis] / scale
+        self._shift = (own.mean - scaling.mean)[columns, np.newaxis] / scale
 
-        def make_pass(weights: np.ndarray, support: np.ndarray | None) -> Sums:
-            whole = np.zeros((len(own.kept) + 1, weights.shape[1]))
-            whole[at[:-1]] = weights[:-1] * ratio
-            whole[-1] = weights[-1] + (shift * weights[:-1]).sum(axis=0)
-            active = None if support is None else at[support]
-            sums = ask(GlmModel(whole, left_out, active)).arrays
-            gradient = sums["gradient"][at]
-            gradient[:-1] = ratio * gradient[:-1] + shift * gradient[-1]
-            return Sums({**sums, "gradient": gradient})
+    def model(self, weights: np.ndarray, support: np.ndarray | None) -> GlmModel:
+        """Return what a pass evaluates for weights on these columns, 0 beyond the support."""
+        whole = np.zeros((len(self.design.scaling.kept) + 1, weights.shape[1]))
+        whole[self._at[:-1]] = weights[:-1] * self._ratio
+        whole[-1] = weights[-1] + (self._shift * weights[:-1]).sum(axis=0)
+        return GlmModel(whole, self.left_out, None if support is None else self._at[support])
 
-        return make_pass
+    def sums(self, found: Sums) -> Sums:
+        """Return the sums of a pass with the gradient of these columns."""
+        gradient = found.arrays["gradient"][self._at]
+        gradient[:-1] = self._ratio * gradient[:-1] + self._shift * gradient[-1]
+        return Sums({**found.arrays, "gradient": gradient})
+
+
+T = TypeVar("T")
+#: A search that yields models, and is sent the sums of a pass over the rows at each.
+Fitting = Generator[GlmModel, Sums, T]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -361,7 +369,7 @@ class GlmPath(RefittedPath):
 
 def sequence_glm(
     problem: SequenceProblem,
-    design: GlmDesign,
+    view: View,
     ladder: Ladder,
     *,
     criterion: str = "fr",
@@ -371,79 +379,73 @@ def sequence_glm(
     budget: float | None = None,
     seed: int = 0,
     tol: float = TOLERANCE,
-) -> GlmPath:
-    """Put the groups of a problem in order for anytime prediction.
+) -> Fitting[GlmPath]:
+    """Put the groups of a problem in order for anytime prediction, asking for passes.
 
-    The problem's `make_pass` returns the sums of `GlmDesign.sums` for one model over all training
-    rows, given its weights and the columns that are not 0 if the gradient is wanted of these alone.
-    The model is fitted at the prefixes of the ladder and at the last. Where the gradient decides
-    what comes next, it is between two of them that of the quadratic model of the loss at the last
-    fit, whose Hessian is the Gram matrix times the variance of the response; ties go to the lowest
-    index, and a group whose gradient is below the tolerance costs no pass. With a `budget` the
-    groups are the best set for it by score tests at the null model, and one model is fitted. For
-    other options see `greedy.sequence`.
+    The `view` is of the rows that the problem sums up. The model is fitted at the prefixes of the
+    ladder and at the last. Where the gradient decides what comes next, it is between two of them
+    that of the quadratic model of the loss at the last fit, whose Hessian is the Gram matrix times
+    the variance of the response; ties go to the lowest index, and a group whose gradient is below
+    the tolerance costs no pass. With a `budget` the groups are the best set for it by score tests
+    at the null model, and one model is fitted. For other options see `greedy.sequence`.
     """
-    n_groups, columns = len(problem.groups), [list(g) for g in problem.groups.columns]
-    n_wanted, order = n_groups if max_groups is None else min(max_groups, n_groups), None
-    fits, trail = _Fits(problem, design, tol), Trail(problem, cost_aware, doubling)
+    fits = _Fits(problem, view, tol)
+    yield from fits.begin()
     if budget is not None:
-        order = best_set(fits.squared_loss(), budget, max_groups).order.tolist()
-        n_wanted, ladder = len(order), Ladder(())
+        found, ladder = best_set(fits.squared_loss(), budget, max_groups), Ladder(())
     elif criterion in ("fr", "random"):
         how: Any = {"cost_aware": cost_aware, "doubling": doubling, "max_groups": max_groups}
         found = sequence(fits.squared_loss(), criterion, seed=seed, **how)
-        order, trail.notes = found.order.tolist(), [*found.notes]
-        trail.n_candidates = found.n_candidates
-    pivots, fitted = list[Pivot](), [0]
-    state = ResidualGram(
-        problem.gram, fits.gradient[:-1], columns, criterion if order is None else "omp-no-whiten",
-        ridge=problem.ridge / fits.curvature,
-    )  # fmt: skip
+    else:
+        trail, n_groups = Trail(problem, cost_aware, doubling), len(problem.groups)
+        n_wanted = n_groups if max_groups is None else min(max_groups, n_groups)
+        yield from _by_gradients(fits, ladder, trail, criterion, n_wanted)
+        return fits.path(trail)
+    for n in ladder.of_path(found.spent):
+        rank = found.ranks[n - 1]
+        yield from fits.fit(n, found.support[:rank], found.upper[:rank, :rank])
+    return fits.path(found)
+
+
+def _by_gradients(
+    fits: _Fits, ladder: Ladder, trail: Trail, criterion: str, n_wanted: int
+) -> Fitting[None]:
+    """Choose groups, and fit the models that decide about the next ones."""
+    problem = fits.problem
+    pivots, columns = list[Pivot](), [list(g) for g in problem.groups.columns]
+    ridge = problem.ridge / fits.curvature
+    state = ResidualGram(problem.gram, fits.gradient[:-1], columns, criterion, ridge=ridge)
 
     def values() -> np.ndarray:
         norms = group_norms(state.residual, columns)
         return np.where(norms > fits.threshold, 2.0 * state.values(), 0.0)
 
-    def fit() -> None:
-        fits.fit(pivots)
-        fitted.append(len(trail.order))
+    def fit() -> Fitting[None]:
+        support, upper, _ = assemble_factor(pivots, state.residual.shape[1])
+        yield from fits.fit(len(pivots), support, upper)
         state.residual = fits.gradient[:-1]
 
-    def fits_before(cost: float) -> bool:
+    def fits_before(cost: float) -> Fitting[bool]:
         """Fit the present prefix, if it is one of the ladder and the next group costs so much."""
-        n_taken = len(trail.order)
-        is_due = n_taken > fitted[-1] and ladder.ends_at(n_taken, n_wanted, sum(trail.cost), cost)
+        n_taken, spent = len(pivots), sum(trail.cost)
+        is_fitted = n_taken == fits.kept[-1][0]
+        is_due = not is_fitted and ladder.ends_at(n_taken, n_wanted, spent, cost)
         if is_due:
-            fit()
+            yield from fit()
         return is_due
 
-    while len(trail.order) < n_wanted:
-        fits_before(0.0)
-        group = trail.choose(values, 0.0) if order is None else order[len(trail.order)]
+    while len(pivots) < n_wanted:
+        yield from fits_before(0.0)
+        group = trail.choose(values, 0.0)
         assert group is not None  # every group is affordable
-        if fits_before(float(problem.costs.marginal(trail.order)[group])):
+        if (yield from fits_before(float(problem.costs.marginal(trail.order)[group]))):
             continue
         pivot = state.pivot(group)
         assert pivot is not None
         state.append(pivot)
         pivots.append(pivot)
         trail.take(group)
-    if len(trail.order) > fitted[-1]:
-        fit()
-    weights, loss, status, norms, n_passes = zip(*fits.kept, strict=True)
-    return GlmPath(
-        outline=problem.outline,
-        order=np.array(trail.order, dtype=np.intp),
-        cost=np.array(trail.cost),
-        notes=tuple(trail.notes),
-        n_candidates=trail.n_candidates,
-        refit_at=np.array(fitted[1:], dtype=np.intp),
-        weights=np.stack(weights),
-        loss=np.array(loss),
-        status=np.array(status),
-        gradient_norm=np.array(norms) / fits.threshold,
-        n_passes=np.array(n_passes),
-    )
+    yield from fit()
 
 
 @dataclass(eq=False)
@@ -451,75 +453,97 @@ class _Fits:
     """The present model, and those that were kept."""
 
     problem: SequenceProblem
-    design: GlmDesign
+    view: View
     tol: float
-    #: Weights, loss, status, norm of the gradient, and passes since the beginning.
-    kept: list[tuple[np.ndarray, float, str, float, int]] = field(default_factory=list)
+    #: Groups, weights, loss, status, norm of the gradient, and passes since the beginning.
+    kept: list[tuple[int, np.ndarray, float, str, float, int]] = field(default_factory=list)
     n_passes: int = 0
 
-    def __post_init__(self) -> None:
+    def begin(self) -> Fitting[None]:
         """Find the null model: one pass for the mean response, one at the model."""
-        family = FAMILIES[self.design.family]
-        self.weights = np.zeros((len(self.problem.gram) + 1, self.design.n_outputs))
-        self._sums = self._pass(self.weights)
-        if not self._sums["weight"] > 0:
+        family = self.view.design.kind
+        self.weights = np.zeros((len(self.problem.gram) + 1, self.view.design.n_outputs))
+        yield from self._pass()
+        if not self._sums.arrays["weight"] > 0:
             raise DataError("There is no row with a positive weight to fit a model on.")
         mean = family.mean(self.weights[-1:].T)[:, 0] - self.gradient[-1]
         mean = np.maximum(mean, 0.0)  # rounding leaves less of a class that no row has
         self.weights[-1] = family.link(mean)
-        self._sums = self._pass(self.weights)
+        yield from self._pass()
         variance = family.variance(mean)
         #: Norm of the gradient at which a fit has converged.
         self.threshold = self.tol * float(max(np.sqrt(variance.sum()), 1e-8))
         self.curvature = float(max(variance.mean(), 1e-8))
-        self._keep("converged", 0.0)
+        self._keep(0, "converged", 0.0)
 
     @property
     def gradient(self) -> np.ndarray:
         """Gradient of the mean loss at the present model, without the ridge."""
-        return np.asarray(self._sums["gradient"] / self._sums["weight"])
+        return np.asarray(self._sums.arrays["gradient"] / self._sums.arrays["weight"])
 
     def squared_loss(self) -> SequenceProblem:
         """Return the problem of squared loss with the gains of score tests at the null model."""
-        family = FAMILIES[self.design.family]
+        family = self.view.design.kind
         mean = family.mean(self.weights[-1:].T)[:, 0]
         # diag(1/π) is an inverse of the Hessian of softmax on vectors that add up to 0.
         variance = mean if family.name == "softmax" else family.variance(mean)
         target = -self.gradient[:-1] / np.sqrt(np.maximum(variance, 1e-12))
         return replace(self.problem, target=target, ridge=self.problem.ridge / self.curvature)
 
-    def fit(self, pivots: Sequence[Pivot]) -> None:
-        """Fit the columns of some steps, from the last model on."""
-        support, upper, _ = assemble_factor(pivots, self.design.n_outputs)
+    def fit(self, n_groups: int, support: np.ndarray, upper: np.ndarray) -> Fitting[None]:
+        """Fit the columns of some groups, with the factor of their matrix, from the last model on.
+
+        The matrix has the ridge of `squared_loss`.
+        """
         active = np.append(support, len(self.weights) - 1)
         ridge = self.problem.ridge
 
-        def objective(own: np.ndarray) -> tuple[float, np.ndarray]:
+        def objective(own: np.ndarray) -> Fitting[tuple[float, np.ndarray]]:
             weights = np.zeros_like(self.weights)
             weights[active] = own
             if not np.array_equal(weights, self.weights):
-                self.weights, self._sums = weights, self._pass(weights, support)
+                self.weights = weights
+                yield from self._pass(support)
             gradient = self.gradient[active]
             gradient[:-1] += ridge * own[:-1]
-            loss = float(self._sums["loss"] / self._sums["weight"])
+            loss = float(self._sums.arrays["loss"] / self._sums.arrays["weight"])
             return loss + 0.5 * ridge * float(np.square(own[:-1]).sum()), gradient
 
         factor = np.zeros((len(active), len(active)))
         factor[:-1, :-1], factor[-1, -1] = upper, 1.0
         factor *= np.sqrt(self.curvature)
-        found = minimise(objective, self.weights[active], factor=factor, tol=self.threshold)
+        start = self.weights[active]
+        found = yield from minimise(objective, start, factor=factor, tol=self.threshold)
         if not self._is_whole:
             self.weights = np.zeros_like(self.weights)
             self.weights[active] = found.weights
-            self._sums = self._pass(self.weights)
-        self._keep(found.status, found.gradient_norm)
+            yield from self._pass()
+        self._keep(n_groups, found.status, found.gradient_norm)
 
-    def _keep(self, status: str, norm: float) -> None:
-        loss = float(self._sums["loss"] / self._sums["weight"])
-        self.kept.append((self.weights.copy(), loss, status, norm, self.n_passes))
+    def _keep(self, n_groups: int, status: str, norm: float) -> None:
+        loss = float(self._sums.arrays["loss"] / self._sums.arrays["weight"])
+        self.kept.append((n_groups, self.weights.copy(), loss, status, norm, self.n_passes))
 
-    def _pass(self, weights: np.ndarray, support: np.ndarray | None = None) -> Sums:
+    def path(self, found: SequencePath | Trail) -> GlmPath:
+        """Return the path of groups that were found, with the models that were fitted."""
+        fitted, weights, loss, status, norms, n_passes = zip(*self.kept, strict=True)
+        return GlmPath(
+            outline=self.problem.outline,
+            order=np.array(found.order, dtype=np.intp),
+            cost=np.array(found.cost),
+            notes=tuple(found.notes),
+            n_candidates=found.n_candidates,
+            refit_at=np.array(fitted[1:], dtype=np.intp),
+            weights=np.stack(weights),
+            loss=np.array(loss),
+            status=np.array(status),
+            gradient_norm=np.array(norms) / self.threshold,
+            n_passes=np.array(n_passes),
+        )
+
+    def _pass(self, support: np.ndarray | None = None) -> Fitting[None]:
+        """Ask for the sums at the present weights, with the gradient of some columns or of all."""
         self.n_passes += 1
         self._is_whole = support is None
-        sums: Sums = self.problem.make_pass(weights, support)
-        return sums
+        found = yield self.view.model(self.weights, support)
+        self._sums = self.view.sums(found)

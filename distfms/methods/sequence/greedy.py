@@ -34,9 +34,9 @@ from typing import Any
 
 import numpy as np
 
+from distfms.methods.frame.slabs import Loadable, OneProcess, Pool, slab_starts
 from distfms.methods.sequence.problem import FeatureGroups, SequenceOutline, SequenceProblem, within
 from distfms.methods.sequence.residual import Pivot, ResidualGram, SequencePath
-from distfms.methods.slabs import Loadable, OneProcess, Pool, slab_starts
 from distfms.stats.comoments import CoMoments
 
 TIE_RTOL = 1e-12

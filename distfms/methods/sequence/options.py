@@ -149,7 +149,7 @@ _BLIND, _DOUBLING = "-blind", "-doubling"
 
 
 @dataclass(frozen=True)
-class Rule:
+class OrderRule:
     """How groups are put in order: by a criterion, or as ``oracle`` or ``random``.
 
     With a `budget` it finds a set for this cost instead; see :func:`greedy.best_set`.
@@ -169,13 +169,13 @@ class Rule:
         return self.criterion + blind + (_DOUBLING if self.doubling else "")
 
 
-def parse_rule(name: str) -> Rule:
+def parse_rule(name: str) -> OrderRule:
     """Rule of a name."""
     if name in OTHERS:
-        return Rule(name)
+        return OrderRule(name)
     rest = name.removesuffix(_DOUBLING)
     criterion = rest.removesuffix(_BLIND)
-    rule = Rule(criterion, criterion == rest, rest != name)
+    rule = OrderRule(criterion, criterion == rest, rest != name)
     if criterion not in CRITERIA:
         known = ", ".join((*CRITERIA, *OTHERS))
         raise SpecError(
@@ -298,6 +298,11 @@ class SequenceOptions(Section):
     the Gram matrix in slabs of groups, on actors (whatever this machine has, as it decides about
     the result: there is then no cross-validation).
     """
+
+    @property
+    def by_statistics(self) -> bool:
+        """Whether co-moments tell all that models need."""
+        return self.family == "gaussian" and self.model == "linear"
 
     @model_validator(mode="before")
     @classmethod

@@ -188,14 +188,11 @@ def _note_left_out(what: str, names: Sequence[str]) -> str:
 class SequenceProblem(SequenceOutline):
     """Groups to put in order, on standardised statistics.
 
-    `gram` (d, d) is XᵀX/n, without the ridge, `target` (d, P) is XᵀY/n; `make_pass` makes passes
-    over the rows, for models that need them; `refit` gives the prefixes of a path other models.
+    `gram` (d, d) is XᵀX/n, without the ridge, `target` (d, P) is XᵀY/n.
     """
 
     gram: np.ndarray
     target: np.ndarray
-    make_pass: Any = None
-    refit: Any = None
 
     @property
     def n_targets(self) -> int:
@@ -400,7 +397,7 @@ class LinearModels(Fields):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Path(Fields, ABC):
+class Path(ABC):
     """Groups in the order in which to compute them, K of them.
 
     Attributes
@@ -418,7 +415,6 @@ class Path(Fields, ABC):
         allow; 0 for a given or random order.
     """
 
-    given: ClassVar = ("outline",)
     outline: SequenceOutline
     order: np.ndarray
     cost: np.ndarray

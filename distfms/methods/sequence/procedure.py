@@ -8,25 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.contract import Answer
-from distfms.methods.cross_validation import CALLS, Fold, Members
-from distfms.methods.sequence.evaluate import MAX_POINTS, thinned, timeliness
-from distfms.methods.sequence.glm import TOLERANCE, GlmDesign, GlmPath, sequence_glm
+from distfms.methods.frame.contract import Answer
+from distfms.methods.frame.cross_validation import CALLS, Fold, Members
+from distfms.methods.frame.moments import Procedure
+from distfms.methods.sequence.evaluate import kept_prefixes, timeliness
+from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmPath, View, sequence_glm
 from distfms.methods.sequence.greedy import best_set, sequence
-from distfms.methods.sequence.options import Rule
+from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     GroupCosts,
     Ladder,
     Path,
-    Scaling,
+    SequenceOutline,
     SequenceProblem,
     problem_from_comoments,
 )
 from distfms.methods.sequence.residual import SequencePath
-from distfms.methods.sequence.trees import TreePath
-from distfms.methods.statistics_job import Procedure
-from distfms.stats.base import below, joined
 
 MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": True, "mse": False}
 """What `tune` compares sequences by, and whether more is better."""
@@ -35,6 +33,8 @@ MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": T
 RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
 """What the ridge ``auto`` chooses from, the simplest models first; the last without folds."""
 
+#: Name among the statistics of a fold of a path that was found before, and its measures there.
+FOUND = "found"
 #: How much larger the gradient may be where a fit on a fold ends.
 _OF_FOLDS = 100.0
 #: Fields of the procedure that a problem has too.
@@ -50,7 +50,7 @@ class SequenceProcedure(Procedure):
     columns are one group, whose model is that of all groups in any order.
     """
 
-    rules: tuple[Rule, ...]
+    rules: tuple[OrderRule, ...]
     feature_names: tuple[str, ...]
     target_names: tuple[str, ...]
     groups: FeatureGroups
@@ -98,77 +98,68 @@ class SequenceProcedure(Procedure):
             problem = replace(problem, groups=groups, costs=GroupCosts(np.ones(1)))
         return replace(problem, ridge=self.ridge)
 
-    def design(self, scaling: Scaling) -> GlmDesign:
-        """Return what a generalised linear model does with rows."""
-        return GlmDesign(self.family, self.n_outputs, scaling)
+    # --- searches ---
 
-    def search(self, problem: Any, rule: Rule, **where: Any) -> Path:
+    def search(self, problem: SequenceOutline, rule: OrderRule, **where: Any) -> SequencePath:
         """Return the sequence of a rule, or the set of a budget as one that ends with it.
 
         `where` has the pool and the slabs, if the problem is an outline.
         """
-        path = self._search(problem, rule, **where)
-        if self.model == "linear":
-            return path
-        refitted: Path = problem.refit(path, self.ladder if rule.budget is None else Ladder(()))
-        return refitted
+        if rule.budget is not None:
+            return best_set(problem, rule.budget, self.max_groups, **where)
+        return sequence(problem, **self._options(rule), **where)
 
-    def _search(self, problem: Any, rule: Rule, **where: Any) -> Path:
-        options: dict[str, Any] = {
+    def fitting(self, problem: SequenceProblem, rule: OrderRule, view: View) -> Fitting[GlmPath]:
+        """Return the same search for models of another family, which asks for passes."""
+        # Where trees take the models' place, only gradients ask for these.
+        asks = self.model == "linear" or rule.criterion not in ("fr", "random")
+        ladder, more = self.ladder if asks else Ladder(()), self._options(rule)
+        return sequence_glm(problem, view, ladder, budget=rule.budget, tol=self.tol, **more)
+
+    def _options(self, rule: OrderRule) -> dict[str, Any]:
+        return {
             "criterion": rule.criterion,
             "cost_aware": rule.cost_aware,
             "doubling": rule.doubling,
             "max_groups": self.max_groups,
             "seed": self.seed,
         }
-        if self.family != "gaussian":
-            design = self.design(problem.scaling)
-            options |= {"budget": rule.budget, "tol": self.tol}
-            # Where trees take the models' place, only gradients ask for these.
-            asks = self.model == "linear" or rule.criterion not in ("fr", "random")
-            return sequence_glm(problem, design, self.ladder if asks else Ladder(()), **options)
-        if rule.budget is not None:
-            return best_set(problem, rule.budget, self.max_groups, **where)
-        return sequence(problem, **options, **where)
+
+    # --- scores ---
 
     def grid(self, path: Path) -> np.ndarray:
         """Return the costs of the prefixes whose scores are kept."""
-        return path.curve_cost[self.points(path)]
+        return path.curve_cost[kept_prefixes(path)]
 
-    @staticmethod
-    def points(path: Path) -> np.ndarray:
-        """Return the prefixes whose scores are kept: those with models of their own, thinned."""
-        return path.fitted[thinned(len(path.fitted), MAX_POINTS)]
+    def scored_at(self, budgets: np.ndarray) -> SequenceProcedure:
+        """Return the procedure that fits models where they are scored, at what budgets afford.
 
-    def held_out(self, path: Path, members: Members) -> Answer:
-        """Measure every prefix 0..K on rows: by a pass over them, or by their co-moments."""
-        if isinstance(path, SequencePath):
-            return path.held_out(members["moments"])
-        found: Answer = members["judge"](path)
-        return found
-
-    def score(
-        self, problem: SequenceProblem, path: Path, held_out: Members, budgets: np.ndarray
-    ) -> Answer:
-        """Score the longest prefix that each budget affords."""
-        curve = self.held_out(path, held_out)
-        prefixes = [path.affordable(budget) for budget in budgets]
-        return {name: values[prefixes] for name, values in curve.items()}
-
-    def evaluate(self, fold: Fold, rule: Rule, budgets: np.ndarray) -> Answer:
-        """Search without a fold and score on it; the last score is that of the whole sequence.
-
-        Models are fitted where they are scored: at the longest prefixes that the budgets afford.
         What is left of a gradient changes a score by its square.
         """
         ladder = replace(self.ladder, costs=tuple(budgets.tolist()))
-        own: Procedure = replace(self, ladder=ladder, tol=_OF_FOLDS * self.tol)
-        return Procedure.evaluate(own, fold, rule, np.append(budgets, np.inf))
+        return replace(self, ladder=ladder, tol=_OF_FOLDS * self.tol)
+
+    def found_on(self, fold: Fold, rule: OrderRule) -> tuple[Path, Answer]:
+        """Return the path of a rule without a fold, and the measures of its prefixes there."""
+        if FOUND in fold.held_out:
+            found: tuple[Path, Answer] = fold.held_out[FOUND]
+            return found
+        path = self.search(self.problem_on(fold), rule)
+        return path, path.held_out(fold.held_out["moments"])
+
+    def score(
+        self, problem: SequenceProblem, path: SequencePath, held_out: Members, budgets: np.ndarray
+    ) -> Answer:
+        """Score the longest prefix that each budget affords."""
+        return _afforded(path, path.held_out(held_out["moments"]), budgets)
+
+    def evaluate(self, fold: Fold, rule: OrderRule, budgets: np.ndarray) -> Answer:
+        """Search without a fold and score on it; the last score is that of the whole sequence."""
+        return _afforded(*self.found_on(fold, rule), np.append(budgets, np.inf))
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure sequences that end after so many groups, on a fold."""
-        path = self.search(self.problem_on(fold), self.rules[0])
-        curve = self.held_out(path, fold.held_out)
+        path, curve = self.found_on(fold, self.rules[0])
         last = [len(path) if end is None else min(end, len(path)) for end in ends]
         if not measure.endswith("timeliness"):
             return curve["mse" if measure == "mse" else self.share][last]
@@ -178,26 +169,14 @@ class SequenceProcedure(Procedure):
         cost, value = path.curve_cost, curve[self.share]
         return np.array([timeliness(cost[: k + 1], value[: k + 1], **scale) for k in last])
 
-    def store(self, problem: SequenceProblem, paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
-        """Return the paths as named arrays."""
-        return joined({name: path.to_arrays() for name, path in paths.items()})
-
-    def restore(
-        self, whole: Fold, arrays: Mapping[str, np.ndarray]
-    ) -> tuple[SequenceProblem, dict[str, Path]]:
-        """Return problem and paths, in the order of the rules."""
-        problem = self.problem_on(whole)
-        kind: type[Path] = SequencePath if self.family == "gaussian" else GlmPath
-        if self.model == "lightgbm":
-            kind = TreePath
-        stored = {rule.name: below(f"{rule.name}/", arrays) for rule in self.rules}
-        return problem, {
-            name: kind.from_arrays(own, outline=problem) for name, own in stored.items()
-        }
-
     def n_operations(self) -> float:
         """Return about how many multiplications a sequence takes, calls counted as such."""
         n_columns, n_groups = len(self.feature_names), len(self.groups)
         n_groups = 1 if self.as_one else n_groups
         n_steps = n_groups if self.max_groups is None else min(self.max_groups, n_groups)
         return float(n_columns) ** 2 * n_columns * n_steps / n_groups + CALLS * n_steps
+
+
+def _afforded(path: Path, curve: Mapping[str, np.ndarray], budgets: np.ndarray) -> Answer:
+    prefixes = [path.affordable(budget) for budget in budgets]
+    return {name: values[prefixes] for name, values in curve.items()}

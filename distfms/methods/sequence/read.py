@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from distfms.data.batches import ColumnPlan, RowBatch
-from distfms.data.folds import hash_keys, row_hashes, with_seed
-from distfms.data.partition import Dataset, Partition
+from distfms.data.files.partition import Partition
+from distfms.data.rows.batches import ColumnPlan, RowBatch
+from distfms.data.rows.folds import hash_keys, row_hashes, with_seed
 from distfms.errors import SpecError, nearest
-from distfms.methods.contract import Content, Context, PartialReader, Stage
-from distfms.methods.passes import Sums
-from distfms.methods.ranking import RankingScores
-from distfms.methods.row_job import LEVELS_GUESSED, RowJob
-from distfms.methods.rows import RowCounts, RowSource, missing_by_source, moment_reader
+from distfms.methods.frame.contract import PartialReader, Run
+from distfms.methods.frame.passes import Sums
+from distfms.methods.frame.ranking import RankingScores
+from distfms.methods.frame.row_data import RowForm
+from distfms.methods.frame.rows import RowCounts, RowSource, missing_by_source
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmModel, GlmRows
-from distfms.methods.sequence.options import ExpandSection, SequenceOptions
+from distfms.methods.sequence.options import ExpandSection
 from distfms.methods.sequence.problem import PrefixModels
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.classification import class_measures, class_sums, log_odds
@@ -56,7 +56,6 @@ class NarrowedSource(RowSource):
 
 # --- columns in place of numbers: piecewise linear functions, indicators of missing values -------
 
-EXPANSION = "statistics/expansion.json"
 #: Rows whose quantiles are knots.
 _SAMPLED = 2000
 
@@ -65,7 +64,6 @@ _SAMPLED = 2000
 class QuantileReader(PartialReader):
     """Reads ``sample`` (`RowSample` of features) and ``counts`` of the rows of each part."""
 
-    part_types: ClassVar = {"sample": RowSample, "counts": RowCounts}
     source: RowSource
     size: int
 
@@ -100,62 +98,23 @@ def knots_of(values: np.ndarray, n_knots: int) -> list[float]:
     return found[(found > known.min()) & (found < known.max())].tolist()
 
 
-class ExpandedJob(RowJob):
-    """A job whose columns are expanded where its options say so."""
+def expanded(run: Run, form: RowForm, wanted: ExpandSection, plan: ColumnPlan) -> ColumnPlan:
+    """Return a plan with knots of numbers, and flags of missing values; step ``expand``."""
 
-    options: SequenceOptions
-
-    def first_stages(self) -> Sequence[Stage]:
-        """Return the stages that read the levels of categories and the quantiles of numbers."""
-        knots = [Stage("expand", self._expansion)] if self.options.expand else []
-        return [*super().first_stages(), *knots]
-
-    def _expansion(self, context: Context) -> Mapping[str, Content]:
-        """Find the knots of numbers, and the columns that have missing values."""
-        wanted, plan = self.options.expand, super().plan(context)
-        assert wanted is not None
-        found = context.reduce(lambda *of: QuantileReader(self.source(plan, *of), _SAMPLED))
+    def find() -> dict[str, Any]:
+        found = run.reduce(lambda *of: QuantileReader(form.source(plan, *of), _SAMPLED))
         sample, counts = found["sample"].train(), found["counts"].train()
         knots = {
             column.name: knots_of(sample.values[column.start], wanted.splines)
-            for column in plan.columns[: len(self.roles.features)]
+            for column in plan.columns[: len(form.roles.features)]
             if column.levels is None
         }
         rows = {c.name: sample.values[c.start] for c in plan.columns if knots.get(c.name)}
         limits = {name: (np.nanmin(own), np.nanmax(own)) for name, own in rows.items()}
         missing = list(missing_by_source(plan, counts.n_missing)) if wanted.missing else []
-        return {EXPANSION: {"knots": knots, "missing": missing, "limits": limits}}
+        return {"knots": knots, "flagged": missing, "limits": limits}
 
-    def plan(self, context: Context) -> ColumnPlan:
-        """Return which columns are read and which rows of a batch they become."""
-        plan = super().plan(context)
-        if not self.options.expand:
-            return plan
-        found = context.read_json(EXPANSION)
-        return plan.expanded(found["knots"], found["missing"], found.get("limits", {}))
-
-    def guessed_widths(self) -> dict[str, int]:
-        """Return the rows of a batch of each feature, before they are known."""
-        expand = self.options.expand or ExpandSection()
-        flags = int(expand.missing and self.inputs.section.missing == "mean")
-        return {
-            name: flags + (LEVELS_GUESSED if name in self.categorical else 1 + expand.splines)
-            for name in self.roles.features
-        }
-
-    def guessed_columns(self) -> int:
-        """Return the number of rows of features in a batch, before they are known."""
-        return sum(self.guessed_widths().values())
-
-    def summary_reader(
-        self, context: Context, dataset: Dataset, held_out: bool
-    ) -> PartialReader | None:
-        """Return the reader of co-moments of the columns as they are, whatever the knots."""
-        return moment_reader(self.source(super().plan(context), dataset, held_out))
-
-    def summary_names(self, context: Context) -> Sequence[str]:
-        """Return the names of what it summarises."""
-        return (*super().plan(context).feature_names, *self.roles.target)
+    return plan.expanded(**run.step("expand", find))
 
 
 # --- rows to fit ---------------------------------------------------------------------------------
@@ -204,7 +163,7 @@ def prior_of(weights: Sequence[float] | None, family: str) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class GlmReader:
-    """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`.
+    """What passes read and add up; a :class:`~distfms.methods.frame.passes.RowReader`.
 
     `class_weights` is what a row of each class weighs, beside its own weight.
     """
@@ -259,13 +218,6 @@ class ScoreReader(PartialReader):
     threshold: float | None = None
     ranks: bool = False
 
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        types: dict[str, type[Any]] = {"scores": Sums}
-        types |= {"ranking": RankingScores} if self.ranks else {}
-        return {f"{name}/{i}": own for i in range(len(self.asked)) for name, own in types.items()}
-
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and judge the rows of the parts that are wanted."""
         last = self.source.n_parts - 1
@@ -274,15 +226,15 @@ class ScoreReader(PartialReader):
         for i, (models, _) in enumerate(self.asked):
             none = np.zeros((0, len(models)))
             found[f"scores/{i}"] = [Sums({})] * (last + 1)
-            found[f"ranking/{i}"] = [RankingScores.from_rows(keys, keys, none)] * (last + 1)
+            if self.ranks:
+                found[f"ranking/{i}"] = [RankingScores.from_rows(keys, keys, none)] * (last + 1)
         asked = enumerate(self.asked)
         wanted = [(i, last if p < 0 else p) for i, (_, parts) in asked for p in parts]
         if not self.source.held_out or any(part == last for _, part in wanted):
             batch = self.source.read(partition)
             for i, part in wanted:
                 self._judge(batch, i, part, found)
-        names = self.part_types
-        return Bundle({name: Folded(tuple(found[name])) for name in names})
+        return Bundle({name: Folded(tuple(parts)) for name, parts in found.items()})
 
     def _judge(self, batch: RowBatch, number: int, part: int, found: dict[str, list[Any]]) -> None:
         rows, models = batch.part_slices[part], self.asked[number][0]

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.data.batches import ColumnPlan
-from distfms.data.partition import Partition
+from distfms.data.files.partition import Partition
+from distfms.data.rows.batches import ColumnPlan
 from distfms.errors import SpecError
-from distfms.methods.rows import RowSource
+from distfms.methods.frame.rows import RowSource
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
 from distfms.methods.sequence.read import NarrowedSource, response_of, row_weights
 from distfms.stats.base import Fields
@@ -181,7 +181,6 @@ class TreePath(RefittedPath):
     `share` (M,) is what these and the model of no group explain.
     """
 
-    nested: ClassVar = {"models": TreeModels}
     share: np.ndarray
     models: TreeModels
 
@@ -199,26 +198,18 @@ class TreePath(RefittedPath):
         return {"gain": np.diff(self.curve_value)}
 
 
-@dataclass(frozen=True, eq=False)
-class Refit:
-    """A path of linear models, some of whose prefixes are to have trees, without a fold's rows."""
-
-    path: Path
-    prefixes: tuple[int, ...]
-    fold: int
-
-    def path_of(self, texts: Sequence[str], spans: np.ndarray) -> TreePath:
-        """Return the path with these models."""
-        path, null = self.path, self.path.prefix_models().only([0])
-        scores = null.score(0, (), np.empty((1, 0)))[0]
-        models = TreeModels.of(["", *texts], scores, spans)
-        own: dict[str, Any] = {member.name: getattr(path, member.name) for member in fields(Path)}
-        return TreePath(
-            refit_at=np.array(self.prefixes, dtype=np.intp),
-            share=np.full(len(models), np.nan),
-            models=models,
-            **own,
-        )
+def tree_path(
+    path: Path, prefixes: Sequence[int], texts: Sequence[str], spans: np.ndarray
+) -> TreePath:
+    """Return a path of linear models with trees in their place at some prefixes, by their texts."""
+    null = path.prefix_models().only([0]).score(0, (), np.empty((1, 0)))[0]
+    own: dict[str, Any] = {member.name: getattr(path, member.name) for member in fields(Path)}
+    return TreePath(
+        refit_at=np.array(prefixes, dtype=np.intp),
+        share=np.full(len(prefixes) + 1, np.nan),
+        models=TreeModels.of(["", *texts], null, spans),
+        **own,
+    )
 
 
 def features_of(path: Path, n_groups: int, spans: np.ndarray) -> tuple[int, ...]:

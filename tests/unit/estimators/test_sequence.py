@@ -9,8 +9,10 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 
 from distfms import GroupSequenceClassifier, GroupSequencer
-from distfms.data.write import write_table
+from distfms.data.files.write import write_table
+from distfms.methods.frame import slab_search, slabs
 from distfms.methods.sequence import procedure
+from distfms.methods.sequence.form import Sizes
 
 GROUPS = {"blood": ["iron", "sugar"], "scan": "image_*"}
 COSTS = {"blood": 2.0, "scan": 7.0, "default": 0.5}
@@ -208,3 +210,18 @@ def test_coefficients_with_class_weights_are_those_of_the_probabilities():
     np.testing.assert_allclose(np.log(share / (1 - share)), odds, atol=1e-9)
     assert share.mean() == pytest.approx(y.mean(), abs=0.02)
     assert (model.predict(X) == (share >= y.mean())).all()
+
+
+def test_slabs_are_searched_without_a_run_folder(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(90, 6))
+    y = X @ [1.0, 0.0, 2.0, 0.0, 0.0, -3.0]
+    whole = GroupSequencer(max_groups=3, folds=0, baselines=("fr-blind",)).fit(X, y)
+    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
+    monkeypatch.setattr(Sizes, "chosen_bytes", lambda self: 0)
+    model = GroupSequencer(max_groups=3, folds=0, baselines=("fr-blind",)).fit(X, y)
+    steps = [entry["name"] for entry in model.model_.run.manifest["stages"]]
+    assert steps == [*(f"statistics {k} of 3" for k in (1, 2, 3)), "select", "chosen", "evaluate",
+                     "model"]  # fmt: skip
+    assert model.sequence_ == whole.sequence_ == ["x5", "x2", "x0"]
+    np.testing.assert_allclose(model.predict(X), whole.predict(X))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from distfms.methods.contract import FoldAnswers
+from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.sequence.evaluate import (
     add_validation,
     best_model,

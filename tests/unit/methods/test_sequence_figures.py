@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence import figures
 from distfms.methods.sequence.method import METHOD
-from distfms.report.page import Figure, Section
+from distfms.report.page import Figure, PageSection
 from tests.unit.report.checks import check_page, manifest, plain, tables
 
 GROUPS = [("blood", ["b1", "b2"], 2.0, 0.3), ("scan", ["s"], 6.0, 0.25), ("age", ["a"], 2.0, 0.05)]
@@ -101,7 +101,7 @@ def headline(selection: Any, metrics: Any) -> str:
     return plain(figures.headline(finished(selection, metrics)))
 
 
-def sections(selection: Any, metrics: Any) -> list[Section]:
+def sections(selection: Any, metrics: Any) -> list[PageSection]:
     return figures.sections(finished(selection, metrics))
 
 

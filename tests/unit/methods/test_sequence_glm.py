@@ -8,24 +8,25 @@ import pytest
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 from distfms.errors import DataError
-from distfms.methods.passes import Sums
-from distfms.methods.row_job import MAX_CLASSES, ClassCounts, find_classes
+from distfms.methods.frame.passes import Sums, side_by_side
+from distfms.methods.frame.row_data import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm import (
     FAMILIES,
     TOLERANCE,
     GlmDesign,
     GlmModel,
-    GlmPath,
+    View,
     mean_response,
     sequence_glm,
 )
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.options import Rule
+from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import GroupCosts, Ladder
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import few_rows
 from distfms.stats.base import Folded, merge_tree
+from distfms.stats.codec import settled
 from tests.reference import glm as literal
 from tests.reference.sequence import make_problem
 
@@ -101,7 +102,7 @@ def grouped(family, n=150, seed=12):
 
 
 class Case:
-    """Rows in memory behind a pass function that counts its calls."""
+    """Rows in memory, and how many passes were made over them."""
 
     def __init__(self, family, X, y, *, ridge=1e-3, costs=COSTS, weight=None, cuts=(40,)):
         self.n_outputs = int(y.max()) + 1 if family == "softmax" else len(y)
@@ -123,15 +124,19 @@ class Case:
     def sums(self, *models):
         return merge_tree([self.design.sums(rows, models) for rows in self.parts])
 
-    def __call__(self, weights, support=None):
+    def one(self, model):
         self.n_passes += 1
-        columns = None if support is None else np.array(support)
-        found = self.sums(GlmModel(weights, columns=columns))
-        return Sums({name: array[0] for name, array in found.arrays.items()})
+        return Sums({name: array[0] for name, array in self.sums(model).arrays.items()})
+
+    def found(self, search):
+        return side_by_side([search], lambda models: map(self.one, models))[0]
+
+    @property
+    def view(self):
+        return View(self.design, self.problem.scaling)
 
     def sequence(self, prefixes="all", costs=None, **options):
-        ladder = Ladder(prefixes, costs)
-        return sequence_glm(replace(self.problem, make_pass=self), self.design, ladder, **options)
+        return self.found(sequence_glm(self.problem, self.view, Ladder(prefixes, costs), **options))
 
 
 def literal_rows(family, X, y):
@@ -180,12 +185,12 @@ def test_sums_are_those_of_the_literal_risk(family):
     weight = np.random.default_rng(1).uniform(0.1, 2.0, 40)
     case = Case(family, X, y, weight=weight, cuts=(7, 30))
     W = np.random.default_rng(3).normal(size=(10, case.n_outputs)) * 0.3
-    sums = case(W)
+    sums = case.one(GlmModel(W))
     Z, Y = literal_rows(family, X, y)
     expected = literal.gradient(W, Z, Y, family, sample_weight=weight)
     np.testing.assert_allclose(sums["gradient"] / sums["weight"], expected, atol=1e-12)
     risks = [literal.risk(w, Z, Y, family, sample_weight=weight) for w in (W, 0 * W)]
-    losses = [float(case(w)["loss"]) for w in (W, 0 * W)]
+    losses = [float(case.one(GlmModel(w))["loss"]) for w in (W, 0 * W)]
     assert (losses[0] - losses[1]) / weight.sum() == pytest.approx(risks[0] - risks[1], rel=1e-9)
 
 
@@ -289,21 +294,21 @@ def test_between_fits_groups_go_by_the_quadratic_model():
         chosen.append(next(g for g in np.argsort(scores)[::-1].tolist() if g not in chosen))
     assert path.order[:3].tolist() == chosen
     np.testing.assert_allclose(path.weights[-1], full.weights[-1], atol=1e-5)
-    again = GlmPath.from_arrays(path.to_arrays(), outline=case.problem)
-    np.testing.assert_array_equal(again.curve_value, path.curve_value)
+    np.testing.assert_array_equal(settled(path).curve_value, path.curve_value)
 
 
 def test_where_trees_take_their_place_models_are_fitted_only_where_gradients_ask_for_them():
     case = Case("logistic", *grouped("logistic"))
-    problem = replace(case.problem, make_pass=case, refit=lambda path, ladder: path)
+    problem = case.problem
     names = (problem.scaling.feature_names, problem.scaling.target_names)
-    procedure = SequenceProcedure(
+    trees = SequenceProcedure(
         (), *names, problem.groups, problem.costs, 1e-3, None, family="logistic", model="lightgbm"
     )
-    assert procedure.search(problem, Rule("fr")).refit_at.tolist() == [5]
-    assert procedure.search(problem, Rule("omp")).refit_at.tolist() == [1, 2, 3, 4, 5]
-    whole = replace(procedure, model="linear")
-    assert whole.search(problem, Rule("fr")).refit_at.tolist() == [1, 2, 3, 4, 5]
+    linear = replace(trees, model="linear")
+    for procedure, rule, fitted in ((trees, "fr", [5]), (trees, "omp", [1, 2, 3, 4, 5]),
+                                    (linear, "fr", [1, 2, 3, 4, 5])):  # fmt: skip
+        search = procedure.fitting(problem, OrderRule(rule), case.view)
+        assert case.found(search).refit_at.tolist() == fitted
 
 
 def test_models_are_fitted_where_costs_end():
@@ -337,14 +342,11 @@ def test_a_pass_in_another_scaling_is_one_over_rows_of_that_scaling(family):
     case, part = Case(family, X, y), Case(family, X[:90], y[..., :90])
     own = part.problem.scaling
 
-    def ask(model):
-        found = case.sums(model)
-        return Sums({name: array[0] for name, array in found.arrays.items()})
-
-    make_pass = case.design.asker(own, -1, ask)
+    view = View(case.design, own)
     design = GlmDesign(family, case.n_outputs, own)
     weights = 0.3 * np.random.default_rng(3).normal(size=(10, case.n_outputs))
-    found = make_pass(weights, None)
+    sums = case.sums(view.model(weights, None)).arrays
+    found = view.sums(Sums({name: array[0] for name, array in sums.items()}))
     rows = design.rows(np.ascontiguousarray(X.T), y, None)
     for name, expected in design.sums(rows, [GlmModel(weights)]).arrays.items():
         np.testing.assert_allclose(found[name], expected[0], rtol=1e-9, atol=1e-9)

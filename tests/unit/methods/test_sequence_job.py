@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.batches import ColumnPlan
-from distfms.data.dataset import open_dataset
+from distfms.data.files.dataset import open_dataset
+from distfms.data.rows.batches import ColumnPlan
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Inputs
-from distfms.methods.rows import (
+from distfms.methods.frame.contract import Inputs
+from distfms.methods.frame.rows import (
     CategoryReader,
     RowSource,
     distinct_values,
@@ -20,9 +20,9 @@ from distfms.methods.rows import (
     require_levels,
     section_roles,
 )
-from distfms.methods.sequence.evaluate import Curve, compared, thinned
-from distfms.methods.sequence.job import SequenceJob
-from distfms.methods.sequence.options import Rule, SequenceOptions, parse_rule
+from distfms.methods.sequence import form
+from distfms.methods.sequence.evaluate import SequenceCurve, compared, thinned
+from distfms.methods.sequence.options import OrderRule, SequenceOptions, parse_rule
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, Scaling, SequenceOutline
 from distfms.spec import DataSection, parse_section
 from tests.reference.sequence import comoments, correlated, make_problem, search
@@ -38,7 +38,7 @@ def options(**content):
 def test_names_of_rules_go_both_ways():
     for base in ("fr", "omp", "omp-single", "omp-no-whiten"):
         for aware, doubling in itertools.product((True, False), repeat=2):
-            rule = Rule(base, aware, doubling)
+            rule = OrderRule(base, aware, doubling)
             assert parse_rule(rule.name) == rule
     for name in ("", "blind", "-blind", "fr-doubling-blind", "random-blind", "FR"):
         with pytest.raises(SpecError, match="Unknown rule"):
@@ -172,7 +172,7 @@ def compare(alpha):
     paths = {name: search(train, name) for name in ("fr-blind", "omp")}
     test = comoments(X[200:], Y[200:])
     curves = {
-        name: Curve(p.groups, p.fitted, p.curve_cost, p.curve_value, test=p.held_out(test))
+        name: SequenceCurve(p.groups, p.fitted, p.curve_cost, p.curve_value, test=p.held_out(test))
         for name, p in paths.items()
     }
     return curves, compared(curves, alpha, with_oracle=True)
@@ -214,7 +214,7 @@ def test_without_alpha_the_plateau_decides():
 def make_job(tmp_path, content, **section):
     columns = {"a": [1.0, 2.0], "c": ["u", "v"], "b": [2.0, 1.0], "y": [0.0, 1.0]}
     dataset, rows = source(tmp_path, columns, levels={"c": []}, **section)
-    return SequenceJob(options(**content), Inputs(dataset, None, rows.section), 0)
+    return form.make_job(options(**content), Inputs(dataset, None, rows.section), 0)
 
 
 def test_the_job_says_what_it_will_do(tmp_path):
@@ -230,14 +230,10 @@ def test_the_job_says_what_it_will_do(tmp_path):
     told = "'y' has 2 whole values (0, 1), which are used as numbers. If they are classes, set"
     assert told in said["first 2 rows"]
     assert "sequence.family: softmax" in said["first 2 rows"]
-    assert [stage.name for stage in job.stages()] == [
-        "categories", "statistics", "select", "evaluate", "model",
-    ]  # fmt: skip
-    assert job.columns() == ["a", "c", "b", "y"]
+    assert job.columns == ("a", "c", "b", "y")
     numbers = make_job(tmp_path, {}, exclude="c")
-    assert numbers.stages()[0].name == "statistics"
-    assert numbers.statistics_bytes() == 8 * 3 * 3**2 * 2
-    assert job.statistics_bytes() > numbers.statistics_bytes()
+    assert numbers.statistics_bytes == 8 * 3 * 3**2 * 2
+    assert job.statistics_bytes > numbers.statistics_bytes
 
 
 def test_long_notes_are_cut_and_said_once():

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from distfms.engine.local import SerialPool
-from distfms.methods import slabs
+from distfms.methods.frame import slabs
+from distfms.methods.frame.slabs import slab_starts
 from distfms.methods.sequence.greedy import GroupSlab, sequence, slabs_of
 from distfms.methods.sequence.problem import SharedCost
 from distfms.methods.sequence.residual import CRITERIA
-from distfms.methods.slabs import slab_starts
 from distfms.stats.comoments import CoMoments
 from tests.reference.distributed_cases import awkward_sequence_problem, require_same_sequence
 from tests.reference.sequence import correlated, make_problem

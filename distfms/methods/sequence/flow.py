@@ -1,0 +1,387 @@
+"""Feature-group sequencing, from rows to models of what each budget buys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distfms.data.rows.batches import ColumnPlan
+from distfms.errors import DataError
+from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run
+from distfms.methods.frame.moments import Tuned, TunedItem, fold_work, head_of, points_on_folds
+from distfms.methods.frame.passes import Sums
+from distfms.methods.frame.row_predictor import sources_of
+from distfms.methods.frame.tuning import changed_options, choose, choose_options
+from distfms.methods.sequence.anytime import AnytimePredictor
+from distfms.methods.sequence.data import SequenceData, read_columns, read_statistics
+from distfms.methods.sequence.evaluate import (
+    SequenceCurve,
+    add_validation,
+    advised,
+    choose_models,
+    compared,
+    kept_prefixes,
+    timeliness,
+    values_of,
+    where_to_stop,
+)
+from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
+from distfms.methods.sequence.glm import GlmPath
+from distfms.methods.sequence.learners import ByRows, ByStatistics, Learner, Models, Scores
+from distfms.methods.sequence.options import OrderRule, SequenceOptions
+from distfms.methods.sequence.problem import Ladder, Path, SequenceOutline
+from distfms.methods.sequence.procedure import RIDGES
+from distfms.methods.sequence.read import few_rows
+from distfms.methods.sequence.slabs import on_chosen, read_in_slabs
+from distfms.stats.base import over_folds
+from distfms.stats.classification import at_threshold, best_threshold, class_report
+
+#: Explained deviance from which classes without a ridge count as separated.
+_SEPARATED = 1 - 1e-6
+_ROWS = {"test": "held-out rows", "validation": "rows of the folds", "train": "training rows"}
+
+
+def sequence(run: Run, job: Job) -> Finished:
+    """Put groups in order by what they explain per cost, and find what each budget buys.
+
+    Steps: `categories` (levels of text), `expand` (knots of numbers), `classes` (of the target),
+    `statistics` (co-moments; in slabs `statistics 1 of n` and so on), `ridge` (where it is `auto`),
+    `tune` (with a grid), `select` (the order of the groups by every rule, and the set of every
+    budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
+    of what was chosen), `models` (trees, and models without each fold; linear regressions come with
+    their order), `evaluate` (what models explain of folds and held-out rows, and where to stop).
+    """
+    form: SequenceForm = job.form
+    data = read_columns(run, form)
+    data = read_in_slabs(run, data) if form.slabs else read_statistics(run, data)
+    job = with_ridge(run, job, data)
+    job, tuning = with_tuned(run, job, data)
+    learner = learner_of(run, job, data)
+    orders = run.step("select", lambda: find_orders(learner))
+    outline = next(iter(orders.values())).outline
+    if form.slabs:
+        data, orders = on_chosen(run, data, job.options, orders)
+        learner = learner_of(run, job, data)
+    models = learner.models(orders)
+    metrics = run.step("evaluate", lambda: evaluate(learner, models))
+    return Finished(
+        selection=selection_of(learner, form, outline, models.paths),
+        **model_of(learner, models.paths, metrics),
+        metrics=metrics,
+        judge=judge_of(learner),
+        tuning=tuning,
+        summary=None if form.slabs else form.summary(data.plain),
+    )
+
+
+# --- options and learners -------------------------------------------------------------------------
+
+
+def learner_of(run: Run, job: Job, data: SequenceData) -> Learner:
+    """Return what fits the models that the options ask for."""
+    return (ByStatistics if job.options.by_statistics else ByRows)(run, job, data)
+
+
+def chooses_ridge(job: Job) -> bool:
+    """Return whether the ridge is chosen before other options are."""
+    is_tried = job.tune is not None and "ridge" in job.tune.grid
+    return job.form.options.ridge == "auto" and job.n_folds > 1 and not is_tried
+
+
+def with_ridge(run: Run, job: Job, data: SequenceData) -> Job:
+    """Return the job with a ridge in place of ``auto``; step ``ridge``."""
+    if not chooses_ridge(job):
+        return job
+    found = run.step("ridge", lambda: choose_ridge(run, job, data), "ridge.json")
+    return replace(job, options=changed_options(job.options, {"ridge": found["ridge"]}))
+
+
+def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
+    """Choose the ridge by cross-validation; where that tells nothing it is the least.
+
+    Linear models are compared, which decide the order of the groups, at the end of the sequence.
+    Where that has all groups no search is needed.
+    """
+    job = replace(job, options=changed_options(job.options, {"model": "linear"}))
+    own = replace(data.procedure(job.options), ladder=Ladder(()))
+    if job.options.max_groups is None:
+        own = replace(own, as_one=True, rules=(OrderRule("random"),))
+    items = [TunedItem(replace(own, ridge=ridge), (None,)) for ridge in RIDGES]
+    tried = [item.procedure for item in items]
+    work = fold_work(job, Tuned("explained_variance"), items, tried)
+    found = learner_of(run, job, data).on_folds(work)
+    values = np.array([[a["values"][0] for a in answers] for answers in found.answers])
+    if values.shape[1] < 2 or not np.isfinite(values).all():
+        return {"ridge": RIDGES[-1], "tried": []}
+    choice = choose(values, found.weight, "best", True)
+    ridge = RIDGES[choice.chosen]
+    run.note(
+        f"Chosen by cross-validation among {len(RIDGES)} ridges from {RIDGES[-1]:g} to "
+        f"{RIDGES[0]:g}: {ridge:g} (`sequence.ridge`)."
+    )
+    pairs = zip(RIDGES, choice.mean.tolist(), strict=True)
+    return {"ridge": ridge, "tried": [{"ridge": r, "mean": m} for r, m in pairs]}
+
+
+def with_tuned(run: Run, job: Job, data: SequenceData) -> tuple[Job, dict[str, Any] | None]:
+    """Return the job with the best options of a grid, and the comparison; step ``tune``."""
+    points = partial(
+        points_on_folds, run, job, data.statistics, data.procedure,
+        nested="max_groups", evaluate=learner_of(run, job, data).on_folds,
+    )  # fmt: skip
+    options, tuning = choose_options(run, job, points)
+    return replace(job, options=options), tuning
+
+
+def find_orders(learner: Learner) -> dict[str, Any]:
+    """Return the paths of all rules by name, the chosen one first."""
+    paths = learner.search()
+    learner.run.count(n_candidates=paths[learner.rules.chosen.name].n_candidates)
+    return paths
+
+
+# --- evaluation -----------------------------------------------------------------------------------
+
+
+def evaluate(learner: Learner, models: Models) -> dict[str, Any]:
+    """Return the content of ``metrics.json``."""
+    scores, rules, job = learner.scores(models), learner.rules, learner.job
+    path, share = models.paths[rules.chosen.name], learner.procedure.share
+    curves = curves_of(models, scores, share)
+    sets = [curves.pop(rule.name).points()[-1] for rule in rules.of_budgets]
+    measures = {"train": scores.train, "test": scores.test.get(rules.chosen.name, {})}
+    last = {
+        part: {name: float(values[-1]) for name, values in own.items()}
+        for part, own in measures.items()
+        if own
+    }
+    content = {
+        **head_of(learner.solved(models), scores.folds, last),
+        **compared(curves, job.options.alpha, OrderRule("oracle") in rules.baselines),
+        "budgets": [
+            {"budget": rule.budget, "set": point}
+            for rule, point in zip(rules.of_budgets, sets, strict=True)
+        ],
+    }
+    if scores.folds is not None:
+        add_validation(content["budgets"], scores.folds, share, learner.procedure.grid(path))
+    is_tuned = job.tune is not None and "max_groups" in job.tune.grid
+    stop = where_to_stop(path, content["alpha"]["alpha"], share, scores.folds, is_tuned)
+    content["stop"] = choose_models(path, content, job.options.budget, stop)
+    if isinstance(learner, ByRows):
+        content |= report_of(learner, models, scores, content["stop"])
+    return content
+
+
+def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceCurve]:
+    """Return the curve of every path, by rule."""
+    curves, folds = dict[str, SequenceCurve](), scores.folds
+    for number, (name, path) in enumerate(models.paths.items()):
+        mean = {}
+        if folds is not None:
+            own = [answer[share] for answer in folds.answers[number]]
+            scored = over_folds(np.stack(own, -1), folds.weight).mean[:-1]
+            mean = {share: path.of_prefixes(kept_prefixes(path), scored)[path.fitted]}
+        test = {key: values[path.fitted] for key, values in scores.test.get(name, {}).items()}
+        cost, value = path.curve_cost[path.fitted], path.curve_value[path.fitted]
+        curves[name] = SequenceCurve(path.groups, path.fitted, cost, value, share, test, mean)
+    return curves
+
+
+def report_of(
+    learner: ByRows, models: Models, scores: Scores, stop: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Judge the model where predictions stop: note where few rows decide, report the classes."""
+    data, options, paths = learner.data, learner.job.options, list(models.paths.values())
+    if options.family == "gaussian":
+        return {}
+    # The rule of that model: the chosen one, or that of a budget.
+    rule, spent = 0, stop["spent"]
+    if stop["model"] > len(paths[0]):
+        rule, spent = len(learner.rules.compared) + stop["model"] - len(paths[0]) - 1, np.inf
+    rows = "train" if scores.folds is None else "validation"
+    rows = rows if learner.solved(models).test is None else "test"
+    wanted = {rows} if isinstance(options.threshold, float) else {rows, "validation"}
+    asked: dict[tuple[str, int], tuple[Path, Sequence[int]]] = {
+        ("train", 0): (paths[rule], learner.train_parts),
+        **{("validation", f): (p, [f]) for (f, r), p in models.of_folds.items() if r == rule},
+        ("test", 0): (paths[rule], [-1]),
+    }
+    judged = learner.judged(
+        {
+            key: (path, [path.affordable(spent)], parts)
+            for key, (path, parts) in asked.items()
+            if key[0] in wanted
+        }
+    )
+    found = dict.fromkeys(wanted, Sums({}))
+    for (name, _), members in judged.items():
+        found[name] = found[name].merge(members["scores"])
+    if text := few_rows(found[rows], _ROWS[rows]):
+        advice = "" if chooses_ridge(learner.job) else ", or raise `sequence.ridge`"
+        learner.run.note(f"{text} Look at these rows{advice}.")
+    if data.classes is None:
+        return {}
+    names, sums, threshold = data.classes.texts, found[rows].arrays, options.threshold
+    if not isinstance(threshold, float):
+        if scores.folds is None:
+            raise DataError(NO_FOLDS)
+        wanted = threshold["cost"] if isinstance(threshold, dict) else threshold
+        threshold = best_threshold(found["validation"].arrays, wanted)
+        sums = at_threshold(sums, threshold)
+    report = class_report(sums, names, rows, calibrated=True, threshold=threshold)
+    if data.class_weights is None:
+        return {"classes": report}
+    if options.threshold == 0.5 and len(names) == 2:
+        report["threshold"] = data.class_weights[0] / sum(data.class_weights)
+    # The explained deviance weighs rows by these, too.
+    weights = dict(zip(names, data.class_weights, strict=True))
+    return {"class_weights": weights, "classes": report}
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def selection_of(
+    learner: Learner, form: SequenceForm, outline: SequenceOutline, paths: Mapping[str, Path]
+) -> dict[str, Any]:
+    """Return the content of ``selection.json``; form and outline are of all columns."""
+    data, rule, options = learner.data, learner.rules.chosen, learner.job.options
+    path = paths[rule.name]
+    curve = path.curve_cost[path.fitted], path.curve_value[path.fitted]
+    content = {
+        "method": "sequence",
+        "criterion": rule.criterion,
+        "cost_aware": rule.cost_aware,
+        "ridge": outline.ridge,
+        "family": options.family,
+        "rule": rule.name,
+        "targets": list(form.roles.target),
+        "constant": list(outline.scaling.dropped),
+        "costs": dict(zip(form.groups.names, form.costs.alone.tolist(), strict=True)),
+        **options.model_dump(mode="json", include={"shared_costs", "requires"}),
+        "doubling": rule.doubling,
+        "sequence": step_entries(data.plan, path),
+        "budgets": [
+            {"budget": own.budget, "sequence": step_entries(data.plan, paths[own.name])}
+            for own in learner.rules.of_budgets
+        ],
+        "timeliness": timeliness(*curve),
+        "step_timeliness": timeliness(*curve, steps=True),
+        "n_candidates": path.n_candidates,
+        "notes": [*path.notes, *notes_on(path, options), *outline.notes()],
+    }
+    if options.by_statistics:
+        return content
+    return {
+        **content,
+        "classes": None if data.classes is None else data.classes.labels,
+        "model": options.model,
+        "refit_at": path.fitted[1:].tolist(),
+        **({"n_passes": int(path.n_passes[-1])} if isinstance(path, GlmPath) else {}),
+    }
+
+
+def step_entries(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
+    """Return entries of ``selection.json`` for the steps of a path."""
+    source = {name: column.name for column in plan.columns for name in column.value_names}
+    columns, spent, value = path.columns, path.spent, path.curve_value
+    details, fitted = path.step_details(), set(path.fitted.tolist())
+    return [
+        {
+            "group": group,
+            "columns": list(dict.fromkeys(source[name] for name in columns[k])),
+            "cost": float(path.cost[k]),
+            "spent": float(spent[k]),
+            "explained_variance": float(value[k + 1]),
+            **{name: values[k].item() for name, values in details.items()},
+            **({} if k + 1 in fitted else {"gain": None}),
+        }
+        for k, group in enumerate(path.groups)
+    ]
+
+
+def notes_on(path: Path, options: SequenceOptions) -> list[str]:
+    """Return what a reader of the result should know of the fits."""
+    notes = []
+    if options.class_weights is not None:
+        notes.append(
+            "The explained deviance weighs rows by class (`sequence.class_weights`), in the "
+            "model and in the null model; other measures do not. Probabilities are those of "
+            "classes as frequent as in the training rows; the class is predicted whose "
+            "probability times its weight is largest, unless `sequence.threshold` is set."
+        )
+    if len(path.fitted) <= len(path):
+        listed = ", ".join(map(str, path.fitted[1:].tolist()))
+        notes.append(
+            f"Models were fitted to the prefixes of {listed} groups (`sequence.prefixes`); "
+            "other prefixes use the model of the next smaller one."
+        )
+    if not isinstance(path, GlmPath):
+        return notes
+    unfinished = sorted(set(path.status.tolist()) - {"converged"})
+    if unfinished:
+        notes.append(
+            f"Some fits did not converge: {', '.join(unfinished)}. The gradient is up to "
+            f"{path.gradient_norm.max():.3g} times the tolerance."
+        )
+    if path.outline.ridge == 0 and path.curve_value[-1] > _SEPARATED:
+        notes.append(
+            "The model separates the classes of the training rows completely, so the "
+            "coefficients are unbounded. Set a ridge (`sequence.ridge`) to bound them."
+        )
+    return notes
+
+
+def model_of(
+    learner: Learner, paths: Mapping[str, Path], metrics: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the content of ``model.json`` and ``weights.npz``: the predictor of all prefixes."""
+    data, family = learner.data, learner.job.options.family
+    path, sets = paths[learner.rules.chosen.name], [paths[r.name] for r in learner.rules.of_budgets]
+    predictor = AnytimePredictor.from_path(
+        path, family, data.output_names, sets, values_of(metrics)
+    )
+    predictor = replace(predictor, prior=data.prior)
+    content = {
+        "method": "sequence",
+        "id": data.form.roles.id,
+        "sources": sources_of(data.plan),
+        "stop": metrics["stop"],
+        "classes": None if data.classes is None else data.classes.labels,
+        "threshold": metrics.get("classes", {}).get("threshold", 0.5),
+    }
+    return {"model": content | predictor.to_dict(), "weights": predictor.to_arrays()}
+
+
+def judge_of(learner: Learner) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
+    """Return what scores the models of finished runs on held-out rows.
+
+    Linear regressions are judged by statistics, where these are of the columns as they are.
+    """
+    data, inputs = learner.data, learner.job.inputs
+    by_rows = data.form.judge("sequence", data.form.has_classes)
+    if not learner.job.weighs_partitions:
+        return by_rows
+    own, reader = data.statistics["moments"].test, data.form.summary(data.plain).reader
+    names = data.plain.feature_names
+
+    def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
+        sources = [levels for model in models for levels in model.model["sources"].values()]
+        if any(isinstance(levels, Mapping) for levels in sources):
+            return by_rows(run, models)
+        moments = own if run.inputs is inputs else run.reduce(reader)["moments"].test
+        scores = [
+            AnytimePredictor.from_arrays(model.weights, model.model).errors_on(
+                moments, names, advised(model.model)
+            )
+            for model in models
+            if moments.n_samples
+        ]
+        return moments.n_samples, scores
+
+    return judge

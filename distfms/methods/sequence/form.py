@@ -1,0 +1,319 @@
+"""What is known of a job of group sequencing before any row is read, and its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, pairwise
+
+from distfms.data.files.partition import Dataset
+from distfms.data.rows.batches import ColumnPlan
+from distfms.engine.memory import format_bytes
+from distfms.errors import SpecError
+from distfms.methods.frame import slab_search
+from distfms.methods.frame.contract import Inputs, Job
+from distfms.methods.frame.passes import said_rows
+from distfms.methods.frame.row_data import LEVELS_GUESSED, RowForm
+from distfms.methods.frame.rows import RowSource
+from distfms.methods.frame.slab_search import MATRICES_WITH_GAPS, SlabForm
+from distfms.methods.sequence.evaluate import budget_ladder
+from distfms.methods.sequence.options import (
+    ExpandSection,
+    OrderRule,
+    SequenceOptions,
+    parse_rule,
+    resolve_costs,
+    resolve_groups,
+)
+from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, Ladder
+from distfms.methods.sequence.read import NarrowedSource
+from distfms.methods.sequence.trees import require_trees
+
+NO_FOLDS = (
+    "`sequence.threshold` is chosen on folds: set `data.folds` to at least 2, or give a "
+    "probability."
+)
+
+
+def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
+    """Check options against columns; in slabs of groups where one process is too small."""
+    form = SequenceForm.of_options(options, inputs, seed)
+    rules = Rules.of(options, form.costs)
+    if not options.by_statistics:
+        _check_models(form)
+        measures = {"accuracy": True, "mse": False} if form.has_classes else {"mse": False}
+        describe = partial(form.describe_models, rules)
+        return form.job("sequence", options, describe=describe, judged_by=measures, folds_cost=True)
+    sizes, most = Sizes.of(form, len(rules.searched)), slab_search.ONE_PROCESS_BYTES
+    needed, advice = sizes.one_process_bytes(), None
+    if needed > most >= sizes.chosen_bytes():
+        return _job_in_slabs(form, rules, sizes)
+    if needed > most:
+        advice = (
+            f"in one process, about {format_bytes(needed)}; a lower `sequence.max_groups` may let "
+            "it search in slabs on actors"
+        )
+    return form.job(
+        "sequence",
+        options,
+        describe=partial(form.describe, rules, advice),
+        judged_by={"mse": False, "r2": True},
+        weighs_partitions=True,
+    )
+
+
+def _job_in_slabs(form: SequenceForm, rules: Rules, sizes: Sizes) -> Job:
+    """Return the job whose columns are in the order of their groups, so that slabs are runs."""
+    form = replace(form, inputs=form.inputs.with_folds(0)).on_groups(range(len(form.groups)))
+    slabs = SlabForm(
+        items="groups",
+        widths=sizes.widths,
+        one_process_bytes=sizes.one_process_bytes(),
+        chosen_bytes=sizes.chosen_bytes(),
+        n_columns=len(form.columns),
+        most_chosen=sizes.support(),
+        kept_rows=2,
+        n_targets=sizes.n_targets,
+        matrices=MATRICES_WITH_GAPS if sizes.has_gaps else 1,
+    )
+    form = replace(form, slabs=slabs)
+    return form.job(
+        "sequence",
+        form.options,
+        describe=lambda: {**form.describe(rules), **slabs.describe()},
+        judged_by={"mse": False},
+        statistics_bytes=slabs.statistics_bytes,
+        kept_bytes=slabs.kept_bytes,
+        untunable=(
+            "`tune` compares by cross-validation, which this `sequence` job does not have. Leave "
+            "`tune` out or, if the job works in slabs of columns, use fewer columns "
+            "(`data.features`)."
+        ),
+    )
+
+
+def _check_models(form: SequenceForm) -> None:
+    """Refuse what models that rows are read for cannot do."""
+    options, n_targets = form.options, len(form.roles.target)
+    if options.model == "lightgbm":
+        require_trees(options.lightgbm, n_targets)
+    if not isinstance(options.threshold, float) and form.inputs.section.folds < 2:
+        raise SpecError(NO_FOLDS)
+    for name, default in (("class_weights", None), ("threshold", 0.5)):
+        if getattr(options, name) != default and not form.has_classes:
+            raise SpecError(f"`sequence.{name}` needs one target of classes.")
+    if n_targets > 1 and (form.roles.text_targets or options.family == "softmax"):
+        raise SpecError(f"Classes need a single target; `data.target` names {n_targets}.")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Rules that find paths.
+
+    `baselines` are each there once, without the chosen rule itself; `of_budgets` find the sets of
+    the budgets, ascending.
+    """
+
+    chosen: OrderRule
+    baselines: tuple[OrderRule, ...]
+    of_budgets: tuple[OrderRule, ...]
+
+    @classmethod
+    def of(cls, options: SequenceOptions, costs: GroupCosts) -> Rules:
+        """Return the rules that options ask for."""
+        chosen = OrderRule(options.criterion or "fr", options.cost_aware, options.doubling)
+        names = options.baselines
+        if names is None:
+            names = ("omp", "fr-blind", "oracle") if options.by_statistics else ("oracle",)
+        others = dict.fromkeys(parse_rule(name) for name in names)
+        budgets = budget_ladder(costs) if options.budgets == "auto" else options.budgets
+        one = () if options.budget is None else (options.budget,)
+        return cls(
+            chosen,
+            tuple(rule for rule in others if rule != chosen),
+            tuple(OrderRule("fr", budget=b) for b in sorted({*budgets, *one})),
+        )
+
+    @property
+    def compared(self) -> tuple[OrderRule, ...]:
+        """Rules whose sequences are compared, the chosen one first."""
+        return (self.chosen, *(rule for rule in self.baselines if rule.criterion != "oracle"))
+
+    @property
+    def searched(self) -> tuple[OrderRule, ...]:
+        """Rules that find paths: those that are compared, then those of budgets."""
+        return (*self.compared, *self.of_budgets)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SequenceForm(RowForm):
+    """Rows whose features are in groups that have costs.
+
+    Attributes
+    ----------
+    options : SequenceOptions
+        As the spec has them.
+    groups : FeatureGroups
+    costs : GroupCosts
+    slabs : SlabForm, optional
+        Where the statistics are in slabs of groups.
+    everything : ColumnPlan, optional
+        All columns, where a row counts by more of them (`missing: drop`) than are read.
+    """
+
+    options: SequenceOptions
+    groups: FeatureGroups
+    costs: GroupCosts
+    slabs: SlabForm | None = None
+    everything: ColumnPlan | None = None
+
+    @classmethod
+    def of_options(cls, options: SequenceOptions, inputs: Inputs, seed: int) -> SequenceForm:
+        """Resolve roles, groups and costs.
+
+        Raises
+        ------
+        SpecError, DataError
+        """
+        rows = RowForm.of(inputs, seed, classes=options.family in ("logistic", "softmax"))
+        groups = resolve_groups(rows.roles.features, options.groups, options.prefix_separator)
+        said = {}
+        if options.family == "gaussian" and rows.roles.query is None:
+            said["class_option"] = "`sequence.family: softmax` (or `logistic`, for two)"
+        if options.model == "lightgbm":
+            said["missing_said"] = (
+                "Missing values, which count as the mean where groups are ordered"
+            )
+        costs = (options.costs, options.shared_costs, options.requires)
+        return cls(
+            **vars(rows) | said,
+            options=options,
+            groups=groups,
+            costs=resolve_costs(groups.names, *costs),
+        )
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the target holds classes."""
+        return self.options.family in ("logistic", "softmax") and len(self.roles.target) == 1
+
+    @property
+    def guessed_widths(self) -> dict[str, int]:
+        """Rows of a batch of each feature, before they are known."""
+        expand = self.options.expand or ExpandSection()
+        flags = int(expand.missing and self.inputs.section.missing == "mean")
+        texts = self.roles.text_features
+        return {
+            name: flags + (LEVELS_GUESSED if name in texts else 1 + expand.splines)
+            for name in self.roles.features
+        }
+
+    @property
+    def guessed_columns(self) -> int:
+        """Number of rows of features in a batch, before they are known."""
+        return sum(self.guessed_widths.values())
+
+    def source(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> RowSource:
+        """Return all that is needed to read a partition of a dataset."""
+        source = super().source(plan, dataset, held_out)
+        if self.everything is None:
+            return source
+        return NarrowedSource(**vars(source), everything=self.everything)
+
+    def on_groups(self, groups: Sequence[int]) -> SequenceForm:
+        """Return the form on some of the groups, its columns in their order."""
+        members = [[self.roles.features[c] for c in self.groups.columns[g]] for g in groups]
+        edges = [0]
+        for group in members:
+            edges.append(edges[-1] + len(group))
+        features = tuple(chain(*members))
+        known = set(features)
+        texts = tuple(name for name in self.roles.text_features if name in known)
+        return replace(
+            self,
+            roles=replace(self.roles, features=features, text_features=texts),
+            groups=FeatureGroups(
+                tuple(self.groups.names[g] for g in groups),
+                tuple(tuple(range(*pair)) for pair in pairwise(edges)),
+            ),
+            costs=self.costs.take(groups),
+        )
+
+    def describe(self, rules: Rules, advice: str | None = None) -> dict[str, str]:
+        """Return what the job will do: label → text."""
+        low, high = self.costs.alone.min(), self.costs.alone.max()
+        price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        n_shared, n_derived = len(self.options.shared_costs), len(self.costs.requires)
+        shared = f", {n_shared} costs shared" if n_shared else ""
+        shared += f", {n_derived} computed from others" if n_derived else ""
+        n_categories = len(self.roles.text_features)
+        kinds = f", {n_categories} of them categorical" if n_categories else ""
+        wide = f", expanded to about {self.guessed_columns:,}" if self.options.expand else ""
+        return {
+            "method": f"feature-group sequencing, {rules.chosen.name}",
+            "target": ", ".join(self.roles.target),
+            **self.first_values(),
+            "columns": f"{len(self.roles.features)}{kinds}{wide}",
+            "groups": f"{len(self.groups)} ({price} each{shared})",
+            "baselines": ", ".join(rule.name for rule in rules.baselines) or "none",
+            "budgets": ", ".join(f"{rule.budget:g}" for rule in rules.of_budgets) or "none",
+            **({"search": advice} if advice else {}),
+        }
+
+    def describe_models(self, rules: Rules) -> Mapping[str, str]:
+        """Return the same of a job whose models are fitted to rows."""
+        options, n_folds = self.options, self.inputs.section.folds
+        n_groups = min(options.max_groups or len(self.groups), len(self.groups))
+        n_fits = len(Ladder(options.prefixes).numbers(n_groups))
+        n_values = self.guessed_columns + len(self.roles.target) + 1
+        again = f", and again without each of {n_folds} folds" if n_folds > 1 else ""
+        kind = "" if options.model == "linear" else "LightGBM, "
+        model = f"{kind}{options.family}, fitted at {n_fits} of {n_groups} prefixes{again}"
+        passes = said_rows(8 * n_values * self.inputs.train.n_rows)
+        return {**self.describe(rules), "model": model, "passes": passes}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What decides how large a job is; `widths` has the columns of each group."""
+
+    widths: tuple[int, ...]
+    n_targets: int
+    n_searches: int
+    max_groups: int
+    n_folds: int = 0
+    has_gaps: bool = False
+
+    @classmethod
+    def of(cls, form: SequenceForm, n_searches: int) -> Sizes:
+        """Return the sizes of a job."""
+        guessed, section = list(form.guessed_widths.values()), form.inputs.section
+        return cls(
+            tuple(sum(guessed[c] for c in group) for group in form.groups.columns),
+            len(form.roles.target),
+            n_searches,
+            form.options.max_groups or len(form.groups),
+            section.folds,
+            section.missing == "mean",
+        )
+
+    def support(self) -> int:
+        """Return the most columns that a sequence has."""
+        return sum(sorted(self.widths, reverse=True)[: self.max_groups])
+
+    def one_process_bytes(self) -> int:
+        """Project what the job in one process holds."""
+        return self._job_bytes(sum(self.widths), self.n_folds)
+
+    def chosen_bytes(self) -> int:
+        """Project what the job on the chosen columns holds."""
+        n_columns = min(self.n_searches * self.support(), sum(self.widths))
+        return self._job_bytes(n_columns, 0)
+
+    def _job_bytes(self, n_columns: int, n_folds: int) -> int:
+        """Project what a job in one process holds: statistics twice, and models of all prefixes."""
+        matrices, n_parts = 3 if self.has_gaps else 1, max(n_folds, 1) + 1
+        n_matrices = 2 * matrices * n_parts + matrices + 3
+        models = 3 * (self.max_groups + 1) * n_columns * self.n_targets
+        return 8 * (n_matrices * (n_columns + self.n_targets) ** 2 + models)

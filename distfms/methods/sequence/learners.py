@@ -1,0 +1,358 @@
+"""What finds, fits and judges models: on statistics alone, or reading rows for them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, TypeVar
+
+import numpy as np
+
+from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
+from distfms.methods.frame.cross_validation import (
+    Fold,
+    FoldWork,
+    Unit,
+    arranged,
+    evaluate_on_folds,
+    evaluated,
+    split_fold,
+)
+from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds, search_all
+from distfms.methods.frame.passes import Passes, Sums, side_by_side
+from distfms.methods.frame.rows import RowCounts
+from distfms.methods.sequence.data import SequenceData
+from distfms.methods.sequence.evaluate import kept_prefixes
+from distfms.methods.sequence.form import Rules
+from distfms.methods.sequence.glm import GlmDesign, GlmModel, GlmPath, View
+from distfms.methods.sequence.options import OrderRule
+from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
+from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
+from distfms.methods.sequence.read import GlmReader, ScoreReader, measures_of
+from distfms.methods.sequence.slabs import search_in_slabs
+from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, spans_of, tree_path
+
+#: Searches that make passes together: their models are summed up in one product with the rows.
+SIDE_BY_SIDE = 32
+
+#: What a search is known by: a rule's name, or a fold and the number of a rule or point.
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, eq=False)
+class Models:
+    """Paths by rule, with their models, and those by (fold, number of the rule) without a fold."""
+
+    paths: Mapping[str, Any]
+    of_folds: Mapping[Unit, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Measures of prefixes 0..K: of the chosen path on the training rows, of all on held-out rows.
+
+    `folds` are answers by rule and fold, None without cross-validation.
+    """
+
+    train: Answer
+    test: Mapping[str, Answer]
+    folds: FoldAnswers | None
+
+
+class Learner(ABC):
+    """What fits the models of a job, whose options are those that were chosen.
+
+    Attributes
+    ----------
+    rules : Rules
+    procedure : SequenceProcedure
+    whole : Fold
+        All training rows.
+    """
+
+    def __init__(self, run: Run, job: Job, data: SequenceData) -> None:
+        self.run, self.job, self.data = run, job, data
+        self.rules = Rules.of(job.options, data.form.costs)
+        self.procedure = data.procedure(job.options)
+        self.whole = Fold(TrainMembers(data.statistics), {})
+
+    @abstractmethod
+    def on_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate points of a grid; within a step."""
+
+    @abstractmethod
+    def search(self) -> dict[str, Any]:
+        """Return the paths of all rules by name; within a step."""
+
+    @abstractmethod
+    def models(self, orders: Mapping[str, Any]) -> Models:
+        """Return the models of these paths, and those without each fold."""
+
+    @abstractmethod
+    def scores(self, models: Models) -> Scores:
+        """Judge all models; within a step."""
+
+    def solved(self, models: Models) -> Solved:
+        """Return paths with the statistics that they are of."""
+        return Solved(self.procedure, self.data.statistics, self.whole.train, None, models.paths)
+
+    def measured(
+        self, asked: Mapping[Key, tuple[Path, Sequence[int]]], **options: Any
+    ) -> dict[Key, Answer]:
+        """Measure all prefixes of paths on folds, or on held-out rows (−1), by passes over them."""
+        wanted = {key: (path, kept_prefixes(path), parts) for key, (path, parts) in asked.items()}
+        found = dict[Key, Answer]()
+        for key, members in self.judged(wanted, **options).items():
+            path, own, _ = wanted[key]
+            measures = measures_of(members).items()
+            found[key] = {name: path.of_prefixes(own, values) for name, values in measures}
+        return found
+
+    def judged(
+        self,
+        asked: Mapping[Key, tuple[Any, Sequence[int] | np.ndarray, Sequence[int]]],
+        **options: Any,
+    ) -> dict[Key, dict[str, Any]]:
+        """Judge models of some prefixes of paths on folds, or on held-out rows (−1), by passes.
+
+        Returns for each what `ScoreReader` reads of all these rows.
+        """
+        data, keys = self.data, list(asked)
+        found: dict[Key, dict[str, Any]] = {key: {} for key in keys}
+        options |= {"classes": data.class_values, "class_weights": data.class_weights}
+        for start in range(0, len(keys), SIDE_BY_SIDE):
+            some, models = keys[start : start + SIDE_BY_SIDE], list[Any]()
+            for path, prefixes, parts in (asked[key] for key in some):
+                numbers = np.searchsorted(path.fitted, prefixes, side="right") - 1
+                models.append((path.prefix_models().only(numbers), parts))
+
+            def reader(*of: Any, models: Any = models) -> ScoreReader:
+                source = data.form.source(data.plan, *of)
+                return ScoreReader(source, models, data.form.options.family, **options)
+
+            for name, part in self.run.reduce(reader, cache=False).members.items():
+                kind, _, number = name.partition("/")
+                key = some[int(number)]
+                found[key][kind] = part.test if -1 in asked[key][2] else part.train()
+        return found
+
+
+class ByStatistics(Learner):
+    """Linear regression: paths have all models, and statistics tell their errors."""
+
+    def on_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate points of a grid; within a step."""
+        return evaluate_on_folds(self.run, self.data.statistics, work)
+
+    def search(self) -> dict[str, Any]:
+        """Return the paths of all rules by name; within a step."""
+        if self.data.form.slabs is not None:
+            return search_in_slabs(self.run, self.data, self.procedure)
+        return search_all(self.procedure, self.procedure.problem_on(self.whole))
+
+    def models(self, orders: Mapping[str, Any]) -> Models:
+        """Return the paths themselves; actors search without each fold where they judge."""
+        return Models(orders, {})
+
+    def scores(self, models: Models) -> Scores:
+        """Judge all models; within a step."""
+        solved, test = self.solved(models), dict[str, Answer]()
+        if solved.test is not None:
+            moments = solved.test["moments"]
+            test = {name: path.held_out(moments) for name, path in models.paths.items()}
+            chosen = self.rules.chosen.name
+            test[chosen] = {**test[chosen], **self._by_rows(solved.path)}
+        train = solved.path.held_out(self.whole.train["moments"])
+        return Scores(train, test, on_folds(self.run, self.job, solved))
+
+    def _by_rows(self, path: Path) -> Answer:
+        """Accuracy and NDCG of prefixes, by a pass over the held-out rows."""
+        counts, roles = self.data.statistics["counts"], self.data.form.roles
+        threshold = _threshold(counts.train().merge(counts.test))
+        ranks = roles.query is not None and len(roles.target) == 1
+        if threshold is None and not ranks:
+            return {}
+        options: dict[str, Any] = {"threshold": threshold, "ranks": ranks}
+        found = self.measured({"test": (path, [-1])}, **options)["test"]
+        return {name: own for name, own in found.items() if name in ("accuracy", "ndcg@5")}
+
+
+def _threshold(counts: RowCounts) -> float | None:
+    """Middle of the two values of binary targets; None if one target is not binary."""
+    if counts.all_in(0.0, 1.0).all():
+        return 0.5
+    return 0.0 if counts.all_in(-1.0, 1.0).all() else None
+
+
+class ByRows(Learner):
+    """Models that rows are read for: generalised linear ones by passes, trees by tasks."""
+
+    def on_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate points of a grid; within a step."""
+        tried = [(number, item.procedure) for number, item in enumerate(work.items)]
+        searches = {
+            (fold.number, number): Search(own, own.rules[0], own.problem_on(fold), fold.number)
+            for fold in self._folds(work)
+            for number, own in tried
+        }
+        paths = self._fitted(searches)
+        asked = {unit: (path, [unit[0]]) for unit, path in paths.items()}
+        return self._answers(work, paths, self.measured(asked))
+
+    def search(self) -> dict[str, Any]:
+        """Return the paths of all rules by name; within a step."""
+        return self._ordered(self._of_rules())
+
+    def models(self, orders: Mapping[str, Any]) -> Models:
+        """Return the models of these paths, and those without each fold; step ``models``."""
+        if self.procedure.model == "linear" and self.job.n_folds < 2:
+            return Models(orders, {})
+        return self.run.step("models", lambda: self._models(orders))
+
+    def _models(self, orders: Mapping[str, Any]) -> Models:
+        paths, own = self._refitted(self._of_rules(), orders), self.procedure
+        if own.model != "linear":
+            # What trees explain of the training rows, nobody knows so far.
+            asked = {name: (path, path.fitted, self.train_parts) for name, path in paths.items()}
+            for name, members in self.judged(asked).items():
+                paths[name] = replace(paths[name], share=measures_of(members)[own.share])
+        searches = {
+            (fold.number, number): Search(
+                own.scored_at(own.grid(paths[rule.name])), rule, own.problem_on(fold), fold.number
+            )
+            for fold in self._folds(fold_work(self.job, None, (), [own]))
+            for number, rule in enumerate(own.rules)
+        }
+        return Models(paths, self._fitted(searches))
+
+    def scores(self, models: Models) -> Scores:
+        """Judge all models; within a step."""
+        solved = self.solved(models)
+        asked: dict[Any, tuple[Path, Sequence[int]]] = {"train": (solved.path, self.train_parts)}
+        asked |= {("test", name): (path, [-1]) for name, path in models.paths.items()}
+        asked |= {unit: (path, [unit[0]]) for unit, path in models.of_folds.items()}
+        curves = self.measured(asked)
+        test = {name: own for name in models.paths if (own := curves["test", name])}
+
+        def answers(work: FoldWork) -> FoldAnswers:
+            return self._answers(work, models.of_folds, curves)
+
+        folds = on_folds(self.run, self.job, solved, evaluate=answers)
+        return Scores(curves["train"], test, folds)
+
+    @property
+    def train_parts(self) -> range:
+        """Parts of a batch that are training rows."""
+        return range(max(self.job.n_folds, 1))
+
+    # --- paths ---
+
+    def _of_rules(self) -> dict[str, Search]:
+        own, problem = self.procedure, self.procedure.problem_on(self.whole)
+        return {rule.name: Search(own, rule, problem) for rule in own.rules}
+
+    def _fitted(self, searches: Mapping[Key, Search]) -> dict[Key, Any]:
+        return self._refitted(searches, self._ordered(searches))
+
+    def _ordered(self, searches: Mapping[Key, Search]) -> dict[Key, Any]:
+        """Return the paths of searches, with linear models."""
+        own = self.procedure
+        if own.family == "gaussian":
+            return {k: s.procedure.search(s.problem, s.rule) for k, s in searches.items()}
+        design = GlmDesign(own.family, own.n_outputs, own.problem_on(self.whole).scaling)
+        return by_passes(self.run, self.data, design, searches)
+
+    def _refitted(self, searches: Mapping[Key, Search], paths: Mapping[Key, Any]) -> dict[Key, Any]:
+        """Return the paths with the models that are asked for."""
+        if self.procedure.model == "linear":
+            return dict(paths)
+        return with_trees(self.run, self.data, searches, paths)
+
+    # --- folds ---
+
+    def _folds(self, work: FoldWork) -> list[Fold]:
+        found = (split_fold(self.data.statistics, work, n) for n in range(work.n_folds))
+        return [fold for fold in found if fold is not None]
+
+    def _answers(
+        self, work: FoldWork, paths: Mapping[Unit, Path], curves: Mapping[Any, Answer]
+    ) -> FoldAnswers:
+        """Answer what is asked of paths that were found without folds, from their measures."""
+        units = product(range(work.n_folds), range(len(work.items)))
+        found: dict[Unit, Answer] = {unit: {} for unit in units}
+        members = self.data.statistics.members.items()
+        for unit, path in paths.items():
+            held_out = {name: part.folds[unit[0]] for name, part in members}
+            fold = Fold({}, {**held_out, FOUND: (path, curves[unit])}, unit[0])
+            found[unit] = evaluated(work, fold, unit[1])
+        return arranged(work, found, 0)
+
+
+# --- searches -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A search by a rule, without the rows of a fold (−1: of none)."""
+
+    procedure: SequenceProcedure
+    rule: OrderRule
+    problem: SequenceProblem
+    fold: int = -1
+
+
+def by_passes(
+    run: Run, data: SequenceData, design: GlmDesign, searches: Mapping[Key, Search]
+) -> dict[Key, GlmPath]:
+    """Return the paths of generalised linear models, by passes over the training rows.
+
+    A fit begins where the one before it ended, and rules that look at gradients choose groups
+    between fits: so a search has both the order and its models, and all searches share passes.
+    """
+    weighted = data.class_values, data.class_weights
+
+    def reader(*of: Any) -> GlmReader:
+        return GlmReader(data.form.source(data.plan, *of), design, *weighted)
+
+    def sums(models: list[GlmModel]) -> list[Sums]:
+        arrays = make_pass(models).arrays.items()
+        return [Sums({name: own[i] for name, own in arrays}) for i in range(len(models))]
+
+    fittings = [
+        own.procedure.fitting(own.problem, own.rule, View(design, own.problem.scaling, own.fold))
+        for own in searches.values()
+    ]
+    found = list[GlmPath]()
+    with Passes(run, reader, data.plan.n_columns + 1, design.n_outputs) as make_pass:
+        for start in range(0, len(fittings), SIDE_BY_SIDE):
+            found += side_by_side(fittings[start : start + SIDE_BY_SIDE], sums)
+    return dict(zip(searches, found, strict=True))
+
+
+def with_trees(
+    run: Run, data: SequenceData, searches: Mapping[Key, Search], paths: Mapping[Key, Path]
+) -> dict[Key, TreePath]:
+    """Return the paths of searches with trees at prefixes, each fitted by a task of its own."""
+    options, train, spans = data.form.options, run.inputs.train, spans_of(data.plan)
+    fit = TreeFit(
+        data.form.source(data.plan, train, False), train.partitions, options.family,
+        options.lightgbm, data.form.seed, data.class_values, data.class_weights,
+    )  # fmt: skip
+    prefixes = {
+        key: (own.procedure.ladder if own.rule.budget is None else Ladder(())).of_path(
+            paths[key].spent
+        )
+        for key, own in searches.items()
+    }
+    tasks = [
+        (features_of(paths[key], n, spans), searches[key].fold)
+        for key, numbers in prefixes.items()
+        for n in numbers
+    ]
+    texts = iter(run.map(fit, tasks))
+    return {
+        key: tree_path(paths[key], numbers, [next(texts) for _ in numbers], spans)
+        for key, numbers in prefixes.items()
+    }
