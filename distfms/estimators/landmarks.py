@@ -10,17 +10,17 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from distfms.data.batches import RowBatch
-from distfms.data.folds import hash_keys
-from distfms.data.partition import as_table
+from distfms.data.files.partition import as_table
+from distfms.data.rows.batches import RowBatch
+from distfms.data.rows.folds import hash_keys
 from distfms.errors import DataError
 from distfms.estimators.base import JobClassifier, JobEstimator, JobRegressor, PredictingEstimator
 from distfms.estimators.inputs import in_memory, kind_of
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
+from distfms.methods.frame.ranking import RankingScores
 from distfms.methods.landmarks.method import LandmarkModel
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
-from distfms.methods.ranking import RankingScores
 
 _REGRESSION = ("epsilon", "clip", "refit", "tolerance")
 _LEVELS = ("gamma", "spacing")

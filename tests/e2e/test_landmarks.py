@@ -1,6 +1,8 @@
 """Jobs of learning with similarities, from spec to report and prediction."""
 
 import re
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +12,27 @@ import pytest
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, roc_auc_score
 
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 from distfms.errors import DataError, SpecError
 from distfms.estimators.inputs import of_files, of_memory
-from distfms.methods.landmarks.mapped_job import SampleReader
-from distfms.runs.driver import prepare, run_job
+from distfms.methods.landmarks.read import SampleReader
+from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec, load_spec
 from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
+from distfms.runs.steps import Steps
 from distfms.stats.base import merge_tree
-from tests.e2e.jobs import content
-from tests.e2e.landmarks_jobs import N, landmarks_job, smooth_rows, task_job
+from distfms.stats.codec import decode
+from tests.contract.test_third_method import dying
+from tests.e2e.jobs import content, results
+from tests.e2e.landmarks_jobs import (
+    N,
+    landmarks_job,
+    ranked_rows,
+    ranking_job,
+    smooth_rows,
+    task_job,
+)
 from tests.e2e.sequence_jobs import mixed_rows, write_rows
 from tests.reference import landmarks as literal
 
@@ -131,9 +144,9 @@ def test_rows_are_taken_by_ids_and_features_alone(tmp_path):
     """Not by targets, nor by where a row is: of a row alone, numpy adds values up differently."""
 
     def taken(folder):
-        job = prepare(landmarks_job(folder, tmp_path / "runs")).job
-        reader = SampleReader(job.source(job.plan(None), job.inputs.train, False), 20)
-        samples = [reader(part)["sample"].train() for part in job.inputs.train.partitions]
+        form = prepare(landmarks_job(folder, tmp_path / "runs")).job.form
+        reader = SampleReader(form.source(form.plan({}), form.inputs.train, False), 20)
+        samples = [reader(part)["sample"].train() for part in form.inputs.train.partitions]
         return set(merge_tree(samples).values[0])
 
     rows, rng = smooth_rows(60), np.random.default_rng(3)
@@ -217,24 +230,23 @@ def test_a_metric_is_learned_without_the_rows_that_judge_it(tmp_path):
     assert metrics["test"]["mse"] < 0.5 * content(plain, "metrics.json")["test"]["mse"]
     # Each fold is judged by a model under the metric that the other rows taught.
     Z = (X - X[parts < 2].mean(axis=0)) / X[parts < 2].std(axis=0)
-    with np.load(folder / "statistics" / "metrics.npz") as arrays:
-        metric = dict(arrays)
+    found = decode((folder / "statistics" / "metric.step").read_bytes())
     errors = []
     for part in ("", "@0", "@1"):
         train = parts < 2 if not part else parts == 1 - int(part[1])
         judged = parts == 2 if not part else parts == int(part[1])
-        T = metric[f"gaussian{part}/transform"]
+        metric = found[f"gaussian{part}"][0]
+        T = metric.transform
         Y = Z * T if T.ndim == 1 else Z @ T
         marks = Y[[int(name[1:]) for name in selection["landmarks"]]]
-        sigma = {"sigma": float(metric[f"gaussian{part}/sigma"])}
+        sigma = {"sigma": metric.sigma}
         K, norm = (literal.embedding("gaussian", rows, marks, sigma) for rows in (Y, marks))
-        ridge = float(metric[f"gaussian{part}/ridge"])
-        w = literal.ridge_weights(K[train], y[train, None], norm, ridge)[:, 0]
+        w = literal.ridge_weights(K[train], y[train, None], norm, metric.ridge)[:, 0]
         f = (K - K[train].mean(axis=0)) @ w + y[train].mean()
         errors.append(np.mean((f[judged] - y[judged]) ** 2))
     assert metrics["test"]["mse"] == pytest.approx(errors[0], rel=1e-5)
     assert [fold["mse"] for fold in metrics["folds"]] == pytest.approx(errors[1:], rel=1e-5)
-    assert np.any(metric["gaussian@0/transform"] != metric["gaussian@1/transform"])
+    assert np.any(found["gaussian@0"][0].transform != found["gaussian@1"][0].transform)
 
 
 def test_tuning_of_the_number_of_candidates(data, tmp_path):
@@ -387,6 +399,53 @@ def test_classes_of_rows_with_categories_gaps_and_weights(tmp_path):
     table = pq.read_table(tmp_path / "out.parquet").to_pydict()
     assert set(table["predicted_high"]) == {0.0, 1.0}
     assert sum(n > 0 for n in table["values_missing"]) > 20
+
+
+# --- steps --------------------------------------------------------------------------------------
+
+#: Target, options and steps of a job of each form.
+FORMS = {
+    "squared": (
+        "y",
+        {"metric": "diagonal", "iterations": 1, "similarity": ["linear", "gaussian"]},
+        "landmarks metric statistics similarities tune",
+    ),
+    "classes": (
+        "name",
+        {"task": "classification", "keep": 5},
+        "categories classes landmarks statistics tune",
+    ),
+    "ranking": ("grade", {}, "queries landmarks statistics tune"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_resumed_after_a_fault_before_and_after_every_step(tmp_path, monkeypatch, form):
+    target, options, steps = FORMS[form]
+    columns, job = smooth_rows(120), landmarks_job
+    columns["name"] = np.array(["low", "middle", "high"])[np.digitize(columns["level"], [2, 4])]
+    known = {"folds": 2, "target": target, "exclude": ["level", "high", "y", "name"]}
+    known["exclude"] = [name for name in known["exclude"] if name != target]
+    if form == "ranking":
+        columns, job, known = ranked_rows(), ranking_job, {"folds": 2}
+    spec = partial(
+        job, write_rows(tmp_path / "rows", columns, n_files=1), data=known,
+        landmarks={"landmarks": 10, **options}, tune={"grid": {"ridge": [1e-2, 1.0]}},
+    )  # fmt: skip
+    whole = run_job(spec(tmp_path / "whole")).folder
+    manifest = content(whole, "manifest.json")
+    names = [entry["name"] for entry in manifest["stages"]]
+    assert names == [*steps.split(), "select", "evaluate", "model", "report"]
+    for when, name in product(("before", "after"), names):
+        own = spec(tmp_path / f"{when} {name}")
+        with monkeypatch.context() as patch:
+            patch.setattr(Steps, "files", dying(Steps.files, when, name))
+            with pytest.raises(ZeroDivisionError):
+                run_job(own)
+        result = run_job(own)
+        assert results(result.folder) == results(whole)
+        assert content(result.folder, "manifest.json")["notes"] == manifest["notes"]
+        assert result.skipped == tuple(names[: names.index(name) + (when == "after")])
 
 
 # --- embedded data ------------------------------------------------------------------------------

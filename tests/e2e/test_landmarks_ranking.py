@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
 from distfms.report.formatting import as_number, count, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
@@ -19,7 +19,7 @@ from distfms.report.metrics import (
     trusted,
     value_range,
 )
-from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table
+from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table
 from distfms.report.plots import Line, Point, line_chart, scatter_chart
 from distfms.report.sections import notes
 
@@ -62,16 +62,18 @@ def _beside_linear(run: FinishedRun) -> str:
     return f"; a linear model on the columns is {how} in cross-validation"
 
 
-def sections(run: FinishedRun) -> list[Section]:
+def sections(run: FinishedRun) -> list[PageSection]:
     """Return the sections of the report."""
     return [
-        Section("", [*notes(run.manifest), _key_numbers(run)]),
-        Section("Error and number of landmarks", [_error_figure(run), _baseline_table(run)]),
-        Section("The metric", _metric_tables(run)),
-        Section("The landmarks", [_landmark_table(run)]),
-        Section("How good the similarities are", [_goodness_table(run)]),
+        PageSection("", [*notes(run.manifest), _key_numbers(run)]),
+        PageSection("Error and number of landmarks", [_error_figure(run), _baseline_table(run)]),
+        PageSection("The metric", _metric_tables(run)),
+        PageSection("The landmarks", [_landmark_table(run)]),
+        PageSection("How good the similarities are", [_goodness_table(run)]),
         class_section(run.metrics),
-        Section("The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]),
+        PageSection(
+            "The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]
+        ),
     ]
 
 

@@ -13,8 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from distfms.methods.contract import Answer
-from distfms.methods.cross_validation import Fold, Members
+from distfms.methods.frame.contract import Answer
+from distfms.methods.frame.cross_validation import Fold, Members
+from distfms.methods.frame.moments import NamedRule
+from distfms.methods.frame.newton import Domain, NewtonMinimum, Quadratic, minimise
+from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss, Margin
 from distfms.methods.landmarks.squared import (
     COLUMNS,
@@ -23,13 +26,9 @@ from distfms.methods.landmarks.squared import (
     Linear,
     SquaredProblem,
     ladder,
-    side_by_side,
 )
-from distfms.methods.newton import Domain, Minimum, Quadratic, minimise
-from distfms.methods.passes import Sums
-from distfms.methods.statistics_job import NamedRule
 from distfms.stats.base import joined
-from distfms.stats.classification import class_measures, class_sums
+from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
 _WIDTHS = (100.0, 10.0, 1.0)
@@ -179,6 +178,8 @@ class JudgePass:
 
 #: What is summed of rows that a model is judged on.
 ERRORS = ("loss", "mae", "mse", "error")
+#: Begins the names of what an answer has beside measures: how the last model tells classes apart.
+TOLD = "fold/told/"
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +187,7 @@ class Fitted:
     """A fitted model, and how far the fit came."""
 
     model: Linear
-    minimum: Minimum
+    minimum: NewtonMinimum
     tolerance: float
     n_passes: int
 
@@ -197,20 +198,17 @@ MakePass = Callable[..., Sums]
 
 def _path(label: str, order: np.ndarray, fits: Sequence[Fitted], ridge: float) -> LandmarkPath:
     """Return models of several sizes as a path."""
-    models = [fitted.model for fitted in fits]
-    arrays = {
-        "order": order,
-        "ridge": np.array(ridge),
-        "sizes": np.array([len(model.weights) for model in models]),
-        "weights": side_by_side(models),
-        "offset": np.array([model.offset for model in models]),
-        "extra": np.array([model.extra for model in models]),
-        "tolerance": np.array([fitted.tolerance for fitted in fits]),
-        "n_passes": np.array([fitted.n_passes for fitted in fits]),
-    }
-    for name in ("status", "gap", "n_iterations"):
-        arrays[name] = np.array([getattr(fitted.minimum, name) for fitted in fits])
-    return LandmarkPath(label, arrays)
+    progress = [
+        {
+            "sizes": len(own.model.weights),
+            "tolerance": own.tolerance,
+            "n_passes": own.n_passes,
+            **{name: getattr(own.minimum, name) for name in ("status", "gap", "n_iterations")},
+        }
+        for own in fits
+    ]
+    models = tuple(own.model for own in fits)
+    return LandmarkPath(label, order, ridge, models=models, progress={"fits": progress})
 
 
 # --- the procedure ------------------------------------------------------------------------------
@@ -244,7 +242,7 @@ class PassProcedure(LandmarkProcedure):
     loss: Any = None
 
     def problem(self, train: Members, fold: int = -1) -> Any:
-        """Return the problem; ``make_pass`` and ``left_out`` are among the members of a fold."""
+        """Return the problem; ``make_pass`` is among the members of a fold."""
         own = {rule.name: train[rule.name] for rule in self.rules}
         return PassProblem(super().problem(own, fold), train.get("make_pass"))
 
@@ -360,11 +358,7 @@ class PassProcedure(LandmarkProcedure):
 
     def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:
         """Return the models that were fitted, whatever the sizes."""
-        a = path.arrays
-        rows = zip(a["sizes"], a["weights"], a["offset"], a["extra"], strict=True)
-        return [
-            Linear(a["order"][:k], weights[:k], offset, extra) for k, weights, offset, extra in rows
-        ]
+        return list(path.models)
 
     def decoded(self, model: Linear, scores: np.ndarray) -> np.ndarray:
         """Return predictions (n,): numbers, or those of classes and levels."""
@@ -372,22 +366,27 @@ class PassProcedure(LandmarkProcedure):
 
     def grid(self, path: Any) -> np.ndarray:
         """Return the numbers of landmarks of the models."""
-        return np.asarray(path.arrays["sizes"], dtype=np.float64)
+        return np.array([len(model.weights) for model in path.models], dtype=np.float64)
 
     def score(self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray) -> Answer:
-        """Score models; ``judge`` is among the members, from a message of models to sums."""
-        sizes = path.arrays["sizes"]
+        """Score models; ``judge`` is among the members, from a message of models to sums.
+
+        Of the chosen similarity, also count how the last model tells classes apart (`TOLD`).
+        """
+        sizes, models = self.grid(path), path.models
         at = np.searchsorted(sizes, budgets, "right") - 1
-        models = self.models(problem, path, sizes)
         sums = held_out["judge"](partial(JudgePass, path.label, self.loss, models))
-        largest = np.abs(path.arrays["weights"]).max(axis=(1, 2), initial=0.0) * sizes
+        largest = np.array([np.abs(own.weights).max(initial=0.0) for own in models]) * sizes
         is_number = isinstance(self.loss, EpsilonInsensitive)
         names = [name for name in ERRORS if name != "error" or not is_number]
         errors = {name: sums[name] / sums["weight"] for name in names}
         if not is_number:
             rest = np.full(len(sizes) - 1, np.nan)
             errors |= {name: np.append(rest, own) for name, own in class_measures(sums).items()}
-        return {name: a[at] for name, a in {**errors, "largest_weight": largest}.items()}
+        found = {name: a[at] for name, a in {**errors, "largest_weight": largest}.items()}
+        if path.label == self.rules[0].name:
+            found |= {f"{TOLD}{n}": a for n, a in sums.items() if n in CLASS_SUMS}
+        return found
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
         """Measure the model of all landmarks on a fold."""

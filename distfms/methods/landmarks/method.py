@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.partition import Dataset
+from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
-from distfms.methods.contract import Chosen, FinishedRun, Method
+from distfms.methods.frame.contract import Chosen, FinishedRun, Method
+from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model
+from distfms.methods.landmarks.flow import landmarks
+from distfms.methods.landmarks.form import check_tried, make_job
 from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
-from distfms.methods.landmarks.pass_job import make_landmark_job
 from distfms.methods.landmarks.similarity import PARAMETERS, PRECOMPUTED, LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import MEASURES
-from distfms.methods.row_predictor import RowPredictor, plan_of_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
-    """Return the places of landmarks; see :class:`distfms.methods.contract.Method`."""
+    """Return the places of landmarks; see :class:`distfms.methods.frame.contract.Method`."""
     return {str(name): Chosen(n) for n, name in enumerate(run.selection["landmarks"], 1)}
 
 
@@ -144,7 +145,8 @@ _STATES = "statistics depend on it; run the job once for each value"
 METHOD = Method(
     name="landmarks",
     Options=LandmarksOptions,
-    make_job=make_landmark_job,
+    make_job=make_job,
+    learn=landmarks,
     predictor=make_predictor,
     chosen=chosen,
     figures="distfms.methods.landmarks.figures",
@@ -165,6 +167,7 @@ METHOD = Method(
         "baselines": "it affects only what the model is compared with",
     },
     measures=MEASURES,
+    check_tried=check_tried,
     partition_rows=_partition_rows,
     question=("task",),
     upgrades=(_from_1,),

@@ -21,7 +21,6 @@ import numpy as np
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import KERNELS, LandmarkMap, Similarity, transformed
 from distfms.methods.landmarks.squared import Ridges, coded
-from distfms.stats.base import Fields
 from distfms.stats.sample import RowSample
 
 #: Widths of the similarity that are tried, in median distances between landmarks.
@@ -53,7 +52,7 @@ class TaughtRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Metric(Fields):
+class Metric:
     """A metric with the width and the ridge that were best with it.
 
     Attributes

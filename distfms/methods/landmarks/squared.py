@@ -19,15 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from distfms.errors import DataError
 from distfms.linalg import symmetric_pinv
-from distfms.methods.contract import Answer
-from distfms.methods.cross_validation import CALLS, Fold, Members
+from distfms.methods.frame.contract import Answer
+from distfms.methods.frame.cross_validation import CALLS, Fold, Members
+from distfms.methods.frame.moments import NamedRule, Procedure
+from distfms.methods.frame.newton import Domain
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap
-from distfms.methods.newton import Domain
-from distfms.methods.statistics_job import NamedRule, Procedure
-from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
 
 MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False} | dict.fromkeys(
@@ -362,38 +360,6 @@ def _factor(gram: np.ndarray) -> np.ndarray | None:
 
 
 @dataclass(frozen=True, eq=False)
-class LandmarkPath:
-    """Landmarks in the order in which models take them.
-
-    Attributes
-    ----------
-    label : str
-        Of the similarity.
-    arrays : mapping of str to ndarray
-        ``order`` (k,) of landmarks, and ``ridge``. Where weights are not fitted again for a size,
-        what the search led to: ``weights``, and how far it, or each fit, came.
-    """
-
-    label: str
-    arrays: Mapping[str, np.ndarray]
-
-    @property
-    def order(self) -> np.ndarray:
-        """Landmarks in the order in which models take them."""
-        return self.arrays["order"]
-
-    @property
-    def progress(self) -> dict[str, Any]:
-        """How far the search came, for the results: as a whole, or each fit."""
-        models = ("order", "weights", "offset", "extra", "ridge")
-        found = {name: array.tolist() for name, array in self.arrays.items() if name not in models}
-        if "status" not in found:
-            return found
-        fits = zip(*found.values(), strict=True)
-        return {"fits": [dict(zip(found, fit, strict=True)) for fit in fits]}
-
-
-@dataclass(frozen=True, eq=False)
 class Linear:
     """A linear model on similarities to k landmarks.
 
@@ -414,6 +380,32 @@ class Linear:
     def scores(self, similarities: np.ndarray) -> np.ndarray:
         """Return scores (P, n) of similarities (k, n) to its landmarks."""
         return self.weights.T @ similarities + self.offset[:, np.newaxis]
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkPath:
+    """Landmarks in the order in which models take them.
+
+    Attributes
+    ----------
+    label : str
+        Of the similarity.
+    order : ndarray of int, shape (k,)
+    ridge : float
+    weights : ndarray of shape (k, k), or None
+        Of the first 1 … k landmarks, where they are not fitted again for a size.
+    models : tuple of Linear
+        Those that the search itself has fitted.
+    progress : mapping
+        How far it, or each fit, came; for the results.
+    """
+
+    label: str
+    order: np.ndarray
+    ridge: float
+    weights: np.ndarray | None = None
+    models: tuple[Linear, ...] = ()
+    progress: Mapping[str, Any] = field(default_factory=dict)
 
 
 def side_by_side(models: Sequence[Linear]) -> np.ndarray:
@@ -471,9 +463,6 @@ class LandmarkProcedure(Procedure):
 
     def problem(self, train: Members, fold: int = -1) -> Any:
         """Return the problem of each similarity, of all training rows or without a fold."""
-        n_rows, _ = self.size(train)
-        if n_rows < 2:
-            raise DataError(f"There are {n_rows} rows of positive weight; at least 2 are needed.")
         return {rule.name: self._problem(train[rule.name], rule.name, fold) for rule in self.rules}
 
     def _problem(self, moments: Any, name: str, fold: int) -> SquaredProblem:
@@ -492,29 +481,30 @@ class LandmarkProcedure(Procedure):
         """Return the landmarks in the order of choice, or the first ones."""
         own, options = problem[rule.name], self.options
         if rule.name == COLUMNS:
-            order = np.arange(own.n_landmarks)
-            return LandmarkPath(rule.name, {"order": order, "ridge": np.array(own.ridge)})
+            return LandmarkPath(rule.name, np.arange(own.n_landmarks), own.ridge)
         ridge = self.ridge(own)
         if not options.refit and options.bound is not None:
             steps = stepwise(own, self.keep, ridge, options.bound, options.tolerance)
-            return LandmarkPath(rule.name, {**steps, "ridge": np.array(ridge)})
+            progress = {name: steps[name].item() for name in ("n_steps", "gap")}
+            return LandmarkPath(
+                rule.name, steps["order"], ridge, steps["weights"], progress=progress
+            )
         order = np.arange(min(self.keep, own.n_landmarks))
         if options.task == "sparse":
             order = greedy(own, self.keep, ridge)
-        return LandmarkPath(rule.name, {"order": order, "ridge": np.array(ridge)})
+        return LandmarkPath(rule.name, order, ridge)
 
     def weights(
         self, problem: Mapping[str, SquaredProblem], path: LandmarkPath, sizes: Sequence[int]
     ) -> np.ndarray:
         """Return the models of the path's first landmarks, (n_sizes, L)."""
-        if "weights" in path.arrays:
+        if path.weights is not None:
             weights = np.zeros((len(sizes), problem[path.label].n_landmarks))
             for row, k in zip(weights, sizes, strict=True):
-                row[path.order] = path.arrays["weights"][k - 1] if k else 0.0
+                row[path.order] = path.weights[k - 1] if k else 0.0
             return weights
         bound = None if path.label == COLUMNS else self.options.bound
-        ridge = float(path.arrays["ridge"])
-        return refitted(problem[path.label], path.order, sizes, ridge, bound)
+        return refitted(problem[path.label], path.order, sizes, path.ridge, bound)
 
     def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:
         """Return the models of the path's first landmarks, of so many."""
@@ -561,17 +551,6 @@ class LandmarkProcedure(Procedure):
         most = np.array([options.n_kept(self.candidates) for options in own])
         whole = replace(self, options=own[int(np.argmax(most))])
         return whole.evaluate(fold, self.rules[0], most.astype(float))[measure]
-
-    def store(self, problem: Any, paths: Mapping[str, LandmarkPath]) -> dict[str, np.ndarray]:
-        """Return the paths as named arrays."""
-        return {f"{n}/{key}": a for n, path in paths.items() for key, a in path.arrays.items()}
-
-    def restore(
-        self, whole: Fold, arrays: Mapping[str, np.ndarray]
-    ) -> tuple[Any, dict[str, LandmarkPath]]:
-        """Return problem and paths, in the order of the rules."""
-        names = [rule.name for rule in self.rules]
-        return self.problem_on(whole), {n: LandmarkPath(n, below(f"{n}/", arrays)) for n in names}
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search takes, calls counted as such."""

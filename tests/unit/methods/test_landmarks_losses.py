@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from distfms.methods.cross_validation import Fold
+from distfms.methods.frame.moments import NamedRule
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
 from distfms.methods.landmarks.losses import (
     EpsilonInsensitive,
@@ -18,7 +18,6 @@ from distfms.methods.landmarks.losses import (
 )
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.squared import SquaredProblem
-from distfms.methods.statistics_job import NamedRule
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
 
@@ -225,14 +224,11 @@ def test_landmarks_are_chosen_where_the_loss_falls_most_steeply():
     moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
     problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
     path = procedure.search(problem, rule)
-    assert path.arrays["sizes"].tolist() == [1, 2, 4]
-    assert set(path.arrays["status"]) == {"converged"}
+    assert procedure.grid(path).tolist() == [1, 2, 4]
+    assert {fit["status"] for fit in path.progress["fits"]} == {"converged"}
     for k, model in zip((1, 2), procedure.models(problem, path, ()), strict=False):
         scores = model.scores(K.T[model.landmarks])[0]
         slopes = np.array(literal.steepest(K, y, scores, 0.2, 1 / 0.5))
         slopes = slopes / K.std(axis=0)
         assert path.order[k] == np.argmax(slopes)
         assert slopes[path.order[:k]].max() < 0.05 * slopes.max()
-    stored = procedure.store(problem, {"own": path})
-    again = procedure.restore(Fold({"own": moments}, {}), stored)[1]["own"]
-    assert again.order.tolist() == path.order.tolist()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from distfms import LandmarkRanker
 from distfms.errors import DataError
-from distfms.methods.ranking import QueryCounts, RankingScores
+from distfms.methods.frame.ranking import QueryCounts, RankingScores
 from tests.reference import landmarks as literal
 
 
@@ -31,7 +31,7 @@ def test_gains_are_those_of_the_formula_however_rows_are_divided(rows):
     merged = parts[0]
     for part in parts[1:]:
         merged = merged.merge(part)
-    found = QueryCounts.from_arrays(merged.to_arrays()).gains()(keys, relevance)
+    found = merged.gains()(keys, relevance)
     wanted = np.empty(len(keys))
     for key in np.unique(keys):
         few = relevance[keys == key][:7]  # the formula tries all permutations

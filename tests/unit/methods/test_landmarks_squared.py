@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.methods.cross_validation import Fold
-from distfms.methods.landmarks.job import kernel_regression
+from distfms.methods.frame.cross_validation import Fold
+from distfms.methods.frame.newton import Domain
 from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import (
     LandmarkProcedure,
@@ -21,7 +22,6 @@ from distfms.methods.landmarks.squared import (
     refitted,
     stepwise,
 )
-from distfms.methods.newton import Domain
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
 
@@ -137,19 +137,14 @@ def test_measures_of_a_procedure():
         found["largest_weight"][:3], np.array([1, 2, 4]) * np.abs(weights).max(axis=1)
     )
     np.testing.assert_allclose(found["r2"], 1 - found["mse"] / y.var(), rtol=1e-9)
-    stored = procedure.restore(Fold(moments, {}), procedure.store(problem, {"linear": path}))
-    assert stored[1]["linear"].order.tolist() == path.order.tolist()
     stepping = replace(
         procedure,
         options=options.model_copy(update={"refit": False, "bound": 5.0, "tolerance": 0.01}),
     )
     path = stepping.search(problem, rule)
-    stored = stepping.restore(Fold(moments, {}), stepping.store(problem, {"linear": path}))[1]
-    for own in (path, stored["linear"]):
-        weights = stepping.weights(problem, own, [0, 1, len(path.order)])
-        assert np.abs(weights).sum(axis=1).max() <= 5.0 + 1e-12
-        np.testing.assert_array_equal(weights[-1, path.order], path.arrays["weights"][-1])
-        assert own.progress == path.progress
+    weights = stepping.weights(problem, path, [0, 1, len(path.order)])
+    assert np.abs(weights).sum(axis=1).max() <= 5.0 + 1e-12
+    np.testing.assert_array_equal(weights[-1, path.order], path.weights[-1])
     assert ladder(7) == [1, 2, 5, 7]
     assert ladder(10) == [1, 2, 5, 10]
 

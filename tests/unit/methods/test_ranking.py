@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
 from distfms.errors import DataError
-from distfms.methods.ranking import RankingScores, ndcg
+from distfms.methods.frame.ranking import RankingScores, ndcg
+from distfms.stats.codec import decode, encode
 
 
 @given(
@@ -61,7 +62,7 @@ def test_queries_may_straddle_blocks(rows):
     backward = parts[-1]
     for part in parts[-2::-1]:
         backward = part.merge(backward)
-    for merged in (forward, backward, RankingScores.from_arrays(forward.to_arrays())):
+    for merged in (forward, backward, decode(encode(forward))):
         np.testing.assert_allclose(merged.mean, expected, rtol=1e-12)
         assert len(merged.keys) == len(merged.relevance) == len(merged.scores)
     everything = [*forward.closed.tolist(), *np.unique(forward.keys).tolist()]

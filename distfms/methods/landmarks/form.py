@@ -1,0 +1,217 @@
+"""What is known of a job on landmarks before any row is read, and its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from distfms.errors import SpecError
+from distfms.methods.frame.contract import Inputs, Job
+from distfms.methods.frame.passes import said_rows
+from distfms.methods.frame.row_data import RowForm
+from distfms.methods.landmarks.fit import ERRORS
+from distfms.methods.landmarks.metric import LANDMARKS_TAUGHT
+from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
+from distfms.methods.landmarks.similarity import (
+    KERNELS,
+    MOST_COLUMNS,
+    PRECOMPUTED,
+    Similarity,
+    user_function,
+)
+from distfms.methods.landmarks.squared import COLUMNS
+
+#: Positions of a ranking that NDCG is reported for.
+CUTOFFS = (1, 3, 5, 10)
+RANKING_MEASURES = tuple(f"ndcg@{cutoff}" for cutoff in CUTOFFS)
+#: Rows of which a metric is learned by default, and how many numbers these have at most.
+METRIC_ROWS, METRIC_VALUES = 8192, 2**22
+
+
+def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
+    """Check options against columns; no row is read."""
+    form = LandmarkForm.of_options(options, inputs, seed)
+    _check(form)
+    return form.job(
+        "landmarks",
+        options,
+        describe=form.describe,
+        judged_by={"accuracy": True, "mse": False} if form.has_classes else {"mse": False},
+        task_bytes=form.task_bytes,
+        folds_cost=True,
+    )
+
+
+def _check(form: LandmarkForm) -> None:
+    names = {similarity.name for similarity in form.similarities}
+    if len(form.roles.target) > 1:
+        raise SpecError(
+            f"`data.target` names {len(form.roles.target)} columns; landmarks predict one."
+        )
+    if len(names) > 1 and PRECOMPUTED in names:
+        raise SpecError(
+            "`landmarks.similarity` lists `precomputed` beside others: the features are either "
+            "similarities or values to compare."
+        )
+    if PRECOMPUTED in names and form.roles.text_features:
+        raise SpecError(
+            f"With the similarity `precomputed` all features are numbers; "
+            f"{form.roles.text_features[0]!r} holds texts. Leave it out with `data.exclude`."
+        )
+    if len(form.similarities) > 1 and form.inputs.section.folds < 2:
+        raise SpecError(
+            "`landmarks.similarity` is a list for cross-validation to choose from: set "
+            "`data.folds` to at least 2, or name one similarity."
+        )
+    for name in form.options.functions:
+        user_function(name)
+    if form.options.task == "ranking" and form.roles.query is None:
+        raise SpecError(
+            "The task `ranking` ranks the rows of a query: name the column of the query in "
+            "`data.query`."
+        )
+
+
+def check_tried(name: str, tried: Job, first: Job) -> None:
+    """Refuse more landmarks than there are: all such are the same point."""
+    most = first.options.landmarks or DEFAULT_LANDMARKS
+    if name == "keep":
+        most = tried.form.most_landmarks
+    if name in ("landmarks", "keep") and (getattr(tried.options, name) or 0) > most:
+        raise SpecError(
+            f"`landmarks.{name}` is {getattr(tried.options, name)}, but there are {most} "
+            "landmarks to try. Set `landmarks.landmarks` to the largest number to try."
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LandmarkForm(RowForm):
+    """Rows that are compared with landmarks; `options` are those of the spec."""
+
+    options: LandmarksOptions
+
+    @classmethod
+    def of_options(cls, options: LandmarksOptions, inputs: Inputs, seed: int) -> LandmarkForm:
+        """Resolve the roles of columns.
+
+        Raises
+        ------
+        SpecError, DataError
+        """
+        rows = RowForm.of(inputs, seed, classes=options.task == "classification")
+        own: dict[str, Any] = {"options": options}
+        if options.task in ("regression", "sparse"):
+            own["class_option"] = "`landmarks.task: classification` (or `ordinal`)"
+        return cls(**vars(rows) | own)
+
+    @cached_property
+    def similarities(self) -> tuple[Similarity, ...]:
+        """Similarities that are compared, as the spec has them."""
+        return tuple(section.similarity for section in self.options.similarity)
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Labels of the similarities whose metric, width and ridge are learned from the target."""
+        learns = self.options.metric != "none" and self.options.task != "ranking"
+        return tuple(own.label for own in self.similarities if learns and own.name in KERNELS)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the target holds classes or levels."""
+        return self.options.task in ("ordinal", "classification")
+
+    @property
+    def by_passes(self) -> bool:
+        """Whether models are fitted by passes over the rows."""
+        return self.options.chosen_loss != "squared"
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What models are measured by."""
+        if self.by_passes:
+            return ERRORS if self.has_classes else ERRORS[:-1]
+        return ("mse", "r2", *(RANKING_MEASURES if self.options.task == "ranking" else ()))
+
+    @property
+    def main_measure(self) -> str:
+        """That by which similarities are compared."""
+        tasks = {"ranking": "ndcg@5", "classification": "error"}
+        return tasks.get(self.options.task, "mae" if self.by_passes else "mse")
+
+    # --- sizes ---
+
+    @property
+    def most_landmarks(self) -> int:
+        """Most landmarks that there are, before the rows are known."""
+        if self.options.is_precomputed:
+            return len(self.roles.features)
+        pool = self.inputs.unlabelled or self.inputs.train
+        return self.options.landmarks or min(DEFAULT_LANDMARKS, pool.n_rows)
+
+    @property
+    def most_columns(self) -> int:
+        """Most columns of the linear reference."""
+        return 0 if self.options.is_precomputed else MOST_COLUMNS
+
+    @property
+    def n_columns(self) -> int:
+        """About how many columns the linear reference has."""
+        n = self.guessed_columns if COLUMNS in self.options.baselines else 0
+        return n if n <= self.most_columns else 0
+
+    @property
+    def metric_rows(self) -> int:
+        """Most rows that a metric is learned from; 0 without any."""
+        most = min(METRIC_ROWS, METRIC_VALUES // max(self.guessed_columns, 1))
+        return (self.options.metric_rows or most) if self.learned else 0
+
+    @property
+    def sample_size(self) -> int:
+        """Rows of each part that are sampled."""
+        return max(self.options.sample, self.most_landmarks, self.metric_rows)
+
+    @property
+    def row_values(self) -> int:
+        """How many numbers a row takes while models are fitted by passes."""
+        return len(self.similarities) * self.most_landmarks + self.n_columns + 2
+
+    @property
+    def statistics_bytes(self) -> int:
+        """Size of one partial statistic in memory."""
+        n_folds = max(self.inputs.section.folds, 1)
+        n_matrices = (n_folds + 1) * len(self.similarities)
+        if n_folds > 1:
+            n_matrices += (n_folds + 1) * len(self.learned)  # two parts for each fold
+        moments = n_matrices * (self.most_landmarks + 1) ** 2
+        moments += (n_folds + 1) * (self.n_columns + 1) ** 2
+        sample = (n_folds + 1) * self.sample_size * (self.guessed_columns + 4)
+        return 8 * max(moments, sample)
+
+    @property
+    def task_bytes(self) -> int:
+        """What learning a metric takes: copies of similarities, and of rows."""
+        n_rows = min(self.metric_rows, self.inputs.train.n_rows)
+        n_values = 7 * max(LANDMARKS_TAUGHT, self.most_landmarks) + 4 * self.guessed_columns
+        return 8 * n_rows * n_values
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what the job will do: label → text."""
+        options, n = self.options, self.most_landmarks
+        landmarks = f"{n:,}"
+        if options.task == "sparse" or options.keep:
+            landmarks += f", of which {options.n_kept(n):,} are kept"
+        n_bytes = 8 * self.row_values * self.inputs.train.n_rows
+        by_passes = {"loss": options.chosen_loss, "passes": said_rows(n_bytes)}
+        return {
+            "method": f"landmarks, {options.task}",
+            "target": self.roles.target[0],
+            **self.first_values(),
+            "columns": str(len(self.roles.features)),
+            "similarity": "; ".join(similarity.label for similarity in self.similarities),
+            "metric": options.metric if self.learned else "none",
+            "landmarks": landmarks,
+            "scaling": options.used_scaling,
+            **(by_passes if self.by_passes else {}),
+        }

@@ -1,0 +1,272 @@
+"""What fits models and judges them: by co-moments, by passes over the rows, or as rankings.
+
+A ranking is learned by squared loss to the normalised gains of the rows of each query. That is a
+regression, for which co-moments suffice; NDCG takes one more pass.
+
+References
+----------
+Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and appendix F.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from distfms.errors import SpecError
+from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
+from distfms.methods.frame.cross_validation import (
+    Fold,
+    FoldWork,
+    Members,
+    evaluate_here,
+    evaluate_on_folds,
+)
+from distfms.methods.frame.moments import (
+    NamedRule,
+    Solved,
+    TunedItem,
+    points_on_folds,
+    scores_of,
+    search_all,
+)
+from distfms.methods.frame.passes import Passes, Sums, one_pass
+from distfms.methods.frame.ranking import RankingScores
+from distfms.methods.frame.rows import SummaryReader
+from distfms.methods.landmarks.fit import FitPass, JudgePass, PassProblem, PassProcedure
+from distfms.methods.landmarks.form import RANKING_MEASURES
+from distfms.methods.landmarks.losses import loss_of
+from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.read import (
+    EmbeddedReader,
+    LandmarkData,
+    Models,
+    ranked,
+    split_learned,
+)
+from distfms.methods.landmarks.squared import COLUMNS, LandmarkPath, LandmarkProcedure
+from distfms.stats.base import Folded, below
+
+
+@dataclass(frozen=True, eq=False)
+class Squared:
+    """Models of squared loss, by co-moments.
+
+    Attributes
+    ----------
+    run : Run
+    job : Job
+    data : LandmarkData
+    labels : tuple of str
+        Of the similarities, the one of the model first.
+    """
+
+    run: Run
+    job: Job
+    data: LandmarkData
+    labels: tuple[str, ...]
+
+    #: Option of which a path for a greater value answers the smaller ones.
+    nested: ClassVar[str | None] = "keep"
+    #: What the models on no and on all columns are called.
+    references: ClassVar[tuple[str, str]] = ("mean", "ridge on the columns")
+
+    def procedure(self, options: LandmarksOptions) -> LandmarkProcedure:
+        """Return the pure part with some options."""
+        n_landmarks = len(self.data.landmarks.arrays["landmarks"])
+        if options.landmarks and not options.is_precomputed:  # `tune` may try fewer
+            n_landmarks = min(n_landmarks, options.landmarks)
+        labels = (*self.labels, *(COLUMNS,) * (COLUMNS in options.baselines))
+        rules = tuple(NamedRule(label) for label in labels)
+        return LandmarkProcedure(rules, options, n_landmarks, self.data.maps)
+
+    def search(self, procedure: Any, problem: Any) -> dict[str, LandmarkPath]:
+        """Return the models of all similarities; within a step."""
+        return search_all(procedure, problem)
+
+    def on_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate every item on every fold; within a step."""
+        return evaluate_on_folds(self.run, self.data.statistics, self.split(work))
+
+    def split(self, work: FoldWork) -> FoldWork:
+        """Return work on folds whose metrics were learned without them."""
+        return replace(work, split=partial(split_learned, self.data.form.learned))
+
+    def scores(self, solved: Solved, path: LandmarkPath) -> dict[str, Answer]:
+        """Score a path on the training rows, and on held-out rows where there are any."""
+        return scores_of(solved, path, solved.procedure.grid(path))
+
+    def points(
+        self, points: Sequence[Mapping[str, Any]], measure: str
+    ) -> tuple[FoldAnswers, np.ndarray]:
+        """Evaluate points of a grid on folds."""
+        if measure not in self.data.form.measures:
+            raise SpecError(
+                f"`tune.measure` is {measure}, which models of the task "
+                f"`{self.job.options.task}` with this loss do not have; they have "
+                f"{', '.join(self.data.form.measures)}."
+            )
+        return points_on_folds(
+            self.run, self.job, self.data.statistics, self.procedure, points, measure,
+            self.nested, self.on_folds,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class ByPasses(Squared):
+    """Models of other losses, by passes over rows that stay in memory."""
+
+    nested = None
+    references = ("constant", "linear model on the columns")
+
+    def procedure(self, options: LandmarksOptions) -> PassProcedure:
+        """Return the pure part with some options."""
+        n_classes = len(self.data.class_values or ())
+        loss = loss_of(options, n_classes, self.data.deviation)
+        return PassProcedure(**vars(super().procedure(options)), loss=loss)
+
+    def search(self, procedure: Any, problem: PassProblem) -> dict[str, LandmarkPath]:
+        """Return the models of all similarities, fitted by passes over the training rows."""
+        with self._passes() as make_pass:
+            paths = search_all(procedure, replace(problem, make_pass=make_pass))
+        fits = paths[self.labels[0]].progress["fits"]
+        gaps = [fit["gap"] for fit in fits if fit["status"] != "converged"]
+        if gaps:
+            self.run.note(
+                f"{len(gaps)} of {len(fits)} fits did not converge; their loss is up to "
+                f"{max(gaps):.3g} above its minimum."
+            )
+        return paths
+
+    def on_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate items on folds one after another; within a step."""
+        with ExitStack() as stack:  # rows are embedded once, unless folds have their metrics
+            is_shared = not self.data.form.learned
+            everywhere = stack.enter_context(self._passes()) if is_shared else None
+
+            @contextmanager
+            def given(fold: Fold) -> Iterator[Fold]:
+                opened = nullcontext(everywhere) if everywhere else self._passes(fold.number)
+                with opened as make_pass:
+
+                    def judge(make: Any) -> Mapping[str, np.ndarray]:
+                        return below(
+                            "validation/", make_pass(make({fold.number: "validation"})).arrays
+                        )
+
+                    def fit(message: FitPass) -> Sums:
+                        return make_pass(replace(message, left_out=fold.number))
+
+                    train = {**fold.train, "make_pass": fit}
+                    yield Fold(train, {**fold.held_out, "judge": judge}, fold.number)
+
+            return evaluate_here(self.split(work), self.data.statistics, given)
+
+    def scores(self, solved: Solved, path: LandmarkPath) -> dict[str, Answer]:
+        """Score models by one pass over all rows."""
+        procedure, n_folds = solved.procedure, max(self.job.n_folds, 1)
+        parts = dict.fromkeys(range(n_folds), "train")
+        if solved.test is not None:
+            parts[n_folds] = "test"
+        models = procedure.models(solved.problem, path, ())
+        judge = JudgePass(path.label, procedure.loss, models, parts)
+        sums, grid = one_pass(self.run, self._reader(True), judge).arrays, procedure.grid(path)
+
+        def score(part: str) -> Answer:
+            judged = {"judge": lambda _: below(f"{part}/", sums)}
+            return procedure.score(solved.problem, path, judged, grid)
+
+        return {part: score(part) for part in dict.fromkeys(parts.values())}
+
+    def _reader(self, judges: bool, fold: int | None = None) -> Any:
+        data, maps = self.data, self.data.maps_without(fold)
+        source = partial(data.form.source, data.plan)
+        return lambda *of: EmbeddedReader(source(*of), maps, data.class_values, judges)
+
+    def _passes(self, fold: int | None = None) -> Passes:
+        return Passes(self.run, self._reader(False, fold), self.data.form.row_values)
+
+
+# --- rankings -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RankingProcedure(LandmarkProcedure):
+    """What decides about a ranking; models are among its answers, as a pass has to judge them."""
+
+    def score(
+        self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Score models of so many landmarks; `models` (n, L) are their weights."""
+        sizes = np.minimum(budgets, len(path.order)).astype(int).tolist()
+        found = super().score(problem, path, held_out, budgets)
+        return {**found, "models": self.weights(problem, path, sizes)}
+
+    def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
+        """Measure models of several numbers of landmarks; return those that a pass has to judge."""
+        return super().tuned_values(
+            fold, ends, "models" if measure in RANKING_MEASURES else measure
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ByRanking(Squared):
+    """Models that rank the rows of queries."""
+
+    def procedure(self, options: LandmarksOptions) -> LandmarkProcedure:
+        """Return the pure part with some options."""
+        return RankingProcedure(**vars(super().procedure(options)))
+
+    def scores(self, solved: Solved, path: LandmarkPath) -> dict[str, Answer]:
+        """Score a path on the training rows, and on held-out rows where there are any."""
+        found = super().scores(solved, path)
+        own = [(path.label, found["train"]["models"])]
+        ranked = self._ranked([own] * (max(self.job.n_folds, 1) + 1))
+        judged = {"train": ranked.train().mean, "test": ranked.test.mean}
+        return {rows: _with_ndcg(answer, judged[rows]) for rows, answer in found.items()}
+
+    def on_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate every item on every fold: models by statistics, their rankings by one pass."""
+        found = super().on_folds(work)
+        measure = getattr(work.evaluate, "measure", None)
+        if measure not in (None, *RANKING_MEASURES):
+            return found
+        name = "models" if measure is None else "values"
+        models: list[Models] = [()] * (work.n_folds + 1)
+        for at, fold in enumerate(found.folds):
+            own = zip(work.items, found.answers, strict=True)
+            models[fold] = [(_label(item), answers[at][name]) for item, answers in own]
+        ranked = self._ranked(models)
+        answers: list[list[Answer]] = [[] for _ in work.items]
+        for at, fold in enumerate(found.folds):
+            ends = np.cumsum([len(own) for _, own in models[fold]])[:-1]
+            for i, mean in enumerate(np.split(ranked.folds[fold].mean, ends, axis=1)):
+                answer = _with_ndcg(found.answers[i][at], mean)
+                answers[i].append(answer if measure is None else {"values": answer[measure]})
+        return replace(found, answers=tuple(map(tuple, answers)))
+
+    def _ranked(self, models: Sequence[Models]) -> Folded[RankingScores]:
+        """Rank all rows by the models of their part, in one pass."""
+        data, rank = self.data, partial(ranked, self.data.maps_without(None), models)
+        found: Folded[RankingScores] = self.run.reduce(
+            lambda *of: SummaryReader(data.form.source(data.plan, *of), "ranking", rank),
+            cache=False,
+        )["ranking"]
+        return found
+
+
+def _label(item: Any) -> str:
+    """Return the similarity of an item: points of a grid, or a rule and its budgets."""
+    rule = item.procedure.rules[0] if isinstance(item, TunedItem) else item[0]
+    return str(rule.name)
+
+
+def _with_ndcg(answer: Answer, mean: np.ndarray) -> Answer:
+    """Return an answer with NDCG (C, M) of its models in their place."""
+    kept = {name: a for name, a in answer.items() if name != "models"}
+    return {**kept, **dict(zip(RANKING_MEASURES, mean, strict=True))}

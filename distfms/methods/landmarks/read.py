@@ -1,0 +1,531 @@
+"""What is read: rows that become landmarks, their metric, and co-moments of similarities."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from distfms.data.files.partition import Partition
+from distfms.data.rows.batches import ColumnPlan, RowBatch, require_observed
+from distfms.data.rows.folds import hash_keys, mix, row_hashes, with_seed
+from distfms.errors import DataError
+from distfms.methods.frame.contract import PartialReader, Run
+from distfms.methods.frame.passes import Sums
+from distfms.methods.frame.ranking import NormalisedGains, QueryCounts, RankingScores
+from distfms.methods.frame.row_data import (
+    Classes,
+    Levels,
+    count_classes,
+    read_levels,
+    require_rows,
+    summary_of_target,
+    tell_counts,
+)
+from distfms.methods.frame.row_predictor import plan_of_model, sources_of
+from distfms.methods.frame.rows import RowCounts, RowSource, naming
+from distfms.methods.landmarks.fit import EmbeddedRows
+from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
+from distfms.methods.landmarks.metric import Lesson, Metric, learned, under
+from distfms.methods.landmarks.similarity import (
+    LandmarkMap,
+    column_map,
+    landmark_arrays,
+    landmark_maps,
+)
+from distfms.methods.landmarks.squared import COLUMNS, coded, of_fold
+from distfms.stats.base import Bundle, Folded, merge_tree
+from distfms.stats.codec import encode
+from distfms.stats.comoments import CoMoments, Moments
+from distfms.stats.sample import RowSample
+
+#: One row in this many, by the hash of its id or content, judges a metric and teaches none.
+_JUDGE = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Landmarks:
+    """Rows to compare others with, and the sample that they are of.
+
+    Attributes
+    ----------
+    arrays : mapping of str to ndarray
+        Of a map to them; ``deviation`` of the columns.
+    ids : ndarray of shape (L,)
+        What names them.
+    range : ndarray of shape (2,)
+        Least and greatest target of the training rows.
+    sample : Folded of RowSample
+        Rows of each part: features, target, and weight where there is any.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    ids: np.ndarray
+    range: np.ndarray
+    sample: Folded[RowSample]
+
+
+#: Models that rank the rows of a part: labels of similarities, each with weights (M, L).
+Models = Sequence[tuple[str, np.ndarray]]
+#: Metrics by label and without each fold: the chosen one, then those that it was compared with.
+Metrics = Mapping[str, Sequence[Metric]]
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkData:
+    """What was read of the rows.
+
+    Attributes
+    ----------
+    form : LandmarkForm
+    plan : ColumnPlan
+    classes : Classes or None
+        Of the target.
+    landmarks : Landmarks
+    plain, maps : mapping of str to LandmarkMap
+        From features to similarities by label, without a metric; under the learned ones, those
+        without each fold (see `of_fold`) and the columns themselves included.
+    metrics : mapping
+        Those that were learned.
+    statistics : Bundle
+        `CoMoments` of what each map makes of the rows, and of the target.
+    """
+
+    form: LandmarkForm
+    plan: ColumnPlan
+    classes: Classes | None
+    landmarks: Landmarks
+    plain: Mapping[str, LandmarkMap]
+    maps: Mapping[str, LandmarkMap]
+    metrics: Metrics
+    statistics: Bundle
+
+    @property
+    def class_values(self) -> tuple[float, ...] | None:
+        """Classes or levels of the target, ascending, where it has any."""
+        return None if self.classes is None else self.classes.values
+
+    @cached_property
+    def deviation(self) -> float:
+        """Standard deviation of the target in the training rows."""
+        moments = next(iter(self.statistics.members.values())).train()
+        return float(np.sqrt(moments.variance()[-1]))
+
+    def maps_without(self, fold: int | None) -> dict[str, LandmarkMap]:
+        """Return the maps by label of all training rows, or of those without a fold."""
+        labels = [label for label in self.maps if "@" not in label]
+        return {label: self.maps.get(f"{label}@{fold}", self.maps[label]) for label in labels}
+
+
+def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
+    """Read all that models are made of; steps `categories` to `statistics`."""
+    levels = read_levels(run, form)
+    plan = form.plan(levels)
+    classes, gains = read_classes(run, form, levels, plan), read_gains(run, form, plan)
+    landmarks = run.step("landmarks", lambda: take_landmarks(run, form, plan))
+    plain = landmark_maps(form.similarities, landmarks.arrays, landmarks.sample.train())
+    metrics = read_metrics(run, form, classes, landmarks.sample, plain)
+    maps = all_maps(form, landmarks, plain, metrics)
+
+    def statistics() -> Bundle:
+        found = run.reduce(
+            lambda *of: SimilarityReader(form.source(plan, *of), maps, form.learned, gains)
+        )
+        check_similarities(form, found)
+        return found
+
+    found = run.step("statistics", statistics)
+    return LandmarkData(form, plan, classes, landmarks, plain, maps, metrics, found)
+
+
+def read_classes(run: Run, form: LandmarkForm, levels: Levels, plan: ColumnPlan) -> Classes | None:
+    """Return the classes or levels of the target, where it has any; step ``classes``."""
+    known = form.options.levels
+
+    def classes() -> Classes:
+        found = count_classes(run, form, levels, plan, f"the task `{form.options.task}`")
+        unknown = np.setdiff1d(found.values, found.values if known is None else known)
+        if len(unknown):
+            raise DataError(
+                f"The target {found.target!r} has the value {unknown[0]:g}, which is not "
+                f"among `landmarks.levels` ({', '.join(f'{level:g}' for level in known or ())})."
+            )
+        return replace(found, values=tuple(known or found.values))
+
+    return run.step("classes", classes) if form.has_classes else None
+
+
+def read_gains(run: Run, form: LandmarkForm, plan: ColumnPlan) -> tuple[NormalisedGains, ...]:
+    """Return what normalises gains of training and held-out rows; step ``queries``.
+
+    Empty where no ranking is learned.
+    """
+
+    def queries() -> tuple[NormalisedGains, ...]:
+        counts = summary_of_target(run, form, plan, "queries", query_counts)
+        gains = (counts.train().gains(), counts.test.gains())
+        n_empty = sum(int(np.count_nonzero(own.norms == 0)) for own in gains)
+        if n_empty:
+            n_queries = sum(len(own.norms) for own in gains)
+            run.note(
+                f"{n_empty:,} of {n_queries:,} queries have no relevant row and are left out of "
+                "the mean NDCG."
+            )
+        return gains
+
+    return run.step("queries", queries) if form.options.task == "ranking" else ()
+
+
+def take_landmarks(run: Run, form: LandmarkForm, plan: ColumnPlan) -> Landmarks:
+    """Sample rows, and take landmarks and the scales of features from them."""
+    found = run.reduce(lambda *of: SampleReader(form.source(plan, *of), form.sample_size))
+    sample: Folded[RowSample] = found["sample"]
+    train, moments, options = sample.train(), found["moments"].train(), form.options
+    pool = train if form.inputs.unlabelled is None else sample_unlabelled(run, form, plan)
+    require_rows(form, train.n_rows, sample.test.n_rows)
+    wanted = 2 if options.is_precomputed else max(2, options.landmarks or 2)
+    if pool.n_rows < wanted:
+        where = (form.inputs.unlabelled or form.inputs.train).place
+        raise DataError(
+            f"There are {pool.n_rows} rows to take landmarks from in {where}, and "
+            f"`landmarks.landmarks` is {wanted}: choose at most {pool.n_rows}."
+        )
+    require_observed(plan.feature_names, moments.weight[: plan.n_features])
+    tell_counts(run, form, plan, found["counts"])
+    chosen, arrays = landmark_arrays(pool, moments, plan.n_features, options, form.most_landmarks)
+    constant = [n for n, s in zip(plan.feature_names, arrays["scale"], strict=True) if not s]
+    if constant:
+        run.note(f"Constant columns are ignored: {', '.join(constant)}.")
+    ids: Any = chosen.row_ids if chosen.ids is None else chosen.ids
+    if options.is_precomputed:
+        ids = np.array(plan.feature_names)
+    span = np.array([moments.minimum[-1], moments.maximum[-1]])
+    return Landmarks(arrays, ids, span, sample)
+
+
+def sample_unlabelled(run: Run, form: LandmarkForm, plan: ColumnPlan) -> RowSample:
+    """Sample the rows without a target, from which landmarks are taken where there are any."""
+    dataset = form.inputs.unlabelled
+    assert dataset is not None
+    own = plan_of_model(dataset, form.roles.features, sources_of(plan), form.roles.id)
+    source = RowSource(dataset.reader, form.inputs.section, form.seed, True, own)
+    read = SampleReader(source, form.sample_size)
+    parts = [found["sample"].test for found in run.map(read, dataset.partitions)]
+    pool: RowSample = merge_tree(parts)
+    return pool
+
+
+def read_metrics(
+    run: Run,
+    form: LandmarkForm,
+    classes: Classes | None,
+    sample: Folded[RowSample],
+    plain: Mapping[str, LandmarkMap],
+) -> Metrics:
+    """Learn metrics of all training rows and without each fold, side by side; step ``metric``."""
+    n_folds, most, lessons = sample.n_folds, form.metric_rows, dict[str, Lesson]()
+
+    def lesson(mapping: LandmarkMap, rows: RowSample) -> Lesson:
+        keys = rows.hashes if rows.ids is None else hash_keys(rows.ids)
+        return mapping, rows, mix(mix(keys)) % np.uint64(_JUDGE) == 0
+
+    def metric() -> dict[str, list[Metric]]:
+        for own in form.similarities:
+            if own.label in form.learned:
+                mapping = replace(plain[own.label], similarity=own)
+                lessons[own.label] = lesson(mapping, sample.train().first(most))
+                for fold in range(n_folds if n_folds > 1 else 0):
+                    rows = sample.train_without(fold).first(most * (n_folds - 1) // n_folds)
+                    lessons[of_fold(own.label, fold)] = lesson(mapping, rows)
+        learn = partial(learned, form.options, None if classes is None else classes.values)
+        return dict(zip(lessons, run.map(learn, list(lessons.values())), strict=True))
+
+    return run.step("metric", metric) if form.learned else {}
+
+
+def all_maps(
+    form: LandmarkForm, landmarks: Landmarks, plain: Mapping[str, LandmarkMap], metrics: Metrics
+) -> dict[str, LandmarkMap]:
+    """Return the maps of all training rows, and of those without each fold."""
+    found, n_folds = dict(plain), form.inputs.section.folds
+    if COLUMNS in form.options.baselines:
+        found[COLUMNS] = column_map(landmarks.arrays, form.most_columns)
+    for label in form.learned:
+        for name in (label, *(of_fold(label, f) for f in range(n_folds if n_folds > 1 else 0))):
+            found[name] = under(plain[label], next(iter(metrics.get(name, ())), None))
+    return found
+
+
+def check_similarities(form: LandmarkForm, statistics: Bundle) -> None:
+    """Refuse similarities, or a target, that tell nothing."""
+    whole = {n: own.train() for n, own in statistics.members.items() if "@" not in n}
+    for label, moments in whole.items():
+        constant = moments.constant_columns()
+        if label != COLUMNS and constant[:-1].all():
+            raise DataError(
+                f"The similarity `{label}` is the same for all rows and landmarks: it is of no use."
+            )
+        if constant[-1]:
+            raise DataError(
+                f"Target {form.roles.target[0]!r} is constant in the rows to train on: there "
+                "is nothing to explain. Check `data.target`."
+            )
+    n_rows = int(next(iter(whole.values())).n_samples)
+    if n_rows < 2:
+        raise DataError(f"There are {n_rows} rows of positive weight; at least 2 are needed.")
+
+
+# --- readers -----------------------------------------------------------------------------------
+
+
+def sample_hashes(batch: RowBatch, partition: Partition, seed: int) -> np.ndarray:
+    """Hash the rows of a batch, whatever the partitions are.
+
+    With ids their values decide, and the features of the row, as several rows may have one id;
+    otherwise the file's name and the row's number in it. Targets have no say.
+    """
+    if batch.rows.id is not None:
+        hashes = hash_keys(batch.rows.id)
+        for values in batch.features:
+            plain = np.where(np.isnan(values), 0.0, values + 0.0)  # no sign of zero, one gap
+            hashes = mix(hashes ^ plain.view(np.uint64))
+    else:
+        hashes = row_hashes(partition)[batch.row_ids - partition.row_offset]
+    return with_seed(mix(hashes), seed)
+
+
+def weighed(batch: RowBatch, rows: slice) -> Any:
+    """Return what takes those of some rows that have weight."""
+    return rows if batch.weight is None else rows.start + np.flatnonzero(batch.weight[rows] > 0)
+
+
+def sample_part(batch: RowBatch, hashes: np.ndarray, rows: slice, size: int) -> RowSample:
+    """Sample the rows of one part of a batch that have weight, which follows their values."""
+    own = weighed(batch, rows)
+    ids, values = batch.rows.id, batch.values[:, own]
+    if ids is not None:
+        ids = ids[own] if ids.dtype.kind in "iu" else ids[own].astype(str)
+    if batch.weight is not None:
+        values = np.vstack((values, batch.weight[own]))
+    return RowSample.from_rows(size, hashes[own], batch.row_ids[own], values, ids)
+
+
+@dataclass(frozen=True)
+class SampleReader(PartialReader):
+    """Reads ``sample`` (`RowSample` of features and targets), ``moments`` and ``counts``.
+
+    Attributes
+    ----------
+    source : RowSource
+    size : int
+        Rows of the sample of each part.
+    """
+
+    source: RowSource
+    size: int
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise each of its parts."""
+        source, batch = self.source, self.source.read(partition)
+        hashes = sample_hashes(batch, partition, source.seed)
+
+        def sample(part: int) -> RowSample:
+            return sample_part(batch, hashes, batch.part_slices[part], self.size)
+
+        def moments(part: int) -> Moments:
+            rows = batch.part_slices[part]
+            weight = None if batch.weight is None else batch.weight[rows]
+            return Moments.from_block(batch.values[:, rows], weight)
+
+        has_gaps = source.section.missing == "mean"
+        counts = partial(RowCounts.from_block, batch, count_missing=has_gaps)
+        members: dict[str, Any] = {
+            "sample": source.folded(sample),
+            "moments": source.folded(moments),
+            "counts": source.folded(counts),
+        }
+        return Bundle(members)
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "rows by id and features", "size": self.size}
+
+    def partition_key(self, partition: Partition) -> str:
+        """Return the fingerprint, and the number of the first row: a sample holds row numbers."""
+        return f"{partition.fingerprint}:{partition.row_offset}"
+
+
+def query_keys(batch: RowBatch, rows: slice | np.ndarray) -> np.ndarray:
+    """Return hashes of the queries of some rows."""
+    assert batch.rows.query is not None
+    return hash_keys(batch.rows.query[rows])
+
+
+def query_counts(batch: RowBatch, part: int) -> dict[str, QueryCounts]:
+    """Count the relevances of a part by query."""
+    own = weighed(batch, batch.part_slices[part])
+    return {"queries": QueryCounts.from_rows(query_keys(batch, own), batch.target[0, own])}
+
+
+def ranked(
+    maps: Mapping[str, LandmarkMap],
+    models: Sequence[Models],
+    batch: RowBatch,
+    part: int,
+) -> dict[str, RankingScores]:
+    """Rank the rows of a part by its models."""
+    own = weighed(batch, batch.part_slices[part])
+    features = batch.features[:, own]
+    scores = [np.empty((features.shape[1], 0))]
+    for label, w in models[part]:
+        mapping, k = maps[label], w.shape[1]
+        mapping = mapping.restricted(range(k)) if k < mapping.n_landmarks else mapping
+        scores.append(mapping.scores(features, w.T, np.zeros(1)))
+    joined, keys = np.concatenate(scores, axis=1), query_keys(batch, own)
+    return {"ranking": RankingScores.from_rows(keys, batch.target[0, own], joined, CUTOFFS)}
+
+
+def embedded_moments(
+    mapping: LandmarkMap, features: np.ndarray, target: np.ndarray, weight: np.ndarray | None
+) -> CoMoments:
+    """Return co-moments of similarities and a target, some rows at a time.
+
+    Parameters
+    ----------
+    mapping : LandmarkMap
+    features : ndarray of shape (d, n)
+    target : ndarray of shape (n,)
+    weight : ndarray of shape (n,), or None
+    """
+    found = CoMoments.empty(mapping.n_landmarks + 1)
+    for rows, block in mapping.blocks(features):
+        block[-1] = target[rows]
+        own = None if weight is None else weight[rows]
+        found = found.merge(CoMoments.from_block(block, own, overwrite=True))
+    return found
+
+
+def split_learned(
+    learned: tuple[str, ...], bundle: Bundle, number: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the statistics of all training rows but those of a fold, and of the fold.
+
+    Those of similarities with a learned metric are under the metric of the other rows.
+    """
+    train, held_out = dict[str, Any](), dict[str, Any]()
+    for label, part in bundle.members.items():
+        name, _, fold = label.rpartition("@")
+        if name in learned and int(fold) == number:
+            train[name], held_out[name] = part.parts
+        elif not {name, label} & set(learned):
+            train[label], held_out[label] = part.train_without(number), part.folds[number]
+    return train, held_out
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityReader(PartialReader):
+    """Reads `CoMoments` of what each map makes of rows, and of the target.
+
+    Attributes
+    ----------
+    source : RowSource
+    maps : mapping of str to LandmarkMap
+        By the label of the similarity. Those whose metric was learned, as `of_fold` names them or
+        of all training rows, have two parts in place of the folds: the rows that were learned from
+        and the others.
+    learned : tuple of str
+        Labels of similarities with a metric that was learned.
+    gains : sequence of NormalisedGains
+        For a ranking, what training and held-out rows are to be predicted in place of the target.
+    """
+
+    source: RowSource
+    maps: Mapping[str, LandmarkMap]
+    learned: tuple[str, ...] = ()
+    gains: Sequence[NormalisedGains] = ()
+
+    def parts(self, label: str) -> list[list[int]]:
+        """Return the parts of a batch that each part of a member sums up."""
+        *folds, test = range(self.source.n_parts)
+        name, _, fold = label.rpartition("@")
+        if label in self.learned:
+            return [folds, [test]]
+        if name in self.learned:
+            return [[f for f in folds if f != int(fold)], [int(fold)]]
+        return [[part] for part in (*folds, test)]
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and sum up."""
+        batch = self.source.read(partition)
+        with naming(partition):
+            return Bundle(
+                {
+                    label: Folded(
+                        tuple(
+                            merge_tree([self._moments(mapping, batch, part) for part in parts])
+                            for parts in self.parts(label)
+                        )
+                    )
+                    for label, mapping in self.maps.items()
+                }
+            )
+
+    def _moments(self, mapping: LandmarkMap, batch: RowBatch, part: int) -> CoMoments:
+        rows = batch.part_slices[part]
+        features, target = batch.features[:, rows], batch.target[0, rows]
+        weight = None if batch.weight is None else batch.weight[rows]
+        if self.gains:
+            own = self.gains[part == len(batch.part_slices) - 1]
+            target = own(query_keys(batch, rows), target)
+        return embedded_moments(mapping, features, target, weight)
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        known = hashlib.sha256(encode([self.maps, self.learned, self.gains])).hexdigest()
+        return {**self.source.key(), "kind": "similarities", "known": known}
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedReader:
+    """What passes read and add up; a :class:`~distfms.methods.frame.passes.RowReader`.
+
+    Attributes
+    ----------
+    source : RowSource
+    maps : mapping of str to LandmarkMap
+        By the label of the similarity.
+    classes : tuple of float, or None
+        Values of the target that are read as their numbers.
+    judges : bool
+        Whether held-out rows are read, too.
+    """
+
+    source: RowSource
+    maps: Mapping[str, LandmarkMap]
+    classes: tuple[float, ...] | None = None
+    judges: bool = False
+
+    def read(self, partition: Partition) -> list[EmbeddedRows]:
+        """Return the similarities of the rows of each part."""
+        if self.source.held_out and not self.judges:
+            return []
+        batch = self.source.read(partition)
+        parts = list(enumerate(batch.part_slices))[: None if self.judges else -1]
+        found = []
+        with naming(partition):
+            for part, rows in parts:
+                if rows.stop > rows.start:
+                    target = coded(self.classes, batch.target[0, rows]).copy()
+                    weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows]
+                    own = {label: f(batch.features[:, rows]) for label, f in self.maps.items()}
+                    found.append(EmbeddedRows(part, own, target, weight.copy()))
+        return found
+
+    def sums(self, rows: list[EmbeddedRows], message: Any) -> Sums:
+        """Add up over rows what the message says."""
+        found: Sums = message.sums(rows)
+        return found

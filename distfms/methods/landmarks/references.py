@@ -1,0 +1,113 @@
+"""What models on landmarks are compared with: kernel regression, and boosted trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.landmarks.read import LandmarkData
+from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.methods.landmarks.squared import LIGHTGBM, coded
+from distfms.methods.landmarks.trees import boosted_trees
+from distfms.stats.base import Folded
+from distfms.stats.sample import RowSample
+
+#: A sum of similarities counts as none where it is at most this part of the sum of their sizes.
+_NO_WEIGHT = 1e-6
+#: Rows that similarities to all rows of a sample are computed for at a time.
+_JUDGED_ROWS = 512
+
+
+def references(data: LandmarkData) -> dict[str, Any]:
+    """Return the errors of what is fitted to a sample of the rows, by name."""
+    options, sample, n = data.form.options, data.landmarks.sample, data.plan.n_features
+    classes, found = data.class_values, dict[str, Any]()
+    several = options.task == "ranking" or (
+        options.task == "classification" and len(classes or ()) > 2
+    )
+    if "kernel_regression" in options.baselines and not (several or options.is_precomputed):
+        for label, mapping in data.plain.items():
+            predict = partial(kernel_regression, mapping)
+            errors = reference_errors(predict, classes, sample, n)
+            found[f"kernel regression, {label}"] = errors
+    if LIGHTGBM in options.baselines and options.task != "ranking":
+        predict = partial(boosted_trees, options.task)
+        found["LightGBM"] = reference_errors(predict, classes, sample, n)
+    return found
+
+
+def kernel_regression(
+    mapping: LandmarkMap, train: np.ndarray, target: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Predict Σ y_i K(x, x_i) / Σ K(x, x_i) over sampled rows, the paper's baseline.
+
+    Parameters
+    ----------
+    mapping : LandmarkMap
+        Its landmarks are not used.
+    train : ndarray of shape (d, m)
+        Features of the sample.
+    target : ndarray of shape (m,)
+    rows : ndarray of shape (d, n)
+        Features of the rows to predict.
+
+    Returns
+    -------
+    values : ndarray of shape (n,)
+    n_guarded : int
+        Rows whose similarities add up to about nothing, so that they were predicted by the mean.
+    """
+    everyone = replace(mapping, landmarks=np.ascontiguousarray(train.T))
+    values, n_guarded = np.empty(rows.shape[1]), 0
+    for start in range(0, rows.shape[1], _JUDGED_ROWS):
+        own = slice(start, start + _JUDGED_ROWS)
+        similarities = everyone(rows[:, own])
+        total, size = similarities.sum(axis=0), np.abs(similarities).sum(axis=0)
+        guarded = np.abs(total) <= _NO_WEIGHT * size
+        total[guarded] = 1.0
+        values[own] = np.where(guarded, target.mean(), target @ similarities / total)
+        n_guarded += int(np.count_nonzero(guarded))
+    return values, n_guarded
+
+
+Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, int]]
+"""From features and target of a sample, and features of rows, to predictions and n_guarded."""
+
+
+def reference_errors(
+    predict: Predict, classes: Sequence[float] | None, sample: Folded[RowSample], n: int
+) -> dict[str, Any]:
+    """Judge a reference of n features on samples of the held-out rows, and of each fold."""
+
+    def errors(train: RowSample, held_out: RowSample) -> dict[str, Any]:
+        target, truth = (coded(classes, own.values[n]) for own in (train, held_out))
+        values, n_guarded = predict(train.values[:n], target, held_out.values[:n])
+        if classes is not None:
+            values = np.clip(np.round(values), 0, len(classes) - 1)
+        return {
+            "mse": float(np.mean((values - truth) ** 2)),
+            "mae": float(np.mean(np.abs(values - truth))),
+            "error": float(np.mean(values != truth)),
+            "n_guarded": n_guarded,
+            "n_train": train.n_rows,
+            "n_rows": held_out.n_rows,
+        }
+
+    found: dict[str, Any] = {}
+    own = []
+    if sample.n_folds > 1:
+        pairs = [(sample.train_without(f), own) for f, own in enumerate(sample.folds)]
+        own = [errors(*pair) for pair in pairs if min(one.n_rows for one in pair) > 1]
+    if own:
+        found["validation"] = {
+            **{name: float(np.mean([e[name] for e in own])) for name in ("mse", "mae", "error")},
+            **{name: sum(e[name] for e in own) for name in ("n_guarded", "n_rows")},
+            "n_train": max(e["n_train"] for e in own),
+        }
+    if sample.test.n_rows > 1:
+        found["test"] = errors(sample.train(), sample.test)
+    return found
