@@ -13,8 +13,8 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distfms.data.batches import ColumnPlan, RowBatch, read_rows
-from distfms.data.roles import resolve_roles
+from distfms.data.rows.batches import ColumnPlan, RowBatch, read_rows
+from distfms.data.rows.roles import resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
@@ -27,7 +27,7 @@ from distfms.methods.attribute_efficient.lessons import design_with, stream
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
 from distfms.methods.attribute_efficient.predictors import Predictor
 from distfms.methods.attribute_efficient.session import PairsLearner, Questions, Session
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
 from distfms.spec import parse_section
 from distfms.stats.base import from_bytes, to_bytes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +11,21 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from distfms.data.folds import assign_parts, hash_keys, mix
+from distfms.data.rows.folds import assign_parts, hash_keys, mix
 from distfms.errors import SpecError
-from distfms.methods.attribute_efficient import job as job_module
-from distfms.methods.attribute_efficient import options
+from distfms.methods.attribute_efficient import flow, options
 from distfms.methods.attribute_efficient import read as read_module
 from distfms.methods.attribute_efficient.learner import Chain, Design
+from distfms.methods.attribute_efficient.learners import training_rows
 from distfms.methods.attribute_efficient.lessons import stream
-from distfms.runs.driver import prepare, run_job
+from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
+from distfms.runs.steps import Steps
+from tests.contract.test_third_method import dying
 from tests.e2e.attribute_efficient_jobs import IDS, NAMES, D, N, X, Y, few_columns, few_job
-from tests.e2e.jobs import content
+from tests.e2e.jobs import content, results
 from tests.e2e.sequence_jobs import write_rows
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
@@ -131,8 +135,7 @@ def test_what_all_attributes_would_teach(data, tmp_path, penalty):
 @pytest.mark.parametrize("window_bytes", [1, 2 * 300 * 8 * 15, 2**28])
 def test_chains_share_out_the_rows(data, monkeypatch, window_bytes):
     monkeypatch.setattr(read_module, "WINDOW_BYTES", window_bytes)
-    job = prepare(few_job(data, "unused", {"chains": 2})).job
-    rows = job._rows()
+    rows = training_rows(prepare(few_job(data, "unused", {"chains": 2})).job, np.zeros(D))
     assert len(rows.windows()) == {1: 3, 2 * 300 * 8 * 15: 2}.get(window_bytes, 1)
     for n_chains in (1, 2, 3):
         found = [
@@ -301,15 +304,56 @@ def test_check_tells_what_can_be_gained_before_anything_is_paid(data, tmp_path, 
 
 
 def test_large_row_groups_are_learned_from_in_batches(data, tmp_path):
-    rows = prepare(few_job(data, tmp_path)).job._rows()
+    rows = training_rows(prepare(few_job(data, tmp_path)).job, np.zeros(D))
     large = replace(rows, partitions=tuple(replace(p, batch_rows=70) for p in rows.partitions))
     for found, wanted in zip(large.ordered(5, 0, 1, 1), rows.ordered(5, 0, 1, 1), strict=True):
         for values, theirs in zip(found[:2], wanted[:2], strict=True):
             np.testing.assert_array_equal(values[found[2]], theirs[wanted[2]])
 
 
+GAPS = {"solver": "pairs", "attributes_per_example": 6, "draws": "moments"}
+#: Options of the method, other sections and steps of a job of each form.
+FORMS = {
+    "online": (
+        {"chains": 2, "scale": False, "repeats": 1, "baselines": ["pairs"]},
+        {"tune": {"grid": {"step_factor": [0.01, 1.0]}}},
+        "statistics tune select evaluate",
+    ),
+    "pairs": (
+        {"solver": "pairs", "draws": "two_phase", "repeats": 1},
+        {},
+        "draws statistics select evaluate",
+    ),
+    "gaps": (GAPS, {"data": {"missing": "pairs"}}, "draws statistics select evaluate"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_resumed_after_a_fault_before_and_after_every_step(tmp_path, monkeypatch, form):
+    own, changes, steps = FORMS[form]
+    values = X[:240].copy()
+    values[np.random.default_rng(0).random(values.shape) < 0.2 * (form == "gaps")] = np.nan
+    columns = {**few_columns(values, Y[:240]), "id": IDS[:240]}
+    data = write_rows(tmp_path / "rows", columns, n_files=2)
+    whole = run_job(few_job(data, tmp_path / "whole", own, **changes)).folder
+    manifest = content(whole, "manifest.json")
+    names = [entry["name"] for entry in manifest["stages"]]
+    assert names == [*steps.split(), "model", "report"]
+    for when, name in product(("before", "after"), names):
+        spec = few_job(data, tmp_path / f"{when} {name}", own, **changes)
+        with monkeypatch.context() as patch:
+            patch.setattr(Steps, "files", dying(Steps.files, when, name))
+            with pytest.raises(ZeroDivisionError):
+                run_job(spec)
+        result = run_job(spec)
+        assert results(result.folder) == results(whole)
+        again = content(result.folder, "manifest.json")
+        assert all(again[entry] == manifest[entry] for entry in ("notes", "attributes"))
+        assert result.skipped == tuple(names[: names.index(name) + (when == "after")])
+
+
 def test_models_are_judged_some_in_each_pass(data, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(job_module, "_MODEL_VALUES", 7 * D)
+    monkeypatch.setattr(flow, "_MODEL_VALUES", 7 * D)
     found = run_job(few_job(data, tmp_path)).folder
     ours, theirs = (content(folder, "metrics.json")["curves"] for folder in (found, run))
     for own, other in zip(ours, theirs, strict=True):

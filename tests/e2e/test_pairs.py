@@ -10,16 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import distfms as package
-from distfms.data.folds import hash_keys
+from distfms.data.rows.folds import hash_keys
 from distfms.errors import DataError, SpecError
-from distfms.methods import slabs
-from distfms.methods.attribute_efficient import method, options
+from distfms.methods.attribute_efficient import form, method, options
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
 from distfms.report.formatting import percent
-from distfms.runs.driver import prepare, run_job
+from distfms.runs.driver import run_job
 from distfms.runs.finished import read_run
 from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import IDS, Y, few_columns, few_job
 from tests.e2e.attribute_efficient_jobs import NAMES as ALL_NAMES
 from tests.e2e.attribute_efficient_jobs import X as ALL
@@ -158,6 +158,13 @@ def test_values_too_large_to_be_squared_are_refused(tmp_path, options):
     assert not list((tmp_path / "runs").rglob("selection.json"))
 
 
+def test_nothing_is_written_where_no_attribute_varies(tmp_path):
+    folder = write_rows(tmp_path / "data", few(np.ones_like(X)))
+    with pytest.raises(DataError, match="No attribute varies among what was observed"):
+        run_job(pairs_job(folder, tmp_path / "runs"))
+    assert not list((tmp_path / "runs").rglob("*.step"))
+
+
 def test_units_of_columns_do_not_matter(data, tmp_path):
     units = 2.0 ** np.arange(-20, 24, 4)[: len(NAMES)]
     other = write_rows(tmp_path / "units", few(X * units))
@@ -263,38 +270,25 @@ def test_rows_that_come_with_gaps(gaps, tmp_path):
         prepare(spec)
 
 
-@pytest.mark.parametrize("draws", ["uniform", "two_phase"])
-def test_pairs_of_many_attributes_are_solved_in_tiles(data, tmp_path, monkeypatch, draws):
-    """Of a few rows of the matrices each, as in one process."""
-    section = {"folds": 0}
-    one = run_job(pairs_job(data, tmp_path / "one", {"draws": draws}, data=section)).folder
-    monkeypatch.setattr(method, "LARGEST_PAIRS", len(NAMES) - 1)
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 4)
-    spec = pairs_job(data, tmp_path / "tiles", {"draws": draws, "solver": "pairs"})
-    assert "on actors, 3 tiles" in prepare(spec).job.describe()["moments of pairs"]
-    folder = run_job(spec).folder
-    ours, theirs = (content(run, "selection.json") for run in (folder, one))
-    for name in ("coefficients", "sampling"):
-        assert ours.pop(name) == pytest.approx(theirs.pop(name), rel=1e-7, abs=1e-10)
-    for name in ("intercept", "noise_level"):
-        assert ours.pop(name) == pytest.approx(theirs.pop(name), rel=1e-9)
-    assert ours == theirs
-    assert content(folder, "metrics.json")["test"] == pytest.approx(
-        content(one, "metrics.json")["test"], rel=1e-7
-    )
-    notes = content(folder, "manifest.json")["notes"]
-    assert any("solved in 3 tiles on actors" in note for note in notes)
-    with pytest.raises(SpecError, match="`penalty: lasso` is solved from pairs of at most"):
-        prepare(pairs_job(data, tmp_path, {"solver": "pairs", "penalty": "lasso"}))
+def test_pairs_of_more_attributes_than_one_process_holds_are_refused(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(form, "LARGEST_PAIRS", len(NAMES) - 1)
+    for draws in ("uniform", "two_phase"):
+        with pytest.raises(SpecError, match=r"at most 10 attributes.* have 11.* `solver: online`"):
+            prepare(pairs_job(data, tmp_path, {"draws": draws, "solver": "pairs"}))
+    assert prepare(pairs_job(data, tmp_path, {"solver": "online"})).job.options.solver == "online"
 
 
 def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path, monkeypatch):
-    for own, solver in (({}, "pairs"), ({"algorithm": "aerr"}, "auto"), ({"bound": 9.0}, "auto")):
+    for own, solver in (
+        ({}, "pairs"),
+        ({"algorithm": "aerr"}, "online"),
+        ({"bound": 9.0}, "online"),
+    ):
         assert prepare(pairs_job(data, tmp_path, own)).job.options.solver == solver
     with pytest.raises(SpecError, match="`step_factor` is an option of `solver: online`"):
         prepare(pairs_job(data, tmp_path, {"solver": "pairs", "step_factor": 2.0}))
     tune = {"grid": {"step_factor": [1.0, 3.0]}}
-    with pytest.raises(SpecError, match=r"tune.grid.step_factor.*Set `solver: online`"):
+    with pytest.raises(SpecError, match=r"`tune` varies.*Set `attribute_efficient.solver: online`"):
         prepare(pairs_job(data, tmp_path, tune=tune))
     monkeypatch.setattr(options, "MOST_PAIRS", len(NAMES) - 1)  # and of more attributes than that
     assert prepare(pairs_job(data, tmp_path)).job.describe()["method"].startswith("ddaerr: ")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from distfms.data.folds import mix
+from distfms.data.rows.folds import mix
 from distfms.stats.comoments import Moments
 
 #: How attributes are drawn: alike, by second moments that a pass over all rows finds, or by those

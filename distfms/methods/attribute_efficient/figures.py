@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun
 from distfms.report.formatting import count, number, percent
 from distfms.report.metrics import (
     ROWS,
@@ -20,7 +20,7 @@ from distfms.report.metrics import (
     more,
     trusted,
 )
-from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Table, Text
+from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table, Text
 from distfms.report.plots import Line, line_chart
 from distfms.report.sections import notes
 
@@ -104,7 +104,7 @@ def _judged(run: FinishedRun) -> tuple[str, float | None]:
     return "validation", float(np.average(losses, weights=[fold["n_rows"] for fold in folds]))
 
 
-def sections(run: FinishedRun) -> list[Section]:
+def sections(run: FinishedRun) -> list[PageSection]:
     """Return the sections of the report."""
     measures = measure_tables(
         run.metrics,
@@ -112,10 +112,10 @@ def sections(run: FinishedRun) -> list[Section]:
         f"that of predicting {_constant(run)}.",
     )
     return [
-        Section("", [*notes(run.manifest), _key_numbers(run)]),
-        Section("What attributes buy", _curve_blocks(run)),
+        PageSection("", [*notes(run.manifest), _key_numbers(run)]),
+        PageSection("What attributes buy", _curve_blocks(run)),
         class_section(run.metrics),
-        Section("The model", [*measures, _coefficient_table(run.selection)]),
+        PageSection("The model", [*measures, _coefficient_table(run.selection)]),
     ]
 
 

@@ -30,15 +30,15 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.predictors import Gaps
-from distfms.stats.base import Fields, merge_tree
+from distfms.stats.base import merge_tree
 from distfms.stats.comoments import CoMoments
 
 #: κ: rows with a pair that count as seen beforehand, without covariance.
@@ -65,51 +65,17 @@ MOST_DECOMPOSED, KRYLOV_STEPS = 1000, 128
 _LEAST, _TINY, _RANK = 1e-300, 1e-150, 1e-13
 
 
-class Moments(Protocol):
-    """Moments of d attributes that vary and the target, from pairs that were observed."""
-
-    @property
-    def cross(self) -> np.ndarray:
-        """b̂ (d,), with the target."""
-
-    @property
-    def variance(self) -> np.ndarray:
-        """V (d,)."""
-
-    @property
-    def gram(self) -> np.ndarray | None:
-        """A (d, d), where one process holds it."""
-
-    def gram_times(self, x: np.ndarray) -> np.ndarray:
-        """Return A x, for x of shape (d,) or (d, n)."""
-
-    def noise_times(self, x: np.ndarray) -> np.ndarray:
-        """Return V x, for x of shape (d,) or (d, n)."""
-
-
-class Folds(Protocol):
-    """Moments of the rows of folds, whose attributes `varies` vary; `counts` (d,) were observed."""
-
-    n_folds: int
-    n_rows: int
-    target_variance: float
-    counts: np.ndarray
-    varies: np.ndarray
-
-    def without(self, fold: int | None) -> tuple[Moments, Moments | None, np.ndarray]:
-        """Return moments without a fold, those of the fold about the same means, and these."""
-
-
 @dataclass(frozen=True, eq=False)
 class PairMoments:
-    """Rows of the moments, by default all; see `Moments`.
+    """Moments of d attributes that vary and the target, from pairs that were observed.
 
     Attributes
     ----------
-    gram : ndarray of shape (r, d)
-        Of A, shrunk towards 0 where a pair was seen less than expected.
-    cross, variance : ndarray of shape (r,)
-    rarity : ndarray of shape (r, d)
+    gram : ndarray of shape (d, d)
+        A, shrunk towards 0 where a pair was seen less than expected.
+    cross, variance : ndarray of shape (d,)
+        b̂ and v.
+    rarity : ndarray of shape (d, d)
         1/E. V_ij = v_i v_j / E_ij is the sampling variance of A_ij.
     """
 
@@ -121,43 +87,51 @@ class PairMoments:
     @classmethod
     def of(cls, moments: CoMoments, varies: np.ndarray) -> Self:
         """Make them of co-moments whose last column is the target, of some attributes (d,)."""
-        n, counts, held = moments.n_samples, moments.observed_weight[:-1], moments.rows
-        own = varies[(varies >= held.start) & (varies < held.stop)]
-        block = np.ix_(own - held.start, varies)
-        expected = expected_pairs(counts / n, n, own)[:, varies]
+        n, counts, block = moments.n_samples, moments.observed_weight[:-1], np.ix_(varies, varies)
+        expected = expected_pairs(counts / n, n)[varies][:, varies]
         expected[expected <= 0] = 1.0  # where there is nothing to divide
-        divisor = np.maximum(counts[own], 1.0)
-        variance = np.diagonal(moments.comoment, held.start)[own - held.start] / divisor
-        still = moments.constant_columns()[own - held.start]  # but for rounding
+        divisor = np.maximum(counts[varies], 1.0)
+        variance = np.diagonal(moments.comoment)[varies] / divisor
+        still = moments.constant_columns()[varies]  # but for rounding
         variance = np.where(still, _TINY, variance)
         gram = moments.comoment[block] * (1.0 + PRIOR / expected)
         gram /= moments.pair_counts()[block] + PRIOR
-        gram[np.arange(len(own)), np.searchsorted(varies, own)] = variance
-        cross = np.where(still, 0.0, moments.comoment[own - held.start, -1] / divisor)
+        np.fill_diagonal(gram, variance)
+        cross = np.where(still, 0.0, moments.comoment[varies, -1] / divisor)
         return cls(gram, cross, variance, 1.0 / expected)
 
     def gram_times(self, x: np.ndarray) -> np.ndarray:
-        """Return A x."""
+        """Return A x, for x of shape (d,) or (d, n)."""
         return self.gram @ x
 
-    def noise_times(self, x: np.ndarray, variance: np.ndarray | None = None) -> np.ndarray:
-        """Return V x, with the variances (d,) of all attributes."""
-        variance = self.variance if variance is None else variance
-        found: np.ndarray = (self.variance * (self.rarity @ (variance * x.T).T).T).T
+    def noise_times(self, x: np.ndarray) -> np.ndarray:
+        """Return V x, for x of shape (d,) or (d, n)."""
+        found: np.ndarray = (self.variance * (self.rarity @ (self.variance * x.T).T).T).T
         return found
 
 
-def expected_pairs(share: np.ndarray, n_rows: int, rows: np.ndarray) -> np.ndarray:
-    """Return rows of E, expected counts of pairs of attributes seen in shares (d,) of n rows."""
+def expected_pairs(share: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return E, expected counts of pairs of attributes seen in shares (d,) of n rows."""
     rest = 1.0 - share
     spread = float(share @ rest)
-    factor = 1.0 - np.outer(rest[rows], rest) / spread if spread > 0 else 1.0
-    found: np.ndarray = n_rows * np.outer(share[rows], share) * np.maximum(factor, 0.0)
+    factor = 1.0 - np.outer(rest, rest) / spread if spread > 0 else 1.0
+    found: np.ndarray = n_rows * np.outer(share, share) * np.maximum(factor, 0.0)
     return found
 
 
 class FoldPairs:
-    """Moments of folds from their co-moments, or from some rows of these; see `Folds`."""
+    """Moments of the rows of folds; `counts` (d,) were observed of attributes that `varies` lists.
+
+    Parameters
+    ----------
+    folds : sequence of CoMoments
+        The target is the last column.
+
+    Raises
+    ------
+    DataError
+        If there are too few rows, or no attribute varies.
+    """
 
     def __init__(self, folds: Sequence[CoMoments]) -> None:
         self.folds = [own for own in folds if own.n_samples > 1]
@@ -169,8 +143,11 @@ class FoldPairs:
         whole = merge_tree(self.folds)
         self.n_rows, self.counts = whole.n_samples, whole.observed_weight[:-1]
         self.target_variance = float(whole.comoment[-1, -1]) / whole.n_samples
-        varying = whole.start + np.flatnonzero(~whole.constant_columns())
-        self.varies = varying[varying < whole.n_columns - 1]
+        self.varies = np.flatnonzero(~whole.constant_columns()[:-1])
+        if not self.varies.size:
+            raise DataError(
+                "No attribute varies among what was observed: there is nothing to learn."
+            )
 
     def without(self, fold: int | None) -> tuple[PairMoments, PairMoments | None, np.ndarray]:
         """Return moments without a fold, those of the fold about the same means, and these."""
@@ -186,7 +163,7 @@ class FoldPairs:
 
 
 class ImputedPairs(FoldPairs):
-    """Moments of folds whose missing values are replaced with the means; see `Folds`."""
+    """Moments of folds whose missing values are replaced with the means."""
 
     def moments(self, own: CoMoments) -> PairMoments:
         """Return the moments of some rows."""
@@ -209,10 +186,10 @@ class Tried(NamedTuple):
 #: Units of attributes, which ridge and noise are relative to: their deviations, or as they come.
 Units = Literal["deviations", "raw"]
 #: Candidates from moments, the share of values that was observed, and units.
-Candidates = Callable[[Moments, float, Units], Tried]
+Candidates = Callable[[PairMoments, float, Units], Tried]
 
 
-def ridge_candidates(moments: Moments, observed: float, units: Units) -> Tried:
+def ridge_candidates(moments: PairMoments, observed: float, units: Units) -> Tried:
     """Return the candidates of the ridge, the zero predictor among them."""
     own, zero = Spectrum.of(moments, units), np.zeros_like(moments.cross)
     trusting = [*own.solutions(), zero]
@@ -223,7 +200,7 @@ def ridge_candidates(moments: Moments, observed: float, units: Units) -> Tried:
     return Tried(found, own.noise, own.leading, len(trusting), RIDGE_DOUBT)
 
 
-def lasso_candidates(moments: Moments, _: float, units: Units) -> Tried:
+def lasso_candidates(moments: PairMoments, _: float, units: Units) -> Tried:
     """Return points of the lasso's path on clipped moments, and zero."""
     own = Spectrum.of(moments, units)
     values = np.maximum(own.values, CLIPPED[0] * own.noise)
@@ -242,7 +219,7 @@ def lasso_candidates(moments: Moments, _: float, units: Units) -> Tried:
     return Tried(np.array(path), own.noise, own.leading, len(path), LASSO_DOUBT)
 
 
-def full_candidates(moments: Moments, _: float, units: Units) -> Tried:
+def full_candidates(moments: PairMoments, _: float, units: Units) -> Tried:
     """Return ridges of rows that were observed in full."""
     own = Spectrum.of(moments, units)
     found = own.ridges(FULL_RIDGES)
@@ -264,7 +241,7 @@ class Spectrum:
     noise: float
 
     @classmethod
-    def of(cls, moments: Moments, units: Units) -> Self:
+    def of(cls, moments: PairMoments, units: Units) -> Self:
         """Decompose the moments in some units."""
         scale = np.sqrt(moments.variance) if units == "deviations" else np.ones(len(moments.cross))
         scale = np.where(moments.variance > _TINY, scale, np.inf)  # what does not vary is left out
@@ -274,7 +251,7 @@ class Spectrum:
         if level > 0:
             scale = scale * np.sqrt(np.maximum(1.0, uneven / level))
         cross = moments.cross / scale
-        if moments.gram is not None and len(v) <= MOST_DECOMPOSED:
+        if len(v) <= MOST_DECOMPOSED:
             values, vectors = np.linalg.eigh(moments.gram / np.outer(scale, scale))
         else:
             values, vectors = krylov(lambda x: moments.gram_times(x / scale) / scale, cross)
@@ -336,14 +313,12 @@ def krylov(
 
 
 @dataclass(frozen=True, eq=False)
-class Learned(Fields):
+class Learned:
     """What some examples taught: weights (d,) for attributes as they come, and what was observed.
 
     `sampling` (d,) and `step` are those at the end. Of a solve, `noise_level` is ν and `shares` are
     what each candidate weighs; `gaps` are what rows with missing values are predicted from.
     """
-
-    nested: ClassVar[Mapping[str, type[Any]]] = {"gaps": Gaps}
 
     weights: np.ndarray
     n_examples: int
@@ -358,11 +333,9 @@ class Learned(Fields):
 
 @np.errstate(over="ignore")  # of weights of what hardly varies in a fold
 def solve(
-    folds: Folds, candidates: Candidates = ridge_candidates, units: Units = "deviations"
+    folds: FoldPairs, candidates: Candidates = ridge_candidates, units: Units = "deviations"
 ) -> Learned:
     """Solve from the moments of two folds or more, with an average of candidates."""
-    if not folds.varies.size:
-        raise DataError("No attribute varies among what was observed: there is nothing to learn.")
     n, counts = folds.n_rows, folds.counts
     observed = float(counts[folds.varies].mean()) / n
     squares, products, covariances, chances = [], [], [], []

@@ -20,8 +20,8 @@ from distfms.methods.attribute_efficient.from_pairs import (
     CLIPPED,
     MOST_DECOMPOSED,
     RIDGE_DOUBT,
-    Folds,
-    Moments,
+    FoldPairs,
+    PairMoments,
     Spectrum,
     Units,
     krylov,
@@ -44,9 +44,8 @@ class _Standard:
     noise: float
 
     @classmethod
-    def of(cls, moments: Moments, units: Units) -> Self:
+    def of(cls, moments: PairMoments, units: Units) -> Self:
         own = Spectrum.of(moments, units)
-        assert moments.gram is not None
         gram = moments.gram / np.outer(own.scale, own.scale)
         if len(gram) <= MOST_DECOMPOSED:
             gram = (own.vectors * np.maximum(own.values, 0.0)) @ own.vectors.T
@@ -70,8 +69,8 @@ class _Standard:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of weights of what hardly varies in a fold
-def solve_gaps(folds: Folds, units: Units) -> Gaps:
-    """Return what rows with gaps are predicted from, of folds whose moments one process holds.
+def solve_gaps(folds: FoldPairs, units: Units) -> Gaps:
+    """Return what rows with gaps are predicted from, of folds.
 
     Where no c is better than the mean, all weights are 0.
     """

@@ -301,30 +301,24 @@ def learn_rows(
 def add_pairs(
     sums: np.ndarray,
     totals: np.ndarray,
-    first: int,
     columns: np.ndarray,
     starts: np.ndarray,
     values: np.ndarray,
 ) -> None:
     """Add the pairs of what was observed of some rows, in O(k²) for k values of a row.
 
-    Row r has the values ``starts[r]`` to ``starts[r + 1]``, of `columns`. `sums` (3 or 4, n, d) are
-    those of the products, of ones, of the first value and of the second, for n columns from `first`
-    on and all others; `totals` (3, d) those of each column's squares, ones and values.
+    Row r has the values ``starts[r]`` to ``starts[r + 1]``, of `columns`. `sums` (3, d, d)
+    are those of the products, of ones, and of the first value; `totals` (3, d) those of each
+    column's squares, ones and values.
     """
-    stop, with_second = first + sums.shape[1], len(sums) > 3
     for r in range(len(starts) - 1):
         for a in range(starts[r], starts[r + 1]):
             i, value = columns[a], values[a]
             totals[0, i] += value * value
             totals[1, i] += 1.0
             totals[2, i] += value
-            if first <= i < stop:
-                i -= first
-                for b in range(starts[r], starts[r + 1]):
-                    j, other = columns[b], values[b]
-                    sums[0, i, j] += value * other
-                    sums[1, i, j] += 1.0
-                    sums[2, i, j] += value
-                    if with_second:
-                        sums[3, i, j] += other
+            for b in range(starts[r], starts[r + 1]):
+                j, other = columns[b], values[b]
+                sums[0, i, j] += value * other
+                sums[1, i, j] += 1.0
+                sums[2, i, j] += value

@@ -33,16 +33,16 @@ from distfms.methods.attribute_efficient.options import (
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
 from distfms.methods.attribute_efficient.predictors import (
     ByPattern,
-    Linear,
+    CutLinear,
     Predictor,
     limits_between,
 )
 from distfms.methods.attribute_efficient.read import Ordered, TrainingRows, errors, measures
-from distfms.methods.contract import Answer, FoldAnswers
-from distfms.methods.cross_validation import Fold, Members
-from distfms.methods.curves import points_of
-from distfms.methods.statistics_job import NamedRule, Procedure, means_of_folds
-from distfms.stats.base import below, joined
+from distfms.methods.frame.contract import Answer, FoldAnswers
+from distfms.methods.frame.cross_validation import Fold, Members
+from distfms.methods.frame.curves import points_of
+from distfms.methods.frame.moments import NamedRule, Procedure
+from distfms.stats.base import over_folds
 from distfms.stats.comoments import Moments
 
 
@@ -226,7 +226,7 @@ def fill_of(members: Members) -> np.ndarray:
     return mean
 
 
-def linear_of(learned: Sequence[Learned], members: Members) -> Linear:
+def linear_of(learned: Sequence[Learned], members: Members) -> CutLinear:
     """Return what models make of rows, side by side, within the range of what pairs observed.
 
     Labels of −1 and 1 are predicted by scores without limits, as all is by the online learner.
@@ -236,7 +236,7 @@ def linear_of(learned: Sequence[Learned], members: Members) -> Linear:
     if (observed := members.get("observed")) is not None:
         is_label = bool(members["counts"].all_in(-1.0, 1.0)[0])
         limits = limits_between(observed.minimum, observed.maximum, is_label)
-    return Linear(np.array(weights), np.array(intercepts), fill, limits)
+    return CutLinear(np.array(weights), np.array(intercepts), fill, limits)
 
 
 def predictor_of(learned: Learned, members: Members) -> Predictor:
@@ -319,17 +319,6 @@ class LearningProcedure(Procedure):
         found = [errors(models, x.T, y, constant) for x, y in held_out["rows"]()]
         sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
         return measures(sums, bool(problem["counts"].all_in(-1.0, 1.0)[0]))
-
-    def store(self, problem: Members, paths: Mapping[str, Learned]) -> dict[str, np.ndarray]:
-        """Return what was learned as named arrays."""
-        return joined({name: learned.to_arrays() for name, learned in paths.items()})
-
-    def restore(
-        self, whole: Fold, arrays: Mapping[str, np.ndarray]
-    ) -> tuple[Members, dict[str, Learned]]:
-        """Inverse of `store`."""
-        names = [rule.name for rule in self.rules]
-        return whole.train, {n: Learned.from_arrays(below(f"{n}/", arrays)) for n in names}
 
     def n_operations(self) -> float:
         """Return about how many multiplications it takes to learn once."""
@@ -416,6 +405,12 @@ def ends(
             for rows, own in measured.items()
         }
         if validated is not None:
-            scores["validation"] = {**means_of_folds(validated, number, scores["train"])}
+            answers, weight = validated.answers[number], validated.weight
+            scores["validation"] = {
+                measure: over_folds(
+                    np.stack([own[measure] for own in answers], axis=-1), weight
+                ).mean
+                for measure in scores["train"]
+            }
         found.append({"name": name, "points": points_of(counts, scores)})
     return found

@@ -8,21 +8,20 @@ from functools import partial
 
 import numpy as np
 
-from distfms.data.partition import Dataset
+from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
-from distfms.methods.attribute_efficient.job import AttributeEfficientJob
+from distfms.methods.attribute_efficient.flow import attribute_efficient
+from distfms.methods.attribute_efficient.form import make_job
 from distfms.methods.attribute_efficient.options import (
-    LARGEST_PAIRS,
     MEASURES,
     NOT_TUNABLE,
     TUNABLE,
     AttributeEfficientOptions,
 )
-from distfms.methods.attribute_efficient.pairs_job import PairsJob, TiledPairsJob
-from distfms.methods.attribute_efficient.predictors import ByPattern, Gaps, Linear, Predictor
-from distfms.methods.contract import Chosen, FinishedRun, Inputs, Method
-from distfms.methods.curves import regrouped
-from distfms.methods.row_predictor import RowPredictor, plan_of_model
+from distfms.methods.attribute_efficient.predictors import ByPattern, CutLinear, Gaps, Predictor
+from distfms.methods.frame.contract import Chosen, FinishedRun, Method
+from distfms.methods.frame.curves import regrouped
+from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model
 from distfms.stats.base import below
 
 
@@ -34,7 +33,7 @@ def predicted(
 
 
 def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
-    """Find a model's attributes in a dataset; see :class:`distfms.methods.contract.Method`."""
+    """Find a model's attributes in a dataset; see `Method`."""
     if budget is not None:
         raise SpecError(
             "This model observes few attributes while it learns, and all of them when it "
@@ -46,7 +45,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
     names = [model["names"][i] for i in used]
     limits = arrays["limits"][:, [*used, -1]]
     weights, intercept = arrays["weights"][None, used], np.array([model["intercept"]])
-    whole = Linear(weights, intercept, arrays["fill"][used], limits)
+    whole = CutLinear(weights, intercept, arrays["fill"][used], limits)
     predictor: Predictor = whole
     said = "replaced with the training mean"
     if gaps is not None:
@@ -58,7 +57,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
-    """Return the weights of attributes; see :class:`distfms.methods.contract.Method`."""
+    """Return the weights of attributes; see :class:`distfms.methods.frame.contract.Method`."""
     return {name: Chosen(float(w)) for name, w in run.selection["coefficients"].items() if w}
 
 
@@ -79,26 +78,11 @@ def _from_3(run: FinishedRun) -> FinishedRun:
     return replace(run, weights={**run.weights, "limits": limits})
 
 
-def make_job(
-    options: AttributeEfficientOptions, inputs: Inputs, seed: int
-) -> AttributeEfficientJob:
-    """Return the job of the solver that the options ask for."""
-    job = AttributeEfficientJob(options, inputs, seed)
-    n_attributes = len(job.roles.features)
-    if options.solves_pairs(n_attributes):
-        return (PairsJob if n_attributes <= LARGEST_PAIRS else TiledPairsJob)(options, inputs, seed)
-    if inputs.section.missing == "pairs":
-        raise SpecError(
-            "`data.missing: pairs` needs `attribute_efficient.solver: pairs`; the online learner "
-            "takes error, drop or mean."
-        )
-    return job
-
-
 METHOD = Method(
     name="attribute_efficient",
     Options=AttributeEfficientOptions,
     make_job=make_job,
+    learn=attribute_efficient,
     predictor=make_predictor,
     chosen=chosen,
     figures="distfms.methods.attribute_efficient.figures",

@@ -19,7 +19,7 @@ ALGORITHMS: dict[str, dict[str, Drawing]] = {
 #: What is solved at once, with constants chosen on folds; and what observes all attributes.
 ON_FOLDS, FULL = ("pairs", "rows"), ("online", "offline", "rows")
 #: Attributes up to which `solver: auto` keeps the moments of all pairs (1 GiB), and the most that
-#: one process can.
+#: can be asked for.
 MOST_PAIRS, LARGEST_PAIRS = 3000, 5000
 #: Attributes up to which what is solved at once has curves, of a solve for each point and repeat.
 MOST_CURVES = 2000
@@ -50,8 +50,7 @@ class AttributeEfficientOptions(Section):
     """`pairs` solves once, from the moments of pairs of attributes that were observed together;
     `online` takes a step for each example, as the paper does. `auto` takes `pairs` up to 3,000
     attributes, whose moments take 1 GiB, unless an option of the online learner is set. Asked for,
-    `pairs` is solved in one process up to 5,000 attributes and in tiles on actors beyond, without
-    cross-validation.
+    `pairs` takes up to 5,000 attributes.
     """
     draws: Drawing = "uniform"
     """With `solver: pairs`, how attributes are drawn: with equal probabilities; by their second

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distfms.stats.base import below, joined, merge_tree
+from distfms.stats.base import merge_tree
 from distfms.stats.comoments import CoMoments
 
 #: Folds that constants are chosen on where the data have fewer than so many.
@@ -53,21 +53,6 @@ class Pairs:
         """Return what partitions are compared by; see `CoMoments.by_column`."""
         return merge_tree([*self.folds.values()]).by_column()
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the content as named arrays."""
-        arrays = joined({number: moments.to_arrays() for number, moments in self.folds.items()})
-        return {"folds": np.array([*self.folds], dtype=np.int64), **arrays}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Pairs:
-        """Inverse of `to_arrays`."""
-        return cls(
-            {
-                number: CoMoments.from_arrays(below(f"{number}/", arrays))
-                for number in arrays["folds"].tolist()
-            }
-        )
-
 
 def listed(observed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """List what was observed of rows (d, n): columns, where each row starts, and values."""
@@ -86,13 +71,10 @@ class RunningPairs:
     ----------
     n_columns : int
         d, the target included.
-    held : slice, optional
-        Rows of the matrices that are held; default: all.
     """
 
-    def __init__(self, n_columns: int, held: slice | None = None) -> None:
+    def __init__(self, n_columns: int) -> None:
         self.origin = np.full(n_columns, np.nan)
-        self.held = slice(0, n_columns) if held is None else held
         self.n_rows_of: dict[int, int] = {}
         self.sums: dict[int, np.ndarray] = {}
         self.totals: dict[int, np.ndarray] = {}
@@ -117,14 +99,14 @@ class RunningPairs:
 
         self.begin(columns, values)
         if fold not in self.sums:
-            d, n_held = len(self.origin), self.held.stop - self.held.start
-            self.sums[fold] = np.zeros((3 if n_held == d else 4, n_held, d))
+            d = len(self.origin)
+            self.sums[fold] = np.zeros((3, d, d))
             self.totals[fold], self.n_rows_of[fold] = np.zeros((3, d)), 0
         self.n_rows_of[fold] += len(starts) - 1
         np.minimum.at(self.limits[0], columns, values)
         np.maximum.at(self.limits[1], columns, values)
         values = values - self.origin[columns]
-        add_pairs(self.sums[fold], self.totals[fold], self.held.start, columns, starts, values)
+        add_pairs(self.sums[fold], self.totals[fold], columns, starts, values)
 
     def begin(self, columns: np.ndarray, values: np.ndarray) -> None:
         """Take first values for the origin."""
@@ -133,7 +115,7 @@ class RunningPairs:
         self.origin[own] = values[is_new][at]
 
     def merge(self, other: RunningPairs) -> None:
-        """Add the rows of another that holds all rows of the matrices, as this one does."""
+        """Add the rows of another."""
         self.begin(np.arange(len(other.origin)), other.origin)
         self.limits[0] = np.minimum(self.limits[0], other.limits[0])
         self.limits[1] = np.maximum(self.limits[1], other.limits[1])
@@ -167,10 +149,7 @@ class RunningPairs:
         """Return co-moments about the origin instead of the means."""
         origin, found = np.nan_to_num(self.origin), {}
         for fold, n in self.n_rows_of.items():
-            products, both, cross, *second = self.sums[fold]
-            more = (second[0], self.totals[fold][1]) if second else ()
-            start = self.held.start
-            found[fold] = CoMoments(n, float(n), origin, products, both, cross, start, *more)
+            found[fold] = CoMoments(n, float(n), origin, *self.sums[fold])
         return found
 
     def to_arrays(self) -> dict[str, np.ndarray]:

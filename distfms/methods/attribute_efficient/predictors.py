@@ -7,9 +7,8 @@ has decides how its weights are solved for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,7 +25,7 @@ Predictor = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
-class Linear(Fields):
+class CutLinear:
     """Linear models that neither take nor predict values beyond those that were observed.
 
     Attributes
@@ -106,12 +105,10 @@ def _solved(gram: np.ndarray, cross: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class ByPattern(Fields):
+class ByPattern:
     """A linear model of rows that have all attributes, and weights of what others have."""
 
-    nested: ClassVar[Mapping[str, type[Any]]] = {"whole": Linear, "gaps": Gaps}
-
-    whole: Linear
+    whole: CutLinear
     gaps: Gaps
 
     def __call__(self, values: np.ndarray) -> np.ndarray:

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.batches import RowBatch
-from distfms.data.folds import hash_keys, mix
-from distfms.data.partition import Partition
+from distfms.data.files.partition import Partition
+from distfms.data.rows.batches import RowBatch
+from distfms.data.rows.folds import hash_keys, mix
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import LARGEST_VALUE, Draws
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, Pairs
 from distfms.methods.attribute_efficient.predictors import Predictor
-from distfms.methods.passes import Sums
-from distfms.methods.rows import RowCounts, RowSource, SummaryReader
-from distfms.stats.base import Fields, joined
+from distfms.methods.frame.passes import Sums
+from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader
+from distfms.stats.base import joined
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 from distfms.stats.comoments import Moments
 
@@ -27,7 +27,7 @@ WINDOW_BYTES = 2**28
 
 
 @dataclass(frozen=True)
-class Norms(Fields):
+class Norms:
     """Largest sum of squares of a row, without missing values; a mergeable statistic."""
 
     largest_square: float = 0.0
@@ -68,43 +68,37 @@ class LabelledSource(RowSource):
 Ordered = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def statistics_reader(
-    source: LabelledSource, draws: Draws | None = None, with_pairs: bool = False
-) -> SummaryReader:
+def statistics_reader(source: LabelledSource, draws: Draws | None = None) -> SummaryReader:
     """Return the reader of moments of features and the target, norms of rows, and counts.
 
-    With `draws`, also of moments of what is ``observed`` of the rows and, if asked for, its
-    ``pairs`` by inner fold. These are the folds where there are some, else rows are divided by
-    their keys.
+    With `draws`, also of moments of what is ``observed`` of the rows and of its ``pairs`` by inner
+    fold. These are the folds where there are some, else rows are divided by their keys.
     """
-    members: dict[str, type[Any]] = {"moments": Moments, "norms": Norms, "counts": RowCounts}
     if draws is None:
-        return SummaryReader(source, "second moments", members, partial(_summary, None, None))
-    members |= {"observed": Moments, **({"pairs": Pairs} if with_pairs else {})}
-    on_folds = source.section.folds >= LEAST_FOLDS if with_pairs else None
-    kind, known = "pairs" if with_pairs else "observed", {"draws": draws.key()}
-    return SummaryReader(source, kind, members, partial(_summary, draws, on_folds), known)
+        return SummaryReader(source, "second moments", _summary)
+    summarise = partial(_with_pairs, draws, source.section.folds >= LEAST_FOLDS)
+    return SummaryReader(source, "pairs", summarise, {"draws": draws.key()})
 
 
-def _summary(
-    draws: Draws | None, on_folds: bool | None, batch: RowBatch, part: int
-) -> dict[str, Any]:
+def _summary(batch: RowBatch, part: int) -> dict[str, Any]:
     own = batch.part_slices[part]
     refuse_far(batch, own)
     squares = np.nansum(batch.features[:, own] ** 2, axis=0)
-    found: dict[str, Any] = {
+    return {
         "moments": Moments.from_block(batch.values[:, own]),
         "norms": Norms(float(squares.max(initial=0.0))),
         "counts": RowCounts.from_block(batch, part),
     }
-    if draws is not None:
-        observed, inner = observe(batch, draws, own)
-        found["observed"] = Moments.from_block(observed)
-        if on_folds is not None:
-            inner = np.full(len(inner), part) if on_folds else inner
-            is_held_out = part == len(batch.part_slices) - 1
-            found["pairs"] = Pairs({}) if is_held_out else Pairs.of(observed, inner)
-    return found
+
+
+def _with_pairs(draws: Draws, on_folds: bool, batch: RowBatch, part: int) -> dict[str, Any]:
+    found, own = _summary(batch, part), batch.part_slices[part]
+    keys = row_keys(batch, own)
+    observed = np.vstack([draws.observe(batch.features[:, own], keys), batch.target[:1, own]])
+    inner = np.full(len(keys), part) if on_folds else (keys % np.uint64(INNER_FOLDS)).astype(int)
+    is_held_out = part == len(batch.part_slices) - 1
+    pairs = Pairs({}) if is_held_out else Pairs.of(observed, inner)
+    return {**found, "observed": Moments.from_block(observed), "pairs": pairs}
 
 
 def refuse_far(batch: RowBatch, own: slice) -> None:
@@ -119,17 +113,10 @@ def refuse_far(batch: RowBatch, own: slice) -> None:
         )
 
 
-def observe(batch: RowBatch, draws: Draws, own: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is observed of some rows, with their targets (d + 1, n), and inner folds."""
-    keys = row_keys(batch, own)
-    observed = np.vstack([draws.observe(batch.features[:, own], keys), batch.target[:1, own]])
-    return observed, (keys % np.uint64(INNER_FOLDS)).astype(int)
-
-
 def first_phase_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
     """Return the reader of moments of what is observed of the rows of the first phase."""
     summarise, known = partial(_of_first_phase, draws), {"draws": draws.key()}
-    return SummaryReader(source, "first phase", {"observed": Moments}, summarise, known)
+    return SummaryReader(source, "first phase", summarise, known)
 
 
 def _of_first_phase(draws: Draws, batch: RowBatch, part: int) -> dict[str, Any]:
@@ -152,6 +139,11 @@ def row_keys(batch: RowBatch, own: slice) -> np.ndarray:
 Window = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
+def row_bytes(n_attributes: int) -> int:
+    """Return what a row of a window takes in memory."""
+    return 8 * (n_attributes + 3)
+
+
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
     """Training rows in the order of learning; picklable, see :class:`lessons.Examples`.
@@ -171,14 +163,9 @@ class TrainingRows:
         return {**vars(self), "_kept": {}}
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of a row in memory."""
-        return 8 * (len(self.fill) + 3)
-
-    @property
     def n_bytes(self) -> int:
         """Bytes of all rows in memory."""
-        return self.row_bytes * sum(partition.n_rows for partition in self.partitions)
+        return row_bytes(len(self.fill)) * sum(partition.n_rows for partition in self.partitions)
 
     def ordered(self, key: int, chain: int, n_chains: int, fold: int) -> Iterator[Ordered]:
         """Iterate over the rows of a chain, window by window.
@@ -211,7 +198,7 @@ class TrainingRows:
         room = 0
         for place in np.argsort(hashes).tolist():
             partition = self.partitions[place]
-            n_bytes = self.row_bytes * partition.n_rows
+            n_bytes = row_bytes(len(self.fill)) * partition.n_rows
             if not windows or n_bytes > room:
                 windows.append([])
                 room = WINDOW_BYTES

@@ -21,7 +21,7 @@ from distfms.methods.attribute_efficient.lessons import learned_from
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, RunningPairs
 from distfms.methods.attribute_efficient.predictors import (
     ByPattern,
-    Linear,
+    CutLinear,
     Predictor,
     limits_between,
 )
@@ -162,7 +162,7 @@ class PairsLearner:
         is_label = lowest[-1] == -1.0 and highest[-1] == 1.0
         fill = np.full(self.n_attributes, np.nan)
         limits = limits_between(lowest, highest, is_label)
-        whole = Linear(learned.weights[None], np.array([learned.intercept]), fill, limits)
+        whole = CutLinear(learned.weights[None], np.array([learned.intercept]), fill, limits)
         return whole if learned.gaps is None else ByPattern(whole, learned.gaps)
 
     @property

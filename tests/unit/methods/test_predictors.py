@@ -13,8 +13,8 @@ from distfms.methods.attribute_efficient.gaps import solve_gaps
 from distfms.methods.attribute_efficient.pairs import Pairs
 from distfms.methods.attribute_efficient.predictors import (
     ByPattern,
+    CutLinear,
     Gaps,
-    Linear,
     limits_between,
 )
 from tests.reference import attribute_efficient as literal
@@ -43,7 +43,7 @@ def model_of(rows, y, limits=None, units="deviations"):
     """A predictor of rows with gaps, and 7 for those without."""
     d = len(rows)
     limits = unlimited(d) if limits is None else limits
-    whole = Linear(np.zeros((1, d)), np.array([7.0]), np.zeros(d), limits)
+    whole = CutLinear(np.zeros((1, d)), np.array([7.0]), np.zeros(d), limits)
     return ByPattern(whole, solve_gaps(folds_of(rows, y), units))
 
 
@@ -60,7 +60,7 @@ def test_rows_with_gaps_are_predicted_as_by_a_solve_for_each(units):
     np.testing.assert_allclose(found[partly], wanted[partly], rtol=1e-9)
     np.testing.assert_array_equal(found[~partly], np.clip(7.0, y.min(), y.max()))
     assert model(rows[:, 4:5])[0] == pytest.approx(y.mean())
-    stored = ByPattern.from_arrays(model.to_arrays())
+    stored = ByPattern(model.whole, Gaps.from_arrays(model.gaps.to_arrays()))
     np.testing.assert_array_equal(stored(others)[0], found)
 
 
@@ -111,7 +111,7 @@ def test_the_constant_of_few_rows_is_that_of_the_literal_formulas():
         wanted = literal.predict_gaps(rows.T, y, FOLD[:60], others.T)
         limits = limits_between(np.nanmin(rows, axis=1), np.nanmax(rows, axis=1), False)
         limits = np.hstack([limits, [[y.min()], [y.max()]]])
-        whole = Linear(np.zeros((1, D)), np.zeros(1), np.zeros(D), limits)
+        whole = CutLinear(np.zeros((1, D)), np.zeros(1), np.zeros(D), limits)
         np.testing.assert_allclose(ByPattern(whole, found)(others)[0], wanted, rtol=1e-7)
 
 
@@ -143,10 +143,10 @@ def test_limits():
     lowest, highest = np.array([0.0, np.inf, -1.0]), np.array([2.0, -np.inf, 1.0])
     limits = limits_between(lowest, highest, is_label=False)
     np.testing.assert_array_equal(limits, [[0.0, -np.inf, -1.0], [2.0, np.inf, 1.0]])
-    two = Linear(np.array([[1.0, 1.0], [0.1, 0.0]]), np.zeros(2), np.array([0.5, -0.4]), limits)
+    two = CutLinear(np.array([[1.0, 1.0], [0.1, 0.0]]), np.zeros(2), np.array([0.5, -0.4]), limits)
     values = np.array([[9.0, np.nan], [-9.0, np.nan]])
     np.testing.assert_allclose(two(values), [[-1.0, 0.1], [0.2, 0.05]])
-    one = Linear(two.weights[:1], two.intercept[:1], two.fill, two.limits)
+    one = CutLinear(two.weights[:1], two.intercept[:1], two.fill, two.limits)
     np.testing.assert_allclose(one(values), [[-1.0, 0.1]])
     scores = limits_between(lowest, highest, is_label=True)
     np.testing.assert_array_equal(scores[:, -1], [-np.inf, np.inf])

@@ -1,0 +1,212 @@
+"""Attribute-efficient regression, from rows of which few attributes are observed to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.attribute_efficient.from_pairs import Learned
+from distfms.methods.attribute_efficient.learners import (
+    Learner,
+    learned_by_chains,
+    learner_of,
+    procedure_of,
+    training_rows,
+)
+from distfms.methods.attribute_efficient.lessons import (
+    constant_of,
+    curves,
+    ends,
+    fill_of,
+    lessons_of,
+    linear_of,
+    on_rows,
+    predictor_of,
+)
+from distfms.methods.attribute_efficient.predictors import Predictor
+from distfms.methods.attribute_efficient.read import LossReader, measures
+from distfms.methods.frame.contract import Finished, FoldAnswers, Job, Run
+from distfms.methods.frame.cross_validation import FoldWork, Members, evaluate_on_folds
+from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.moments import Solved, TrainMembers, head_of, on_folds, points_on_folds
+from distfms.methods.frame.passes import one_pass
+from distfms.methods.frame.row_data import tell_counts
+from distfms.methods.frame.row_predictor import sources_of
+from distfms.methods.frame.tuning import choose_options
+from distfms.stats.base import Bundle, below, joined
+from distfms.stats.classification import CLASS_SUMS, class_report
+
+#: Weights that travel with a task of the pass over the rows that judges models.
+_MODEL_VALUES = 4_000_000
+
+
+def attribute_efficient(run: Run, job: Job) -> Finished:
+    """Learn a ridge or lasso from a few attributes of each training row.
+
+    Steps: `draws` (for pairs, unless all attributes are drawn alike: which come first),
+    `statistics` (moments, norms and counts; for pairs also moments of the pairs observed), `tune`
+    (with a grid), `select` (a solve from the pairs, or chains that learn online, side by side),
+    `evaluate` (what the baselines learn from more and more examples, and the errors of all models
+    on training rows, folds and held-out rows; where rows have gaps, of a ridge on imputed means).
+    """
+    learner = learner_of(run, job)
+    statistics = run.step("statistics", lambda: read_statistics(run, learner))
+    train = TrainMembers(statistics)
+    by_rows = partial(evaluate_with_rows, run, job, statistics)
+    of_options = partial(procedure_of, job)
+    points = partial(points_on_folds, run, job, statistics, of_options, evaluate=by_rows)
+    options, tuning = choose_options(run, job, points)
+    learner, procedure = replace(learner, job=replace(job, options=options)), of_options(options)
+    paths = run.step("select", lambda: search(run, learner, procedure, train))
+    solved = Solved(procedure, statistics, train, train, paths)
+
+    def judged() -> dict[str, Any]:
+        return evaluate(run, learner, solved, on_folds(run, job, solved, evaluate=by_rows))
+
+    return Finished(
+        selection=selection_of(learner, solved),
+        **model_of(job, solved),
+        metrics=run.step("evaluate", judged),
+        judge=job.form.judge(job.name, coded=job.form.coded),
+        tuning=tuning,
+        summary=learner.summary,
+    )
+
+
+def read_statistics(run: Run, learner: Learner) -> Bundle:
+    """Add up moments of all rows; refuse what nothing can be learned from."""
+    found, form = run.reduce(learner.reader), learner.job.form
+    train = TrainMembers(found)
+    form.check_values(train, found["counts"].test.n_rows)
+    learner.check(run, train)
+    tell_counts(run, form, form.row_plan, found["counts"])
+    return found
+
+
+def search(run: Run, learner: Learner, procedure: Any, train: Members) -> dict[str, Learned]:
+    """Return models of all training rows by name, the chosen one first."""
+    paths = learner.search(run, procedure, train)
+    first = next(iter(paths.values()))
+    in_all = first.n_examples * len(learner.job.features)
+    scanned = in_all if learner.job.options.scanned_for else 0
+    run.account(attributes={"observed": first.n_seen, "scanned": scanned})
+    return paths
+
+
+def evaluate_with_rows(run: Run, job: Job, statistics: Bundle, work: FoldWork) -> FoldAnswers:
+    """Evaluate every item on every fold, which is given its rows, on actors where that pays."""
+    fill = fill_of(TrainMembers(statistics))
+    # Where models take gaps, what was not observed stays missing.
+    rows = training_rows(job, np.full_like(fill, np.nan) if job.form.takes_gaps else fill)
+    held = work.held_bytes + (rows.n_bytes if rows.keep else 0)
+    given = replace(work, evaluate=partial(on_rows, rows, work.evaluate), held_bytes=held)
+    return evaluate_on_folds(run, statistics, given)
+
+
+# --- evaluation -----------------------------------------------------------------------------------
+
+
+def evaluate(
+    run: Run, learner: Learner, solved: Solved, validated: FoldAnswers | None
+) -> dict[str, Any]:
+    """Return the content of ``metrics.json``."""
+    job, train = learner.job, solved.train
+    lessons = [] if job.form.takes_gaps else lessons_of(job.options, train, job.seed)
+    learned = learned_by_chains(run, job, train, lessons)
+    sums, classes = errors_of(run, job, solved, learned), bool(train["counts"].all_in(-1, 1)[0])
+    found = {part: measures(of_part, classes) for part, of_part in sums.items()}
+    mse, variance = found["train"]["mse"][0], train["moments"].variance[-1]
+    if mse > variance:
+        run.note(
+            f"The mean of the target predicts the training rows better (mean squared error "
+            f"{variance:.4g}) than the model ({mse:.4g}): {learner.advice}."
+        )
+    if solved.test is None:
+        del found["test"]
+    if job.form.takes_gaps:
+        found_curves = ends(solved.paths, found, validated)
+    else:
+        losses = {part: of_part["relative_loss"][1:] for part, of_part in found.items()}
+        found_curves = curves(lessons, learned, losses)
+    own = {
+        part: {name: number_or_none(values[0]) for name, values in of_part.items()}
+        for part, of_part in found.items()
+    }
+    report = {}
+    if classes:
+        positive, judged = job.options.positive, [*found][-1]
+        names = ["-1", "1"] if positive is None else ["others", f"{positive:g}"]
+        told = {name: sums[judged][name][0] for name in CLASS_SUMS}
+        report["classes"] = class_report(told, names, judged, calibrated=False)
+    return {
+        **head_of(solved, validated, own),
+        **report,
+        "curves": found_curves,
+        "baselines": {curve["name"]: curve["points"][-1] for curve in found_curves[1:]},
+    }
+
+
+def errors_of(
+    run: Run, job: Job, solved: Solved, others: Sequence[Learned]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Sum the errors of models over training and held-out rows, some others in each pass."""
+    train, step = solved.train, max(1, _MODEL_VALUES // (len(job.features) + 1))
+    cut = [others[start : start + step] for start in range(0, len(others), step)] or [[]]
+    groups: list[list[Predictor]] = [[linear_of(own, train)] if own else [] for own in cut]
+    groups[0] = [*(predictor_of(own, train) for own in solved.paths.values()), *groups[0]]
+    constant = constant_of(job.options, train["moments"])
+
+    def reader(*of: Any) -> LossReader:
+        return LossReader(job.form.labelled(*of), constant)
+
+    arrays = [one_pass(run, reader, models).arrays for models in groups]
+    whole = {name: np.concatenate([own[name] for own in arrays]) for name in arrays[0]}
+    return {part: below(f"{part}/", whole) for part in ("train", "test")}
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
+    """Return the content of ``selection.json``."""
+    options, names, learned = learner.job.options, learner.job.features, solved.path
+    moments, ratio = learner.moments(solved.train)
+    first, last = learner.said(learned, solved.train)
+    return {
+        "method": learner.job.name,
+        "algorithm": options.chosen,
+        "penalty": options.penalty,
+        "attributes_per_example": options.attributes_per_example,
+        "examples": learned.n_examples,
+        "attributes_seen": learned.n_seen,
+        "attributes_in_all": learned.n_examples * len(names),
+        "scanned_for": options.scanned_for,
+        **first,
+        "second_moments": dict(zip(names, moments.second_moment[:-1].tolist(), strict=True)),
+        "sampling": dict(zip(names, learned.sampling.tolist(), strict=True)),
+        "improvement_ratio": ratio,
+        "intercept": learned.intercept,
+        "coefficients": dict(zip(names, learned.weights.tolist(), strict=True)),
+        **last,
+    }
+
+
+def model_of(job: Job, solved: Solved) -> dict[str, Any]:
+    """Return ``model.json``, and the weights with what missing values are taken for."""
+    learned, form = solved.path, job.form
+    model = {
+        "names": form.roles.features,
+        "sources": sources_of(form.row_plan),
+        "id": form.roles.id,
+        "target": form.roles.target[0],
+        "positive": job.options.positive,
+        "intercept": learned.intercept,
+    }
+    linear = linear_of([learned], solved.train)
+    arrays = {"weights": learned.weights, "fill": linear.fill, "limits": linear.limits}
+    gaps = {} if learned.gaps is None else joined({"gaps": learned.gaps.to_arrays()})
+    return {"model": model, "weights": {**arrays, **gaps}}

@@ -1,0 +1,190 @@
+"""What is known of a job of attribute-efficient regression before any row is read; its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from distfms.data.files.partition import Dataset
+from distfms.data.rows.batches import ColumnPlan, require_observed
+from distfms.engine.memory import format_bytes
+from distfms.errors import DataError, SpecError
+from distfms.methods.attribute_efficient.lessons import design_of
+from distfms.methods.attribute_efficient.options import (
+    LARGEST_PAIRS,
+    MOST_CURVES,
+    AttributeEfficientOptions,
+)
+from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, PAIR_BYTES
+from distfms.methods.attribute_efficient.read import LabelledSource, plus_minus, statistics_reader
+from distfms.methods.frame.contract import Inputs, Job
+from distfms.methods.frame.cross_validation import Members
+from distfms.methods.frame.moments import TrainMembers
+from distfms.methods.frame.row_data import RowForm, require_rows
+from distfms.report.formatting import number
+
+
+def make_job(options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> Job:
+    """Check options against columns, and say which solver ``auto`` stands for."""
+    labelled = options.positive is not None
+    option = "" if labelled else "`attribute_efficient.positive` to one of them"
+    rows = RowForm.of(inputs, seed, class_option=option, coded_classes=(-1, 1))
+    form = AttributeForm(**vars(rows), positive=options.positive)
+    _check_roles(form)
+    n_attributes, has_gaps = len(form.roles.features), inputs.section.missing == "pairs"
+    options.require_attributes(n_attributes)
+    if options.attributes_per_example is None and (options.solver == "online" or not has_gaps):
+        raise SpecError(
+            "`attribute_efficient.attributes_per_example` is missing: set the number of "
+            "attributes to draw of each example. Only `solver: pairs` with `data.missing: "
+            "pairs` does without it."
+        )
+    if options.solves_pairs(n_attributes):
+        return _pairs_job(form, options)
+    if has_gaps:
+        raise SpecError(
+            "`data.missing: pairs` needs `attribute_efficient.solver: pairs`; the online learner "
+            "takes error, drop or mean."
+        )
+    return form.job(
+        "attribute_efficient",
+        options := options.model_copy(update={"solver": "online"}),
+        describe=partial(form.describe, options),
+        judged_by={"mse": False},
+    )
+
+
+def _check_roles(form: AttributeForm) -> None:
+    if len(form.roles.target) != 1:
+        raise SpecError(
+            "Attribute-efficient regression needs one column as `data.target`; there are "
+            f"{len(form.roles.target)}."
+        )
+    if form.roles.weight is not None:
+        raise SpecError(
+            "Attribute-efficient regression does not weigh rows: leave `data.weight` out."
+        )
+    if form.roles.text_features:
+        text = form.roles.text_features[0]
+        raise SpecError(
+            f"The column {text!r} holds text, and attributes are numbers here. Encode it, "
+            f"or leave it out with `exclude: [{text}]`."
+        )
+
+
+def _pairs_job(form: AttributeForm, options: AttributeEfficientOptions) -> Job:
+    d, folds = len(form.roles.features), form.inputs.section.folds
+    if d > LARGEST_PAIRS:
+        raise SpecError(
+            "`attribute_efficient.solver: pairs` holds the moments of all pairs of at most "
+            f"{LARGEST_PAIRS:,} attributes, and the data have {d:,}. Set `solver: online`, or use "
+            "fewer attributes (`data.features`)."
+        )
+    form = replace(
+        form,
+        takes_gaps=form.inputs.section.missing == "pairs",
+        missing_said="Missing values count as not observed, and as missing at random",
+    )
+    if form.takes_gaps and options.baselines:
+        raise SpecError(
+            "With `data.missing: pairs`, the job compares with a ridge on imputed means alone: "
+            "leave `attribute_efficient.baselines` out."
+        )
+    changes: dict[str, object] = {"solver": "pairs"}
+    if d > MOST_CURVES and "repeats" not in options.model_fields_set:
+        changes["repeats"] = 0
+    n_parts = folds if folds >= LEAST_FOLDS else INNER_FOLDS * max(folds, 1)
+    n_bytes = PAIR_BYTES * (d + 1) ** 2 * n_parts + form.statistics_bytes
+    return form.job(
+        "attribute_efficient",
+        options := options.model_copy(update=changes),
+        describe=lambda: {
+            **form.describe(options),
+            "moments of pairs": f"{format_bytes(n_bytes)} in memory",
+        },
+        statistics_bytes=n_bytes,
+        judged_by={"mse": False},
+        untunable=(
+            "`tune` varies options of the online learner, and this job solves from pairs, which "
+            "chooses its constants itself. Set `attribute_efficient.solver: online`."
+        ),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeForm(RowForm):
+    """Rows of numbers with one target.
+
+    Attributes
+    ----------
+    positive : float, optional
+        Value of the target that is learned as 1; all others are −1.
+    takes_gaps : bool
+        Whether models are learned for rows with missing values as they are.
+    """
+
+    positive: float | None = None
+    takes_gaps: bool = False
+
+    @property
+    def statistics_bytes(self) -> int:
+        """Size of one partial statistic, without pairs, in memory."""
+        n_columns = len(self.roles.features) + 1
+        return 56 * n_columns * (max(self.inputs.section.folds, 1) + 1)
+
+    @cached_property
+    def row_plan(self) -> ColumnPlan:
+        """Which columns are read; it is known before data are."""
+        return self.plan({})
+
+    def labelled(self, dataset: Dataset, held_out: bool) -> LabelledSource:
+        """Return all that is needed to read a partition of a dataset."""
+        source = self.source(self.row_plan, dataset, held_out)
+        return LabelledSource(**vars(source), positive=self.positive)
+
+    @property
+    def coded(self) -> Callable[[np.ndarray], np.ndarray]:
+        """What learns the target as plus and minus one, where it is labels."""
+        return np.asarray if self.positive is None else partial(plus_minus, self.positive)
+
+    def check_values(self, train: Members, n_test: int = 0) -> None:
+        """Refuse rows that nothing can be learned from, by their moments and counts."""
+        moments = train["moments"]
+        require_rows(self, train["counts"].n_rows, n_test)
+        require_observed(self.roles.features, moments.weight[:-1])
+        target, lowest, highest = self.roles.target[0], moments.minimum[-1], moments.maximum[-1]
+        if lowest == highest:
+            label = "is the same" if self.positive is None else "has the same label"
+            raise DataError(
+                f"The target {target!r} {label} in all training rows: there is nothing to learn."
+            )
+        if not moments.second_moment[:-1].any():
+            raise DataError("All attributes are 0 in all training rows: there is nothing to learn.")
+
+    def describe(self, options: AttributeEfficientOptions) -> Mapping[str, str]:
+        """Return what the job will do: label → text, from one partition of the data."""
+        train, drawn = self.inputs.train, options.attributes_per_example
+        found = TrainMembers(statistics_reader(self.labelled(train, False))(train.partitions[0]))
+        self.check_values(found)
+        d, n_rows, n_first = len(self.roles.features), train.n_rows, found["counts"].n_rows
+        ratio = design_of(options, found).improvement_ratio
+        what = f"{drawn} of {d} attributes" if drawn else "all that is there"
+        said = {"method": f"{options.penalty} from pairs of attributes, of {what} in each row"}
+        if options.solver == "online":
+            said = {"method": f"{options.chosen}: {options.penalty} from {what} of each example"}
+        if drawn:
+            scanned = f", after a pass over all for {options.scanned_for}"
+            said["attributes"] = (
+                f"at most {drawn * n_rows:,} of {d * n_rows:,} that the rows have"
+                f"{scanned * bool(options.scanned_for)}"
+            )
+        said["improvement ratio"] = (
+            f"{number(ratio, 2)}: drawing by second moments saves up to a factor of "
+            f"{number(1.0 / ratio, 2)} here (from the first {n_first:,} rows)"
+        )
+        if options.solver == "online":
+            said["chains"] = str(options.chains)
+        return {**said, **self.first_values()}

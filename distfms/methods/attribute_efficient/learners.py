@@ -1,0 +1,210 @@
+"""What learns from rows: the online learner, chain by chain, or a solve from pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any, ClassVar
+
+import numpy as np
+
+from distfms.data.files.partition import Dataset
+from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
+from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned
+from distfms.methods.attribute_efficient.learner import improvement_ratio
+from distfms.methods.attribute_efficient.lessons import (
+    LearningProcedure,
+    Lesson,
+    average,
+    design_of,
+    fill_of,
+    learn,
+    norm_of,
+    stream,
+    weights_after,
+)
+from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
+from distfms.methods.attribute_efficient.read import (
+    TrainingRows,
+    first_phase_reader,
+    row_bytes,
+    statistics_reader,
+)
+from distfms.methods.frame.contract import Job, Run, Summary
+from distfms.methods.frame.cross_validation import Members
+from distfms.methods.frame.moments import search_all
+from distfms.methods.frame.passes import keeps_rows
+from distfms.methods.frame.rows import SummaryReader
+from distfms.report.formatting import count
+from distfms.stats.comoments import Moments
+
+#: Multiplications that take as long as one drawn attribute (measured: 0.1 µs at 6 · 10⁹ a second).
+_DRAW = 600.0
+
+
+@dataclass(frozen=True, eq=False)
+class Online:
+    """Learns row by row, in chains."""
+
+    job: Job
+    #: What may help a model that is worse than the mean.
+    advice: ClassVar[str] = "try `intercept: true`, or a larger `step_factor`"
+    #: Partitions are not compared: the products of all attributes may be too many.
+    summary: ClassVar[None] = None
+
+    def reader(self, dataset: Dataset, held_out: bool) -> SummaryReader:
+        """Return the reader of moments, norms and counts."""
+        return statistics_reader(self.job.form.labelled(dataset, held_out))
+
+    def check(self, run: Run, train: Members) -> None:
+        """Refuse targets beyond the bound; say what the theory assumes."""
+        options: AttributeEfficientOptions = self.job.options
+        design_of(options, train)
+        largest = norm_of(options.penalty, train)
+        if not options.scale and largest > 1.0:
+            run.note(
+                f"The theory assumes attributes of norm 1 at most, but norms go up to {largest:g}: "
+                "its steps are too long. Set `scale: true` or a `step_factor`."
+            )
+        if options.scanned_for:
+            n_values = train["counts"].n_rows * len(self.job.features)
+            run.note(
+                f"A pass over all {n_values:,} attributes of the training rows found "
+                f"{options.scanned_for}; they do not count as observed. With `scale: false`, "
+                "two-phase and uniform algorithms learn only from what they observe."
+            )
+
+    def search(self, run: Run, procedure: LearningProcedure, train: Members) -> dict[str, Learned]:
+        """Learn from all training rows."""
+        lesson = procedure.lesson(train)
+        return {procedure.rules[0].name: learned_by_chains(run, self.job, train, [lesson])[0]}
+
+    def moments(self, train: Members) -> tuple[Moments, float]:
+        """Return the moments that draws go by, and the improvement ratio."""
+        return train["moments"], design_of(self.job.options, train).improvement_ratio
+
+    def said(self, learned: Learned, train: Members) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return entries of ``selection.json`` before and after those that both learners have."""
+        design = design_of(self.job.options, train)
+        own = {"bound": design.bound, "norm": design.norm, "step": learned.step}
+        return {"chains": self.job.options.chains, **own}, {}
+
+
+@dataclass(frozen=True, eq=False)
+class FromPairs:
+    """Solves at once, from moments of the pairs that draws observe."""
+
+    job: Job
+    draws: Draws
+    advice: ClassVar[str] = "use more rows, or more attributes of each"
+
+    def reader(self, dataset: Dataset, held_out: bool) -> SummaryReader:
+        """Return the reader of moments, norms, counts, and of what is observed and its pairs."""
+        source = self.job.form.labelled(dataset, held_out)
+        return statistics_reader(source, self.draws)
+
+    @property
+    def summary(self) -> Summary:
+        """How partitions are compared: by what was observed of them."""
+        names = (*self.job.features, *self.job.form.roles.target)
+        return Summary(names, self.reader, "pairs")
+
+    def check(self, run: Run, train: Members) -> None:
+        """Refuse what cannot be solved; say what was not observed."""
+        FoldPairs([*train["pairs"].folds.values()])
+        unseen = int((train["observed"].weight[:-1] == 0).sum())
+        if unseen:
+            run.note(
+                f"{count(unseen, 'attribute was', 'attributes were')} not observed in any row, and "
+                "the weights are 0."
+            )
+
+    def search(self, run: Run, procedure: LearningProcedure, train: Members) -> dict[str, Learned]:
+        """Solve from the pairs of all training rows."""
+        return search_all(procedure, train)
+
+    def moments(self, train: Members) -> tuple[Moments, float]:
+        """Return the moments of what was observed, and the improvement ratio."""
+        observed: Moments = train["observed"]
+        ratio = improvement_ratio(self.job.options.penalty, observed.second_moment[:-1])
+        return observed, ratio
+
+    def said(self, learned: Learned, train: Members) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return entries of ``selection.json`` before and after those that both learners have."""
+        return {}, {"draws": self.job.options.draws, "noise_level": learned.noise_level}
+
+
+Learner = Online | FromPairs
+
+
+def learner_of(run: Run, job: Job) -> Learner:
+    """Return what learns, for pairs with the draws; step ``draws``, but for alike ones."""
+    options: AttributeEfficientOptions = job.options
+    if options.solver == "online":
+        return Online(job)
+    alike = Draws(options.attributes_per_example, stream(job.seed, 0))
+    alike = replace(alike, phases=options.draws == "two_phase")
+    if options.draws == "uniform":
+        return FromPairs(job, alike)
+    weights = run.step("draws", lambda: drawing_weights_of(run, job, alike))
+    return FromPairs(job, replace(alike, weights=weights))
+
+
+def drawing_weights_of(run: Run, job: Job, alike: Draws) -> np.ndarray:
+    """Find which attributes are drawn more often, by moments of all rows or of a first phase."""
+    if not alike.phases:
+        moments = run.reduce(Online(job).reader)["moments"].train()
+        return drawing_weights(moments.second_moment[:-1])
+    first = run.reduce(lambda *of: first_phase_reader(job.form.labelled(*of), alike))
+    return weights_after(first["observed"].train())
+
+
+def procedure_of(job: Job, options: AttributeEfficientOptions) -> LearningProcedure:
+    """Return what is learned of some rows, with some options."""
+    return LearningProcedure(options, stream(job.seed, 0), _operations(job), job.form.takes_gaps)
+
+
+def training_rows(job: Job, fill: np.ndarray) -> TrainingRows:
+    """Return the training rows in the order of learning; missing values are taken for `fill`."""
+    dataset = job.inputs.train
+    source = job.form.labelled(dataset, False)
+    rows = TrainingRows(source, tuple(dataset.partitions), fill, job.seed, keep=False)
+    # Several actors of one machine keep rows of their own.
+    return replace(rows, keep=keeps_rows(4 * rows.n_bytes))
+
+
+def _operations(job: Job) -> float:
+    """Return about how many multiplications it takes to read all rows and learn from them."""
+    of_row = _DRAW * (job.options.attributes_per_example or 0) + row_bytes(len(job.features))
+    return job.inputs.train.n_rows * of_row
+
+
+def learned_by_chains(
+    run: Run, job: Job, train: Members, lessons: Sequence[Lesson]
+) -> list[Learned]:
+    """Learn lessons, the chains of all of them side by side on actors where they pay."""
+    items = [(lesson, number) for lesson in lessons for number in range(lesson.n_chains)]
+    if not items:
+        return []
+    rows = training_rows(job, fill_of(train))
+    pool = run.pool(
+        len(items),
+        0,
+        shared_bytes=rows.n_bytes if rows.keep else 0,
+        n_operations=len(items) * _operations(job),
+    )
+    with pool as actors:
+        actors.start(partial(_share_rows, rows), range(actors.n_actors))
+        found = iter(actors.map(_learn, items))
+    return [average(list(islice(found, lesson.n_chains))) for lesson in lessons]
+
+
+def _share_rows(rows: TrainingRows, shard: int) -> TrainingRows:
+    return rows
+
+
+def _learn(rows: TrainingRows, item: tuple[Lesson, int]) -> Learned:
+    lesson, number = item
+    return learn(lesson, rows, number)
