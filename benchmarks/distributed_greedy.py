@@ -36,6 +36,7 @@ from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.local import LocalExecutor
 from distfms.engine.ray_cluster import RayExecutor
+from distfms.methods.frame.slabs import slab_starts
 from distfms.methods.multiselect.greedy import AttributeSlab, select
 from distfms.methods.multiselect.objective import Problem
 from distfms.methods.sequence.greedy import GroupSlab, sequence
@@ -46,7 +47,6 @@ from distfms.methods.sequence.problem import (
     SequenceOutline,
     SequenceProblem,
 )
-from distfms.methods.slabs import slab_starts
 
 RANK = 40
 GROUP_SIZE = 10

@@ -32,10 +32,10 @@ import numpy as np
 from generators import GRAM
 
 from benchmarks.synthetic import generate
-from distfms.data.batches import ColumnPlan, read_rows
-from distfms.data.dataset import PartitionReader, open_dataset
-from distfms.data.partition import Dataset
-from distfms.data.roles import resolve_roles
+from distfms.data.files.dataset import PartitionReader, open_dataset
+from distfms.data.files.partition import Dataset
+from distfms.data.rows.batches import ColumnPlan, read_rows
+from distfms.data.rows.roles import resolve_roles
 from distfms.engine.base import Executor, map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import RetryPolicy, Unit, UnitRunner, build_graph

@@ -33,7 +33,7 @@ from distfms.methods.attribute_efficient.from_pairs import (
 )
 from distfms.methods.attribute_efficient.lessons import learned_from
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
-from distfms.methods.attribute_efficient.predictors import ByPattern, Linear, limits_between
+from distfms.methods.attribute_efficient.predictors import ByPattern, CutLinear, limits_between
 
 TABLES = (
     "regression/abalone",
@@ -75,7 +75,7 @@ def loss(
     both = np.column_stack([observed, y])
     limits = limits_between(np.fmin.reduce(both), np.fmax.reduce(both), is_label=False)
     fill = np.nanmean(observed, axis=0)
-    whole = Linear(found.weights[None], np.array([found.intercept]), fill, limits)
+    whole = CutLinear(found.weights[None], np.array([found.intercept]), fill, limits)
     model = whole if found.gaps is None else ByPattern(whole, found.gaps)
     return float(((model(X.T)[0] - z) ** 2).sum() / ((z - y.mean()) ** 2).sum())
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.synthetic import Recipe, column_names, judged_schema, list_column
-from distfms.data.builtin import CatalogEntry, require
+from distfms.data.files.builtin import CatalogEntry, require
 
 
 def gram(rng: np.random.Generator, *, n_features: int = 100, noise: float = 1.0) -> Recipe:

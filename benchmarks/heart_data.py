@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from distfms.data.write import write_table
+from distfms.data.files.write import write_table
 
 TESTS = (
     *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak"),

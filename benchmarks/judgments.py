@@ -21,11 +21,11 @@ from statistics import median
 from statistics_pass import FOLDS, data_folder, in_one_blas_thread, timed
 
 from benchmarks.synthetic import make
-from distfms.data.dataset import open_dataset
-from distfms.data.folds import FoldPlan
-from distfms.data.judgments import JudgmentLayout, detect_layout, read_judgments
-from distfms.data.partition import Dataset, Partition
-from distfms.data.roles import Roles, resolve_roles
+from distfms.data.files.dataset import open_dataset
+from distfms.data.files.partition import Dataset, Partition
+from distfms.data.rows.folds import FoldPlan
+from distfms.data.rows.judgments import JudgmentLayout, detect_layout, read_judgments
+from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.stats.base import Folded
 from distfms.stats.judgments import JudgmentStatistics
 

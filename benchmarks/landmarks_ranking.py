@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from distfms.methods.ranking import RankingScores
+from distfms.methods.frame.ranking import RankingScores
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 

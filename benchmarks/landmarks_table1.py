@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
-from distfms.methods.landmarks.job import kernel_regression
 from distfms.methods.landmarks.losses import OrdinalMargin
-from distfms.methods.landmarks.mapped_job import embedded_moments
 from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.read import embedded_moments
+from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import Similarity, landmark_arrays, landmark_maps
 from distfms.methods.landmarks.squared import LandmarkProcedure, NamedRule, SquaredProblem
 from distfms.stats.comoments import Moments

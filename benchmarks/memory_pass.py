@@ -34,7 +34,7 @@ def pass_over(folder: Path) -> None:
     """Run the pass in this process and print its peak memory (bytes) and wall time (s)."""
     from functools import partial
 
-    from distfms.data.dataset import open_dataset
+    from distfms.data.files.dataset import open_dataset
     from distfms.engine.base import map_reduce
     from distfms.engine.graph import Unit
     from distfms.engine.local import LocalExecutor

@@ -27,14 +27,14 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.synthetic import ragged_of
-from distfms.methods.cross_validation import Fold
+from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.multiselect.baselines import averages, copies
-from distfms.methods.multiselect.choice_job import best_choice, choices
+from distfms.methods.multiselect.choices import best_choice, choices
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import projected_model
 from distfms.methods.multiselect.objective import Problem, SelectionPath, full_objective
 from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
+from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
 from distfms.stats.base import merge_tree
 from distfms.stats.judgments import JudgmentStatistics
 
@@ -123,7 +123,7 @@ def claims(
             np.ones(len(names)),
             np.full(len(names), np.nan),
             ridge=choice["ridge"],
-            rules=(Rule("lasso" if choice["selection"] == "lasso" else "full"),),
+            rules=(BuyingRule("lasso" if choice["selection"] == "lasso" else "full"),),
         )
         for choice in tried
     ]

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distfms.data.dataset import PartitionReader, open_dataset
-from distfms.data.partition import Partition
+from distfms.data.files.dataset import PartitionReader, open_dataset
+from distfms.data.files.partition import Partition
 from distfms.engine.local import LocalExecutor
 from distfms.engine.memory import n_processors
 from distfms.registry import Registry

@@ -21,9 +21,9 @@ import numpy as np
 from statistics_pass import data_folder, in_one_blas_thread
 
 from benchmarks.synthetic import make, ragged_of
-from distfms.data.dataset import open_dataset
-from distfms.data.judgments import detect_layout, read_judgments
-from distfms.data.roles import resolve_roles
+from distfms.data.files.dataset import open_dataset
+from distfms.data.rows.judgments import detect_layout, read_judgments
+from distfms.data.rows.roles import resolve_roles
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import projected_model
 from distfms.methods.multiselect.objective import Problem, holdout_loss

@@ -30,9 +30,10 @@ from distfms.methods.sequence.problem import (
     SequenceProblem,
     problem_from_comoments,
 )
-from distfms.runs.driver import prepare, run_prepared
+from distfms.runs.driver import run_prepared
 from distfms.runs.folder import RunFolder
 from distfms.runs.job_spec import load_spec
+from distfms.runs.prepare import prepare
 from distfms.stats.base import merge_tree
 from distfms.stats.comoments import CoMoments
 

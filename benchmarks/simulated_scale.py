@@ -37,10 +37,10 @@ from engine_overhead import COLUMNS, WORKERS, Single, add, moments, nothing, ope
 from generators import GRAM
 
 from benchmarks.synthetic import generate
-from distfms.data.batches import ColumnPlan
-from distfms.data.dataset import open_dataset
-from distfms.data.partition import Dataset
-from distfms.data.roles import resolve_roles
+from distfms.data.files.dataset import open_dataset
+from distfms.data.files.partition import Dataset
+from distfms.data.rows.batches import ColumnPlan
+from distfms.data.rows.roles import resolve_roles
 from distfms.engine.base import Executor, map_reduce
 from distfms.engine.graph import RetryPolicy, Unit, UnitRunner, batch_size, build_graph
 from distfms.engine.local import LocalExecutor

@@ -35,9 +35,10 @@ import pyarrow.parquet as pq
 from distributed_greedy import memory_bytes, two_nodes
 
 from distfms.engine.memory import PROCESS_BYTES, format_bytes
-from distfms.methods import slab_job
-from distfms.runs.driver import prepare, run_job
+from distfms.methods.frame import slab_search
+from distfms.runs.driver import run_job
 from distfms.runs.job_spec import JobSpec, build_spec
+from distfms.runs.prepare import prepare
 
 GROUP_SIZE = 10
 N_FACTORS = 20
@@ -177,7 +178,7 @@ def _status(pid: int, what: str) -> int:
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """One line of the table, in this process."""
-    slab_job.ONE_PROCESS_BYTES = WHOLE_BYTES if args.form == "whole" else SLABS_BYTES
+    slab_search.ONE_PROCESS_BYTES = WHOLE_BYTES if args.form == "whole" else SLABS_BYTES
     with cluster(args.kind) as address:
         spec = make_spec(args, address)
         prepared = prepare(spec)

@@ -34,11 +34,11 @@ import numpy as np
 from generators import GRAM
 
 from benchmarks.synthetic import generate
-from distfms.data.batches import ColumnPlan, RowBatch, read_rows
-from distfms.data.dataset import open_dataset
-from distfms.data.folds import FoldPlan
-from distfms.data.partition import Dataset, Partition
-from distfms.data.roles import resolve_roles
+from distfms.data.files.dataset import open_dataset
+from distfms.data.files.partition import Dataset, Partition
+from distfms.data.rows.batches import ColumnPlan, RowBatch, read_rows
+from distfms.data.rows.folds import FoldPlan
+from distfms.data.rows.roles import resolve_roles
 from distfms.engine.base import map_reduce
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.builtin import CatalogEntry, require
-from distfms.data.write import GroupedFile
+from distfms.data.files.builtin import CatalogEntry, require
+from distfms.data.files.write import GroupedFile
 from distfms.errors import SpecError, nearest
 from distfms.stats.ragged import Ragged, offsets_of
 

@@ -32,21 +32,23 @@ import numpy as np
 from distfms.engine import make_executor
 from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
-from distfms.methods.contract import FoldAnswers
-from distfms.methods.cross_validation import FoldWork, evaluate_on_folds
-from distfms.methods.sequence.options import Rule
+from distfms.engine.local import SerialPool
+from distfms.methods.frame.contract import FoldAnswers
+from distfms.methods.frame.cross_validation import FoldWork, evaluate_on_folds
+from distfms.methods.frame.moments import Tuned, TunedItem
+from distfms.methods.frame.tuning import grid_points
+from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts
 from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.statistics_job import Tuned, TunedItem
-from distfms.methods.tuning import grid_points
 from distfms.spec import EngineSection
-from distfms.stats.base import Bundle, Folded, save_npz
+from distfms.stats.base import Bundle, Folded
+from distfms.stats.codec import encode, load
 from distfms.stats.comoments import CoMoments
 
 N_FOLDS = 5
 GROUP_SIZE = 5
 GRID = {"ridge": [1e-6, 1e-3, 0.1], "criterion": ["fr", "omp"]}
-FILE = "moments.npz"
+FILE = "folds.step"
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Timed:
 
 
 class Here:
-    """As much of a stage's context as evaluations use."""
+    """As much of a run as evaluations use."""
 
     def __init__(self, folder: Path, kind: str, n_actors: int) -> None:
         self.folder, self.kind, self.n_actors = folder, kind, n_actors
@@ -98,10 +100,20 @@ class Here:
 
     @contextmanager
     def pool(self, *sizes: Any, **more: Any) -> Iterator[Timed]:
+        if self.kind == "serial":
+            self.timed = Timed(SerialPool())
+            yield self.timed
+            return
         engine = EngineSection(kind=self.kind, workers=self.n_actors)
         with make_executor(engine) as executor, executor.pool(self.n_actors) as made:
             self.timed = Timed(made)
             yield self.timed
+
+    def place(self, step: str) -> Path:
+        return self.folder / FILE
+
+    def scratch(self) -> None:
+        return None
 
     def note(self, text: str) -> None:
         print(text)
@@ -116,7 +128,7 @@ def write_moments(folder: Path, d: int) -> None:
         block[1:d] += 0.5 * block[: d - 1]
         block[d] += block[: d : d // 40 or 1].sum(axis=0)
         parts.append(CoMoments.from_block(block))
-    save_npz(folder / FILE, Bundle({"moments": Folded(tuple(parts))}).to_arrays())
+    (folder / FILE).write_bytes(encode(Bundle({"moments": Folded(tuple(parts))})))
 
 
 def work_of(d: int) -> FoldWork:
@@ -125,7 +137,8 @@ def work_of(d: int) -> FoldWork:
     items = [
         TunedItem(
             SequenceProcedure(
-                rules=(Rule(point["criterion"]),), ridge=point["ridge"], max_groups=None, seed=0,
+                rules=(OrderRule(point["criterion"]),), ridge=point["ridge"],
+                max_groups=None, seed=0,
                 feature_names=tuple(f"x{i}" for i in range(d)), target_names=("y",),
                 groups=FeatureGroups(tuple(f"g{g}" for g in range(n_groups)), columns),
                 costs=GroupCosts(np.ones(n_groups)),
@@ -136,8 +149,6 @@ def work_of(d: int) -> FoldWork:
     ]  # fmt: skip
     procedure = items[0].procedure
     return FoldWork(
-        file=FILE,
-        part_types=procedure.part_types,
         size=procedure.size,
         evaluate=Metered(Tuned("timeliness")),
         items=items,
@@ -159,8 +170,8 @@ class Run:
 
 def measure(folder: Path, work: FoldWork, kind: str, n_actors: int) -> Run:
     here = Here(folder, kind, n_actors)
-    with single_threaded_blas():
-        done = evaluate_on_folds(here, work)  # type: ignore[arg-type]
+    with single_threaded_blas(), (folder / FILE).open("rb") as stream:
+        done = evaluate_on_folds(here, load(stream), work)  # type: ignore[arg-type]
     assert here.timed is not None
     by_process: dict[int, float] = {}
     for answers in done.answers:

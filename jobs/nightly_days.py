@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from distfms.data.builtin import builtin_dataset
+from distfms.data.files.builtin import builtin_dataset
 
 day = int(sys.argv[1])
 patients = pq.read_table(builtin_dataset("diabetes"))

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from distfms.engine.base import ActorPool
-from distfms.methods.contract import FoldAnswers
-from distfms.methods.cross_validation import Fold, FoldWork, evaluate_on_folds
-from distfms.stats.base import Bundle, Folded, save_npz
+from distfms.methods.frame.contract import FoldAnswers
+from distfms.methods.frame.cross_validation import Fold, FoldWork, evaluate_on_folds
+from distfms.stats.base import Bundle, Folded
+from distfms.stats.codec import decode, encode
 from distfms.stats.comoments import CoMoments
 from tests.conformance.pool_tasks import pool_of
 
 N_FOLDS = 5
-FILE = "folds.npz"
+FILE, ANSWERS = "statistics.step", ".answers"
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,13 @@ def write_folds(folder: Path) -> Path:
     """Write statistics of folds of some rows each, and of one row in fold 3."""
     rng = np.random.default_rng(0)
     parts = [CoMoments.from_block(rng.normal(size=(2, n))) for n in (40, 30, 50, 1, 20, 0)]
-    save_npz(folder / FILE, Bundle({"moments": Folded(tuple(parts))}).to_arrays())
+    (folder / FILE).write_bytes(encode(Bundle({"moments": Folded(tuple(parts))})))
     return folder
+
+
+def read_folds(folder: Path) -> Bundle:
+    found: Bundle = decode((folder / FILE).read_bytes())
+    return found
 
 
 def size(members: Mapping[str, Any]) -> tuple[int, float]:
@@ -59,8 +65,7 @@ def work(marks: Path, dies_on: int = -1) -> FoldWork:
     marks.mkdir(exist_ok=True)
     powers = [1.0 + 0.25 * i for i in range(9)]
     items = [Item(p, str(marks), dies_on if i == 1 else -1) for i, p in enumerate(powers)]
-    types = {"moments": CoMoments}
-    return FoldWork(FILE, types, size, evaluate, items, N_FOLDS, 1000, 1e12)
+    return FoldWork(size, evaluate, items, N_FOLDS, 1000, 1e12)
 
 
 def marks(folder: Path) -> dict[str, int]:
@@ -70,13 +75,10 @@ def marks(folder: Path) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class OnlyHere:
-    """A folder that no other process sees."""
+    """A file that no other process sees."""
 
     path: Path
     pid: int = field(default_factory=os.getpid)
-
-    def __truediv__(self, name: str) -> OnlyHere:
-        return OnlyHere(self.path / name, self.pid)
 
     def read_bytes(self) -> bytes:
         if os.getpid() != self.pid:
@@ -86,11 +88,12 @@ class OnlyHere:
 
 @dataclass
 class Here:
-    """As much of a stage's context as evaluations use."""
+    """As much of a run as evaluations use."""
 
-    folder: Path | OnlyHere
+    folder: Path
     kind: str
     n_actors: int
+    is_shared: bool = True
     notes: list[str] = field(default_factory=list)
     events: list[Mapping[str, Any]] = field(default_factory=list)
     opened: ActorPool | None = None
@@ -108,9 +111,16 @@ class Here:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
+    def place(self, step: str) -> Path | OnlyHere:
+        assert step == "statistics"
+        return self.folder / FILE if self.is_shared else OnlyHere(self.folder / FILE)
 
-def run(here: Here, work: FoldWork, saved: str | None = None) -> FoldAnswers:
-    return evaluate_on_folds(here, work, saved)  # type: ignore[arg-type]
+    def scratch(self) -> Path:
+        return self.folder / ANSWERS
+
+
+def run(here: Here, work: FoldWork) -> FoldAnswers:
+    return evaluate_on_folds(here, read_folds(here.folder), work)  # type: ignore[arg-type]
 
 
 def as_bytes(found: FoldAnswers) -> list[list[dict[str, bytes]]]:

@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distfms.errors import EngineError
-from distfms.methods import cross_validation
-from distfms.stats.base import Bundle, load_npz
+from distfms.methods.frame import cross_validation
 from tests.conformance import fold_tasks as tasks
 
 SIZES = (40, 30, 50, 20)  # of the folds with two rows or more
-SAVED = ".answers"
 
 
 def once(work: Any) -> dict[str, int]:
@@ -27,7 +24,7 @@ def literal(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, byt
     """Answers of a plain loop."""
     folder = tasks.write_folds(tmp_path_factory.mktemp("literal"))
     work = tasks.work(folder / "marks")
-    moments = Bundle.from_arrays(load_npz(folder / tasks.FILE), work.part_types)["moments"]
+    moments = tasks.read_folds(folder)["moments"]
     folds = [
         cross_validation.Fold({"moments": moments.train_without(f)}, {"moments": moments.folds[f]})
         for f in (0, 1, 2, 4)
@@ -74,18 +71,18 @@ def test_answers_outlive_their_driver(literal: Any, tmp_path: Path) -> None:
     work = tasks.work(tmp_path / "marks")
     broken = replace(work, items=[*work.items[:8], tasks.Item("2", str(tmp_path / "marks"))])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="format code"):
-        tasks.run(tasks.Here(folder, "local", 1), broken, SAVED)
-    log = folder / SAVED
+        tasks.run(tasks.Here(folder, "local", 1), broken)
+    log = folder / tasks.ANSWERS
     kept = log.read_text().splitlines()
     assert len(kept) == 1 + 8  # the key, and the first portion of the first fold
     # The same items again go on; a line that was torn off is done again.
     log.write_text("\n".join([cross_validation._key(work), *kept[1:], kept[-1][:20]]))
-    found = tasks.run(tasks.Here(folder, "local", 2), work, SAVED)
+    found = tasks.run(tasks.Here(folder, "local", 2), work)
     assert without_sizes(found) == literal
     assert (found.n_done, found.n_kept) == (37, 8)
     assert tasks.marks(tmp_path / "marks") == once(work)
     # Answers to other items are not used.
-    other = tasks.run(tasks.Here(folder, "local", 2), replace(work, items=work.items[:2]), SAVED)
+    other = tasks.run(tasks.Here(folder, "local", 2), replace(work, items=work.items[:2]))
     assert (other.n_done, other.n_kept) == (10, 0)
 
 
@@ -100,15 +97,10 @@ def test_answers_read_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_driver_stands_in_for_workers_that_do_not_see_the_run(literal: Any, tmp_path: Path) -> None:
-    here = tasks.Here(tasks.OnlyHere(tasks.write_folds(tmp_path)), "local", 2)
+    here = tasks.Here(tasks.write_folds(tmp_path), "local", 2, is_shared=False)
     found = tasks.run(here, tasks.work(tmp_path / "marks"))
     assert without_sizes(found) == literal
     assert here.opened is not None
     assert here.opened.name == "serial"
     assert len(here.notes) == 1
     assert "some workers do not see the run folder" in here.notes[0]
-
-
-def test_no_file_and_no_worker_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="cannot read"):
-        tasks.run(tasks.Here(tmp_path, "serial", 1), tasks.work(tmp_path / "marks"))

@@ -13,7 +13,7 @@ import pytest
 
 from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
-from distfms.methods import slabs
+from distfms.methods.frame import slabs
 from distfms.methods.multiselect.greedy import select, slabs_of
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.greedy import slabs_of as group_slabs_of

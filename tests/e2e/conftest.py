@@ -2,7 +2,7 @@
 
 import pytest
 
-from distfms.data.dataset import PartitionReader
+from distfms.data.files.dataset import PartitionReader
 from distfms.runs.driver import run_job
 from tests.browser import CHROMIUM, Browser
 from tests.e2e.retrain_jobs import again, growing_job, write_day

@@ -12,7 +12,7 @@ from distfms.runs.job_spec import JobSpec, build_spec
 
 RESULTS = ("selection.json", "model.json", "weights.npz", "metrics.json")
 #: Stages of `judgments_job`.
-STAGES = ["statistics", "select", "model", "evaluate", "plan", "report"]
+STAGES = ["statistics", "ridge", "select", "evaluate", "plan", "model", "report"]
 
 
 def spec_of(content: dict[str, Any], changes: dict[str, Any]) -> JobSpec:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 from distfms.errors import DistfmsError
-from distfms.methods import slab_job, slabs
-from distfms.methods.sequence.method import Sizes
+from distfms.methods.frame import slab_search, slabs
+from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from tests.e2e import multiselect_jobs
 from tests.e2e.attribute_efficient_jobs import few_columns, few_job
@@ -227,7 +227,7 @@ def test_columns_that_no_job_can_use(tmp_path, kind, change, changes, message):
 )
 def test_columns_that_no_search_in_slabs_can_use(tmp_path, monkeypatch, kind, change, message):
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
-    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
+    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
     monkeypatch.setattr(Sizes, "one_process_bytes", lambda self: 2**50)
     options = {"psd": "none"} if kind == "judgments" else {"baselines": []}
     test_columns_that_no_job_can_use(tmp_path, kind, change, options, message)

@@ -8,7 +8,8 @@ import pytest
 
 from distfms.errors import DataError
 from distfms.retrain.job import retrain
-from distfms.runs.driver import prepare, run_job
+from distfms.runs.driver import run_job
+from distfms.runs.prepare import prepare
 from tests.e2e.jobs import RESULTS, content
 from tests.e2e.multiselect_jobs import NAMES, N, job, notes
 

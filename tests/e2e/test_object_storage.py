@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from distfms.data.convert import CONVERSION
+from distfms.data.files.convert import CONVERSION
 from distfms.engine.storage import files_below, locate
-from distfms.methods import slab_job, slabs
+from distfms.methods.frame import slab_search, slabs
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import RESULTS, judgments_job
@@ -137,7 +137,7 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, tmp_path):
 
 def test_actors_on_ray_load_slabs_from_s3(judgments, s3, tmp_path, ray_session, monkeypatch):
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
-    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
+    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
     url = s3.bucket("slabs")
     options = {"psd": "none", "plan": False}
     content = judgments_job(judgments, tmp_path, multiselect=options).to_mapping()
@@ -146,5 +146,5 @@ def test_actors_on_ray_load_slabs_from_s3(judgments, s3, tmp_path, ray_session, 
     content["output"] = {"path": f"{url}/runs", "storage_options": s3.options}
     folder = run_job(build_spec(content)).folder
     assert str(folder).startswith("s3://slabs/runs/small/")
-    for name in (*RESULTS, "statistics/slab-00001.npz"):
+    for name in (*RESULTS, "statistics/statistics 2 of 3.step"):
         assert (folder / name).read_bytes() == (local / name).read_bytes(), name

@@ -8,7 +8,7 @@ import pytest
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
 from distfms import FeatureMultiSelector
-from distfms.data.folds import assign_parts
+from distfms.data.rows.folds import assign_parts
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 

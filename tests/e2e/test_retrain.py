@@ -35,7 +35,7 @@ def test_only_new_partitions_are_read_and_the_bits_are_those_of_a_run_from_scrat
     assert (found["new"], found["changed"], found["vanished"]) == ([f"data/{day}.parquet"], [], [])
     assert found["n_new_rows"] == 300
     fresh = run_job(growing_job(days, tmp_path / "elsewhere")).folder
-    for name in (*RESULTS, "statistics/statistics.npz"):
+    for name in (*RESULTS, "statistics/statistics.step"):
         assert (outcome.folder / name).read_bytes() == (fresh / name).read_bytes()
     # Summaries are kept with the model, for the drift of the next days.
     with np.load(outcome.folder / "statistics" / "drift.npz") as stored:
@@ -252,7 +252,7 @@ def test_a_killed_retraining_goes_on_but_promotes_only_what_was_compared(
     trained, days, monkeypatch
 ):
     write_day(days, "2026-01-04", 4)
-    monkeypatch.setattr("distfms.methods.contract.Method.page", lambda *_: 1 / 0)
+    monkeypatch.setattr("distfms.methods.frame.contract.Method.page", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         again(trained)
     monkeypatch.undo()

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods import slab_job, slabs
+from distfms.methods.frame import slab_search, slabs
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import RESULTS, content, judgments_job, write_judgments
@@ -56,7 +56,7 @@ LEARNERS = {
 @pytest.mark.parametrize("name", LEARNERS)
 def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, name, monkeypatch):
     if name == "slabs":
-        monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
+        monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
         monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
     data, days = tmp_path / "data", (2, 3, 4)
     changes = LEARNERS[name]

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.methods import slab_job
-from distfms.runs.driver import prepare, run_job
+from distfms.methods.frame import slab_search
+from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
+from distfms.runs.prepare import prepare
 from tests.e2e.jobs import content, judgments_job, results, stage
 from tests.e2e.sequence_jobs import GRID, LiteralRows, mixed_job, mixed_rows, write_rows
 from tests.faults.dying import killed_job
@@ -164,7 +165,7 @@ def test_check_says_what_will_be_tried(mixed_data, tmp_path):
 
 
 def test_slabs_refuse(judgments, tmp_path, monkeypatch):
-    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
+    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
     tune = {"grid": {"psd": ["none", "nearest"]}}
     spec = judgments_job(judgments, tmp_path / "runs", multiselect={"psd": "none"}, tune=tune)
     with pytest.raises(SpecError, match=r"which this `multiselect` job does not have"):
@@ -174,7 +175,7 @@ def test_slabs_refuse(judgments, tmp_path, monkeypatch):
 def test_values_that_only_together_ask_for_slabs_leave_the_job_in_one_process(
     judgments, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
+    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
     spec = judgments_job(
         judgments,
         tmp_path / "runs",
@@ -191,7 +192,9 @@ def test_values_that_only_together_ask_for_slabs_leave_the_job_in_one_process(
 
 def test_an_end_beyond_all_groups_is_none(mixed_data, tmp_path):
     tune = {"grid": {"max_groups": [2, 6], "ridge": [0.1]}}
-    assert len(prepare(mixed_job(mixed_data, tmp_path, tune=tune)).tuning.points) == 2
+    assert prepare(mixed_job(mixed_data, tmp_path, tune=tune)).job.tune.grid == {
+        "max_groups": (2, 6), "ridge": (0.1,)
+    }  # fmt: skip
     # What is not tried is as it always was: an end beyond all groups is none.
     prepare(
         mixed_job(mixed_data, tmp_path, sequence={"max_groups": 9}, tune={"grid": {"ridge": [0.1]}})

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods import slab_job, slabs
-from distfms.methods.sequence.method import Sizes
+from distfms.methods.frame import slab_search, slabs
+from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from distfms.runs.folder import digest
 from distfms.runs.job_spec import JobSpec
@@ -116,14 +116,14 @@ def small_blocks(kind: str = "blocks") -> Iterator[None]:
     Other jobs search in the driver or on workers, which know nothing of this; how wide slabs are
     changes the last bits.
     """
-    before = slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES, Sizes.chosen_bytes
+    before = slabs.SLAB_COLUMNS, slab_search.ONE_PROCESS_BYTES, Sizes.chosen_bytes
     if kind in ("blocks", "slabs"):
-        slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES = 2, 0
+        slabs.SLAB_COLUMNS, slab_search.ONE_PROCESS_BYTES = 2, 0
         Sizes.chosen_bytes = lambda self: 0  # type: ignore[method-assign]
     try:
         yield
     finally:
-        slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES = before[:2]
+        slabs.SLAB_COLUMNS, slab_search.ONE_PROCESS_BYTES = before[:2]
         Sizes.chosen_bytes = before[2]  # type: ignore[method-assign]
 
 

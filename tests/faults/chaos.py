@@ -25,7 +25,7 @@ from tests.e2e.retrain_jobs import growing_job, write_day
 #: Audit events of Python that change a file, which is their first argument.
 _CHANGES = {"os.rename", "os.link", "os.symlink", "os.remove", "os.mkdir", "os.rmdir"}
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-_PRELOAD = [__name__, "dask.threaded", "s3fs", "distfms.methods.sequence.job"]
+_PRELOAD = [__name__, "dask.threaded", "s3fs", "distfms.methods.sequence.flow"]
 
 
 @dataclass

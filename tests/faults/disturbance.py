@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from distfms.engine.base import ActorPool, map_reduce
-from distfms.runs import context, folder
+from distfms.runs import context, folder, steps
 from distfms.runs.job_spec import JobSpec
 from tests.conformance.pool_tasks import kill_own_node
 
@@ -49,8 +49,8 @@ class Plan:
         ``kill`` the process, kill its whole ``node``, ``hang``, ``raise``, or ``wait`` until
         there is a file ``go``.
     die : tuple of (str, str), optional
-        Where the driver kills itself: ``("before", stage)`` its files are written,
-        ``("between", stage)`` its files and the manifest, ``("step", number)`` of a pool.
+        Where the driver kills itself: ``("before", step)`` its files are written,
+        ``("between", step)`` its files and the manifest, ``("step", number)`` of a pool.
     """
 
     folder: str
@@ -207,13 +207,13 @@ def _troubled_step(fn: Any, plan: Plan, driver: int, state: Any, message: Any) -
 
 
 def doom(patch: pytest.MonkeyPatch, where: str, what: str) -> None:
-    """Have the driver kill itself at a stage."""
-    write, update = folder.RunFolder.write_stage, folder.RunFolder.update
+    """Have the driver kill itself at a step."""
+    enter, update = steps.Steps.enter, folder.RunFolder.update
 
-    def before(self: Any, stage: str, *rest: Any) -> None:
-        if (where, stage) == ("before", what):
+    def before(self: Any, told: Any, *rest: Any) -> None:
+        if (where, told.name) == ("before", what):
             os.kill(os.getpid(), 9)
-        write(self, stage, *rest)
+        enter(self, told, *rest)
 
     def between(self: Any, **entries: Any) -> Any:
         stages = entries.get("stages")
@@ -221,7 +221,7 @@ def doom(patch: pytest.MonkeyPatch, where: str, what: str) -> None:
             os.kill(os.getpid(), 9)
         return update(self, **entries)
 
-    patch.setattr(folder.RunFolder, "write_stage", before)
+    patch.setattr(steps.Steps, "enter", before)
     patch.setattr(folder.RunFolder, "update", between)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from distfms.engine.cache import PartialCache
-from distfms.methods.cross_validation import AnswerLog
+from distfms.methods.frame.cross_validation import AnswerLog
 from distfms.runs import context, driver
 from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import judgments_job
@@ -23,8 +23,8 @@ _PRELOAD = [
     __name__,
     "pyarrow.dataset",
     "dask.threaded",
-    "distfms.methods.multiselect.job",
-    "distfms.methods.sequence.job",
+    "distfms.methods.multiselect.flow",
+    "distfms.methods.sequence.flow",
 ]
 
 

@@ -32,16 +32,16 @@ def snapshot(folder):
     "write",
     [
         lambda run: run.update(status="done"),
-        lambda run: run.write_stage("select", {"selection.json": {"mine": True}}, 1.0, {}),
-        lambda run: run.write_stage("plan", {"plan": None}, 1.0, {}),
+        lambda run: run.write_files({"selection.json": {"mine": True}}),
+        lambda run: run.write_files({"plan": None}),
     ],
-    ids=["manifest", "stage", "stage written by itself"],
+    ids=["manifest", "file", "folder written by itself"],
 )
 def test_overtaken_driver_writes_nothing(tmp_path, write):
     first, second = RunFolder(tmp_path), RunFolder(tmp_path)
     first.claim()
     second.claim()
-    second.write_stage("select", {"selection.json": {"mine": False}}, 1.0, {})
+    second.write_files({"selection.json": {"mine": False}})
     before = snapshot(tmp_path)
     with pytest.raises(EngineError, match=r"[Aa]nother driver has taken over .*attempt 2"):
         write(first)
@@ -81,15 +81,15 @@ def test_overtaken_driver_does_not_remove_the_folder(judgments, tmp_path, monkey
     """A driver whose data are refused takes its new folder away, but not another's."""
     spec, second = judgments_job(judgments, tmp_path), []
 
-    def refused(run, *rest):
+    def refused(prepared, run):
         if second:
-            return stages(run, *rest)
+            return learn(prepared, run)
         second.append(None)
         second[0] = run_job(spec).folder
         raise DataError("a column is not as it should be")
 
-    stages = driver._run_stages
-    monkeypatch.setattr(driver, "_run_stages", refused)
+    learn = driver._learn
+    monkeypatch.setattr(driver, "_learn", refused)
     with pytest.raises(DataError):
         run_job(spec)
     assert json.loads((second[0] / "manifest.json").read_text())["status"] == "done"

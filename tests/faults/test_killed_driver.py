@@ -14,14 +14,14 @@ from tests import ray_here
 from tests.faults.cases import CASES, Jobs, manifest, small_blocks
 from tests.faults.disturbance import Plan, command_of, disturbed
 
-MULTISELECT = ("statistics", "select", "model", "evaluate", "plan", "report")
+MULTISELECT = ("statistics", "ridge", "select", "evaluate", "plan", "model", "report")
 SEQUENCE = ("categories", "statistics", "select", "evaluate", "model", "report")
 STAGES = {
     "multiselect": MULTISELECT,
     "sequence": SEQUENCE,
     "blocks": (
         *(f"statistics {number} of 3" for number in (1, 2, 3)),
-        *("select", "chosen", "model", "evaluate", "report"),
+        *("select", "chosen", "evaluate", "model", "report"),
     ),
 }
 #: Stages with a pass over all partitions whose partials are not kept in the cache.

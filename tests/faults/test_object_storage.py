@@ -17,6 +17,7 @@ from distfms.runs.context import RunContext
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
 from distfms.runs.job_spec import build_spec
+from distfms.runs.steps import Steps
 from tests.e2e.jobs import STAGES, judgments_job, results, stage
 from tests.faults.dying import killed
 from tests.remote_systems import FaultyFileSystem, registered
@@ -106,7 +107,7 @@ def test_damaged_files_are_found_and_made_again(
     partial = next(e.place for e in files_below(place / ".partials"))
     write_whole(partial, partial.read_bytes()[:-1])
     result = run_job(spec, out=str(folder))
-    assert [s for s in STAGES if s not in result.skipped] == ["select", "plan"]
+    assert [s for s in STAGES if s not in result.skipped] == ["plan", "model", "report"]
     assert fetched(folder, tmp_path) == results(judgments_run)
     again = run_job(spec).folder
     counts = stage(manifest(again), "statistics")
@@ -117,17 +118,17 @@ def test_damaged_files_are_found_and_made_again(
 
 
 def overtaken(spec, monkeypatch, at):
-    """The first driver hangs before it writes a stage; a second one ends the run meanwhile."""
-    write, second = RunFolder.write_stage, []
+    """The first driver hangs before it writes a step; a second one ends the run meanwhile."""
+    enter, second = Steps.enter, []
 
-    def hang(self, name, *rest):
-        if name == at and not second:
+    def hang(self, told, *rest):
+        if told.name == at and not second:
             second.append(None)
             second[0] = run_job(spec)
-            second.append(snapshot(self.path))
-        return write(self, name, *rest)
+            second.append(snapshot(self.run.path))
+        return enter(self, told, *rest)
 
-    monkeypatch.setattr(RunFolder, "write_stage", hang)
+    monkeypatch.setattr(Steps, "enter", hang)
     with pytest.raises(EngineError, match=r"taken over.*attempt 2; this one was attempt 1"):
         run_job(spec)
     assert snapshot(second[0].folder) == second[1]

@@ -21,7 +21,7 @@ def test_killed_again_and_again(judgments, judgments_run, tmp_path):
     result = run_job(judgments_job(judgments, tmp_path))
     assert (result.folder, result.resumed) == (run, True)
     assert list(result.skipped) == STAGES[:-1]
-    assert manifest(run)["attempt"] == 12
+    assert manifest(run)["attempt"] == 13
     assert results(run) == results(judgments_run)
     # Attempts before had kept all four partials.
     entry = stage(manifest(run), "statistics")

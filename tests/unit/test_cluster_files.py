@@ -127,8 +127,8 @@ def test_pods_hang_together():
 
 
 def test_the_spec_in_the_config_map_runs(tmp_path):
-    from distfms.runs.driver import prepare
     from distfms.runs.job_spec import load_spec
+    from distfms.runs.prepare import prepare
 
     (config,) = of_kind("ConfigMap")
     (tmp_path / "job.yaml").write_text(config["data"]["job.yaml"])

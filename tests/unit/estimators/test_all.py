@@ -98,7 +98,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "multiselect": (
         "FeatureMultiSelector",
         "number",
-        {"budget": 9.0, "plain_error": True, "refine": True},
+        {"budget": 9.0, "plain_error": True},
         {},
     ),
     "refit": (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distfms.methods.newton import Domain, Quadratic, minimise
+from distfms.methods.frame.newton import Domain, Quadratic, minimise
 
 
 def huber(at, targets, width=1e-3):

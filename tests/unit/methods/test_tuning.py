@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.tuning import choose, grid_points
+from distfms.methods.frame.tuning import choose, grid_points
 from distfms.report.formatting import options_text
 from distfms.runs.job_spec import build_spec
 

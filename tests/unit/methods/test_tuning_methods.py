@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from benchmarks.synthetic import ragged_of
-from distfms.methods.cross_validation import Fold
+from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.multiselect import objective
-from distfms.methods.multiselect.procedure import Rule as SelectionRule
+from distfms.methods.multiselect.procedure import BuyingRule as SelectionRule
 from distfms.methods.multiselect.procedure import SelectionProcedure
-from distfms.methods.sequence.options import Rule
+from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SharedCost
 from distfms.methods.sequence.procedure import MEASURES as SEQUENCE_MEASURES
 from distfms.methods.sequence.procedure import SequenceProcedure
@@ -29,7 +29,7 @@ def sequence_fold(seed=0, **changes):
     X[1] += X[0]
     block = np.vstack([X, X[0] - 2 * X[3] + 0.5 * X[5] + rng.normal(size=90)])
     train, held_out = CoMoments.from_block(block[:, :60]), CoMoments.from_block(block[:, 60:])
-    options = {"rules": (Rule("fr"),), "ridge": 1e-3, "max_groups": None, "seed": 0, **changes}
+    options = {"rules": (OrderRule("fr"),), "ridge": 1e-3, "max_groups": None, "seed": 0, **changes}
     procedure = SequenceProcedure(
         feature_names=tuple("abcdef"),
         target_names=("y",),
@@ -43,7 +43,7 @@ def sequence_fold(seed=0, **changes):
 @pytest.mark.parametrize("measure", list(SEQUENCE_MEASURES))
 @pytest.mark.parametrize("doubling", [False, True])
 def test_a_path_answers_for_each_end(measure, doubling):
-    rules = (Rule("fr", True, doubling),)
+    rules = (OrderRule("fr", True, doubling),)
     procedure, fold, _ = sequence_fold(rules=rules)
     ends = [1, None, 3, 2, 9]
     together = procedure.tuned_values(fold, ends, measure)
@@ -65,7 +65,7 @@ def test_procedures_that_differ_in_their_ridge_share_the_matrix_of_a_fold():
 
 def test_measures_by_hand():
     procedure, fold, block = sequence_fold(ridge=0.2)
-    path = procedure.search(procedure.problem_on(fold), Rule("fr"))
+    path = procedure.search(procedure.problem_on(fold), OrderRule("fr"))
     X, y = block[:6, :60].T, block[6, :60]
     mean, scale, level, spread = X.mean(0), X.std(0), y.mean(), y.std()
     Z, z = (X - mean) / scale, (y - level) / spread
@@ -87,7 +87,7 @@ def test_measures_by_hand():
     literal = {"timeliness": area, "explained_variance": explained[-1], "mse": last}
     for measure, value in literal.items():
         assert procedure.tuned_values(fold, [None], measure) == pytest.approx([value], rel=1e-9)
-    found = procedure.evaluate(fold, Rule("fr"), path.curve_cost)
+    found = procedure.evaluate(fold, OrderRule("fr"), path.curve_cost)
     np.testing.assert_allclose(found["explained_variance"][:-1], explained, rtol=1e-9, atol=1e-12)
     assert found["mse"][-1] == pytest.approx(last, rel=1e-9)
 
@@ -95,22 +95,10 @@ def test_measures_by_hand():
 def test_a_sequence_that_ends_early_stays_where_it_is():
     procedure, fold, _ = sequence_fold()
     (short,) = procedure.tuned_values(fold, [1], "timeliness")
-    path = procedure.search(procedure.problem_on(fold), Rule("fr"))
+    path = procedure.search(procedure.problem_on(fold), OrderRule("fr"))
     value = path.held_out(fold.held_out["moments"])["explained_variance"][1]
     first = path.curve_cost[1]
     assert short == pytest.approx((first * value / 2 + (8.5 - first) * value) / 8.5)
-
-
-def test_stored_paths_come_back_in_the_order_of_the_rules():
-    procedure, fold, _ = sequence_fold(rules=(Rule("omp", False), Rule("fr"), Rule("random")))
-    problem = procedure.problem(fold.train)
-    paths = {rule.name: procedure.search(problem, rule) for rule in procedure.rules}
-    arrays = procedure.store(problem, paths)
-    _, again = procedure.restore(fold, dict(sorted(arrays.items())))
-    assert list(again) == list(paths)
-    for name, path in again.items():
-        np.testing.assert_array_equal(path.curve_value, paths[name].curve_value)
-        assert path.groups == paths[name].groups
 
 
 # --- selections ---------------------------------------------------------------------------------
@@ -133,29 +121,11 @@ def selection_fold(costs, seed=0, **changes):
     return procedure, Fold(*({"judgments": part} for part in parts))
 
 
-def test_stages_share_what_is_made_of_a_fold(tmp_path, monkeypatch):
-    """The same bits from a file, and where none can be written."""
-    procedure, fold = selection_fold([1, 1, 1, 1])
-    made, make_psd = [], objective.nearest_psd
-    monkeypatch.setattr(objective, "nearest_psd", lambda m: made.append(1) or make_psd(m))
-    (tmp_path / "a file").touch()
-    expected = procedure.problem_on(fold).problem
-    for folder, n_made in (("kept", 2), ("kept", 2), ("a file", 3)):
-        own = replace(fold, kept_at=tmp_path / folder)
-        problem = procedure.problem_on(own).problem
-        assert len(made) == n_made
-        for name, array in expected.to_arrays().items():
-            np.testing.assert_array_equal(problem.to_arrays()[name], array)
-
-
 @pytest.mark.parametrize("costs", [[1, 1, 1, 1], [2, 2, 2, 2], [1, 3, 2, 0.5]])
-@pytest.mark.parametrize(
-    ("algorithm", "refine"),
-    [("full", False), ("scoring", False), ("lasso", False), ("full", True), ("scoring", True)],
-)
-def test_budgets_together_are_budgets_alone(costs, algorithm, refine):
+@pytest.mark.parametrize("algorithm", ["full", "scoring", "lasso"])
+def test_budgets_together_are_budgets_alone(costs, algorithm):
     rules = (SelectionRule(algorithm),)
-    procedure, fold = selection_fold(costs, rules=rules, refine=refine, ridge=0.01)
+    procedure, fold = selection_fold(costs, rules=rules, ridge=0.01)
     budgets = (3.0, 12.0, 7.0, 5.5)
     largest = replace(procedure, budget=12.0)
     together = largest.tuned_values(fold, budgets, "projected_loss")
@@ -209,7 +179,7 @@ def entry(points, **changes):
 
 
 def points_over(**values):
-    from distfms.methods.tuning import grid_points
+    from distfms.methods.frame.tuning import grid_points
 
     return [
         {

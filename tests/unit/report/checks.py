@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 from typing import Any
 
-from distfms.report.page import Section, Table
+from distfms.report.page import PageSection, Table
 
 _NAMESPACE = "http://www.w3.org/2000/svg"
 
@@ -68,7 +68,7 @@ def plain(text: str) -> str:
     return text.replace("\u00a0", " ").replace("\u202f", " ")
 
 
-def tables(sections: Iterable[Section]) -> dict[str, Table]:
+def tables(sections: Iterable[PageSection]) -> dict[str, Table]:
     """Tables by the first letters of their captions."""
     blocks = (block for section in sections for block in section.blocks)
     return {block.caption[:10]: block for block in blocks if isinstance(block, Table)}

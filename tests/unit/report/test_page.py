@@ -8,7 +8,7 @@ from distfms.report.page import (
     KeyNumbers,
     KeyValues,
     Page,
-    Section,
+    PageSection,
     Table,
     Text,
 )
@@ -18,7 +18,7 @@ SVG = '<svg viewBox="0 0 1 1"><path d="M0,0"/></svg>'
 
 
 def one_block(block: Block) -> str:
-    return Page("job", sections=[Section("s", [block])]).render()
+    return Page("job", sections=[PageSection("s", [block])]).render()
 
 
 def full_page() -> Page:
@@ -29,9 +29,9 @@ def full_page() -> Page:
         Table([{"Name": "a", "Loss": 1.25}, {"Name": "b"}], "A table.", emphasis=(1,)),
     ]
     sections = [
-        Section("", [KeyNumbers([KeyNumber("71 %", "explained", "held out")])]),
-        Section("What was found", found),
-        Section("What was found", [KeyValues({"Rows": 1004, "Cached": True}), Code("a < b")]),
+        PageSection("", [KeyNumbers([KeyNumber("71 %", "explained", "held out")])]),
+        PageSection("What was found", found),
+        PageSection("What was found", [KeyValues({"Rows": 1004, "Cached": True}), Code("a < b")]),
     ]
     return Page("job & co", "method", "Two < three", sections, "made here")
 
@@ -62,7 +62,7 @@ def test_content_is_escaped() -> None:
         Code(evil),
         Figure(SVG, evil),
     ]
-    html = Page(evil, evil, evil, [Section(evil, blocks)], evil).render()
+    html = Page(evil, evil, evil, [PageSection(evil, blocks)], evil).render()
     check_page(html)
     assert "<script" not in html
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from distfms.data.partition import Partition
+from distfms.data.files.partition import Partition
 from distfms.retrain.drift import Summaries, drift_of, summarise, worst
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments

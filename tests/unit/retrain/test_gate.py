@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.dataset import open_dataset
-from distfms.methods.contract import Inputs
+from distfms.data.files.dataset import open_dataset
+from distfms.methods.frame.contract import Inputs
 from distfms.retrain.gate import changes_of, checked, gain_of
 from distfms.runs.driver import describe_inputs
 from distfms.spec import DataSection, GateSection
