@@ -39,6 +39,7 @@ from distfms.runs.folder import (
     LATEST,
     MANIFEST,
     SCHEMA_VERSION,
+    STEPS,
     Manifest,
     RunFolder,
     choose_folder,
@@ -304,8 +305,8 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
     version = metadata.version("distfms")
     if manifest is None:
         write_atomic(run.path / "spec.yaml", prepared.spec.to_yaml().encode())
-    elif manifest.distfms != version:
-        text = f"distfms {manifest.distfms} began this run: this one, {version}, starts it anew."
+    elif (manifest.distfms, manifest.steps) != (version, STEPS):
+        text = f"Another version of distfms ({manifest.distfms}) began this run: it starts anew."
         record.event("anew", text, began=manifest.distfms)
         manifest = None
     kept = Manifest(notes=list(prepared.opened.notes)) if manifest is None else manifest
@@ -338,6 +339,7 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
     spec = prepared.spec
     return {
         "schema": SCHEMA_VERSION,
+        "steps": STEPS,
         "model_form": prepared.method.form,
         "distfms": metadata.version("distfms"),
         "spec_name": spec.name,

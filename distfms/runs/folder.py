@@ -57,6 +57,8 @@ OWNER = ".owner"
 #: Link to the last finished run, among the runs of a job.
 LATEST = "latest"
 SCHEMA_VERSION = 2
+#: Form in which steps are remembered, raised when an unfinished run cannot be gone on with.
+STEPS = 1
 
 
 class StageEntry(BaseModel):
@@ -85,6 +87,8 @@ class Manifest(BaseModel):
     status: str = ""
     created: str = ""
     attempt: int = 0
+    steps: int = 0
+    """Form of the steps; see `STEPS`."""
     stages: list[StageEntry] = []
     notes: list[str] = []
     inputs: list[dict[str, Any]] = []
