@@ -37,9 +37,10 @@ _TITLES = {
     "omp-no-whiten": "omp, not whitened",
     "oracle": "oracle order",
     "random": "random order",
+    "sparse": "cost-weighted group lasso (sparse)",
 }
 _VARIANTS = {"-doubling": ", doubling", "-blind": ", cost-blind"}
-_STYLES = {"fr": 0, "omp": 1, "omp-single": 2, "omp-no-whiten": 3, "oracle": 6}
+_STYLES = {"fr": 0, "omp": 1, "omp-single": 2, "omp-no-whiten": 3, "sparse": 5, "oracle": 6}
 #: Columns of the table of timeliness, by their names in ``metrics.json``.
 _TIMELINESS = {
     "step_timeliness": "As steps",

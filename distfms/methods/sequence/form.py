@@ -40,6 +40,11 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     """Check options against columns; in slabs of groups where one process is too small."""
     form = SequenceForm.of_options(options, inputs, seed)
     rules = Rules.of(options, form.costs)
+    if options.family != "gaussian" and rules.has_lasso:
+        raise SpecError(
+            "The baseline `sparse` is a lasso of the squared loss, for the family `gaussian`; "
+            f"`sequence.family` is `{options.family}`. Leave it out of `sequence.baselines`."
+        )
     if not options.by_statistics:
         _check_models(form)
         measures = {"accuracy": True, "mse": False} if form.has_classes else {"mse": False}
@@ -48,6 +53,12 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     sizes, most = Sizes.of(form, len(rules.searched)), slab_search.ONE_PROCESS_BYTES
     needed, advice = sizes.one_process_bytes(), None
     if needed > most >= sizes.chosen_bytes():
+        if rules.has_lasso:
+            raise SpecError(
+                "The baseline `sparse` needs all columns in one process, where they would take "
+                f"about {format_bytes(needed)}. Leave it out of `sequence.baselines`, or use fewer "
+                "columns (`data.features`)."
+            )
         return _job_in_slabs(form, rules, sizes)
     if needed > most:
         advice = (
@@ -139,6 +150,11 @@ class Rules:
     def compared(self) -> tuple[OrderRule, ...]:
         """Rules whose sequences are compared, the chosen one first."""
         return (self.chosen, *(rule for rule in self.baselines if rule.criterion != "oracle"))
+
+    @property
+    def has_lasso(self) -> bool:
+        """Whether the group lasso is among them."""
+        return OrderRule("sparse") in self.baselines
 
     @property
     def searched(self) -> tuple[OrderRule, ...]:

@@ -142,7 +142,7 @@ def _matches(pattern: str, known: Collection[str], what: str) -> list[str]:
     return found
 
 
-OTHERS = ("oracle", "random")
+OTHERS = ("oracle", "random", "sparse")
 """Baselines that are no variant of a criterion."""
 
 _BLIND, _DOUBLING = "-blind", "-doubling"
@@ -150,7 +150,7 @@ _BLIND, _DOUBLING = "-blind", "-doubling"
 
 @dataclass(frozen=True)
 class OrderRule:
-    """How groups are put in order: by a criterion, or as ``oracle`` or ``random``.
+    """How groups are put in order: by a criterion, or as one of `OTHERS`.
 
     With a `budget` it finds a set for this cost instead; see :func:`greedy.best_set`.
     """
@@ -277,7 +277,8 @@ class SequenceOptions(Section):
     """
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
-    `random`. Left out: `omp, fr-blind, oracle`; `oracle` for families other than `gaussian`.
+    `random`, `sparse` (the order in which groups enter a cost-weighted group lasso; for the family
+    `gaussian`). Left out: `omp, fr-blind, oracle`; `oracle` for families other than `gaussian`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective of `omp` (or of the rule itself, if `omp` is not a baseline) at

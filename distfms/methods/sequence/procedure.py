@@ -25,6 +25,7 @@ from distfms.methods.sequence.problem import (
     problem_from_comoments,
 )
 from distfms.methods.sequence.residual import SequencePath
+from distfms.methods.sequence.sparse import sparse_sequence
 
 MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": True, "mse": False}
 """What `tune` compares sequences by, and whether more is better."""
@@ -107,6 +108,9 @@ class SequenceProcedure(Procedure):
         """
         if rule.budget is not None:
             return best_set(problem, rule.budget, self.max_groups, **where)
+        if rule.criterion == "sparse":
+            assert isinstance(problem, SequenceProblem)
+            return sparse_sequence(problem, self.max_groups)
         return sequence(problem, **self._options(rule), **where)
 
     def fitting(self, problem: SequenceProblem, rule: OrderRule, view: View) -> Fitting[GlmPath]:
