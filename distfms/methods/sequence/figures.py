@@ -321,7 +321,8 @@ def _sequence_blocks(run: FinishedRun) -> list[Block]:
     )
     caption = f"What each group adds to the explained {_what(run)}, in order, and its cost."
     rest = more(len(bars), _BARS_SHOWN, "in the table")
-    return [Text(_rule(run.selection)), Figure(chart, caption + rest), _sequence_table(rows)]
+    texts = [Text(text) for text in (_rule(run.selection), _guarantee(run.selection)) if text]
+    return [*texts, Figure(chart, caption + rest), _sequence_table(rows)]
 
 
 def _rule(selection: Mapping[str, Any]) -> str:
@@ -333,6 +334,27 @@ def _rule(selection: Mapping[str, Any]) -> str:
         f"{selection['family']} family",
     ]
     return f"{', '.join(parts)}. If interrupted, predict with the groups computed so far."
+
+
+def _guarantee(selection: Mapping[str, Any]) -> str:
+    """Say what a theorem promises of the sequence."""
+    if not (found := selection.get("guarantee")):
+        return ""
+    text = f"γ = {number(found['gamma'])} for the correlations of the groups"
+    if not found["gamma"]:
+        return f"The theorems of the paper promise nothing here: {text}, as some determine others."
+    factors = {name: value for name, value in found["steps"][-1].items() if name != "spent"}
+    if found["theorem"] == "4.3":
+        share, best = factors["of_quarter_cost"], "any groups for a quarter of it"
+        what = "the groups for each budget"
+        text += ", as long as no groups multiply what another adds by more than 1/γ"
+    else:
+        share, best = factors["of_same_cost"], "any groups for the same cost"
+        what = "the groups of each step"
+    return (
+        f"Theorem {found['theorem']} of the paper promises that {what} explain at least "
+        f"{percent(share, 2)} of what {best} do, on the training rows ({text})."
+    )
 
 
 def _names(steps: Sequence[Step]) -> str:

@@ -155,7 +155,8 @@ class GroupLasso:
 
     def _objective(self, coefficients: np.ndarray, penalties: np.ndarray) -> float:
         smooth = np.sum(coefficients * (0.5 * (self.gram @ coefficients) - self.target))
-        return float(smooth + penalties[penalties > 0] @ self.norms(coefficients)[penalties > 0])
+        norms = self.norms(coefficients)
+        return float(smooth + penalties[norms > 0] @ norms[norms > 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +202,13 @@ def lasso_path(problem: SequenceProblem, most: int | None = None) -> LassoPath:
     coefficients, violation = lasso.solve(np.inf, np.zeros_like(lasso.target))
     first = weight = float(lasso.entering_at(coefficients).max())
     step = _LONGEST
+
+    def by_gradient(groups: np.ndarray) -> list[int]:
+        # Rounding must not decide which of equal groups is first.
+        rank = np.round(lasso.entering_at(coefficients)[groups] / (weight or 1.0), 8)
+        ranked: list[int] = groups[np.argsort(-rank, kind="stable")].tolist()
+        return ranked
+
     while len(order) < most and weight > _LEAST * first:
         low = weight * float(np.exp(-step))
         found, wrong = lasso.solve(low, coefficients)
@@ -208,16 +216,13 @@ def lasso_path(problem: SequenceProblem, most: int | None = None) -> LassoPath:
         if len(new) > 1 and step > _SHORTEST:
             step /= 2
             continue
-        # Rounding must not decide which of equal groups is first.
-        rank = np.round(lasso.entering_at(coefficients)[new] / weight, 9)
-        order += new[np.argsort(-rank, kind="stable")].tolist()
+        order += by_gradient(new)
         weights += [low] * len(new)
         entered[new] = True
         weight, coefficients, violation = low, found, max(violation, wrong)
         step = step if len(new) else min(2 * step, _LONGEST)
-    left = np.flatnonzero(~entered)
-    order += left[np.argsort(-lasso.entering_at(coefficients)[left], kind="stable")].tolist()
-    weights += [0.0] * len(left)
+    weights += [0.0] * int((~entered).sum())
+    order += by_gradient(np.flatnonzero(~entered))
     return LassoPath(order[:most], weights[:most], violation)
 
 

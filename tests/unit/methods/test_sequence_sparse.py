@@ -1,0 +1,130 @@
+"""The baseline `sparse`: the group lasso's solutions, and the order in which groups enter."""
+
+import numpy as np
+import pytest
+
+from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.problem import GroupCosts, SharedCost
+from distfms.methods.sequence.sparse import KKT, GroupLasso, lasso_path, sparse_sequence
+from tests.reference.sequence import (
+    correlated,
+    lasso_objective,
+    lasso_violation,
+    least_lasso,
+    make_problem,
+    search,
+    standardised,
+)
+
+COSTS = [3.0, 1.0, 2.0, 0.5]
+
+
+def case(seed, sizes=(2, 1, 3, 1), costs=COSTS, n=60, **more):
+    rng = np.random.default_rng(seed)
+    X, Y, groups = correlated(rng, n, list(sizes), **more)
+    problem = make_problem(X, Y, groups, costs, ridge=1e-3)
+    return problem, standardised(X), standardised(Y), groups
+
+
+@pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize("share", [0.7, 0.2, 0.03])
+def test_solutions_are_those_of_the_paper_s_objective(share, n_targets):
+    problem, X, Y, groups = case(1, n_targets=n_targets)
+    lasso = GroupLasso.of(problem)
+    first = lasso.entering_at(np.zeros_like(lasso.target)).max()
+    w, violation = lasso.solve(share * first, np.zeros_like(lasso.target))
+    penalty = 2 * len(X) * share * first
+    assert max(violation, lasso_violation(X, Y, groups, COSTS, penalty, w)) <= KKT
+    mine = lasso_objective(X, Y, groups, COSTS, penalty, w)
+    least = least_lasso(X, Y, groups, COSTS, penalty)
+    assert mine <= least * (1 + 1e-9)
+    assert mine == pytest.approx(least, rel=1e-6)
+
+
+def test_a_single_group_enters_as_a_formula_says():
+    """Of one white group w = (1 − λc/‖b‖)₊ b."""
+    x = np.array([[1.0, 1, -1, -1], [1, -1, 1, -1]]).T
+    problem = make_problem(x, x @ [[2.0], [1.0]] + [[0.1], [-0.1], [-0.1], [0.1]], [[0, 1]], [4.0])
+    lasso, b = GroupLasso.of(problem), problem.target
+    first = float(np.linalg.norm(b)) / 4
+    assert lasso.entering_at(np.zeros_like(b)) == pytest.approx([first])
+    for weight in (2 * first, first, 0.4 * first):
+        w, _ = lasso.solve(weight, np.zeros_like(b))
+        np.testing.assert_allclose(w, max(1 - weight / first, 0.0) * b, atol=1e-9)
+
+
+def test_groups_enter_as_on_a_fine_grid():
+    """Each λ by itself, from nothing: who is first not 0 on the way down."""
+    for seed in range(3):
+        problem, *_ = case(seed)
+        lasso, found = GroupLasso.of(problem), lasso_path(problem)
+        nothing = np.zeros_like(lasso.target)
+        first, seen = lasso.entering_at(nothing).max(), list[int]()
+        for weight in first * np.geomspace(1, 1e-4, 200):
+            new = np.flatnonzero(lasso.norms(lasso.solve(weight, nothing)[0]) > 0)
+            seen += [g for g in new.tolist() if g not in seen]
+        assert list(found.order) == seen
+        assert (np.diff(found.weights) < 0).all()
+        assert found.notes() == []
+
+
+def test_the_path_is_a_sequence_refitted_like_others():
+    problem, *_ = case(3)
+    path = search(problem, "sparse")
+    again = sequence(problem, "given", order=lasso_path(problem).order)
+    np.testing.assert_array_equal(path.curve_value, again.curve_value)
+    np.testing.assert_array_equal(path.curve_cost, again.curve_cost)
+    short = search(problem, "sparse", max_groups=2)
+    assert short.groups == path.groups[:2]
+
+
+def test_what_costs_nothing_has_no_penalty_and_comes_first():
+    problem, X, Y, _ = case(2, costs=[3.0, 0.0, 2.0, 0.0])
+    lasso, found = GroupLasso.of(problem), lasso_path(problem)
+    assert list(found.order[:2]) == [1, 3]
+    assert found.weights[:2] == [np.inf, np.inf]
+    w, violation = lasso.solve(np.inf, np.zeros_like(lasso.target))
+    expected = np.linalg.lstsq(X[:, [2, 6]], Y, rcond=None)[0]
+    np.testing.assert_allclose(w[[2, 6]], expected, atol=1e-8)
+    assert not w[[0, 1, 3, 4, 5]].any()
+    assert violation <= KKT
+    free, *_ = case(2, costs=[0.0] * 4)
+    assert list(lasso_path(free).order) == [0, 1, 2, 3]
+
+
+def test_shared_costs_count_as_if_each_group_came_first():
+    shared = GroupCosts(np.array([1.0, 1, 1, 1]), (SharedCost("kit", (0, 2), 5.0),))
+    alone = GroupCosts(np.array([6.0, 1, 6, 1]))
+    orders = [list(lasso_path(case(5, costs=own)[0]).order) for own in (shared, alone)]
+    assert orders[0] == orders[1]
+    path = sparse_sequence(case(5, costs=shared)[0])
+    assert path.spent[-1] == 9.0
+
+
+def test_copies_come_last_in_the_order_of_their_index():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((80, 2))
+    X = np.column_stack((x[:, 0], 3 * x[:, 1], x[:, 1] + 5, -x[:, 1]))
+    problem = make_problem(X, x[:, :1] + 2 * x[:, 1:], [[0], [1], [2], [3]])
+    found = lasso_path(problem)
+    assert list(found.order) == [1, 0, 2, 3]
+    assert found.violation <= KKT
+
+
+def test_groups_that_never_enter_come_last_with_a_note():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((80, 2))
+    # A copy at a higher price is never worth it.
+    problem = make_problem(
+        np.column_stack((x[:, 0], x[:, 1], x[:, 0])), x @ [[2.0], [1.0]], [[0], [1], [2]], [1, 1, 2]
+    )
+    path = sparse_sequence(problem)
+    assert path.groups[-1] == "g2"
+    assert "1 of 3 groups did not enter" in path.notes[0]
+
+
+def test_a_solution_that_is_cut_short_says_so(monkeypatch):
+    monkeypatch.setattr("distfms.methods.sequence.sparse._MOST_ROUNDS", 1)
+    found = lasso_path(case(1)[0])
+    assert found.violation > KKT
+    assert "did not converge" in found.notes()[-1]
