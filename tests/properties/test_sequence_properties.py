@@ -1,5 +1,7 @@
 """What holds for every sequence, whatever the data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,14 @@ from distfms.methods.sequence.evaluate import oracle_curve, timeliness
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from distfms.methods.sequence.residual import CRITERIA
-from tests.reference.sequence import correlated, explained, make_problem, standardised
+from distfms.methods.sequence.sparse import GroupLasso, lasso_path
+from tests.reference.sequence import (
+    correlated,
+    explained,
+    lasso_violation,
+    make_problem,
+    standardised,
+)
 
 FEW = settings(max_examples=25, deadline=None)
 
@@ -74,3 +83,30 @@ def test_units_of_columns_and_costs_do_not_matter(case, seed):
     np.testing.assert_allclose(
         moved.gain[0] / moved.cost[0], path.gain[0] / path.cost[0] / 4, rtol=1e-5
     )
+
+
+@FEW
+@given(cases(), st.floats(1e-4, 1.5), st.floats(1e-3, 1e3))
+def test_group_lasso_is_optimal_and_counts_only_ratios_of_costs(case, share, factor):
+    problem, X, Y, groups = case
+    lasso = GroupLasso.of(problem)
+    nothing = np.zeros_like(lasso.target)
+    first = lasso.entering_at(nothing).max()
+    w, _ = lasso.solve(share * first, nothing)
+    alone = problem.costs.alone.tolist()
+    assert lasso_violation(X, Y, groups, alone, 2 * len(X) * share * first, w) <= 1e-8
+    assert w.any() == (share < 1)
+    dearer = replace(lasso, costs=lasso.costs * factor)
+    again, _ = dearer.solve(share * first / factor, nothing)
+    np.testing.assert_allclose(X @ again, X @ w, atol=1e-3)
+
+
+@FEW
+@given(cases())
+def test_group_lasso_puts_every_group_in_order(case):
+    problem = case[0]
+    found = lasso_path(problem)
+    assert sorted(found.order) == list(range(len(problem.groups)))
+    assert found.violation <= 1e-8
+    assert (np.diff(found.weights) <= 0).all()
+    assert lasso_path(problem, 1).order == found.order[:1]
