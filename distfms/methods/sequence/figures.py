@@ -341,6 +341,8 @@ def _guarantee(selection: Mapping[str, Any]) -> str:
     if not (found := selection.get("guarantee")):
         return ""
     text = f"γ = {number(found['gamma'])} for the correlations of the groups"
+    if found["shared_by"] > 1:
+        text += f", divided by the {found['shared_by']} groups that share a cost"
     if not found["gamma"]:
         return f"The theorems of the paper promise nothing here: {text}, as some determine others."
     factors = {name: value for name, value in found["steps"][-1].items() if name != "spent"}

@@ -4,7 +4,8 @@ The paper has groups that are whitened, and γ = (λ* + λ) / (1 + λ) with the 
 of the covariance and the ridge λ. Other groups are whitened with the ridge, C_gg = I, which changes
 nothing of what they explain; γ is then the smallest eigenvalue of C. Of single columns, and of
 groups that are white already, both are the same. As ``omp`` whitens without the ridge, its γ is
-less by what this may change of a value.
+less by what this may change of a value. Where up to m groups share a cost, the prices of the groups
+of a set add up to at most m times what they cost together, so γ / m takes the place of γ.
 """
 
 from __future__ import annotations
@@ -63,18 +64,21 @@ def factor_of_quarter(gamma: float) -> float:
 def guarantee(problem: SequenceProblem, path: Path, rule: OrderRule) -> dict[str, Any]:
     """Return the entry ``guarantee`` of ``selection.json``, empty where no theorem applies.
 
-    Theorem 3.2 is about `fr` and `omp` by gain per cost, 4.3 about doubling; both about costs that
-    are not shared, and what is explained of the training rows. Theorem 4.3 needs that no groups
+    Theorem 3.2 is about `fr` and `omp` by gain per cost, 4.3 about doubling with costs that are not
+    shared; both about what is explained of the training rows. Theorem 4.3 needs that no groups
     multiply what another adds by more than 1/γ, which the γ above does not ensure.
     """
     costs, is_doubling = problem.costs, rule.doubling
-    is_greedy = rule.criterion in ("fr", "omp") and (rule.cost_aware or not np.ptp(costs.alone))
-    if not is_greedy or costs.shared or len(problem.gram) > MOST_COLUMNS:
+    blind = not rule.cost_aware and (costs.shared or np.ptp(costs.own))
+    if rule.criterion not in ("fr", "omp") or blind or costs.requires:
         return {}
-    if is_doubling and path.notes:
-        return {}  # not doubling capable
-    gamma, total = gamma_of(problem, rule.criterion), costs.total(range(len(problem.groups)))
-    least = float(costs.alone.min())
+    if is_doubling and (costs.shared or path.notes):
+        return {}  # notes: it is not doubling capable
+    if len(problem.gram) > MOST_COLUMNS:
+        return {}
+    shared_by = max((len(item.groups) for item in costs.shared), default=1)
+    found, total = gamma_of(problem, rule.criterion), costs.total(range(len(problem.groups)))
+    gamma, least = found / shared_by, float(costs.alone.min())
 
     def factors(spent: float) -> dict[str, float | None]:
         if is_doubling:
@@ -88,6 +92,7 @@ def guarantee(problem: SequenceProblem, path: Path, rule: OrderRule) -> dict[str
     return {
         "theorem": "4.3" if is_doubling else "3.2",
         "smallest_eigenvalue": smallest_eigenvalue(problem.gram),
-        "gamma": gamma,
+        "gamma": found,
+        "shared_by": shared_by,
         "steps": [{"spent": spent, **factors(spent)} for spent in path.spent.tolist()],
     }

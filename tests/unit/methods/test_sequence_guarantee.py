@@ -11,7 +11,6 @@ from distfms.methods.sequence.guarantee import gamma_of, guarantee
 from distfms.methods.sequence.options import parse_rule
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from tests.reference.sequence import (
-    best_of_cost,
     correlated,
     explained,
     make_problem,
@@ -68,10 +67,12 @@ def test_factors_are_those_of_the_theorems():
     assert found["steps"][-1]["of_quarter_cost"] == pytest.approx(factor)
 
 
+@pytest.mark.parametrize("shared", [(), (SharedCost("kit", (0, 1, 3), 4.0),)])
 @pytest.mark.parametrize("rule", ["fr", "omp"])
-def test_theorem_3_2_holds_by_brute_force(rule):
+def test_theorem_3_2_holds_by_brute_force(rule, shared):
     for seed, ridge in itertools.product(range(6), (0.0, 1e-2, 1.0)):
-        problem, X, Y, groups = case(seed, [2, 1, 3, 1], ridge=ridge)
+        costs = GroupCosts(np.array(COSTS), shared)
+        problem, X, Y, groups = case(seed, [2, 1, 3, 1], costs, ridge)
         sets = itertools.chain.from_iterable(itertools.combinations(range(4), k) for k in range(5))
         table = {
             frozenset(s): explained(X, Y, [c for g in s for c in groups[g]], ridge) if s else 0.0
@@ -79,8 +80,11 @@ def test_theorem_3_2_holds_by_brute_force(rule):
         }
         path, found = search(problem, rule), of(problem, rule)
         assert 0 < found["gamma"] <= 1
+        assert found["shared_by"] == (3 if shared else 1)
         for step, share in zip(found["steps"], path.curve_value[1:], strict=True):
-            best = best_of_cost(table.__getitem__, COSTS, step["spent"])
+            best = max(
+                own for s, own in table.items() if costs.total(list(s)) <= step["spent"] + 1e-9
+            )
             assert share / 2 > step["of_same_cost"] * best
             assert share / 2 > step["of_all_groups"] * table[frozenset(range(4))]
 
@@ -103,8 +107,11 @@ def test_there_is_none_where_no_theorem_applies(monkeypatch):
         assert of(problem, name) == {}
     even, *_ = case(0, [1] * 4, costs=[2.0] * 4)
     assert of(even, "fr-blind") == of(even, "fr")
-    shared = GroupCosts(np.ones(4), (SharedCost("kit", (0, 1), 1.0),))
-    assert of(case(0, [1] * 4, costs=shared)[0], "fr") == {}
+    shared = (SharedCost("kit", (0, 1), 1.0),)
+    tight = case(0, [1] * 4, costs=GroupCosts(np.ones(4), shared))[0]
+    derived = case(0, [1] * 4, costs=GroupCosts(np.ones(4), shared, {0: (1,)}))[0]
+    assert of(tight, "fr")["steps"][-1]["of_same_cost"] > 0
+    assert of(tight, "fr-blind") == of(tight, "fr-doubling") == of(derived, "fr") == {}
     steep, *_ = case(0, [1] * 4, costs=[1.0, 5, 20, 80])
     assert of(steep, "fr-doubling") == {}  # not doubling capable
     free, *_ = case(0, [1] * 4, costs=[0.0, 5, 20, 80])
