@@ -8,14 +8,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from distfms.errors import SpecError
+from distfms.methods.sequence.problem import GroupCosts, SharedCost
+from distfms.methods.sequence.sparse import lasso_path
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
 from distfms.runs.steps import Steps
 from tests.contract.test_third_method import dying
 from tests.e2e.jobs import content, results
 from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job, mixed_rows, write_rows
-from tests.reference.sequence import fitted, literal_sequence
+from tests.reference.sequence import fitted, literal_sequence, make_problem
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = ["categories", "statistics", "select", "evaluate", "model", "report"]
@@ -69,7 +73,17 @@ def test_held_out_curves_are_those_of_the_rows(mixed_run, mixed_columns):
     assert metrics["test"]["n_rows"] == literal.test.sum()
 
 
-def explained_on_folds(columns, points, criterion):
+def literal_order(literal, X, Y, rule):
+    """Groups in the order of a rule, and their costs."""
+    if rule != "sparse":
+        found = literal_sequence(rule, X, Y, literal.groups, literal.cost, 1e-5)
+        return found.order, found.costs
+    costs = GroupCosts(np.array([2.0, 1, 6, 1, 1]), (SharedCost("visit", (0, 3), 1.5),))
+    order = list(lasso_path(make_problem(X, Y, literal.groups, costs)).order)
+    return order, [literal.cost(order[:k], g) for k, g in enumerate(order)]
+
+
+def explained_on_folds(columns, points, rule):
     """Explained variance of each fold at each point of a curve, from the rows; sizes of folds."""
     literal, by_fold, sizes = LiteralRows(columns), [], []
     for fold in range(3):
@@ -77,10 +91,10 @@ def explained_on_folds(columns, points, criterion):
         train = LiteralRows(columns)
         train.X, train.y, inner = literal.X[keep], literal.y[keep], held_out[keep]
         X, Y, *_ = train.split(inner)
-        path = literal_sequence(criterion, X, Y, literal.groups, literal.cost, 1e-5)
-        spent = np.cumsum(path.costs)
+        order, costs = literal_order(literal, X, Y, rule)
+        spent = np.cumsum(costs)
         within = [int((spent <= point["budget"] + 1e-9).sum()) for point in points]
-        by_fold.append([explained(train, inner, path.order[:k]) for k in within])
+        by_fold.append([explained(train, inner, order[:k]) for k in within])
         sizes.append(inner.sum())
     return np.array(by_fold), np.array(sizes) / sum(sizes)
 
@@ -91,6 +105,35 @@ def test_cross_validation_is_that_of_the_rows(mixed_run, mixed_columns, rule):
     by_fold, share = explained_on_folds(mixed_columns, points, rule)
     validation = [p["validation"]["explained_variance"] for p in points]
     np.testing.assert_allclose(validation, share @ by_fold, rtol=1e-9, atol=1e-12)
+
+
+def test_a_group_lasso_is_compared_like_other_rules(mixed_data, mixed_columns, tmp_path):
+    spec = mixed_job(mixed_data, tmp_path, data={"folds": 3}, sequence={"baselines": ["sparse"]})
+    folder, literal = run_job(spec).folder, LiteralRows(mixed_columns)
+    metrics, points = (
+        content(folder, "metrics.json"),
+        curve(content(folder, "metrics.json"), "sparse"),
+    )
+    X, Y, *_ = literal.split(literal.test)
+    order, costs = literal_order(literal, X, Y, "sparse")
+    assert metrics["baselines"]["sparse"]["groups"] == [literal.group_names[g] for g in order]
+    np.testing.assert_allclose([p["budget"] for p in points], np.cumsum([0.0, *costs]))
+    by_fold, share = explained_on_folds(mixed_columns, points, "sparse")
+    own = {rows: [p[rows]["explained_variance"] for p in points] for rows in ("validation", "test")}
+    held_out = [explained(literal, literal.test, order[:k]) for k in range(6)]
+    np.testing.assert_allclose(own["test"], held_out, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(own["validation"], share @ by_fold, rtol=1e-9, atol=1e-12)
+    timely = metrics["timeliness"]
+    assert 0 < timely["sparse"]["timeliness"] < timely["fr"]["timeliness"]
+    page = (folder / "report.html").read_text()
+    assert "cost-weighted group lasso (sparse)" in page
+    assert "Theorem 3.2 of the paper promises" in page
+
+
+def test_a_group_lasso_is_of_the_squared_loss(mixed_data, tmp_path):
+    options = {"family": "poisson", "baselines": ["sparse"]}
+    with pytest.raises(SpecError, match=r"sparse.*is a lasso of the squared loss.*`poisson`"):
+        prepare(mixed_job(mixed_data, tmp_path, sequence=options))
 
 
 def test_what_was_left_out_and_filled_in_is_said(mixed_run, mixed_columns):

@@ -274,6 +274,11 @@ def test_damaged_slab_is_computed_again(mixed_data, tmp_path, monkeypatch, undis
 # --- memory -------------------------------------------------------------------------------------
 
 
+def test_a_group_lasso_is_refused(mixed_data, tmp_path):
+    with pytest.raises(SpecError, match="`sparse` needs all columns in one process"):
+        prepare(job(mixed_data, tmp_path, sequence={"max_groups": 4, "baselines": ["sparse"]}))
+
+
 def test_pool_is_refused_where_a_slab_does_not_fit(mixed_data, tmp_path, monkeypatch):
     monkeypatch.setattr(SlabForm, "shard_bytes", 2**45)
     with pytest.raises(SpecError, match="fewer actors on one machine"):
