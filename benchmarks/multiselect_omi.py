@@ -11,6 +11,10 @@ With ``--claims``, what is claimed instead: from two judgments of 400 faces, bud
 projected and the 4-fold cross-validated loss of a selection and the real error of its model on the
 other faces; by Full without ridge, Full and the lasso with `ridge: auto`, and `selection: auto`.
 
+With ``--psd``, test errors of Full by where the nearest semi-definite matrix is looked for:
+in units of one judgment's deviation (`nearest`), in those of the data (`data_units`), and nowhere
+(`none`); with all ratings from 0 to 100, and with attributes in units 1/10 to 10 times as large.
+
 Run with ``OMP_NUM_THREADS=1 python benchmarks/multiselect_omi.py [FILE] [--splits N]``. FILE is
 omi.parquet with columns face, attribute, rating; default: judgments/omi.parquet in the folder
 that DISTFMS_REALDATA names.
@@ -43,6 +47,9 @@ METHODS = ("full", "scoring", "averages", "copies")
 N_TRAIN, K = 700, 2
 #: Of the table of claims.
 N_FEW, N_FOLDS, CLAIMS = 400, 4, ("full, ridge 0", "full", "lasso", "auto")
+
+#: Of the table by `psd`: training faces, budgets, ways.
+PSD_TRAIN, PSD_BUDGETS, PSD = (50, 100, 200, 700), (10, 20, 40), ("nearest", "data_units", "none")
 
 
 def load(path: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -171,6 +178,40 @@ def report_claims(
             print(f"{name:>12} {budget}: {said}", flush=True)
 
 
+def report_psd(ratings: np.ndarray, counts: np.ndarray, targets: list[int], n_splits: int) -> None:
+    shape = (len(targets), n_splits, len(PSD), len(PSD_BUDGETS))
+    for n_train in PSD_TRAIN:
+        for mixed in (False, True):
+            errors = np.empty(shape)
+            for i, target in enumerate(targets):
+                rest = np.delete(np.arange(ratings.shape[1]), target)
+                label = np.nanmean(ratings[:, target], axis=-1)
+                for split in range(n_splits):
+                    rng = np.random.default_rng([2, split])
+                    train = np.zeros(len(ratings), dtype=bool)
+                    train[rng.permutation(train.size)[:n_train]] = True
+                    scale = 10.0 ** rng.uniform(-1, 1, rest.size) if mixed else np.ones(rest.size)
+                    order = shuffled(ratings[:, rest], rng) * scale[:, None]
+                    sums, own = np.cumsum(order, axis=-1), counts[:, rest]
+                    estimates = statistics_of(order[train][:, :, :K], label[train]).estimates()
+                    for j, psd in enumerate(PSD):
+                        problem = Problem.from_estimates(estimates, psd=psd)
+                        path = select(problem, max(PSD_BUDGETS))
+                        errors[i, split, j] = [
+                            test_error(path.repeats_at(b), sums, own, label, train)
+                            for b in PSD_BUDGETS
+                        ]
+            mean, behind = errors.mean(axis=(0, 1)), (errors - errors[:, :, :1]).mean(axis=0)
+            spread = behind.std(axis=0, ddof=1) / np.sqrt(n_splits)
+            print(f"{n_train} training faces{', mixed units' if mixed else ''}", flush=True)
+            for j, psd in enumerate(PSD):
+                said = (
+                    f"{b}: {mean[j, at]:.2f} ({behind[:, j, at].mean():+.2f} ± {spread[j, at]:.2f})"
+                    for at, b in enumerate(PSD_BUDGETS)
+                )
+                print(f"{psd:>12} {'; '.join(said)}", flush=True)
+
+
 def run(
     ratings: np.ndarray, counts: np.ndarray, targets: list[int], n_splits: int
 ) -> dict[int, np.ndarray]:
@@ -217,11 +258,15 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=50)
     parser.add_argument("--labels", nargs="+", default=["trustworthy", "attractive"])
     parser.add_argument("--claims", action="store_true", help="what is claimed, and what is real")
+    parser.add_argument("--psd", action="store_true", help="by where Full looks for a matrix")
     args = parser.parse_args()
     start = time.perf_counter()
     ratings, counts, names = load(args.file)
     if args.claims:
         report_claims(ratings, counts, names, args.labels, args.splits)
+        return
+    if args.psd:
+        report_psd(ratings, counts, [names.index(label) for label in args.labels], args.splits)
         return
     errors = run(ratings, counts, [names.index(label) for label in args.labels], args.splits)
     for label in args.labels:

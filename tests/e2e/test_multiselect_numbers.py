@@ -98,6 +98,31 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
         )
 
 
+@pytest.mark.parametrize("psd", ["nearest", "data_units"])
+def test_units_of_the_nearest_matrix_on_folds(tmp_path, psd):
+    rng = np.random.default_rng(2)
+    n, d = 30, 6
+    truth = rng.normal(size=(n, d)) @ rng.normal(size=(d, 2)) @ rng.normal(size=(2, d))
+    values = (truth[:, :, None] + 3 * rng.normal(size=(n, d, 2))) * 3.0 ** np.arange(d)[:, None]
+    label, ids = truth.sum(axis=1), [f"o{i}" for i in range(n)]
+    judgments = [values[:, a].tolist() for a in range(d)]
+    columns = {f"q{a}": judgments[a] for a in range(d)}
+    path = write(tmp_path / "data", {"id": ids, "y": label, **columns})
+    options = {"budget": 9, "ridge": 0.1, "psd": psd, "baselines": []}
+    _, selection, metrics, _ = run(path, tmp_path / "run", seed=1, multiselect=options)
+    parts = assign_parts(np.array(ids, dtype=object), n_folds=3, test=0.2, seed=1)
+    by_hand = Independent(judgments, label, np.ones(n), 0.1, psd == "data_units")
+    estimates, found = by_hand.problem(parts < 3)
+    assert not np.allclose(found, estimates.external, rtol=1e-3)
+    r, _, _, objective = by_hand.fit(parts < 3, "full", 9)
+    assert selection["repeats"] == {f"q{a}": int(r[a]) for a in np.flatnonzero(r)}
+    assert selection["objective"] == pytest.approx(objective)
+    for fold in metrics["folds"]:
+        inside = parts == fold["fold"]
+        r, w, c, _ = by_hand.fit((parts < 3) & ~inside, "full", 9)
+        assert fold["projected_loss"] == pytest.approx(by_hand.loss(inside, r, w, c))
+
+
 def test_one_decomposition_for_each_set_of_objects(tmp_path, monkeypatch):
     """MakePSD costs O(d³): all algorithms and the interval share it; Copies needs none."""
     sizes = []

@@ -17,6 +17,12 @@ def make_psd(matrix: np.ndarray, v: np.ndarray) -> np.ndarray:
     return unit @ vectors @ np.diag(np.maximum(values, 0)) @ vectors.T @ unit
 
 
+def make_psd_in_data_units(matrix: np.ndarray) -> np.ndarray:
+    """MakePSD as printed: A = U D Uᵀ with the negative entries of D zeroed."""
+    values, vectors = np.linalg.eigh(matrix)
+    return vectors @ np.diag(np.maximum(values, 0)) @ vectors.T
+
+
 def scoring_objective(b, v, external_variance, repeats, ridge=0.0) -> float:
     total = 0.0
     for a in range(len(b)):

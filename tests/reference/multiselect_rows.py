@@ -9,7 +9,8 @@ from tests.reference.statistics import judgment_estimates
 class Independent:
     """Multi-selection by loops over objects, for judgments that vary in number."""
 
-    def __init__(self, judgments, label, weight, ridge):
+    def __init__(self, judgments, label, weight, ridge, data_units=False):
+        self.data_units = data_units
         self.judgments, self.label, self.weight, self.ridge = judgments, label, weight, ridge
 
     def estimates(self, mask):
@@ -35,6 +36,8 @@ class Independent:
 
     def problem(self, mask):
         e = self.estimates(mask)
+        if self.data_units:
+            return e, literal.make_psd_in_data_units(e.external)
         return e, literal.make_psd(e.external, e.v)
 
     def model(self, mask, r):

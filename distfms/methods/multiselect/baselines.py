@@ -163,12 +163,13 @@ def _of_averages(problem: Problem, estimates: JudgmentEstimates, n_judgments: in
         moment[own] = estimates.second_moment[own]
     # The covariance of rows without gaps is semi-definite but for rounding.
     semidefinite = estimates.noise_covariance is None and not estimates.n_missing.any()
+    units = "nearest" if problem.psd == "none" else problem.psd
     return Problem.from_estimates(
         replace(estimates, v=np.zeros(problem.n_attributes), external=moment),
         costs=problem.costs * n_judgments,
         ridge=problem.ridge,
         names=problem.names,
-        psd="none" if semidefinite else "nearest",
+        psd="none" if semidefinite else units,
     )
 
 

@@ -198,7 +198,7 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     n_matrices = 9 if form.layout.knows_raters else 3
     statistics_bytes = 8 * n_matrices * (n + 1) ** 2 * (max(n_folds, 1) + 1)
     # Beside them, what is made positive semi-definite.
-    n_made = (2 if options.buy_from == "same" else 1) if options.psd == "nearest" else 0
+    n_made = (2 if options.buy_from == "same" else 1) if options.psd != "none" else 0
     return Job(
         name="multiselect",
         options=options,

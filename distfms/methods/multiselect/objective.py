@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: as a linear combination of them.
 RANK_TOLERANCE = 1e-10
 
-Psd = Literal["nearest", "none"]
+Psd = Literal["nearest", "data_units", "none"]
 BuyFrom = Literal["independent", "same"]
 
 
@@ -46,7 +46,7 @@ class Problem(Fields):
         Covariance with the label, variance of one judgment given the object, mean judgment, cost of
         a judgment of each attribute.
     external : ndarray of shape (d, d)
-        External covariance, positive semi-definite if `psd` is ``"nearest"``.
+        External covariance, positive semi-definite unless `psd` is ``"none"``.
     external_variance : ndarray of shape (d,)
         σ̂², at least 0: the diagonal of the external covariance before "MakePSD". Scoring uses
         this, Full uses the diagonal of `external`.
@@ -54,10 +54,11 @@ class Problem(Fields):
         ρ ≥ 0, added to the diagonal of the covariance of the averages.
     label_variance, label_mean : float
         The variance is the loss of the empty selection.
-    psd : {"nearest", "none"}
+    psd : {"nearest", "data_units", "none"}
         ``nearest``: Full works with the nearest positive semi-definite matrix ("MakePSD" of the
         paper), each attribute in units of the standard deviation of one judgment of it, which needs
-        all of Σ̂ in one place and O(d³) operations. ``none``: with the estimate as it is. A judgment
+        all of Σ̂ in one place and O(d³) operations. ``data_units``: the same in the units of the
+        data, as the paper writes it. ``none``: with the estimate as it is. A judgment
         that would make the covariance of the selected averages singular or indefinite is then never
         bought, but the projected loss may be too small, even negative.
     noise_covariance : ndarray of shape (d, d), or None
@@ -135,9 +136,12 @@ class Problem(Fields):
 
     def made_psd(self) -> dict[str, Any]:
         """Return the matrices by name, each made positive semi-definite."""
-        found = {"external": _make_psd(self.external, self.deviation, self.candidates)}
+        units = self.deviation, np.sqrt(self.v)
+        if self.psd == "data_units":
+            units = np.ones(self.n_attributes), np.ones(self.n_attributes)
+        found = {"external": _make_psd(self.external, units[0], self.candidates)}
         if self.noise_covariance is not None:
-            noise = _make_psd(self.noise_covariance, np.sqrt(self.v), self.v > 0)
+            noise = _make_psd(self.noise_covariance, units[1], self.v > 0)
             found["noise_covariance"] = noise
         return found
 
@@ -182,11 +186,11 @@ class Problem(Fields):
         )
 
 
-def _make_psd(matrix: np.ndarray, deviation: np.ndarray, varying: np.ndarray) -> np.ndarray:
-    """Nearest PSD matrix in units of the deviations; exact zeros for what does not vary."""
+def _make_psd(matrix: np.ndarray, units: np.ndarray, varying: np.ndarray) -> np.ndarray:
+    """Nearest PSD matrix in some units; exact zeros for what does not vary."""
     result, index = np.zeros_like(matrix), np.flatnonzero(varying)
     if index.size:
-        grid, unit = np.ix_(index, index), deviation[index]
+        grid, unit = np.ix_(index, index), units[index]
         scaled = matrix[grid] / np.outer(unit, unit)
         projected = nearest_psd(scaled)
         if np.array_equal(projected, scaled):

@@ -172,13 +172,14 @@ class SelectionProcedure(Procedure):
             psd="none",
             buy_from=self.buy_from,
         )
-        if self.psd == "nearest":
-            problem = replace(problem, psd=self.psd, **(made or problem.made_psd()))
+        problem = replace(problem, psd=self.psd)
+        if self.psd != "none":
+            problem = replace(problem, **(made or problem.made_psd()))
         return Training(own, estimates, self.with_ridge(problem))
 
     def dear(self, training: Training) -> Matrices:
         """Return the matrices of a problem that took long to make."""
-        dear = {name: getattr(training.problem, name) for name in _DEAR if self.psd == "nearest"}
+        dear = {name: getattr(training.problem, name) for name in _DEAR if self.psd != "none"}
         return {name: matrix for name, matrix in dear.items() if matrix is not None}
 
     def with_ridge(self, problem: Problem) -> Problem:
@@ -295,5 +296,5 @@ class SelectionProcedure(Procedure):
     def n_operations(self) -> float:
         """Return about how many multiplications a search by one rule takes."""
         d, n_steps = float(len(self.names)), self.budget / float(self.costs.min())
-        project = _EIGEN * d**3 if self.psd == "nearest" else 0.0
+        project = _EIGEN * d**3 if self.psd != "none" else 0.0
         return project + d**2 * min(n_steps, d) + (d + CALLS) * n_steps

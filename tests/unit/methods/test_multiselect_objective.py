@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import SpecError
+from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import (
     Problem,
     full_objective,
@@ -29,6 +30,24 @@ def test_objectives_are_the_papers_formulas(seed, ridge):
     )
     assert scoring_objective(problem, repeats) == pytest.approx(
         literal.scoring_objective(est.b, est.v, sigma2, repeats, ridge), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_units_of_the_data_the_nearest_matrix_is_the_one_of_the_paper(seed):
+    judgments, label, _ = random_judgments(seed, m=6, d=8)  # too few objects: not semi-definite
+    judgments *= 10.0 ** np.arange(-1, 1, 0.25)[:, None]
+    est = statistics(judgments, label).estimates()
+    psd = literal.make_psd_in_data_units(est.external)
+    problem = Problem.from_estimates(est, psd="data_units")
+    np.testing.assert_allclose(problem.external, psd, rtol=1e-9, atol=1e-12 * psd.max())
+    path = select(problem, 12)
+    steps = literal.greedy(lambda r: literal.full_objective(est.b, est.v, psd, r), 8, 12)
+    assert path.attributes.tolist() == steps
+    in_deviations = Problem.from_estimates(est)
+    assert not np.allclose(problem.external, in_deviations.external, rtol=1e-3)
+    assert np.linalg.norm(psd - est.external) < np.linalg.norm(
+        in_deviations.external - est.external
     )
 
 
