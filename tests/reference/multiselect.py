@@ -96,3 +96,27 @@ def forward_selection(columns: np.ndarray, label: np.ndarray, n_steps: int, allo
         losses = [residual_variance(columns[:, [*chosen, c]], label) for c in rest]
         chosen.append(rest[int(np.argmin(losses))])
     return chosen
+
+
+def theorem_lambda(external: np.ndarray, costs, budget: float) -> float:
+    """λ of Theorem 3.1: least eigenvalue of sub_r(Σ) over all r in R_B, by enumeration."""
+    d, found = len(costs), []
+    for support in itertools.product([0, 1], repeat=d):
+        index = np.flatnonzero(support)
+        if index.size and np.sum(np.asarray(costs)[index]) <= budget:
+            found.append(np.linalg.eigvalsh(external[np.ix_(index, index)])[0])
+    return min(found)
+
+
+def theorem_error(algorithm: str, lam: float, B: int, d: int, m: int, delta: float) -> float:
+    """Right-hand side of Theorem 3.1 without its constants."""
+    if algorithm == "scoring":
+        return np.log(B * d / delta) / (lam**2 * np.sqrt(m))
+    return min(B, d) ** 3 * np.log(B * d / delta) / (lam**2 * np.sqrt(m))
+
+
+def theorem_objects(algorithm: str, lam: float, B: int, d: int, delta: float) -> float:
+    """What m is to be at least in Theorem 3.1, without constants and logarithms of it."""
+    if algorithm == "scoring":
+        return np.log(d / delta) / lam**2
+    return min(B, d) * np.log(min(B, d) * d / delta) / lam**2
