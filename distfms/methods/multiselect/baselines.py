@@ -31,6 +31,7 @@ from distfms.methods.multiselect.objective import (
     SelectionPath,
     full_objective,
 )
+from distfms.stats.comoments import CONSTANT_RTOL
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import JudgmentEstimates
@@ -48,11 +49,13 @@ MOST_KNOTS = 8
 def averages(
     problem: Problem, estimates: JudgmentEstimates, budget: float, n_judgments: int
 ) -> SelectionPath:
-    """Forward selection on the averages of the judgments that were collected.
+    """Forward selection on averages of `n_judgments` judgments.
 
-    Each attribute is chosen at most once and then costs `n_judgments` judgments.
+    Each attribute is chosen at most once and then costs so many. Where more or fewer of them were
+    collected, the variance of an average is what it would be of `n_judgments`, of any raters.
     """
-    whole = _of_averages(problem, estimates, n_judgments)
+    noise = estimates.v / n_judgments
+    whole = _of_averages(problem, estimates, n_judgments, noise)
     path = greedy_path(whole, FullState(whole), budget, "averages")
     return replace(path, costs=problem.costs, counts=np.full(path.n_steps, n_judgments))
 
@@ -66,7 +69,7 @@ def lasso(
     its attributes entered. The one with the smallest projected loss is taken, so weights and
     choice allow for the disagreement of raters, and the path does not.
     """
-    whole = _of_averages(problem, estimates, n_judgments)
+    whole = _of_averages(problem, estimates, n_judgments, estimates.noise)
     own = np.flatnonzero(problem.candidates & whole.candidates)
     unit = whole.deviation[own]
     gram = whole.external[np.ix_(own, own)] / np.outer(unit, unit)
@@ -152,17 +155,20 @@ def _path_of(problem: Problem, name: str, budget: float, attributes: np.ndarray)
     return replace(path, objective=path_objective(problem, path, np.arange(attributes.size) + 1))
 
 
-def _of_averages(problem: Problem, estimates: JudgmentEstimates, n_judgments: int) -> Problem:
-    """Return the problem of the averages as they were collected, as if free of noise."""
-    moment, own = estimates.second_moment, np.diag_indices(problem.n_attributes)
+def _of_averages(
+    problem: Problem, estimates: JudgmentEstimates, n_judgments: int, noise: np.ndarray
+) -> Problem:
+    """Return the problem of averages that have some noise, as if free of it."""
+    moment, own = estimates.second_moment.copy(), np.diag_indices(problem.n_attributes)
     if estimates.noise_covariance is not None:
         # Of two attributes, as of the raters that will judge.
         moment = estimates.external.copy()
         if problem.noise_covariance is not None:
             moment += estimates.noise_covariance / n_judgments
-        moment[own] = estimates.second_moment[own]
-    # The covariance of rows without gaps is semi-definite but for rounding.
+    moment[own] = estimates.second_moment[own] + (noise - estimates.noise)
+    # The covariance of rows without gaps, or with more noise, is semi-definite but for rounding.
     semidefinite = estimates.noise_covariance is None and not estimates.n_missing.any()
+    semidefinite &= bool((noise >= estimates.noise * (1.0 - CONSTANT_RTOL)).all())
     units = "nearest" if problem.psd == "none" else problem.psd
     return Problem.from_estimates(
         replace(estimates, v=np.zeros(problem.n_attributes), external=moment),

@@ -76,8 +76,9 @@ class MultiselectOptions(Section):
     """
     baselines: tuple[str, ...] = ("scoring", "averages", "copies", "lasso")
     """Among `full`, `scoring`, `averages`, `copies`, `lasso` and `single:ATTRIBUTE`. Averages buys
-    the same number of judgments of every attribute it chooses; to Copies each judgment is an
-    attribute of its own, with covariances from all pairs of judgments, as raters are exchangeable.
+    the same number of judgments of every attribute it chooses, as good as so many are; to Copies
+    each judgment is an attribute of its own, with covariances from all pairs of judgments, as
+    raters are exchangeable.
     """
     baseline_judgments: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
     """Judgments of an attribute that Averages buys at once, and Copies at most (k of the paper)."""

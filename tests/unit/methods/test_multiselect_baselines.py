@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -36,6 +36,42 @@ def test_averages_is_forward_selection_on_the_averages(seed):
     losses = [literal.residual_variance(means[:, chosen[: i + 1]], label) for i in range(3)]
     np.testing.assert_allclose(path.label_variance - path.objective, losses, rtol=1e-10)
     assert path.status == "budget_spent"
+
+
+@pytest.mark.parametrize("n_judgments", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_averages_selects_on_as_many_judgments_as_it_buys(seed, n_judgments):
+    """Mean over all ways to take so many of the three that were collected."""
+    judgments, label, _ = random_judgments(seed, k=3)
+    label, centred = label - label.mean(), judgments - judgments.mean(axis=(0, 2))[:, None]
+    means = centred.mean(axis=2)
+    moment, b = means.T @ means / len(label), means.T @ label / len(label)
+    taken = [centred[:, :, own].mean(axis=2) for own in combinations(range(3), n_judgments)]
+    np.fill_diagonal(moment, np.mean([(own**2).mean(axis=0) for own in taken], axis=0))
+
+    def explained(columns: list[int]) -> float:
+        return float(b[columns] @ np.linalg.solve(moment[np.ix_(columns, columns)], b[columns]))
+
+    path = averages(*learned(judgments, label), 4 * n_judgments, n_judgments)
+    chosen: list[int] = []
+    for objective in path.objective:
+        rest = [c for c in range(5) if c not in chosen]
+        chosen.append(max(rest, key=lambda c: explained([*chosen, c])))
+        assert objective == pytest.approx(explained(chosen), rel=1e-9)
+    assert path.attributes.tolist() == chosen
+    assert path.counts.tolist() == [n_judgments] * 4
+
+
+def test_averages_of_more_judgments_than_were_collected_stay_semi_definite():
+    judgments, label, _ = random_judgments(0, m=4)
+    problem, estimates = learned(judgments, label)
+    moment = estimates.external + np.diag(estimates.v / 50)
+    assert np.linalg.eigvalsh(moment)[0] < 0
+    psd, none = literal.make_psd(moment, np.zeros(5)), np.zeros(5)
+    path = averages(problem, estimates, 1000, 50)
+    assert path.n_steps > 1
+    expected = literal.full_objective(estimates.b, none, psd, path.final_repeats)
+    assert path.objective[-1] == pytest.approx(expected)
 
 
 def test_averages_buys_each_attribute_once_and_obeys_costs():
