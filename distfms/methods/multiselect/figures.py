@@ -44,7 +44,7 @@ from distfms.report.sections import notes
 SUBTITLE = "Feature multi-selection"
 
 _STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3, "lasso": 4}
-_LOSS = "projected_loss"
+_LOSS, _PLAIN = "projected_loss", "refit_mse"
 _LOOKS: dict[str, dict[str, Any]] = {
     "train": {"style": 0, "dashed": True},
     "validation": {"style": 1, "bold": True},
@@ -102,6 +102,8 @@ def _loss_blocks(run: FinishedRun) -> list[Block]:
     blocks: list[Block] = [] if own is None else [_own_figure(run, own)]
     if len(curves) > 1:
         blocks.append(_comparison_figure(run, list(curves.values())))
+    if any(curve.has("test", _PLAIN) for curve in curves.values()):
+        blocks.append(_plain_figure(run, list(curves.values())))
     return [*blocks, *_baseline_tables(run)]
 
 
@@ -129,6 +131,16 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
         "the chosen one."
     )
     return _loss_figure(run, lines, "Loss of all ways to spend the budget", [caption])
+
+
+def _plain_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
+    lines = comparison_chart(curves, "test", _PLAIN, title_of, _STYLES, run.selection["algorithm"])
+    caption = (
+        "Plain mean squared error on held-out objects, of least squares on the averages of the "
+        "judgments that each way buys, among objects that hold so many (not the same ones for all "
+        "points). Thick line: the chosen way."
+    )
+    return _loss_figure(run, lines, "Plain error of all ways to spend the budget", [caption])
 
 
 def _loss_figure(run: FinishedRun, lines: Sequence[Line], title: str, caption: list[str]) -> Figure:

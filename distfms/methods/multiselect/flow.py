@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ from distfms.methods.multiselect.read import (
     trained_columns,
     trained_model,
 )
+from distfms.methods.multiselect.read_errors import plain_errors
 from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_in_slabs
 from distfms.methods.multiselect.statistics import read_judgments
 from distfms.stats.base import Bundle, Folded
@@ -48,7 +49,8 @@ def multiselect(run: Run, job: Job) -> Finished:
     Steps: `statistics` (of judgments; in slabs `statistics 1 of n` and so on), `tune` (with a
     grid), `ridge` (where it is open, or the way to select), `select` (by every rule), `chosen`
     (after slabs: statistics of what some rule has bought), `averages` (of the judgments that are
-    bought, for a refit or the plain error), `evaluate` (losses on folds and held-out objects),
+    bought, for a refit or the plain error), `plain errors` (of every rule, at every budget, where
+    plain errors are asked for), `evaluate` (losses on folds and held-out objects),
     `plan` (folder of judgments to collect, where it is asked for).
     """
     tuning = choice = None
@@ -66,7 +68,10 @@ def multiselect(run: Run, job: Job) -> Finished:
     if wants_averages(job.options):
         averages = run.step("averages", lambda: read_averages(run, job, solved))
     model = fitted(job, solved, averages)
-    metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model))
+    errors = None
+    if job.options.plain_error and solved.test is not None:
+        errors = run.step("plain errors", lambda: plain_errors(run, job, solved))
+    metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model, errors))
     if job.options.plan:
         run.step("plan", lambda: write_plan(run, job, solved.path.final_repeats), file=PLAN)
     told = {} if choice is None else {"tuning": choice}
@@ -181,7 +186,12 @@ def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
 
 
 def evaluate(
-    run: Run, job: Job, solved: Solved, averages: Folded[CoMoments] | None, model: LinearModel
+    run: Run,
+    job: Job,
+    solved: Solved,
+    averages: Folded[CoMoments] | None,
+    model: LinearModel,
+    errors: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Return the content of ``metrics.json``; all paths are looked at at the same budgets."""
     procedure = replace(solved.procedure, budgets=solved.procedure.grid(solved.path))
@@ -189,7 +199,8 @@ def evaluate(
     folds = () if validated is None else validated.folds
     for text in evaluation_remarks(solved.procedure, solved.statistics["judgments"], folds):
         run.note(text)
-    return Evaluation(solved, validated, averages, model, job.options.confidence).metrics()
+    confidence = job.options.confidence
+    return Evaluation(solved, validated, averages, model, confidence, errors).metrics()
 
 
 def judge_of(job: Job, statistics: Bundle) -> Callable[[Run, Sequence[FinishedRun]], Judged]:

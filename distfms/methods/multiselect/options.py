@@ -72,7 +72,8 @@ class MultiselectOptions(Section):
     """Weights from the statistics, or least squares on the means of the first r judgments."""
     plain_error: bool = False
     """Also measure the plain mean squared error where objects hold as many judgments as are bought,
-    by a second pass over the data. `model: refit` takes this pass in any case.
+    by a second pass over the data. `model: refit` takes this pass in any case. Another pass then
+    measures it on held-out objects, after a refit, for every baseline and budget.
     """
     baselines: tuple[str, ...] = ("scoring", "averages", "copies", "lasso")
     """Among `full`, `scoring`, `averages`, `copies`, `lasso` and `single:ATTRIBUTE`. Averages buys

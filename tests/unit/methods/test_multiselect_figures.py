@@ -369,3 +369,12 @@ def test_the_report_says_what_is_guaranteed(known: Any, text: str | None) -> Non
     page = plain(render({**selection(), "guarantee": known}, metrics()))
     assert ("Theorem 3.1" in page) == (known is not None)
     assert text is None or text in page
+
+
+def test_plain_errors_after_a_refit_have_a_figure() -> None:
+    own = metrics()
+    assert "Plain error of all ways" not in render(selection(), own)
+    for curve in own["curves"]:
+        for point in curve["points"]:
+            point["test"]["refit_mse"] = 90.0 - point["budget"] if point["budget"] else None
+    assert "Plain error of all ways" in plain(render(selection(), own))
