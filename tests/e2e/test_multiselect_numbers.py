@@ -13,6 +13,8 @@ from distfms.runs.finished import headline
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
 
+BASELINES = ["full", "scoring", "averages", "copies", "copies_any_order"]
+
 
 @pytest.fixture(scope="module")
 def ragged(tmp_path_factory):
@@ -49,7 +51,7 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
         tmp_path,
         seed=4,
         data={"weight": "w", "test": 0.25},
-        multiselect={**options, "baselines": ["full", "scoring", "averages", "copies"]},
+        multiselect={**options, "baselines": BASELINES},
     )
     parts = assign_parts(ids, n_folds=3, test=0.25, seed=4)
     train, test = parts < 3, parts == 3
@@ -74,6 +76,11 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
     baseline = metrics["baselines"][other]
     assert baseline["train"]["projected_loss"] == pytest.approx(variance - objective_)
     assert baseline["test"]["projected_loss"] == pytest.approx(by_hand.loss(test, r_, w_, c_))
+
+    single = metrics["baselines"]["copies_any_order"]
+    assert sum(single["repeats"].values()) == budget
+    assert max(single["repeats"].values()) <= 2
+    assert single["validation"]["projected_loss"] > 0
 
     if model == "refit":
         w, intercept = by_hand.refit(train, r)

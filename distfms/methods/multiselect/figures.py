@@ -43,7 +43,7 @@ from distfms.report.sections import notes
 
 SUBTITLE = "Feature multi-selection"
 
-_STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3, "lasso": 4}
+_STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3, "lasso": 4, "copies_any_order": 5}
 _LOSS, _PLAIN = "projected_loss", "refit_mse"
 _LOOKS: dict[str, dict[str, Any]] = {
     "train": {"style": 0, "dashed": True},

@@ -48,6 +48,8 @@ class JudgmentForm:
         What the ridge is a multiple of; None for that of the problem at hand.
     slabs : SlabForm or None
         How the covariance is cut, where one process cannot hold it.
+    copies : int
+        Judgments of each attribute that are looked at in their places.
     """
 
     inputs: Inputs
@@ -59,6 +61,7 @@ class JudgmentForm:
     buy_from: BuyFrom
     variance: float | None = None
     slabs: SlabForm | None = None
+    copies: int = 0
 
     @classmethod
     def of(cls, options: MultiselectOptions, inputs: Inputs, seed: int) -> JudgmentForm:
@@ -87,6 +90,7 @@ class JudgmentForm:
             costs=resolve_costs(options.costs, layout.names),
             internal_variance=np.array([known.get(name, np.nan) for name in layout.names]),
             buy_from=options.buy_from,
+            copies=options.baseline_judgments if "copies_any_order" in options.baselines else 0,
         )
         if inputs.test is not None:
             test = inputs.test
@@ -196,7 +200,8 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     if able and form.one_process_bytes(n, n_folds) > slab_search.ONE_PROCESS_BYTES:
         return _job_in_slabs(form, options)
     n_matrices = 9 if form.layout.knows_raters else 3
-    statistics_bytes = 8 * n_matrices * (n + 1) ** 2 * (max(n_folds, 1) + 1)
+    n_values = n_matrices * (n + 1) ** 2 + 2 * (n * form.copies + 1) ** 2
+    statistics_bytes = 8 * n_values * (max(n_folds, 1) + 1)
     # Beside them, what is made positive semi-definite.
     n_made = (2 if options.buy_from == "same" else 1) if options.psd != "none" else 0
     return Job(
@@ -238,7 +243,7 @@ def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
         copies=2,
         left_out=tuple(name for name in rules if name not in IN_SLABS),
     )
-    form = replace(form, slabs=slabs)
+    form = replace(form, slabs=slabs, copies=0)
     return Job(
         name="multiselect",
         options=options,

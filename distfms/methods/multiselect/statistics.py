@@ -15,7 +15,7 @@ from distfms.stats.raters import COUNTS
 
 def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
     """Read ``judgments`` and ``signs`` of trouble by fold; refuse, count and note what was read."""
-    found = run.reduce(lambda *of: judgment_reader(form.source(*of)))
+    found = run.reduce(lambda *of: judgment_reader(form.source(*of), copies=form.copies))
     judgments: Folded[JudgmentStatistics] = found["judgments"]
     train, test, names = judgments.train(), judgments.test, form.names
     _check_objects(train, test, form.inputs)

@@ -9,13 +9,20 @@ from sklearn.linear_model import lars_path_gram
 from distfms.methods.multiselect.baselines import (
     averages,
     copies,
+    copies_in_any_order,
     lasso,
     lasso_supports,
     single_attribute,
 )
 from distfms.methods.multiselect.objective import Problem, full_objective
+from distfms.methods.multiselect.read import copies_in_places
 from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
+from tests.reference.multiselect_cases import (
+    ragged,
+    random_judgments,
+    random_problem,
+    statistics,
+)
 
 
 def learned(judgments, label, costs=1.0):
@@ -111,6 +118,34 @@ def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
     # All copies of all objects are what was averaged.
     residual = literal.residual_variance(judgments.mean(axis=2), label)
     assert whole.label_variance - whole.objective[-1] == pytest.approx(residual, rel=1e-9)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_copies_in_any_order_is_forward_selection_on_single_judgments(seed, k):
+    judgments, label, _ = random_judgments(seed, k=k)
+    problem, _ = learned(judgments, label)
+    moments = copies_in_places(ragged(judgments), label, None, k)
+    path = copies_in_any_order(problem, moments, 7, k)
+    columns = judgments.transpose(0, 2, 1).reshape(label.size, -1)  # place by place
+    chosen = literal.forward_selection(columns, label, 7, lambda _chosen, _c: True)
+    assert path.attributes.tolist() == [column % 5 for column in chosen]
+    losses = [literal.residual_variance(columns[:, chosen[: i + 1]], label) for i in range(7)]
+    np.testing.assert_allclose(path.label_variance - path.objective, losses, rtol=1e-8)
+    whole = copies_in_any_order(problem, moments, 1000, k)
+    assert whole.final_repeats.tolist() == [k] * 5
+
+
+def test_copies_that_nobody_gave_are_never_bought():
+    judgments, label, _ = random_judgments(3, k=3)
+    judgments[:, 1, 1:] = np.nan  # at most one judgment
+    judgments[::3, 2, 2] = np.nan
+    problem = random_problem(0, 5, costs=[1.0, 2.0, 1.0, 1.0, 1.0])
+    moments = copies_in_places(ragged(judgments), label, np.ones(label.size), 3)
+    path = copies_in_any_order(problem, moments, 1000, 3)
+    assert path.final_repeats[1] <= 1
+    assert path.final_repeats.max() <= 3
+    assert path.cost[path.attributes == 1].tolist() == [2.0] * int(path.final_repeats[1])
 
 
 def test_single_attribute_spends_everything_on_one():
