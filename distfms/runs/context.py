@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from distfms.data.files.partition import Dataset, HeldPartition, Partition
 from distfms.engine.base import ActorPool, Executor, map_reduce
@@ -18,6 +20,7 @@ from distfms.engine.graph import RetryPolicy, Unit
 from distfms.engine.local import SerialPool
 from distfms.engine.storage import Location, absolute
 from distfms.methods.frame.contract import Inputs, PartialReader
+from distfms.methods.frame.passes import shards_of
 from distfms.runs.events import Recorder
 from distfms.runs.steps import Steps
 from distfms.stats.base import Bundle, merge_tree
@@ -26,6 +29,8 @@ from distfms.stats.codec import MAGIC, decode, encode, settled
 #: Multiplications that take one process about 3 s (at 6 · 10⁹ a second), which is twice what actors
 #: take to start: from here on two of them are faster. The results do not depend on it.
 ACTORS_PAY_OPERATIONS = 2e10
+
+Actors = Literal["auto", "always", "never"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,6 +53,7 @@ class RunContext:
     record: Recorder
     value_bytes: int = 0
     elsewhere: bool = False
+    actors: Actors = "auto"
 
     # --- steps ---
 
@@ -93,14 +99,23 @@ class RunContext:
         return self.executor.workers
 
     def reduce(
-        self, reader: Callable[[Dataset, bool], PartialReader], *, cache: bool = True
+        self,
+        reader: Callable[[Dataset, bool], PartialReader],
+        *,
+        cache: bool = True,
+        actors: str | None = None,
     ) -> Bundle:
         """Map-reduce over all partitions."""
-        result = self._reduce_one(reader(self.inputs.train, False), self.inputs.train, cache)
-        if self.inputs.test is not None:
-            held_out = self._reduce_one(reader(self.inputs.test, True), self.inputs.test, cache)
-            result = result.merge(held_out)
-        return result
+
+        def one(dataset: Dataset, held_out: bool) -> Bundle:
+            read = reader(dataset, held_out)
+            finish = _weighed if any(part.weight != 1 for part in dataset.partitions) else None
+            if actors is not None and self.actors == "always" and not self.steps.in_memory:
+                return self._reduce_by_actors(read, dataset.partitions, finish, actors)
+            return self._map_reduce(read, dataset.partitions, Bundle.merge, finish, cache)
+
+        result = one(self.inputs.train, False)
+        return result if self.inputs.test is None else result.merge(one(self.inputs.test, True))
 
     def each_partition(
         self,
@@ -118,10 +133,18 @@ class RunContext:
         """Return the same for other data."""
         return replace(self, inputs=inputs, elsewhere=True)
 
-    def _reduce_one(self, read: PartialReader, dataset: Dataset, use_cache: bool) -> Bundle:
-        forgets = any(partition.weight != 1 for partition in dataset.partitions)
-        finish = _weighed if forgets else None
-        return self._map_reduce(read, dataset.partitions, Bundle.merge, finish, use_cache)
+    def _reduce_by_actors(
+        self, read: PartialReader, partitions: Sequence[Partition], finish: Any, what: str
+    ) -> Bundle:
+        """Map-reduce where actors summarise shards, along the same tree."""
+        shards = shards_of(partitions)
+        held = max(part.held_bytes for part in partitions)
+        with self.pool(len(shards), 0, what=what, shared_bytes=held + 2 * self.value_bytes) as pool:
+            pool.start(_as_is, [(read, finish)] * pool.n_actors)
+            found: list[Bundle] = pool.map(_shard_summary, shards)
+        n_bytes = sum(part.n_bytes for part in partitions)
+        self.count(n_read=len(partitions), n_cached=0, bytes_read=n_bytes)
+        return merge_tree(found)
 
     def _map_reduce(
         self,
@@ -175,15 +198,21 @@ class RunContext:
         n_shards: int,
         shard_bytes: int,
         *,
+        what: str,
         shared_bytes: int = 0,
-        n_operations: float | None = None,
+        n_operations: float = math.inf,
         alone: bool = False,
     ) -> ActorPool:
         """Open a pool of actors of the executor's kind, or of none where they do not pay."""
         n_actors = min(self.executor.actors, n_shards)
-        small = n_operations is not None and n_operations < ACTORS_PAY_OPERATIONS
-        single = n_operations is not None and n_actors == 1 and self.executor.name == "local"
-        here = alone or small or single or self.steps.in_memory
+        if alone:
+            here, why = True, "some workers do not see the run folder"
+        elif self.steps.in_memory:
+            here, why = True, "the run is in memory"
+        else:
+            single = n_actors == 1 and self.executor.name == "local"
+            on_actors, why = decide(self.actors, n_operations, single)
+            here = not on_actors
         options: dict[str, Any] = {
             "retry": self.retry,
             "on_event": self.record,
@@ -193,8 +222,39 @@ class RunContext:
             pool: ActorPool = SerialPool(**options)
         else:
             pool = self.executor.pool(n_actors, **options)
-        self.record.event("pool", kind=pool.name, n_actors=pool.n_actors, n_shards=n_shards)
+        self.record.event(
+            "pool", kind=pool.name, what=what, n_actors=pool.n_actors, n_shards=n_shards, why=why
+        )
         return pool
+
+    @contextmanager
+    def candidates(self, slabs: Sequence[Any]) -> Iterator[dict[str, Any]]:
+        """Let searches of a problem in memory ask for candidates where its slabs are."""
+        if self.actors != "always" or not slabs or self.steps.in_memory:
+            yield {}
+            return
+        # What is kept of the selected takes at most as much again.
+        slab_bytes = 2 * max(slab.n_bytes for slab in slabs)
+        with self.pool(len(slabs), slab_bytes, what="candidates") as pool:
+            yield {"pool": pool, "slabs": slabs}
+
+
+def decide(actors: Actors, n_operations: float, single: bool) -> tuple[bool, str]:
+    """Return whether actors do some work, and why.
+
+    It takes so many multiplications, without end if one process cannot hold what it needs; `single`
+    means that there is but one actor, beside this process.
+    """
+    if actors != "auto":
+        return actors == "always", f"`engine.actors` is {actors}"
+    if n_operations == math.inf:
+        return True, "one process is too small"
+    said = f"about {n_operations:.1g} multiplications"
+    if n_operations < ACTORS_PAY_OPERATIONS:
+        return False, f"{said} take less time than the start of actors"
+    if single:
+        return False, f"{said}, but one actor is no faster than this process"
+    return True, f"{said} take more time than the start of actors"
 
 
 def reduce_lazily(
@@ -206,18 +266,29 @@ def reduce_lazily(
     """Map-reduce over chunks of a Dask collection by a graph of Dask, where the chunks are."""
     import dask
 
-    summarise = dask.delayed(_summary, pure=False, traverse=False)
+    summarise = dask.delayed(_chunk_summary, pure=False, traverse=False)
     join = dask.delayed(merge, pure=False)
     held: Sequence[Any] = partitions
     summaries = (summarise(read, finish, replace(p, rows=None), p.rows) for p in held)
     return merge_tree(summaries, join).compute()
 
 
-def _summary(read: PartialReader, finish: Any, partition: Any, rows: Any) -> Any:
-    partition = replace(partition, rows=rows)
+def _chunk_summary(read: PartialReader, finish: Any, partition: Any, rows: Any) -> Any:
+    return _summary(read, finish, replace(partition, rows=rows))
+
+
+def _summary(read: PartialReader, finish: Any, partition: Any) -> Any:
     with single_threaded_blas():
         bundle = read.in_batches(partition)
     return bundle if finish is None else finish(partition, bundle)
+
+
+def _as_is(state: T) -> T:
+    return state
+
+
+def _shard_summary(how: tuple[PartialReader, Any], shard: Sequence[Partition]) -> Bundle:
+    return merge_tree(_summary(*how, partition) for partition in shard)
 
 
 def _weighed(partition: Partition, bundle: Bundle) -> Bundle:

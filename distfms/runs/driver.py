@@ -211,6 +211,7 @@ def _context(
         cache=cache if projection.cached else None,
         record=steps.record,
         value_bytes=projection.memory.value_bytes,
+        actors=spec.engine.actors,
     )
 
 

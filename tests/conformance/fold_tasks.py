@@ -99,7 +99,7 @@ class Here:
     opened: ActorPool | None = None
 
     def pool(
-        self, n_shards: int, shard_bytes: int, *, alone: bool = False, **sizes: Any
+        self, n_shards: int, shard_bytes: int, *, alone: bool = False, **others: Any
     ) -> AbstractContextManager[ActorPool]:
         return self._kept("serial" if alone else self.kind)
 

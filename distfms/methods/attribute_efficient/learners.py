@@ -123,7 +123,7 @@ class FromPairs:
 
     def search(self, run: Run, procedure: LearningProcedure, train: Members) -> dict[str, Learned]:
         """Solve from the pairs of all training rows."""
-        return search_all(procedure, train)
+        return search_all(run, procedure, train)
 
     def moments(self, train: Members) -> tuple[Moments, float]:
         """Return the moments of what was observed, and the improvement ratio."""
@@ -192,6 +192,7 @@ def learned_by_chains(
     pool = run.pool(
         len(items),
         0,
+        what="chains",
         shared_bytes=rows.n_bytes if rows.keep else 0,
         n_operations=len(items) * _operations(job),
     )

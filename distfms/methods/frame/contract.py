@@ -8,6 +8,7 @@ there and goes on with what is not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -138,7 +139,11 @@ class Run(Protocol):
         """
 
     def reduce(
-        self, reader: Callable[[Dataset, bool], PartialReader], *, cache: bool = True
+        self,
+        reader: Callable[[Dataset, bool], PartialReader],
+        *,
+        cache: bool = True,
+        actors: str | None = None,
     ) -> Bundle:
         """Map-reduce over all partitions, of the training and of the separate test data.
 
@@ -149,6 +154,9 @@ class Run(Protocol):
         cache : bool
             False for partials that nobody will ask for again, as those of one step of an
             iteration: they would only fill the cache.
+        actors : str, optional
+            What it is called that actors do with the partitions, where `engine.actors` is
+            ``always``; otherwise, and by default, tasks read them.
         """
 
     def each_partition(
@@ -170,8 +178,9 @@ class Run(Protocol):
         n_shards: int,
         shard_bytes: int,
         *,
+        what: str,
         shared_bytes: int = 0,
-        n_operations: float | None = None,
+        n_operations: float = math.inf,
         alone: bool = False,
     ) -> AbstractContextManager[ActorPool]:
         """Open a pool of actors where the tasks of the run are done.
@@ -182,11 +191,14 @@ class Run(Protocol):
             States it will keep.
         shard_bytes : int
             Memory one state takes.
+        what : str
+            What actors do, for the event: folds, chains, …
         shared_bytes : int
             Memory that the states of one actor share, in addition.
         n_operations : float, optional
             About how many multiplications all steps take together. Where that is less than the
-            start of actors costs, the states are kept in this process. Default: it pays.
+            start of actors costs, the states are kept in this process, unless `engine.actors` says
+            otherwise. Default: one process cannot hold the states.
         alone : bool
             Keep the states in this process in any case.
 
@@ -194,6 +206,13 @@ class Run(Protocol):
         ------
         SpecError
             If an actor's states do not fit.
+        """
+
+    def candidates(self, slabs: Sequence[Any]) -> AbstractContextManager[dict[str, Any]]:
+        """Let searches of a problem in memory ask for candidates where its slabs are.
+
+        Yields the `pool` and the `slabs` where `engine.actors` is ``always``, which `n_bytes` each
+        are sent to; otherwise nothing, as sending takes longer than what a search does with them.
         """
 
     def note(self, text: str) -> None:
@@ -334,6 +353,9 @@ class Job:
         The checked grid of options to choose from.
     untunable : str, optional
         Why options cannot be compared on folds.
+    for_actors : callable
+        What actors may do: () → {what: about how many multiplications, infinite where one process
+        is too small}.
     form : Any
         A record of the method's own: what else its function needs to know.
     """
@@ -353,6 +375,7 @@ class Job:
     folds_cost: bool = False
     tune: TuneSection | None = None
     untunable: str | None = None
+    for_actors: Callable[[], Mapping[str, float]] = dict
     form: Any = None
 
     @property

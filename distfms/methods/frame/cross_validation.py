@@ -183,6 +183,7 @@ def evaluate_on_folds(run: Run, statistics: Bundle, work: FoldWork) -> FoldAnswe
         run.pool,
         n_portions,
         0,
+        what="folds",
         shared_bytes=work.held_bytes,
         n_operations=work.n_operations,
     )

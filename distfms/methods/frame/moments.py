@@ -60,8 +60,15 @@ class Procedure(ABC):
         return fold.once("problem", lambda: self.problem(fold.train))
 
     @abstractmethod
-    def search(self, problem: Any, rule: Any) -> Any:
-        """Return the path of choices of a rule; one path answers every budget."""
+    def search(self, problem: Any, rule: Any, /) -> Any:
+        """Return the path of choices of a rule; one path answers every budget.
+
+        A procedure with `slabs` takes them and the pool that they are on as options.
+        """
+
+    def slabs(self, problem: Any) -> Sequence[Any]:
+        """Return the slabs that a problem's candidates are in; none: its searches are not cut."""
+        return ()
 
     @abstractmethod
     def grid(self, path: Any) -> np.ndarray:
@@ -185,19 +192,19 @@ def on_moments(
     procedure = procedure_of(options)
     train = TrainMembers(statistics)
     problem = procedure.problem(train)
-    paths = run.step("select", lambda: search_all(procedure, problem))
+    paths = run.step("select", lambda: search_all(run, procedure, problem))
     solved = Solved(procedure, statistics, train, problem, paths)
     metrics = run.step("evaluate", lambda: metrics_of(solved, on_folds(run, job, solved)))
     return LearnedOnMoments(options, tuning, solved, metrics)
 
 
-def search_all(procedure: Procedure, problem: Any) -> dict[str, Any]:
+def search_all(run: Run, procedure: Any, problem: Any) -> dict[str, Any]:
     """Return the paths of all rules by name, found in the driver's process.
 
-    What a problem holds is sent nowhere: copies of its matrices are laid out differently in
-    memory, which changes last bits.
+    Of the problem no more than its slabs is sent, where actors evaluate candidates.
     """
-    return {rule.name: procedure.search(problem, rule) for rule in procedure.rules}
+    with run.candidates(procedure.slabs(problem)) as where:
+        return {rule.name: procedure.search(problem, rule, **where) for rule in procedure.rules}
 
 
 # --- cross-validation ---------------------------------------------------------------------------

@@ -125,13 +125,13 @@ class Passes:
         if not keeps_rows(8 * self._n_values):
             return self
         partitions = self._dataset.partitions
-        step = 1 << ((len(partitions) - 1) // _MOST_SHARDS).bit_length()
-        shards = [partitions[first : first + step] for first in range(0, len(partitions), step)]
+        shards = shards_of(partitions)
         largest = max(sum(p.n_rows for p in shard) for shard in shards)
         pool: Any = self._run.pool(
             len(shards),
             8 * largest * self._n_values // self._dataset.n_rows,
-            n_operations=4.0 * _PASSES_GUESSED * self._n_values * self._n_outputs,
+            what="passes",
+            n_operations=operations_of_passes(self._n_values * self._n_outputs),
         )
         self._pool = self._stack.enter_context(pool)
         read = partial(_read_shard, self._reader(self._dataset, False))
@@ -169,12 +169,23 @@ class _Shard:
     rows: list[Any]
 
 
+def shards_of(partitions: Sequence[Partition]) -> list[Sequence[Partition]]:
+    """Cut partitions into shards, each of which is a node of their tree."""
+    step = 1 << ((len(partitions) - 1) // _MOST_SHARDS).bit_length()
+    return [partitions[first : first + step] for first in range(0, len(partitions), step)]
+
+
 def _read_shard(reader: RowReader, partitions: Sequence[Partition]) -> _Shard:
     return _Shard(reader, [reader.read(partition) for partition in partitions])
 
 
 def _shard_sums(shard: _Shard, message: Any) -> tuple[None, Sums]:
     return None, merge_tree([shard.reader.sums(rows, message) for rows in shard.rows])
+
+
+def operations_of_passes(n_values: float) -> float:
+    """Return about how many multiplications the passes of a job over so many numbers take."""
+    return 4.0 * _PASSES_GUESSED * n_values
 
 
 def keeps_rows(n_bytes: int) -> bool:

@@ -87,7 +87,7 @@ class Squared:
 
     def search(self, procedure: Any, problem: Any) -> dict[str, LandmarkPath]:
         """Return the models of all similarities; within a step."""
-        return search_all(procedure, problem)
+        return search_all(self.run, procedure, problem)
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold; within a step."""
@@ -133,7 +133,7 @@ class ByPasses(Squared):
     def search(self, procedure: Any, problem: PassProblem) -> dict[str, LandmarkPath]:
         """Return the models of all similarities, fitted by passes over the training rows."""
         with self._passes() as make_pass:
-            paths = search_all(procedure, replace(problem, make_pass=make_pass))
+            paths = search_all(self.run, procedure, replace(problem, make_pass=make_pass))
         fits = paths[self.labels[0]].progress["fits"]
         gaps = [fit["gap"] for fit in fits if fit["status"] != "converged"]
         if gaps:

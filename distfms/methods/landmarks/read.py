@@ -133,7 +133,8 @@ def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
 
     def statistics() -> Bundle:
         found = run.reduce(
-            lambda *of: SimilarityReader(form.source(plan, *of), maps, form.learned, gains)
+            lambda *of: SimilarityReader(form.source(plan, *of), maps, form.learned, gains),
+            actors="embeddings",
         )
         check_similarities(form, found)
         return found

@@ -93,7 +93,7 @@ def search(run: Run, job: Job, statistics: Bundle) -> Found:
     form: JudgmentForm = job.form
     procedure, train = form.procedure(job.options), TrainMembers(statistics)
     training, judgments = procedure.problem(train), train["judgments"]
-    paths = search_all(procedure, training)
+    paths = search_all(run, procedure, training)
     path = next(iter(paths.values()))
     run.count(n_candidates=path.n_candidates)
     content = path_content(procedure, training.problem, path)

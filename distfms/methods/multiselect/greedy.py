@@ -69,6 +69,11 @@ class AttributeSlab(NamedTuple):
         own = problem.take(np.arange(start, stop), external=np.zeros((0, 0)))
         return cls(start, own, external)
 
+    @property
+    def n_bytes(self) -> int:
+        """Size of a matrix that is in memory."""
+        return int(getattr(self.external, "nbytes", 0))
+
 
 def slabs_of(problem: Problem) -> list[AttributeSlab]:
     """Slabs of a problem in memory; their matrices are views."""

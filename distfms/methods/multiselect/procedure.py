@@ -21,10 +21,12 @@ from distfms.methods.multiselect.baselines import (
 )
 from distfms.methods.multiselect.greedy import (
     Algorithm,
+    AttributeSlab,
     Criterion,
     ScoringState,
     greedy_path,
     select,
+    slabs_of,
 )
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models
 from distfms.methods.multiselect.objective import (
@@ -206,8 +208,13 @@ class SelectionProcedure(Procedure):
             return None
         return replace(training, problem=self.with_ridge(training.problem))
 
-    def search(self, training: Training, rule: BuyingRule) -> SelectionPath:
-        """Run the chosen algorithm, or a baseline."""
+    def slabs(self, training: Training) -> Sequence[AttributeSlab]:
+        """Return the slabs of attributes, which the same raters' noise does not let be cut."""
+        problem = training.problem
+        return slabs_of(problem) if problem.noise_covariance is None else ()
+
+    def search(self, training: Training, rule: BuyingRule, **where: Any) -> SelectionPath:
+        """Run the chosen algorithm, or a baseline; `where` are the slabs of Full."""
         problem = training.problem
         limit = self.budget * (1.0 + BUDGET_TOLERANCE)
         if problem.candidates.any() and not (problem.costs[problem.candidates] <= limit).any():
@@ -222,7 +229,9 @@ class SelectionProcedure(Procedure):
             return baseline(problem, training.estimates, self.budget, self.n_judgments)
         if rule.name.startswith("single:"):
             return single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
-        return select(problem, self.budget, rule.objective, self.criterion)
+        if rule.objective == "scoring":
+            where = {}
+        return select(problem, self.budget, rule.objective, self.criterion, **where)
 
     def grid(self, path: SelectionPath) -> np.ndarray:
         """Return the budgets at which curves are drawn: what the path spent, evenly thinned.

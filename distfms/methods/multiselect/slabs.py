@@ -64,7 +64,7 @@ def search_in_slabs(run: Run, job: Job, slabs: Slabs) -> Found:
         AttributeSlab.of(outline, *own, StoredMatrix(place, "external"))
         for own, place in zip(pairwise(form.slabs.starts), slabs.places, strict=True)
     ]
-    with run.pool(len(shards), form.slabs.shard_bytes) as pool:
+    with run.pool(len(shards), form.slabs.shard_bytes, what="candidates") as pool:
         on: dict[str, Any] = {"full": {"pool": pool, "slabs": shards}, "scoring": {}}
         paths = {
             rule.name: select(

@@ -66,6 +66,11 @@ class GroupSlab:
         """Return the slab itself, which is in memory."""
         return self
 
+    @property
+    def n_bytes(self) -> int:
+        """Size of the matrix."""
+        return self.gram.nbytes
+
     @classmethod
     def of(cls, problem: SequenceProblem, first: int, last: int) -> GroupSlab:
         """Cut a run of groups out of a problem; views where their columns are a run too."""

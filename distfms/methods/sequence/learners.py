@@ -150,7 +150,7 @@ class ByStatistics(Learner):
         """Return the paths of all rules by name; within a step."""
         if self.data.form.slabs is not None:
             return search_in_slabs(self.run, self.data, self.procedure)
-        return search_all(self.procedure, self.procedure.problem_on(self.whole))
+        return search_all(self.run, self.procedure, self.procedure.problem_on(self.whole))
 
     def models(self, orders: Mapping[str, Any]) -> Models:
         """Return the paths themselves; actors search without each fold where they judge."""

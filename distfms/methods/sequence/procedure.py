@@ -13,7 +13,7 @@ from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import Procedure
 from distfms.methods.sequence.evaluate import kept_prefixes, timeliness
 from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmPath, View, sequence_glm
-from distfms.methods.sequence.greedy import best_set, sequence
+from distfms.methods.sequence.greedy import GroupSlab, best_set, sequence, slabs_of
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import (
     FeatureGroups,
@@ -100,6 +100,10 @@ class SequenceProcedure(Procedure):
         return replace(problem, ridge=self.ridge)
 
     # --- searches ---
+
+    def slabs(self, problem: SequenceProblem) -> Sequence[GroupSlab]:
+        """Return the slabs of groups that a problem's candidates are in."""
+        return slabs_of(problem)
 
     def search(self, problem: SequenceOutline, rule: OrderRule, **where: Any) -> SequencePath:
         """Return the sequence of a rule, or the set of a budget as one that ends with it.

@@ -107,7 +107,7 @@ def search_in_slabs(
         for place, (first, last) in zip(data.places, pairwise(edges), strict=True)
         if first < last
     ]
-    with run.pool(len(shards), slabs.shard_bytes) as pool:
+    with run.pool(len(shards), slabs.shard_bytes, what="candidates") as pool:
         search = partial(procedure.search, outline, pool=pool, slabs=shards)
         paths = {rule.name: search(rule) for rule in procedure.rules}
     run.note(slabs.note())

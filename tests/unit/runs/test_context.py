@@ -30,6 +30,6 @@ def test_pool_beside_a_dask_cluster_has_the_size_of_this_machine() -> None:
     kept = Steps(None, record)
     kept.run = folder  # no file is touched
     context = RunContext(0, inputs, kept, executor, RetryPolicy(), None, record)
-    with context.pool(400, 1) as pool:
+    with context.pool(400, 1, what="folds") as pool:
         assert pool.name == "local"
         assert pool.n_actors == min(400, n_processors())
