@@ -1,0 +1,161 @@
+"""`engine.actors`: every method's work on actors, with the bits of the driver alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distfms.engine.ray_cluster import RayPool
+from distfms.errors import SpecError
+from distfms.methods.frame import slabs
+from distfms.runs import context
+from distfms.runs.context import RunContext, decide
+from distfms.runs.driver import run_job
+from distfms.runs.job_spec import JobSpec
+from tests.e2e.attribute_efficient_jobs import few_columns, few_job
+from tests.e2e.jobs import judgments_job, results, spec_of, write_judgments
+from tests.e2e.landmarks_jobs import landmarks_job, smooth_rows, task_job
+from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
+
+N_ACTORS = 2
+
+
+Make = Callable[[Path, Path, Any, int], JobSpec]
+
+
+def multiselect_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+    section = {"plan": False, "budget": 8, "baselines": ["scoring", "averages"]}
+    spec = judgments_job(write_judgments(data), output, multiselect=section, engine=engine)
+    return replace(spec, data=spec.data.model_copy(update={"folds": folds}))
+
+
+def sequence_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+    return mixed_job(
+        write_rows(data, mixed_rows()), output, data={"folds": folds}, engine=engine,
+        sequence={"ridge": 0.1, "budgets": [8]},
+    )  # fmt: skip
+
+
+def logistic_sequence_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+    rows = write_rows(data, smooth_rows())
+    content = {
+        "name": "classes",
+        "method": "sequence",
+        "data": {"path": str(rows), "target": "high", "exclude": ["y", "level"], "id": "id"},
+        "sequence": {"family": "logistic", "ridge": 0.1, "baselines": []},
+    }
+    return spec_of(content, {"data": {"folds": folds}, "output": str(output), "engine": engine})
+
+
+def similarities_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+    rows = write_rows(data, smooth_rows())
+    return landmarks_job(rows, output, data={"folds": folds}, engine=engine)
+
+
+def classes_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+    rows = write_rows(data, smooth_rows())
+    return task_job(rows, output, "classification", "high", engine, loss="logistic")
+
+
+def chains_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
+    own = {"chains": 3, "repeats": 1, "sizes": 1}
+    rows = write_rows(data, few_columns())
+    return few_job(rows, output, own, data={"folds": folds}, engine=engine)
+
+
+#: Jobs, what all actors do in them, and with how many folds. On folds, slabs are of the usual
+#: width, so that these jobs have one slab and one actor of candidates.
+JOBS: dict[str, tuple[Make, set[str], int]] = {
+    "multiselect": (multiselect_job, {"folds"}, 3),
+    "multiselect in slabs": (multiselect_job, {"candidates"}, 0),
+    "sequence": (sequence_job, {"folds"}, 3),
+    "sequence in slabs": (sequence_job, {"candidates"}, 0),
+    "logistic sequence": (logistic_sequence_job, {"passes"}, 2),
+    "landmarks": (similarities_job, {"embeddings", "folds"}, 3),
+    "logistic landmarks": (classes_job, {"embeddings", "passes"}, 2),
+    "attribute_efficient": (chains_job, {"chains", "folds"}, 2),
+}
+
+
+def pools(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == "pool"]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
+    """What is asked of actors on Ray: (what they do, number of the actor) → calls."""
+    counts = Counter[tuple[str, int]]()
+    opened, send = RunContext.pool, RayPool._send
+
+    def named(*given: Any, **options: Any) -> Any:
+        pool: Any = opened(*given, **options)
+        pool.what = options["what"]
+        return pool
+
+    def counted(self: Any, actor: int, setup: bytes | None, request: Any) -> Any:
+        counts[self.what, actor] += 1
+        return send(self, actor, setup, request)
+
+    monkeypatch.setattr(RunContext, "pool", named)
+    monkeypatch.setattr(RayPool, "_send", counted)
+    return counts
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_actors_on_ray_have_the_bits_of_the_driver(
+    name: str,
+    ray_session: None,
+    calls: Counter[tuple[str, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make, work, folds = JOBS[name]
+    if not folds:
+        monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
+    never = {"workers": 2, "actors": "never", "cache": False}
+    alone = run_job(make(tmp_path / "data", tmp_path / "alone", never, folds)).folder
+    assert not calls
+    assert {event["kind"] for event in pools(alone)} <= {"serial"}
+    always = {"kind": "ray", "workers": N_ACTORS, "actors": "always", "cache": False}
+    spread = run_job(make(tmp_path / "data", tmp_path / "spread", always, folds)).folder
+    assert {what for what, _ in calls} - {"candidates"} == work - {"candidates"}
+    assert all(calls[what, actor] > 1 for what in work for actor in range(N_ACTORS)), calls
+    assert (calls["candidates", 0] > 1) == ("sequence" in name[:8] or "multiselect" in name)
+    assert {event["kind"] for event in pools(spread)} == {"ray"}
+    assert {event["why"] for event in pools(spread)} == {"`engine.actors` is always"}
+    assert results(spread) == results(alone)
+
+
+# --- the decision --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("actors", "n_operations", "single", "decided", "why"),
+    [
+        ("always", 1.0, True, True, "`engine.actors` is always"),
+        ("never", math.inf, False, False, "`engine.actors` is never"),
+        ("auto", math.inf, True, True, "one process is too small"),
+        ("auto", 1e10, False, False, "about 1e+10 multiplications take less time"),
+        ("auto", 3e10, False, True, "about 3e+10 multiplications take more time"),
+        ("auto", 3e10, True, False, "one actor is no faster"),
+    ],
+)
+def test_decision_and_reason(
+    actors: context.Actors, n_operations: float, single: bool, decided: bool, why: str
+) -> None:
+    found = decide(actors, n_operations, single)
+    assert found[0] == decided
+    assert why in found[1]
+
+
+def test_other_values_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"engine\.actors.*'auto', 'always' or 'never'"):
+        chains_job(tmp_path / "data", tmp_path, {"actors": "sometimes"}, 0)
