@@ -19,7 +19,7 @@ from distfms.engine.cache import PartialCache
 from distfms.engine.graph import RetryPolicy, Unit
 from distfms.engine.local import SerialPool
 from distfms.engine.storage import Location, absolute
-from distfms.methods.frame.contract import Inputs, PartialReader
+from distfms.methods.frame.contract import NO_GAIN, Inputs, PartialReader
 from distfms.methods.frame.passes import shards_of
 from distfms.runs.events import Recorder
 from distfms.runs.steps import Steps
@@ -110,7 +110,7 @@ class RunContext:
         def one(dataset: Dataset, held_out: bool) -> Bundle:
             read = reader(dataset, held_out)
             finish = _weighed if any(part.weight != 1 for part in dataset.partitions) else None
-            if actors is not None and self.actors == "always" and not self.steps.in_memory:
+            if actors is not None and self._by_actors(actors, len(dataset.partitions)):
                 return self._reduce_by_actors(read, dataset.partitions, finish, actors)
             return self._map_reduce(read, dataset.partitions, Bundle.merge, finish, cache)
 
@@ -227,10 +227,19 @@ class RunContext:
         )
         return pool
 
+    def _by_actors(self, what: str, n_shards: int) -> bool:
+        """Return whether actors do what they do no sooner; tell where they do not."""
+        yes, why = decide(self.actors, NO_GAIN, single=False)
+        if not yes:
+            self.record.event(
+                "pool", kind="serial", what=what, n_actors=1, n_shards=n_shards, why=why
+            )
+        return yes and not self.steps.in_memory
+
     @contextmanager
     def candidates(self, slabs: Sequence[Any]) -> Iterator[dict[str, Any]]:
         """Let searches of a problem in memory ask for candidates where its slabs are."""
-        if self.actors != "always" or not slabs or self.steps.in_memory:
+        if not slabs or not self._by_actors("candidates", len(slabs)):
             yield {}
             return
         # What is kept of the selected takes at most as much again.
@@ -242,13 +251,15 @@ class RunContext:
 def decide(actors: Actors, n_operations: float, single: bool) -> tuple[bool, str]:
     """Return whether actors do some work, and why.
 
-    It takes so many multiplications, without end if one process cannot hold what it needs; `single`
-    means that there is but one actor, beside this process.
+    It takes so many multiplications, as `Job.for_actors` counts them; `single` means that there is
+    but one actor, beside this process.
     """
     if actors != "auto":
         return actors == "always", f"`engine.actors` is {actors}"
     if n_operations == math.inf:
         return True, "one process is too small"
+    if n_operations == NO_GAIN:
+        return False, "actors are no faster"
     said = f"about {n_operations:.1g} multiplications"
     if n_operations < ACTORS_PAY_OPERATIONS:
         return False, f"{said} take less time than the start of actors"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distfms.data.files.footers import row_remarks
+from distfms.engine.memory import n_processors
 from distfms.engine.storage import (
     Location,
 )
@@ -16,7 +17,7 @@ from distfms.methods import load_method
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Method
 from distfms.methods.frame.tuning import grid_in_words, tuned_job
 from distfms.runs.auto_folds import resolve_folds
-from distfms.runs.context import RunContext
+from distfms.runs.context import RunContext, decide
 from distfms.runs.events import Say
 from distfms.runs.finished import require_tracker
 from distfms.runs.inputs import Opened, open_inputs
@@ -55,9 +56,18 @@ class Prepared:
             described["tuned"] = grid_in_words(job)
         cost = f", about {n_folds + 1} times the work of `folds: 0`" * job.folds_cost
         described["cross-validation"] = f"{n_folds} folds{cost}" if n_folds else "none"
-        if self.spec.engine.kind == "dask":
-            described["actors"] = "processes of this machine; Dask workers make the passes"
+        described["actors"] = self._said_of_actors()
         return described
+
+    def _said_of_actors(self) -> str:
+        """Say what actors do, and why."""
+        engine = self.spec.engine
+        single = engine.kind == "local" and (engine.workers or n_processors()) == 1
+        said = ["processes of this machine; Dask workers make the passes"] * (engine.kind == "dask")
+        for what, n_operations in self.job.for_actors().items():
+            yes, why = decide(engine.actors, n_operations, single)
+            said.append(f"{what} {'on actors' if yes else 'without'} ({why})")
+        return "; ".join(said) or "none"
 
     def projection(self, workers: int | None = None) -> Projection:
         """Project what the run will read, hold and write."""

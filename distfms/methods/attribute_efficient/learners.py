@@ -29,7 +29,6 @@ from distfms.methods.attribute_efficient.options import AttributeEfficientOption
 from distfms.methods.attribute_efficient.read import (
     TrainingRows,
     first_phase_reader,
-    row_bytes,
     statistics_reader,
 )
 from distfms.methods.frame.contract import Job, Run, Summary
@@ -39,9 +38,6 @@ from distfms.methods.frame.passes import keeps_rows
 from distfms.methods.frame.rows import SummaryReader
 from distfms.report.formatting import count
 from distfms.stats.comoments import Moments
-
-#: Multiplications that take as long as one drawn attribute (measured: 0.1 µs at 6 · 10⁹ a second).
-_DRAW = 600.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +159,9 @@ def drawing_weights_of(run: Run, job: Job, alike: Draws) -> np.ndarray:
 
 def procedure_of(job: Job, options: AttributeEfficientOptions) -> LearningProcedure:
     """Return what is learned of some rows, with some options."""
-    return LearningProcedure(options, stream(job.seed, 0), _operations(job), job.form.takes_gaps)
+    return LearningProcedure(
+        options, stream(job.seed, 0), job.form.operations(options), job.form.takes_gaps
+    )
 
 
 def training_rows(job: Job, fill: np.ndarray) -> TrainingRows:
@@ -173,12 +171,6 @@ def training_rows(job: Job, fill: np.ndarray) -> TrainingRows:
     rows = TrainingRows(source, tuple(dataset.partitions), fill, job.seed, keep=False)
     # Several actors of one machine keep rows of their own.
     return replace(rows, keep=keeps_rows(4 * rows.n_bytes))
-
-
-def _operations(job: Job) -> float:
-    """Return about how many multiplications it takes to read all rows and learn from them."""
-    of_row = _DRAW * (job.options.attributes_per_example or 0) + row_bytes(len(job.features))
-    return job.inputs.train.n_rows * of_row
 
 
 def learned_by_chains(
@@ -194,7 +186,7 @@ def learned_by_chains(
         0,
         what="chains",
         shared_bytes=rows.n_bytes if rows.keep else 0,
-        n_operations=len(items) * _operations(job),
+        n_operations=len(items) * job.form.operations(job.options),
     )
     with pool as actors:
         actors.start(partial(_share_rows, rows), range(actors.n_actors))

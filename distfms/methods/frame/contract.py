@@ -35,6 +35,9 @@ RETRAINING = "retrain.json"
 #: Number of rows, and the measures of each model that was scored on them, by name.
 Judged = tuple[int, Sequence[Mapping[str, float]]]
 
+#: Multiplications of work that actors do no sooner than it is done without them, whatever its size.
+NO_GAIN = -math.inf
+
 #: What one evaluation on a fold found: named arrays, few numbers.
 Answer = Mapping[str, np.ndarray]
 
@@ -355,7 +358,7 @@ class Job:
         Why options cannot be compared on folds.
     for_actors : callable
         What actors may do: () → {what: about how many multiplications, infinite where one process
-        is too small}.
+        is too small, or `NO_GAIN`}.
     form : Any
         A record of the method's own: what else its function needs to know.
     """

@@ -225,6 +225,14 @@ def fold_work(
     )
 
 
+def actors_on_moments(n_folds: int, n_rules: int, n_operations: float) -> dict[str, float]:
+    """Return the multiplications of the folds, by rules of so many each, as `Job.for_actors` does.
+
+    Trying a grid takes as many for each of its points.
+    """
+    return {"folds": n_folds * n_rules * n_operations} if n_folds > 1 else {}
+
+
 def points_on_folds(
     run: Run,
     job: Job,

@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from distfms.errors import SpecError
-from distfms.methods.frame.contract import Inputs, Job
-from distfms.methods.frame.passes import said_rows
+from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
+from distfms.methods.frame.moments import actors_on_moments
+from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.row_data import RowForm
 from distfms.methods.landmarks.fit import ERRORS
 from distfms.methods.landmarks.metric import LANDMARKS_TAUGHT
@@ -21,7 +22,7 @@ from distfms.methods.landmarks.similarity import (
     Similarity,
     user_function,
 )
-from distfms.methods.landmarks.squared import COLUMNS
+from distfms.methods.landmarks.squared import COLUMNS, LandmarkProcedure
 
 #: Positions of a ranking that NDCG is reported for.
 CUTOFFS = (1, 3, 5, 10)
@@ -41,6 +42,7 @@ def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
         judged_by={"accuracy": True, "mse": False} if form.has_classes else {"mse": False},
         task_bytes=form.task_bytes,
         folds_cost=True,
+        for_actors=form.for_actors,
     )
 
 
@@ -195,6 +197,16 @@ class LandmarkForm(RowForm):
         n_rows = min(self.metric_rows, self.inputs.train.n_rows)
         n_values = 7 * max(LANDMARKS_TAUGHT, self.most_landmarks) + 4 * self.guessed_columns
         return 8 * n_rows * n_values
+
+    def for_actors(self) -> dict[str, float]:
+        """Return what actors may do; see `Job.for_actors`."""
+        if self.by_passes:
+            n_values = self.row_values * self.inputs.train.n_rows
+            return {"embeddings": NO_GAIN, "passes": operations_of_passes(n_values)}
+        procedure = LandmarkProcedure((), self.options, self.most_landmarks)
+        n_rules = len(self.similarities) + (COLUMNS in self.options.baselines)
+        n_folds, of_rule = self.inputs.section.folds, procedure.n_operations()
+        return {"embeddings": NO_GAIN, **actors_on_moments(n_folds, n_rules, of_rule)}
 
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""

@@ -14,7 +14,8 @@ from distfms.data.rows.judgments import JudgmentLayout, detect_layout
 from distfms.data.rows.roles import Roles, require_same_kinds
 from distfms.errors import SpecError, nearest
 from distfms.methods.frame import slab_search
-from distfms.methods.frame.contract import Inputs, Job
+from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
+from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.rows import section_roles
 from distfms.methods.frame.slab_search import SlabForm
 from distfms.methods.multiselect.choices import choices
@@ -214,6 +215,7 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
         describe=partial(form.describe, options),
         statistics_bytes=statistics_bytes,
         kept_bytes=statistics_bytes + 8 * n_made * n**2,
+        for_actors=partial(_for_actors, form, options, NO_GAIN),
         judged_by={"projected_loss": False},
         weighs_partitions=True,
         form=form,
@@ -254,6 +256,7 @@ def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
         describe=partial(form.describe, options),
         statistics_bytes=slabs.statistics_bytes,
         kept_bytes=slabs.kept_bytes,
+        for_actors=partial(_for_actors, form, options, math.inf),
         judged_by={"mse": False},
         untunable=(
             "`tune` compares by cross-validation, which this `multiselect` job does not have. "
@@ -262,6 +265,14 @@ def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
         ),
         form=form,
     )
+
+
+def _for_actors(
+    form: JudgmentForm, options: MultiselectOptions, candidates: float
+) -> dict[str, float]:
+    procedure, n_folds = form.procedure(options), form.inputs.section.folds
+    folds = actors_on_moments(n_folds, len(procedure.rules), procedure.n_operations())
+    return {"candidates": candidates, **folds}
 
 
 # --- checks -------------------------------------------------------------------------------------

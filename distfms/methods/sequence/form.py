@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,8 +13,9 @@ from distfms.data.rows.batches import ColumnPlan
 from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
 from distfms.methods.frame import slab_search
-from distfms.methods.frame.contract import Inputs, Job
-from distfms.methods.frame.passes import said_rows
+from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
+from distfms.methods.frame.moments import actors_on_moments
+from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.row_data import LEVELS_GUESSED, RowForm
 from distfms.methods.frame.rows import RowSource
 from distfms.methods.frame.slab_search import MATRICES_WITH_GAPS, SlabForm
@@ -27,6 +29,7 @@ from distfms.methods.sequence.options import (
     resolve_groups,
 )
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, Ladder
+from distfms.methods.sequence.procedure import search_operations
 from distfms.methods.sequence.read import NarrowedSource
 from distfms.methods.sequence.trees import require_trees
 
@@ -49,7 +52,14 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
         _check_models(form)
         measures = {"accuracy": True, "mse": False} if form.has_classes else {"mse": False}
         describe = partial(form.describe_models, rules)
-        return form.job("sequence", options, describe=describe, judged_by=measures, folds_cost=True)
+        return form.job(
+            "sequence",
+            options,
+            describe=describe,
+            judged_by=measures,
+            folds_cost=True,
+            for_actors=form.passes_of_actors,
+        )
     sizes, most = Sizes.of(form, len(rules.searched)), slab_search.ONE_PROCESS_BYTES
     needed, advice = sizes.one_process_bytes(), None
     if needed > most >= sizes.chosen_bytes():
@@ -71,6 +81,7 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
         describe=partial(form.describe, rules, advice),
         judged_by={"mse": False, "r2": True},
         weighs_partitions=True,
+        for_actors=partial(sizes.for_actors, len(rules.searched)),
     )
 
 
@@ -96,6 +107,7 @@ def _job_in_slabs(form: SequenceForm, rules: Rules, sizes: Sizes) -> Job:
         judged_by={"mse": False},
         statistics_bytes=slabs.statistics_bytes,
         kept_bytes=slabs.kept_bytes,
+        for_actors=lambda: {"candidates": math.inf},
         untunable=(
             "`tune` compares by cross-validation, which this `sequence` job does not have. Leave "
             "`tune` out or, if the job works in slabs of columns, use fewer columns "
@@ -277,6 +289,13 @@ class SequenceForm(RowForm):
             **({"search": advice} if advice else {}),
         }
 
+    def passes_of_actors(self) -> dict[str, float]:
+        """Return what actors may do for models that are fitted to rows; see `Job.for_actors`."""
+        if self.options.family == "gaussian":
+            return {}
+        n_values = self.guessed_columns + len(self.roles.target) + 1
+        return {"passes": operations_of_passes(n_values * self.inputs.train.n_rows)}
+
     def describe_models(self, rules: Rules) -> Mapping[str, str]:
         """Return the same of a job whose models are fitted to rows."""
         options, n_folds = self.options, self.inputs.section.folds
@@ -313,6 +332,11 @@ class Sizes:
             section.folds,
             section.missing == "mean",
         )
+
+    def for_actors(self, n_rules: int) -> dict[str, float]:
+        """Return what actors may do, of one process; see `Job.for_actors`."""
+        of_rule = search_operations(sum(self.widths), len(self.widths), self.max_groups)
+        return {"candidates": NO_GAIN, **actors_on_moments(self.n_folds, n_rules, of_rule)}
 
     def support(self) -> int:
         """Return the most columns that a sequence has."""

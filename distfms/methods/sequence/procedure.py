@@ -179,10 +179,14 @@ class SequenceProcedure(Procedure):
 
     def n_operations(self) -> float:
         """Return about how many multiplications a sequence takes, calls counted as such."""
-        n_columns, n_groups = len(self.feature_names), len(self.groups)
-        n_groups = 1 if self.as_one else n_groups
-        n_steps = n_groups if self.max_groups is None else min(self.max_groups, n_groups)
-        return float(n_columns) ** 2 * n_columns * n_steps / n_groups + CALLS * n_steps
+        n_groups = 1 if self.as_one else len(self.groups)
+        return search_operations(len(self.feature_names), n_groups, self.max_groups or n_groups)
+
+
+def search_operations(n_columns: int, n_groups: int, max_groups: int) -> float:
+    """Return about how many multiplications it takes to put so many groups in order."""
+    n_steps = min(max_groups, n_groups)
+    return float(n_columns) ** 3 * n_steps / n_groups + CALLS * n_steps
 
 
 def _afforded(path: Path, curve: Mapping[str, np.ndarray], budgets: np.ndarray) -> Answer:
