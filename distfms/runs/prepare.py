@@ -66,7 +66,7 @@ class Prepared:
         said = ["processes of this machine; Dask workers make the passes"] * (engine.kind == "dask")
         for what, n_operations in self.job.for_actors().items():
             yes, why = decide(engine.actors, n_operations, single)
-            said.append(f"{what} {'on actors' if yes else 'without'} ({why})")
+            said.append(f"{'' if yes else 'not '}for {what} ({why})")
         return "; ".join(said) or "none"
 
     def projection(self, workers: int | None = None) -> Projection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from distfms.runs import context
 from distfms.runs.context import RunContext, decide
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import JobSpec
+from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import few_columns, few_job
 from tests.e2e.jobs import judgments_job, results, spec_of, write_judgments
 from tests.e2e.landmarks_jobs import landmarks_job, smooth_rows, task_job
@@ -126,9 +128,10 @@ def test_actors_on_ray_have_the_bits_of_the_driver(
     assert {event["kind"] for event in pools(alone)} <= {"serial"}
     always = {"kind": "ray", "workers": N_ACTORS, "actors": "always", "cache": False}
     spread = run_job(make(tmp_path / "data", tmp_path / "spread", always, folds)).folder
-    assert {what for what, _ in calls} - {"candidates"} == work - {"candidates"}
     assert all(calls[what, actor] > 1 for what in work for actor in range(N_ACTORS)), calls
-    assert (calls["candidates", 0] > 1) == ("sequence" in name[:8] or "multiselect" in name)
+    assert {what for what, _ in calls} == {event["what"] for event in pools(alone)}
+    said = prepare(make(tmp_path / "data", tmp_path / "spread", always, folds)).describe()
+    assert {what for what, _ in calls} == set(re.findall(r"(?<!not )for (\w+)", said["actors"]))
     assert {event["kind"] for event in pools(spread)} == {"ray"}
     assert {event["why"] for event in pools(spread)} == {"`engine.actors` is always"}
     assert results(spread) == results(alone)

@@ -106,7 +106,7 @@ def test_actors_are_opened_for_the_grid_and_for_the_chosen_sequence(
     run = run_job(tuned_job(mixed_data, tmp_path, workers=2)).folder
     assert bytes_of(run) == bytes_of(folder)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    opened = [(e["kind"], e["n_actors"]) for e in events if e["event"] == "pool"]
+    opened = [(e["kind"], e["n_actors"]) for e in events if e.get("what") == "folds"]
     assert opened == [("local", 2)] * 2
     assert not (run / ".tuning").exists()
 
