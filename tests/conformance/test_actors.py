@@ -137,6 +137,25 @@ def test_actors_on_ray_have_the_bits_of_the_driver(
     assert results(spread) == results(alone)
 
 
+def test_processes_of_this_machine_have_the_bits_of_the_driver(
+    judgments: Path, judgments_run: Path, tmp_path: Path
+) -> None:
+    engine = {"workers": N_ACTORS, "actors": "always"}
+    spread = run_job(judgments_job(judgments, tmp_path, engine=engine)).folder
+    assert [(event["kind"], event["what"]) for event in pools(spread)[-2:]] == [
+        ("local", "candidates"), ("local", "folds"),
+    ]  # fmt: skip
+    assert results(spread) == results(judgments_run)
+
+
+@pytest.mark.parametrize("section", [{"algorithm": "scoring"}, {"psd": "nearest"}])
+def test_candidates_are_named_where_the_search_has_slabs(
+    section: dict[str, Any], judgments: Path, tmp_path: Path
+) -> None:
+    spec = judgments_job(judgments, tmp_path, multiselect=section, engine={"actors": "always"})
+    assert ("for candidates" in prepare(spec).describe()["actors"]) == ("psd" in section)
+
+
 # --- the decision --------------------------------------------------------------------------------
 
 

@@ -221,6 +221,12 @@ def undisturbed(mixed_data, tmp_path_factory):
     return results(run(mixed_data, tmp_path_factory.mktemp("runs"), sequence=FEW))
 
 
+def test_slabs_are_searched_in_the_driver_where_no_actors_may_be(mixed_data, tmp_path, undisturbed):
+    folder = run(mixed_data, tmp_path, engine={"actors": "never"}, sequence=FEW)
+    assert results(folder) == undisturbed
+    assert '"kind":"serial","what":"candidates"' in (folder / "events.jsonl").read_text()
+
+
 def test_killed_actor_does_not_change_a_bit(mixed_data, tmp_path, monkeypatch, undisturbed):
     search, deaths = procedure.sequence, []
     monkeypatch.setattr(mishaps, "STEP_OF_MISHAP", 3)

@@ -272,7 +272,7 @@ def _for_actors(
 ) -> dict[str, float]:
     procedure, n_folds = form.procedure(options), form.inputs.section.folds
     folds = actors_on_moments(n_folds, len(procedure.rules), procedure.n_operations())
-    return {"candidates": candidates, **folds}
+    return {"candidates": candidates, **folds} if procedure.has_slabs else folds
 
 
 # --- checks -------------------------------------------------------------------------------------

@@ -208,10 +208,14 @@ class SelectionProcedure(Procedure):
             return None
         return replace(training, problem=self.with_ridge(training.problem))
 
+    @property
+    def has_slabs(self) -> bool:
+        """Whether a rule searches slabs: Full does, but for judgments by the same raters."""
+        return BuyingRule("full") in self.rules and self.buy_from == "independent"
+
     def slabs(self, training: Training) -> Sequence[AttributeSlab]:
-        """Return the slabs of attributes, which the same raters' noise does not let be cut."""
-        problem = training.problem
-        return slabs_of(problem) if problem.noise_covariance is None else ()
+        """Return the slabs of attributes, where there are any."""
+        return slabs_of(training.problem) if self.has_slabs else ()
 
     def search(self, training: Training, rule: BuyingRule, **where: Any) -> SelectionPath:
         """Run the chosen algorithm, or a baseline; `where` are the slabs of Full."""
@@ -229,8 +233,7 @@ class SelectionProcedure(Procedure):
             return baseline(problem, training.estimates, self.budget, self.n_judgments)
         if rule.name.startswith("single:"):
             return single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
-        if rule.objective == "scoring":
-            where = {}
+        where = where if rule.name == "full" else {}
         return select(problem, self.budget, rule.objective, self.criterion, **where)
 
     def grid(self, path: SelectionPath) -> np.ndarray:
