@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +149,25 @@ def test_processes_of_this_machine_have_the_bits_of_the_driver(
         ("local", "candidates"), ("local", "folds"),
     ]  # fmt: skip
     assert results(spread) == results(judgments_run)
+
+
+def dying_once(marker: Path, *given: Any) -> Any:
+    """Sum up a shard; the first actor that does is killed."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return context._shard_summary(*given)
+
+
+def test_killed_actor_of_embeddings_does_not_change_a_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never, always = {"actors": "never"}, {"actors": "always", "workers": N_ACTORS}
+    alone = run_job(similarities_job(tmp_path / "data", tmp_path / "alone", never, 0)).folder
+    monkeypatch.setattr(context, "_shard_summary", partial(dying_once, tmp_path / "killed"))
+    spread = run_job(similarities_job(tmp_path / "data", tmp_path / "spread", always, 0)).folder
+    assert '"event":"actor_lost"' in (spread / "events.jsonl").read_text()
+    assert results(spread) == results(alone)
 
 
 @pytest.mark.parametrize("section", [{"algorithm": "scoring"}, {"psd": "nearest"}])
