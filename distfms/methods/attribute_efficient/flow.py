@@ -28,16 +28,16 @@ from distfms.methods.attribute_efficient.lessons import (
     predictor_of,
 )
 from distfms.methods.attribute_efficient.predictors import Predictor
-from distfms.methods.attribute_efficient.read import LossReader, measures
+from distfms.methods.attribute_efficient.read import judge_errors, measures
 from distfms.methods.frame.contract import Finished, FoldAnswers, Job, Run
 from distfms.methods.frame.cross_validation import FoldWork, Members, evaluate_on_folds
 from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.judging import HELD_OUT, TRAIN, judged
 from distfms.methods.frame.moments import Solved, TrainMembers, head_of, on_folds, points_on_folds
-from distfms.methods.frame.passes import one_pass
 from distfms.methods.frame.row_data import tell_counts
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import choose_options
-from distfms.stats.base import Bundle, below, joined
+from distfms.stats.base import Bundle, joined
 from distfms.stats.classification import CLASS_SUMS, class_report
 
 #: Weights that travel with a task of the pass over the rows that judges models.
@@ -158,14 +158,18 @@ def errors_of(
     cut = [others[start : start + step] for start in range(0, len(others), step)] or [[]]
     groups: list[list[Predictor]] = [[linear_of(own, train)] if own else [] for own in cut]
     groups[0] = [*(predictor_of(own, train) for own in solved.paths.values()), *groups[0]]
-    constant = constant_of(job.options, train["moments"])
-
-    def reader(*of: Any) -> LossReader:
-        return LossReader(job.form.labelled(*of), constant)
-
-    arrays = [one_pass(run, reader, models).arrays for models in groups]
-    whole = {name: np.concatenate([own[name] for own in arrays]) for name in arrays[0]}
-    return {part: below(f"{part}/", whole) for part in ("train", "test")}
+    constant, found = constant_of(job.options, train["moments"]), []
+    for models in groups:
+        judge = partial(judge_errors, models, constant)
+        asked = {"train": (judge, [TRAIN]), "test": (judge, [HELD_OUT])}
+        found.append(judged(run, job.form.labelled, asked))
+    return {
+        part: {
+            name: np.concatenate([own[part]["errors"][name] for own in found])
+            for name in sums["errors"].arrays
+        }
+        for part, sums in found[0].items()
+    }
 
 
 # --- what is written ------------------------------------------------------------------------------

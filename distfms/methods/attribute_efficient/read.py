@@ -18,7 +18,6 @@ from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, 
 from distfms.methods.attribute_efficient.predictors import Predictor
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader
-from distfms.stats.base import joined
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 from distfms.stats.comoments import Moments
 
@@ -231,26 +230,14 @@ class TrainingRows:
 # --- losses -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class LossReader:
-    """What a pass adds up of the errors of models; a ``RowReader``."""
-
-    source: LabelledSource
-    constant: float = 0.0
-
-    def read(self, partition: Partition) -> RowBatch:
-        """Return the rows of a partition."""
-        return self.source.read(partition).copy()
-
-    def sums(self, rows: RowBatch, models: Sequence[Predictor]) -> Sums:
-        """Add up over the training and the held-out rows, for the models of `errors`."""
-        train = self.source.train_rows(rows)
-        parts = {"train": train, "test": slice(train.stop, rows.n_rows)}
-        found = {
-            part: errors(models, rows.features[:, own], rows.target[0, own], self.constant)
-            for part, own in parts.items()
-        }
-        return Sums(joined(found))
+def judge_errors(
+    models: Sequence[Predictor], constant: float, batch: RowBatch, parts: slice
+) -> dict[str, Sums]:
+    """Add up the errors of models over the rows of some parts."""
+    own = batch.part_slices[parts]
+    rows = slice(own[0].start, own[-1].stop)
+    found = errors(models, batch.features[:, rows], batch.target[0, rows], constant)
+    return {"errors": Sums(found)}
 
 
 def errors(

@@ -13,6 +13,7 @@ import numpy as np
 from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
 from distfms.methods.frame.cross_validation import Fold, FoldWork, Members, evaluate_on_folds
 from distfms.methods.frame.curves import number_or_none, points_of
+from distfms.methods.frame.judging import held_out
 from distfms.methods.frame.tuning import choose_options
 from distfms.stats.base import Bundle, over_folds
 
@@ -129,7 +130,7 @@ class Solved:
     @property
     def test(self) -> Members | None:
         """Statistics of the held-out rows; None if there are fewer than two."""
-        members = {name: part.test for name, part in self.statistics.members.items()}
+        members = held_out(self.statistics)
         return members if self.procedure.size(members)[0] > 1 else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from distfms.data.rows.roles import Roles
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import FinishedRun, Inputs, Job, Judged, Run, Summary
+from distfms.methods.frame.judging import by_predictions
 from distfms.methods.frame.remarks import remarks
-from distfms.methods.frame.row_predictor import judge_rows
 from distfms.methods.frame.rows import (
     CategoryReader,
     RowCounts,
@@ -140,11 +141,7 @@ class RowForm:
         coded: Callable[[np.ndarray], np.ndarray] = np.asarray,
     ) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
         """Return what scores the predictions of a method's models on held-out rows."""
-
-        def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
-            return judge_rows(method, self.roles, run, models, has_classes, coded)
-
-        return judge
+        return partial(by_predictions, method, self.roles, has_classes=has_classes, coded=coded)
 
     def summary(self, plan: ColumnPlan) -> Summary:
         """Return how partitions are compared, by co-moments of features and targets."""

@@ -27,7 +27,6 @@ from distfms.methods.landmarks.squared import (
     SquaredProblem,
     ladder,
 )
-from distfms.stats.base import joined
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
@@ -136,7 +135,7 @@ class FitPass:
 
 @dataclass(frozen=True, eq=False)
 class JudgePass:
-    """Errors of models on some parts, whose names begin the names of the sums.
+    """Errors of models on one part, or on all rows that it is given.
 
     With classes, also how the last model tells them apart.
     """
@@ -144,20 +143,20 @@ class JudgePass:
     label: str
     loss: Loss
     models: Sequence[Linear]
-    parts: Mapping[int, str]
+    part: int | None = None
 
     def sums(self, rows: Iterable[EmbeddedRows]) -> Sums:
         """Add up over rows."""
         found = Sums({})
         for own in rows:
-            if own.part in self.parts:
+            if self.part in (None, own.part):
                 errors = np.array([self._errors(model, own) for model in self.models]).T
                 arrays = {
                     "weight": np.array(own.weight.sum()),
                     **dict(zip(ERRORS, errors, strict=True)),
                     **self._told(own),
                 }
-                found = found.merge(Sums(joined({self.parts[own.part]: arrays})))
+                found = found.merge(Sums(arrays))
         return found
 
     def _errors(self, model: Linear, rows: EmbeddedRows) -> list[float]:
@@ -368,14 +367,18 @@ class PassProcedure(LandmarkProcedure):
         """Return the numbers of landmarks of the models."""
         return np.array([len(model.weights) for model in path.models], dtype=np.float64)
 
+    def judge(self, path: Any) -> JudgePass:
+        """Return what judges the models of a path."""
+        return JudgePass(path.label, self.loss, path.models)
+
     def score(self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray) -> Answer:
-        """Score models; ``judge`` is among the members, from a message of models to sums.
+        """Score models; ``judge`` is among the members, from a `JudgePass` to sums.
 
         Of the chosen similarity, also count how the last model tells classes apart (`TOLD`).
         """
         sizes, models = self.grid(path), path.models
         at = np.searchsorted(sizes, budgets, "right") - 1
-        sums = held_out["judge"](partial(JudgePass, path.label, self.loss, models))
+        sums = held_out["judge"](self.judge(path))
         largest = np.array([np.abs(own.weights).max(initial=0.0) for own in models]) * sizes
         is_number = isinstance(self.loss, EpsilonInsensitive)
         names = [name for name in ERRORS if name != "error" or not is_number]

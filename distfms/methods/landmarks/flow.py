@@ -120,7 +120,7 @@ def evaluate(learner: Squared, solved: Solved) -> dict[str, Any]:
     """Return the content of ``metrics.json``."""
     data, measure, options = learner.data, learner.data.form.main_measure, learner.job.options
     validated = on_folds(learner.run, learner.job, solved, evaluate=learner.on_folds)
-    scores = {label: learner.scores(solved, path) for label, path in solved.paths.items()}
+    scores = learner.scores(solved)
     found = metrics_of(solved, validated, lambda path, _: measures_of(scores[path.label]))
     found["measure"] = measure
     if COLUMNS in options.baselines:

@@ -10,11 +10,11 @@ Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and append
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from distfms.methods.frame.cross_validation import (
     evaluate_here,
     evaluate_on_folds,
 )
+from distfms.methods.frame.judging import HELD_OUT, TRAIN, Asked, judged, one_part
 from distfms.methods.frame.moments import (
     NamedRule,
     Solved,
@@ -35,9 +36,7 @@ from distfms.methods.frame.moments import (
     scores_of,
     search_all,
 )
-from distfms.methods.frame.passes import Passes, Sums, one_pass
-from distfms.methods.frame.ranking import RankingScores
-from distfms.methods.frame.rows import SummaryReader
+from distfms.methods.frame.passes import Passes, Sums
 from distfms.methods.landmarks.fit import FitPass, JudgePass, PassProblem, PassProcedure
 from distfms.methods.landmarks.form import RANKING_MEASURES
 from distfms.methods.landmarks.losses import loss_of
@@ -46,11 +45,16 @@ from distfms.methods.landmarks.read import (
     EmbeddedReader,
     LandmarkData,
     Models,
+    judge_embedded,
     ranked,
     split_learned,
 )
 from distfms.methods.landmarks.squared import COLUMNS, LandmarkPath, LandmarkProcedure
-from distfms.stats.base import Folded, below
+
+#: What models are known by where they are judged.
+Key = TypeVar("Key", bound=Hashable)
+#: Answers by the label of the similarity, then by set of rows.
+Scores = dict[str, dict[str, Answer]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +101,10 @@ class Squared:
         """Return work on folds whose metrics were learned without them."""
         return replace(work, split=partial(split_learned, self.data.form.learned))
 
-    def scores(self, solved: Solved, path: LandmarkPath) -> dict[str, Answer]:
-        """Score a path on the training rows, and on held-out rows where there are any."""
-        return scores_of(solved, path, solved.procedure.grid(path))
+    def scores(self, solved: Solved) -> Scores:
+        """Score all paths on the training rows, and on held-out rows where there are any."""
+        grid = solved.procedure.grid
+        return {own.label: scores_of(solved, own, grid(own)) for own in solved.paths.values()}
 
     def points(
         self, points: Sequence[Mapping[str, Any]], measure: str
@@ -154,10 +159,8 @@ class ByPasses(Squared):
                 opened = nullcontext(everywhere) if everywhere else self._passes(fold.number)
                 with opened as make_pass:
 
-                    def judge(make: Any) -> Mapping[str, np.ndarray]:
-                        return below(
-                            "validation/", make_pass(make({fold.number: "validation"})).arrays
-                        )
+                    def judge(message: JudgePass) -> Mapping[str, np.ndarray]:
+                        return make_pass(replace(message, part=fold.number)).arrays
 
                     def fit(message: FitPass) -> Sums:
                         return make_pass(replace(message, left_out=fold.number))
@@ -167,29 +170,31 @@ class ByPasses(Squared):
 
             return evaluate_here(self.split(work), self.data.statistics, given)
 
-    def scores(self, solved: Solved, path: LandmarkPath) -> dict[str, Answer]:
-        """Score models by one pass over all rows."""
-        procedure, n_folds = solved.procedure, max(self.job.n_folds, 1)
-        parts = dict.fromkeys(range(n_folds), "train")
-        if solved.test is not None:
-            parts[n_folds] = "test"
-        models = procedure.models(solved.problem, path, ())
-        judge = JudgePass(path.label, procedure.loss, models, parts)
-        sums, grid = one_pass(self.run, self._reader(True), judge).arrays, procedure.grid(path)
-
-        def score(part: str) -> Answer:
-            judged = {"judge": lambda _: below(f"{part}/", sums)}
-            return procedure.score(solved.problem, path, judged, grid)
-
-        return {part: score(part) for part in dict.fromkeys(parts.values())}
-
-    def _reader(self, judges: bool, fold: int | None = None) -> Any:
-        data, maps = self.data, self.data.maps_without(fold)
-        source = partial(data.form.source, data.plan)
-        return lambda *of: EmbeddedReader(source(*of), maps, data.class_values, judges)
+    def scores(self, solved: Solved) -> Scores:
+        """Score all models by one pass over the rows."""
+        data, procedure = self.data, solved.procedure
+        given = partial(judge_embedded, data.maps_without(None), data.class_values)
+        sets = {"train": TRAIN} if solved.test is None else {"train": TRAIN, "test": HELD_OUT}
+        asked = {
+            (path.label, rows): (partial(given, procedure.judge(path)), [parts])
+            for path in solved.paths.values()
+            for rows, parts in sets.items()
+        }
+        found: dict[str, dict[str, Answer]] = {label: {} for label in solved.paths}
+        for (label, rows), own in judged(self.run, data.source, asked).items():
+            path, sums = solved.paths[label], own["errors"].arrays
+            members = {"judge": lambda _, sums=sums: sums}
+            score = procedure.score(solved.problem, path, members, procedure.grid(path))
+            found[label][rows] = score
+        return found
 
     def _passes(self, fold: int | None = None) -> Passes:
-        return Passes(self.run, self._reader(False, fold), self.data.form.row_values)
+        data, maps = self.data, self.data.maps_without(fold)
+
+        def reader(*of: Any) -> EmbeddedReader:
+            return EmbeddedReader(data.source(*of), maps, data.class_values)
+
+        return Passes(self.run, reader, data.form.row_values)
 
 
 # --- rankings -------------------------------------------------------------------------------------
@@ -222,13 +227,21 @@ class ByRanking(Squared):
         """Return the pure part with some options."""
         return RankingProcedure(**vars(super().procedure(options)))
 
-    def scores(self, solved: Solved, path: LandmarkPath) -> dict[str, Answer]:
-        """Score a path on the training rows, and on held-out rows where there are any."""
-        found = super().scores(solved, path)
-        own = [(path.label, found["train"]["models"])]
-        ranked = self._ranked([own] * (max(self.job.n_folds, 1) + 1))
-        judged = {"train": ranked.train().mean, "test": ranked.test.mean}
-        return {rows: _with_ndcg(answer, judged[rows]) for rows, answer in found.items()}
+    def scores(self, solved: Solved) -> Scores:
+        """Score all paths on the training rows, and on held-out rows where there are any."""
+        found, n_folds = super().scores(solved), max(self.job.n_folds, 1)
+        parts = {"train": [*range(n_folds)], "test": [-1]}
+        ndcg = self._ranked(
+            {
+                (label, rows): ([(label, answer["models"])], parts[rows])
+                for label, own in found.items()
+                for rows, answer in own.items()
+            }
+        )
+        return {
+            label: {rows: _with_ndcg(answer, ndcg[label, rows]) for rows, answer in own.items()}
+            for label, own in found.items()
+        }
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold: models by statistics, their rankings by one pass."""
@@ -237,27 +250,28 @@ class ByRanking(Squared):
         if measure not in (None, *RANKING_MEASURES):
             return found
         name = "models" if measure is None else "values"
-        models: list[Models] = [()] * (work.n_folds + 1)
+        models = dict[int, Models]()
         for at, fold in enumerate(found.folds):
             own = zip(work.items, found.answers, strict=True)
             models[fold] = [(_label(item), answers[at][name]) for item, answers in own]
-        ranked = self._ranked(models)
+        ndcg = self._ranked({fold: (own, [fold]) for fold, own in models.items()})
         answers: list[list[Answer]] = [[] for _ in work.items]
         for at, fold in enumerate(found.folds):
             ends = np.cumsum([len(own) for _, own in models[fold]])[:-1]
-            for i, mean in enumerate(np.split(ranked.folds[fold].mean, ends, axis=1)):
+            for i, mean in enumerate(np.split(ndcg[fold], ends, axis=1)):
                 answer = _with_ndcg(found.answers[i][at], mean)
                 answers[i].append(answer if measure is None else {"values": answer[measure]})
         return replace(found, answers=tuple(map(tuple, answers)))
 
-    def _ranked(self, models: Sequence[Models]) -> Folded[RankingScores]:
-        """Rank all rows by the models of their part, in one pass."""
-        data, rank = self.data, partial(ranked, self.data.maps_without(None), models)
-        found: Folded[RankingScores] = self.run.reduce(
-            lambda *of: SummaryReader(data.form.source(data.plan, *of), "ranking", rank),
-            cache=False,
-        )["ranking"]
-        return found
+    def _ranked(self, asked: Mapping[Key, tuple[Models, Sequence[int]]]) -> dict[Key, np.ndarray]:
+        """Return NDCG (C, M) of models on folds or held-out rows (−1), by one pass."""
+        data, rank = self.data, partial(ranked, self.data.maps_without(None))
+        wanted: dict[Key, Asked] = {
+            key: (partial(rank, models), [one_part(number) for number in parts])
+            for key, (models, parts) in asked.items()
+        }
+        found = judged(self.run, data.source, wanted)
+        return {key: own["ranking"].mean for key, own in found.items()}
 
 
 def _label(item: Any) -> str:

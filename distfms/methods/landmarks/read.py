@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.files.partition import Partition
+from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.batches import ColumnPlan, RowBatch, require_observed
 from distfms.data.rows.folds import hash_keys, mix, row_hashes, with_seed
 from distfms.errors import DataError
 from distfms.methods.frame.contract import PartialReader, Run
+from distfms.methods.frame.judging import TRAIN
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.ranking import NormalisedGains, QueryCounts, RankingScores
 from distfms.methods.frame.row_data import (
@@ -28,7 +29,7 @@ from distfms.methods.frame.row_data import (
 )
 from distfms.methods.frame.row_predictor import plan_of_model, sources_of
 from distfms.methods.frame.rows import RowCounts, RowSource, naming
-from distfms.methods.landmarks.fit import EmbeddedRows
+from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
 from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
 from distfms.methods.landmarks.metric import Lesson, Metric, learned, under
 from distfms.methods.landmarks.similarity import (
@@ -114,6 +115,10 @@ class LandmarkData:
         """Standard deviation of the target in the training rows."""
         moments = next(iter(self.statistics.members.values())).train()
         return float(np.sqrt(moments.variance()[-1]))
+
+    def source(self, dataset: Dataset, held_out: bool) -> RowSource:
+        """Return all that is needed to read a partition of a dataset."""
+        return self.form.source(self.plan, dataset, held_out)
 
     def maps_without(self, fold: int | None) -> dict[str, LandmarkMap]:
         """Return the maps by label of all training rows, or of those without a fold."""
@@ -373,16 +378,14 @@ def query_counts(batch: RowBatch, part: int) -> dict[str, QueryCounts]:
 
 
 def ranked(
-    maps: Mapping[str, LandmarkMap],
-    models: Sequence[Models],
-    batch: RowBatch,
-    part: int,
+    maps: Mapping[str, LandmarkMap], models: Models, batch: RowBatch, parts: slice
 ) -> dict[str, RankingScores]:
-    """Rank the rows of a part by its models."""
-    own = weighed(batch, batch.part_slices[part])
+    """Rank the rows of a part by models; a `Judge`."""
+    (rows,) = batch.part_slices[parts]
+    own = weighed(batch, rows)
     features = batch.features[:, own]
     scores = [np.empty((features.shape[1], 0))]
-    for label, w in models[part]:
+    for label, w in models:
         mapping, k = maps[label], w.shape[1]
         mapping = mapping.restricted(range(k)) if k < mapping.n_landmarks else mapping
         scores.append(mapping.scores(features, w.T, np.zeros(1)))
@@ -490,6 +493,35 @@ class SimilarityReader(PartialReader):
         return {**self.source.key(), "kind": "similarities", "known": known}
 
 
+def embedded(
+    maps: Mapping[str, LandmarkMap],
+    classes: Sequence[float] | None,
+    batch: RowBatch,
+    parts: slice,
+) -> list[EmbeddedRows]:
+    """Return the similarities of the rows of some parts, and numbers of classes where there are."""
+    found = []
+    for part, rows in list(enumerate(batch.part_slices))[parts]:
+        if rows.stop > rows.start:
+            target = coded(classes, batch.target[0, rows]).copy()
+            weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows]
+            own = {label: mapping(batch.features[:, rows]) for label, mapping in maps.items()}
+            found.append(EmbeddedRows(part, own, target, weight.copy()))
+    return found
+
+
+def judge_embedded(
+    maps: Mapping[str, LandmarkMap],
+    classes: Sequence[float] | None,
+    message: JudgePass,
+    batch: RowBatch,
+    parts: slice,
+) -> dict[str, Sums]:
+    """Add up the errors of models over the rows of some parts; a `Judge`."""
+    own = {message.label: maps[message.label]}
+    return {"errors": message.sums(embedded(own, classes, batch, parts))}
+
+
 @dataclass(frozen=True, eq=False)
 class EmbeddedReader:
     """What passes read and add up; a :class:`~distfms.methods.frame.passes.RowReader`.
@@ -501,30 +533,19 @@ class EmbeddedReader:
         By the label of the similarity.
     classes : tuple of float, or None
         Values of the target that are read as their numbers.
-    judges : bool
-        Whether held-out rows are read, too.
     """
 
     source: RowSource
     maps: Mapping[str, LandmarkMap]
     classes: tuple[float, ...] | None = None
-    judges: bool = False
 
     def read(self, partition: Partition) -> list[EmbeddedRows]:
-        """Return the similarities of the rows of each part."""
-        if self.source.held_out and not self.judges:
+        """Return the similarities of the training rows of each part."""
+        if self.source.held_out:
             return []
         batch = self.source.read(partition)
-        parts = list(enumerate(batch.part_slices))[: None if self.judges else -1]
-        found = []
         with naming(partition):
-            for part, rows in parts:
-                if rows.stop > rows.start:
-                    target = coded(self.classes, batch.target[0, rows]).copy()
-                    weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows]
-                    own = {label: f(batch.features[:, rows]) for label, f in self.maps.items()}
-                    found.append(EmbeddedRows(part, own, target, weight.copy()))
-        return found
+            return embedded(self.maps, self.classes, batch, TRAIN)
 
     def sums(self, rows: list[EmbeddedRows], message: Any) -> Sums:
         """Add up over rows what the message says."""

@@ -12,8 +12,10 @@ import numpy as np
 
 from distfms.engine.storage import remove_tree
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run, Summary
+from distfms.methods.frame.cross_validation import Members
+from distfms.methods.frame.judging import by_predictions, by_statistics
 from distfms.methods.frame.moments import Solved, TrainMembers, on_folds, search_all
-from distfms.methods.frame.row_predictor import judge_rows
+from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect.choices import with_choice, with_tuned
 from distfms.methods.multiselect.evaluate import (
     Evaluation,
@@ -40,7 +42,6 @@ from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_i
 from distfms.methods.multiselect.statistics import read_judgments
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
-from distfms.stats.judgments import JudgmentStatistics
 
 
 def multiselect(run: Run, job: Job) -> Finished:
@@ -210,23 +211,20 @@ def judge_of(job: Job, statistics: Bundle) -> Callable[[Run, Sequence[FinishedRu
     """
     form: JudgmentForm = job.form
     if form.slabs is not None:
-        return partial(judge_rows, job.name, form.roles)
+        return partial(by_predictions, job.name, form.roles)
 
-    def loss(model: FinishedRun, held_out: JudgmentStatistics) -> dict[str, float]:
+    def loss(model: FinishedRun, held_out: Members) -> dict[str, float]:
         used = [form.names.index(name) for name in trained_model(model).names]
-        own, known = held_out.take(used), form.internal_variance[used]
+        own, known = held_out["judgments"].take(used), form.internal_variance[used]
         if (own.n_judged == 0).any():
             return {"projected_loss": math.nan}
         return {"projected_loss": loss_on(model, own, known, form.buy_from)[1]}
 
-    def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
-        own = run.inputs is job.inputs
-        found = statistics if own else run.reduce(lambda *of: judgment_reader(form.source(*of)))
-        held_out: JudgmentStatistics = found["judgments"].test
-        n_objects = held_out.n_objects
-        return n_objects, [loss(model, held_out) for model in models if n_objects]
+    def reader(*of: Any) -> SummaryReader:
+        return judgment_reader(form.source(*of))
 
-    return judge
+    size = form.procedure(job.options).size
+    return by_statistics(job.inputs, statistics, reader, size, loss)
 
 
 def summary_of(form: JudgmentForm) -> Summary | None:

@@ -12,6 +12,8 @@ import numpy as np
 from distfms.data.rows.batches import ColumnPlan
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run
+from distfms.methods.frame.cross_validation import Members
+from distfms.methods.frame.judging import by_statistics
 from distfms.methods.frame.moments import Tuned, TunedItem, fold_work, head_of, points_on_folds
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
@@ -372,21 +374,17 @@ def judge_of(learner: Learner) -> Callable[[Run, Sequence[FinishedRun]], Judged]
     by_rows = data.form.judge("sequence", data.form.has_classes)
     if not learner.job.weighs_partitions:
         return by_rows
-    own, reader = data.statistics["moments"].test, data.form.summary(data.plain).reader
-    names = data.plain.feature_names
+    reader, names = data.form.summary(data.plain).reader, data.plain.feature_names
+
+    def score(model: FinishedRun, held_out: Members) -> Mapping[str, float]:
+        predictor = AnytimePredictor.from_arrays(model.weights, model.model)
+        return predictor.errors_on(held_out["moments"], names, advised(model.model))
+
+    on_moments = by_statistics(inputs, data.statistics, reader, learner.procedure.size, score)
 
     def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
         sources = [levels for model in models for levels in model.model["sources"].values()]
-        if any(isinstance(levels, Mapping) for levels in sources):
-            return by_rows(run, models)
-        moments = own if run.inputs is inputs else run.reduce(reader)["moments"].test
-        scores = [
-            AnytimePredictor.from_arrays(model.weights, model.model).errors_on(
-                moments, names, advised(model.model)
-            )
-            for model in models
-            if moments.n_samples
-        ]
-        return moments.n_samples, scores
+        expanded = any(isinstance(levels, Mapping) for levels in sources)
+        return (by_rows if expanded else on_moments)(run, models)
 
     return judge

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from distfms.methods.frame.cross_validation import (
     evaluated,
     split_fold,
 )
+from distfms.methods.frame.judging import Asked, judged, one_part
 from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds, search_all
 from distfms.methods.frame.passes import Passes, Sums, side_by_side
 from distfms.methods.frame.rows import RowCounts
@@ -30,7 +32,7 @@ from distfms.methods.sequence.glm import GlmDesign, GlmModel, GlmPath, View
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
-from distfms.methods.sequence.read import GlmReader, ScoreReader, measures_of
+from distfms.methods.sequence.read import GlmReader, PrefixJudge, measures_of
 from distfms.methods.sequence.slabs import search_in_slabs
 from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, spans_of, tree_path
 
@@ -114,28 +116,22 @@ class Learner(ABC):
         self,
         asked: Mapping[Key, tuple[Any, Sequence[int] | np.ndarray, Sequence[int]]],
         **options: Any,
-    ) -> dict[Key, dict[str, Any]]:
+    ) -> dict[Key, Mapping[str, Any]]:
         """Judge models of some prefixes of paths on folds, or on held-out rows (−1), by passes.
 
-        Returns for each what `ScoreReader` reads of all these rows.
+        Returns for each what `PrefixJudge` adds up over these rows.
         """
-        data, keys = self.data, list(asked)
-        found: dict[Key, dict[str, Any]] = {key: {} for key in keys}
+        data, keys, found = self.data, list(asked), dict[Key, Mapping[str, Any]]()
         options |= {"classes": data.class_values, "class_weights": data.class_weights}
         for start in range(0, len(keys), SIDE_BY_SIDE):
-            some, models = keys[start : start + SIDE_BY_SIDE], list[Any]()
-            for path, prefixes, parts in (asked[key] for key in some):
+            some = dict[Key, Asked]()
+            for key in keys[start : start + SIDE_BY_SIDE]:
+                path, prefixes, parts = asked[key]
                 numbers = np.searchsorted(path.fitted, prefixes, side="right") - 1
-                models.append((path.prefix_models().only(numbers), parts))
-
-            def reader(*of: Any, models: Any = models) -> ScoreReader:
-                source = data.form.source(data.plan, *of)
-                return ScoreReader(source, models, data.form.options.family, **options)
-
-            for name, part in self.run.reduce(reader, cache=False).members.items():
-                kind, _, number = name.partition("/")
-                key = some[int(number)]
-                found[key][kind] = part.test if -1 in asked[key][2] else part.train()
+                models = path.prefix_models().only(numbers)
+                judge = PrefixJudge(models, data.form.options.family, **options)
+                some[key] = judge, [one_part(number) for number in parts]
+            found |= judged(self.run, partial(data.form.source, data.plan), some)
         return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from distfms.data.rows.batches import ColumnPlan, RowBatch
 from distfms.data.rows.folds import hash_keys, row_hashes, with_seed
 from distfms.errors import SpecError, nearest
 from distfms.methods.frame.contract import PartialReader, Run
+from distfms.methods.frame.judging import Verdict
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.ranking import RankingScores
 from distfms.methods.frame.row_data import RowForm
@@ -21,7 +22,7 @@ from distfms.methods.frame.rows import RowCounts, RowSource, missing_by_source
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.options import ExpandSection
 from distfms.methods.sequence.problem import PrefixModels
-from distfms.stats.base import Bundle, Folded
+from distfms.stats.base import Bundle
 from distfms.stats.classification import class_measures, class_sums, log_odds
 from distfms.stats.sample import RowSample
 
@@ -201,55 +202,34 @@ _FEW_ROWS, _ENOUGH_ROWS = 160, 400
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreReader(PartialReader):
-    """Reads ``scores/i`` (`Sums`) and ``ranking/i`` of models on some parts.
+class PrefixJudge:
+    """Adds up ``scores`` (`Sums`) and ``ranking`` of models; a `Judge` of one part at a time.
 
-    ``asked[i]`` has the models and the parts: folds, and −1 for the held-out rows.
     `threshold` lies between the two values of binary targets; with `ranks` rows have a query. With
     `classes`, losses weigh rows by `class_weights`, which decide about classes but are taken off
     probabilities, and rows are counted by class for the last model.
     """
 
-    source: RowSource
-    asked: Sequence[tuple[PrefixModels, Collection[int]]]
+    models: PrefixModels
     family: str
     classes: tuple[float, ...] | None = None
     class_weights: tuple[float, ...] | None = None
     threshold: float | None = None
     ranks: bool = False
 
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and judge the rows of the parts that are wanted."""
-        last = self.source.n_parts - 1
-        keys = np.zeros(0, dtype=np.uint64)
-        found: dict[str, list[Any]] = {}
-        for i, (models, _) in enumerate(self.asked):
-            none = np.zeros((0, len(models)))
-            found[f"scores/{i}"] = [Sums({})] * (last + 1)
-            if self.ranks:
-                found[f"ranking/{i}"] = [RankingScores.from_rows(keys, keys, none)] * (last + 1)
-        asked = enumerate(self.asked)
-        wanted = [(i, last if p < 0 else p) for i, (_, parts) in asked for p in parts]
-        if not self.source.held_out or any(part == last for _, part in wanted):
-            batch = self.source.read(partition)
-            for i, part in wanted:
-                self._judge(batch, i, part, found)
-        return Bundle({name: Folded(tuple(parts)) for name, parts in found.items()})
-
-    def _judge(self, batch: RowBatch, number: int, part: int, found: dict[str, list[Any]]) -> None:
-        rows, models = batch.part_slices[part], self.asked[number][0]
+    def __call__(self, batch: RowBatch, parts: slice) -> Mapping[str, Any]:
+        """Judge the rows of a part, some at a time."""
+        (rows,), models = batch.part_slices[parts], self.models
         step = max(1, _CHUNK_VALUES // max(len(models) * models.n_outputs, len(batch.features)))
-
-        def add(name: str, value: Any) -> None:
-            own = found[f"{name}/{number}"]
-            own[part] = own[part].merge(value)
-
+        found = Verdict({"scores": Sums({})})
         for start in range(rows.start, rows.stop, step):
             chunk = slice(start, min(start + step, rows.stop))
             scores = models.scores(batch.features[:, chunk])
-            add("scores", self._sums(batch, chunk, scores))
+            own: dict[str, Any] = {"scores": self._sums(batch, chunk, scores)}
             if self.ranks:
-                add("ranking", _ranking(batch, chunk, scores))
+                own["ranking"] = _ranking(batch, chunk, scores)
+            found = found.merge(Verdict(own))
+        return found.members
 
     def _sums(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> Sums:
         """Add up over rows: their number and weight, and what each model is measured by, (M,)."""
@@ -284,10 +264,6 @@ class ScoreReader(PartialReader):
             sums |= class_sums(response.ravel(), decoded, weight, n_classes, odds, y > 0.5)
         return Sums(sums)
 
-    def key(self) -> dict[str, Any]:
-        """Return nothing: scores are not cached."""
-        return {"kind": "scores"}
-
 
 def _ranking(batch: RowBatch, rows: slice, scores: np.ndarray) -> RankingScores:
     assert batch.rows.query is not None
@@ -296,12 +272,12 @@ def _ranking(batch: RowBatch, rows: slice, scores: np.ndarray) -> RankingScores:
 
 
 def measures_of(judged: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return what the models of a `ScoreReader` are measured by, each of shape (M,).
+    """Return what the models of a `PrefixJudge` are measured by, each of shape (M,).
 
-    `judged` has its members, of one part. The first model is that of no group. Empty where there is
+    `judged` is what it adds up. The first model is that of no group. Empty where there is
     no row of positive weight; measures by class are NaN but for the last model.
     """
-    sums: Mapping[str, np.ndarray] = judged["scores"].arrays
+    sums: Mapping[str, np.ndarray] = judged["scores"].arrays if judged else {}
     weight = float(sums.get("weight", 0.0))
     if not weight > 0:
         return {}
