@@ -42,7 +42,6 @@ from distfms.methods.frame.contract import Answer, FoldAnswers
 from distfms.methods.frame.cross_validation import Fold, Members
 from distfms.methods.frame.curves import points_of
 from distfms.methods.frame.moments import NamedRule, Procedure
-from distfms.stats.base import over_folds
 from distfms.stats.comoments import Moments
 
 
@@ -405,12 +404,8 @@ def ends(
             for rows, own in measured.items()
         }
         if validated is not None:
-            answers, weight = validated.answers[number], validated.weight
             scores["validation"] = {
-                measure: over_folds(
-                    np.stack([own[measure] for own in answers], axis=-1), weight
-                ).mean
-                for measure in scores["train"]
+                measure: validated.means(number, measure).mean for measure in scores["train"]
             }
         found.append({"name": name, "points": points_of(counts, scores)})
     return found

@@ -24,7 +24,7 @@ from distfms.engine.base import ActorPool
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.spec import DataSection, Section, TuneSection
-from distfms.stats.base import Bundle
+from distfms.stats.base import Bundle, FoldMeans, over_folds
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -319,6 +319,14 @@ class FoldAnswers:
     answers: tuple[tuple[Answer, ...], ...]
     n_done: int = 0
     n_kept: int = 0
+
+    def values(self, item: int, measure: str) -> np.ndarray:
+        """Return what the folds answered an item by a measure, shape (…, n_folds)."""
+        return np.stack([answer[measure] for answer in self.answers[item]], axis=-1)
+
+    def means(self, item: int, measure: str) -> FoldMeans:
+        """Return what the folds say together of an item by a measure."""
+        return over_folds(self.values(item, measure), self.weight)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,13 +29,8 @@ T = TypeVar("T")
 TRAIN, HELD_OUT = slice(0, -1), slice(-1, None)
 
 
-class Judge(Protocol):
-    """Picklable function that adds up what its models are measured by."""
-
-    def __call__(self, batch: Any, parts: slice) -> Mapping[str, Any]:
-        """Return statistics of the rows of these parts of a batch, by name."""
-
-
+#: Picklable: from a batch and some of its parts to statistics of their rows, by name.
+Judge = Callable[[Any, slice], Mapping[str, Any]]
 #: A judge, and the parts that it is asked about, one run of them after the other.
 Asked = tuple[Judge, Sequence[slice]]
 

@@ -15,7 +15,7 @@ from distfms.methods.frame.cross_validation import Fold, FoldWork, Members, eval
 from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.methods.frame.judging import held_out
 from distfms.methods.frame.tuning import choose_options
-from distfms.stats.base import Bundle, over_folds
+from distfms.stats.base import Bundle
 
 
 @dataclass(frozen=True)
@@ -320,12 +320,8 @@ def metrics_of(
         grid = solved.procedure.grid(path)
         columns = dict(scores(path, grid))
         if validated is not None:
-            answers = validated.answers[number]
             columns["validation"] = {
-                measure: over_folds(
-                    np.stack([a[measure] for a in answers], axis=-1), validated.weight
-                ).mean
-                for measure in columns["train"]
+                measure: validated.means(number, measure).mean for measure in columns["train"]
             }
         curves.append({"name": name, "points": points_of({"budget": grid}, columns)})
     last = {curve["name"]: curve["points"][-1] for curve in curves}

@@ -134,14 +134,9 @@ class RowForm:
             if option and (few := few_whole(own)) and few != list(self.coded_classes)
         ]
 
-    def judge(
-        self,
-        method: str,
-        has_classes: bool = False,
-        coded: Callable[[np.ndarray], np.ndarray] = np.asarray,
-    ) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
-        """Return what scores the predictions of a method's models on held-out rows."""
-        return partial(by_predictions, method, self.roles, has_classes=has_classes, coded=coded)
+    def judge(self, method: str, **how: Any) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
+        """Return what scores a method's models on held-out rows; see `by_predictions`."""
+        return partial(by_predictions, method, self.roles, **how)
 
     def summary(self, plan: ColumnPlan) -> Summary:
         """Return how partitions are compared, by co-moments of features and targets."""

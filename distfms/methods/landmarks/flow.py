@@ -59,7 +59,7 @@ def landmarks(run: Run, job: Job) -> Finished:
         selection=selection_of(data, solved),
         **model_of(data, solved),
         metrics=metrics,
-        judge=form.judge(job.name, form.has_classes),
+        judge=form.judge(job.name, has_classes=form.has_classes),
         tuning=tuning,
         summary=form.summary(data.plan),
     )
@@ -108,8 +108,7 @@ def compare_similarities(learner: Squared) -> dict[str, Any]:
 
 def behind(validated: FoldAnswers, measure: str, one: int, other: int) -> FoldMeans:
     """Return how much worse the last model of one item is than that of another, by folds."""
-    values = [np.array([a[measure][-1] for a in validated.answers[i]]) for i in (one, other)]
-    worse = values[0] - values[1]
+    worse = validated.values(one, measure)[-1] - validated.values(other, measure)[-1]
     return over_folds(-worse if MEASURES[measure] else worse, validated.weight)
 
 
@@ -127,7 +126,7 @@ def evaluate(learner: Squared, solved: Solved) -> dict[str, Any]:
         found |= beside_columns(learner, found, validated)
     found["baselines"] |= references(data)
     if validated is not None:  # the fewest landmarks within one standard error
-        values = np.stack([a[measure] for a in validated.answers[0]], axis=-1)
+        values = validated.values(0, measure)
         if np.isfinite(values).all(axis=-1).any():  # a ranking needs grades that differ
             rule = choose(values, validated.weight, "one_standard_error", MEASURES[measure])
             found["enough"] = float(found["curves"][0]["points"][rule.chosen]["budget"])

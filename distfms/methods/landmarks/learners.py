@@ -45,7 +45,6 @@ from distfms.methods.landmarks.read import (
     EmbeddedReader,
     LandmarkData,
     Models,
-    judge_embedded,
     ranked,
     split_learned,
 )
@@ -172,11 +171,10 @@ class ByPasses(Squared):
 
     def scores(self, solved: Solved) -> Scores:
         """Score all models by one pass over the rows."""
-        data, procedure = self.data, solved.procedure
-        given = partial(judge_embedded, data.maps_without(None), data.class_values)
+        data, procedure, embedding = self.data, solved.procedure, self.data.embedding()
         sets = {"train": TRAIN} if solved.test is None else {"train": TRAIN, "test": HELD_OUT}
         asked = {
-            (path.label, rows): (partial(given, procedure.judge(path)), [parts])
+            (path.label, rows): (partial(embedding.judge, procedure.judge(path)), [parts])
             for path in solved.paths.values()
             for rows, parts in sets.items()
         }
@@ -189,12 +187,10 @@ class ByPasses(Squared):
         return found
 
     def _passes(self, fold: int | None = None) -> Passes:
-        data, maps = self.data, self.data.maps_without(fold)
-
-        def reader(*of: Any) -> EmbeddedReader:
-            return EmbeddedReader(data.source(*of), maps, data.class_values)
-
-        return Passes(self.run, reader, data.form.row_values)
+        data, embedding = self.data, self.data.embedding(fold)
+        return Passes(
+            self.run, lambda *of: EmbeddedReader(data.source(*of), embedding), data.form.row_values
+        )
 
 
 # --- rankings -------------------------------------------------------------------------------------
@@ -265,7 +261,7 @@ class ByRanking(Squared):
 
     def _ranked(self, asked: Mapping[Key, tuple[Models, Sequence[int]]]) -> dict[Key, np.ndarray]:
         """Return NDCG (C, M) of models on folds or held-out rows (−1), by one pass."""
-        data, rank = self.data, partial(ranked, self.data.maps_without(None))
+        data, rank = self.data, partial(ranked, self.data.embedding().maps)
         wanted: dict[Key, Asked] = {
             key: (partial(rank, models), [one_part(number) for number in parts])
             for key, (models, parts) in asked.items()

@@ -120,10 +120,11 @@ class LandmarkData:
         """Return all that is needed to read a partition of a dataset."""
         return self.form.source(self.plan, dataset, held_out)
 
-    def maps_without(self, fold: int | None) -> dict[str, LandmarkMap]:
+    def embedding(self, fold: int | None = None) -> Embedding:
         """Return the maps by label of all training rows, or of those without a fold."""
         labels = [label for label in self.maps if "@" not in label]
-        return {label: self.maps.get(f"{label}@{fold}", self.maps[label]) for label in labels}
+        maps = {label: self.maps.get(f"{label}@{fold}", self.maps[label]) for label in labels}
+        return Embedding(maps, self.class_values)
 
 
 def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
@@ -493,51 +494,44 @@ class SimilarityReader(PartialReader):
         return {**self.source.key(), "kind": "similarities", "known": known}
 
 
-def embedded(
-    maps: Mapping[str, LandmarkMap],
-    classes: Sequence[float] | None,
-    batch: RowBatch,
-    parts: slice,
-) -> list[EmbeddedRows]:
-    """Return the similarities of the rows of some parts, and numbers of classes where there are."""
-    found = []
-    for part, rows in list(enumerate(batch.part_slices))[parts]:
-        if rows.stop > rows.start:
-            target = coded(classes, batch.target[0, rows]).copy()
-            weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows]
-            own = {label: mapping(batch.features[:, rows]) for label, mapping in maps.items()}
-            found.append(EmbeddedRows(part, own, target, weight.copy()))
-    return found
-
-
-def judge_embedded(
-    maps: Mapping[str, LandmarkMap],
-    classes: Sequence[float] | None,
-    message: JudgePass,
-    batch: RowBatch,
-    parts: slice,
-) -> dict[str, Sums]:
-    """Add up the errors of models over the rows of some parts; a `Judge`."""
-    own = {message.label: maps[message.label]}
-    return {"errors": message.sums(embedded(own, classes, batch, parts))}
-
-
 @dataclass(frozen=True, eq=False)
-class EmbeddedReader:
-    """What passes read and add up; a :class:`~distfms.methods.frame.passes.RowReader`.
+class Embedding:
+    """Picklable function from parts of a batch to the similarities of their rows.
 
     Attributes
     ----------
-    source : RowSource
     maps : mapping of str to LandmarkMap
         By the label of the similarity.
     classes : tuple of float, or None
         Values of the target that are read as their numbers.
     """
 
-    source: RowSource
     maps: Mapping[str, LandmarkMap]
-    classes: tuple[float, ...] | None = None
+    classes: tuple[float, ...] | None
+
+    def __call__(self, batch: RowBatch, parts: slice) -> list[EmbeddedRows]:
+        """Return the rows of each part that has any."""
+        found = []
+        for part, rows in list(enumerate(batch.part_slices))[parts]:
+            if rows.stop > rows.start:
+                target = coded(self.classes, batch.target[0, rows]).copy()
+                weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows]
+                own = {label: f(batch.features[:, rows]) for label, f in self.maps.items()}
+                found.append(EmbeddedRows(part, own, target, weight.copy()))
+        return found
+
+    def judge(self, message: JudgePass, batch: RowBatch, parts: slice) -> dict[str, Sums]:
+        """Add up the errors of models; a `Judge`, given the message."""
+        own = replace(self, maps={message.label: self.maps[message.label]})
+        return {"errors": message.sums(own(batch, parts))}
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedReader:
+    """What passes read and add up; a :class:`~distfms.methods.frame.passes.RowReader`."""
+
+    source: RowSource
+    embedding: Embedding
 
     def read(self, partition: Partition) -> list[EmbeddedRows]:
         """Return the similarities of the training rows of each part."""
@@ -545,7 +539,7 @@ class EmbeddedReader:
             return []
         batch = self.source.read(partition)
         with naming(partition):
-            return embedded(self.maps, self.classes, batch, TRAIN)
+            return self.embedding(batch, TRAIN)
 
     def sums(self, rows: list[EmbeddedRows], message: Any) -> Sums:
         """Add up over rows what the message says."""

@@ -324,7 +324,7 @@ def where_to_stop(
     rule = "training_plateau"
     if validated is not None:
         kept = kept_prefixes(path)
-        values = np.stack([answer[share][:-1] for answer in validated.answers[0]], axis=-1)
+        values = validated.values(0, share)[:-1]
         if not np.isnan(values).any():
             choice = choose(values, validated.weight, "one_standard_error", True)
             # Folds were asked what a cost affords, to which what is free after it belongs.

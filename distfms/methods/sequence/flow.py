@@ -40,7 +40,6 @@ from distfms.methods.sequence.problem import Ladder, Path, SequenceOutline
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import few_rows
 from distfms.methods.sequence.slabs import on_chosen, read_in_slabs
-from distfms.stats.base import over_folds
 from distfms.stats.classification import at_threshold, best_threshold, class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
@@ -186,8 +185,7 @@ def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceC
     for number, (name, path) in enumerate(models.paths.items()):
         mean = {}
         if folds is not None:
-            own = [answer[share] for answer in folds.answers[number]]
-            scored = over_folds(np.stack(own, -1), folds.weight).mean[:-1]
+            scored = folds.means(number, share).mean[:-1]
             mean = {share: path.of_prefixes(kept_prefixes(path), scored)[path.fitted]}
         test = {key: values[path.fitted] for key, values in scores.test.get(name, {}).items()}
         cost, value = path.curve_cost[path.fitted], path.curve_value[path.fitted]
@@ -371,7 +369,7 @@ def judge_of(learner: Learner) -> Callable[[Run, Sequence[FinishedRun]], Judged]
     Linear regressions are judged by statistics, where these are of the columns as they are.
     """
     data, inputs = learner.data, learner.job.inputs
-    by_rows = data.form.judge("sequence", data.form.has_classes)
+    by_rows = data.form.judge("sequence", has_classes=data.form.has_classes)
     if not learner.job.weighs_partitions:
         return by_rows
     reader, names = data.form.summary(data.plain).reader, data.plain.feature_names
