@@ -145,7 +145,7 @@ def test_rows_are_taken_by_ids_and_features_alone(tmp_path):
 
     def taken(folder):
         form = prepare(landmarks_job(folder, tmp_path / "runs")).job.form
-        reader = SampleReader(form.source(form.plan({}), form.inputs.train, False), 20)
+        reader = SampleReader.of(form.source(form.plan({}), form.inputs.train, False), 20)
         samples = [reader(part)["sample"].train() for part in form.inputs.train.partitions]
         return set(merge_tree(samples).values[0])
 

@@ -7,6 +7,7 @@ version of Python and of the libraries, and it must run over whole columns at on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -250,6 +251,8 @@ class RowIndex:
 
     Attributes
     ----------
+    partition : Partition
+        Where they are.
     part : ndarray of uint8, shape (n,)
         Part of each row, ascending; see :func:`~distfms.data.rows.folds.assign_parts`.
     part_slices : tuple of slice
@@ -262,6 +265,7 @@ class RowIndex:
         Values of these columns; weights are ≥ 0.
     """
 
+    partition: Partition
     part: np.ndarray
     part_slices: tuple[slice, ...]
     row_ids: np.ndarray
@@ -270,11 +274,17 @@ class RowIndex:
     id: np.ndarray | None = None
     query: np.ndarray | None = None
 
+    @cached_property
+    def hashes(self) -> np.ndarray:
+        """What `row_hashes` says of the rows, shape (n,)."""
+        return row_hashes(self.partition)[self.row_ids - self.partition.row_offset]
+
     def keep(self, mask: np.ndarray) -> RowIndex:
         """Return the rows that are marked."""
         order = np.arange(len(self.part)) if self.order is None else self.order
         part = self.part[mask]
         return RowIndex(
+            partition=self.partition,
             part=part,
             part_slices=part_slices(part, len(self.part_slices)),
             row_ids=self.row_ids[mask],
@@ -335,6 +345,7 @@ def read_row_index(
         part = part[order]
     rows = np.arange(partition.n_rows) if order is None else order
     return RowIndex(
+        partition=partition,
         part=part,
         part_slices=part_slices(part, folds.n_parts),
         row_ids=rows + partition.row_offset,

@@ -12,7 +12,7 @@ import numpy as np
 
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.batches import ColumnPlan, RowBatch, require_observed
-from distfms.data.rows.folds import hash_keys, mix, row_hashes, with_seed
+from distfms.data.rows.folds import hash_keys, mix, with_seed
 from distfms.errors import DataError
 from distfms.methods.frame.contract import PartialReader, Run
 from distfms.methods.frame.judging import TRAIN
@@ -28,7 +28,7 @@ from distfms.methods.frame.row_data import (
     tell_counts,
 )
 from distfms.methods.frame.row_predictor import plan_of_model, sources_of
-from distfms.methods.frame.rows import RowCounts, RowSource, naming
+from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, naming
 from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
 from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
 from distfms.methods.landmarks.metric import Lesson, Metric, learned, under
@@ -189,7 +189,7 @@ def read_gains(run: Run, form: LandmarkForm, plan: ColumnPlan) -> tuple[Normalis
 
 def take_landmarks(run: Run, form: LandmarkForm, plan: ColumnPlan) -> Landmarks:
     """Sample rows, and take landmarks and the scales of features from them."""
-    found = run.reduce(lambda *of: SampleReader(form.source(plan, *of), form.sample_size))
+    found = run.reduce(lambda *of: SampleReader.of(form.source(plan, *of), form.sample_size))
     sample: Folded[RowSample] = found["sample"]
     train, moments, options = sample.train(), found["moments"].train(), form.options
     pool = train if form.inputs.unlabelled is None else sample_unlabelled(run, form, plan)
@@ -220,7 +220,7 @@ def sample_unlabelled(run: Run, form: LandmarkForm, plan: ColumnPlan) -> RowSamp
     assert dataset is not None
     own = plan_of_model(dataset, form.roles.features, sources_of(plan), form.roles.id)
     source = RowSource(dataset.reader, form.inputs.section, form.seed, True, own)
-    read = SampleReader(source, form.sample_size)
+    read = SampleReader.of(source, form.sample_size)
     parts = [found["sample"].test for found in run.map(read, dataset.partitions)]
     pool: RowSample = merge_tree(parts)
     return pool
@@ -289,77 +289,52 @@ def check_similarities(form: LandmarkForm, statistics: Bundle) -> None:
 # --- readers -----------------------------------------------------------------------------------
 
 
-def sample_hashes(batch: RowBatch, partition: Partition, seed: int) -> np.ndarray:
-    """Hash the rows of a batch, whatever the partitions are.
-
-    With ids their values decide, and the features of the row, as several rows may have one id;
-    otherwise the file's name and the row's number in it. Targets have no say.
-    """
-    if batch.rows.id is not None:
-        hashes = hash_keys(batch.rows.id)
-        for values in batch.features:
-            plain = np.where(np.isnan(values), 0.0, values + 0.0)  # no sign of zero, one gap
-            hashes = mix(hashes ^ plain.view(np.uint64))
-    else:
-        hashes = row_hashes(partition)[batch.row_ids - partition.row_offset]
-    return with_seed(mix(hashes), seed)
-
-
 def weighed(batch: RowBatch, rows: slice) -> Any:
     """Return what takes those of some rows that have weight."""
     return rows if batch.weight is None else rows.start + np.flatnonzero(batch.weight[rows] > 0)
 
 
-def sample_part(batch: RowBatch, hashes: np.ndarray, rows: slice, size: int) -> RowSample:
-    """Sample the rows of one part of a batch that have weight, which follows their values."""
-    own = weighed(batch, rows)
-    ids, values = batch.rows.id, batch.values[:, own]
+def sample_hashes(batch: RowBatch, own: Any, seed: int) -> np.ndarray:
+    """Hash some rows of a batch, whatever the partitions are.
+
+    With ids their values decide, and the features of the row, as several rows may have one id;
+    otherwise the file's name and the row's number in it. Targets have no say.
+    """
+    if batch.rows.id is None:
+        return with_seed(mix(batch.rows.hashes[own]), seed)
+    hashes = hash_keys(batch.rows.id[own])
+    for values in batch.features[:, own]:
+        plain = np.where(np.isnan(values), 0.0, values + 0.0)  # no sign of zero, one gap
+        hashes = mix(hashes ^ plain.view(np.uint64))
+    return with_seed(mix(hashes), seed)
+
+
+def sampled(size: int, seed: int, has_gaps: bool, batch: RowBatch, part: int) -> dict[str, Any]:
+    """Sample the rows of a part that have weight, which follows their values; sum up all."""
+    rows = batch.part_slices[part]
+    own, ids = weighed(batch, rows), batch.rows.id
+    weight, values = None, batch.values[:, own]
     if ids is not None:
         ids = ids[own] if ids.dtype.kind in "iu" else ids[own].astype(str)
     if batch.weight is not None:
-        values = np.vstack((values, batch.weight[own]))
-    return RowSample.from_rows(size, hashes[own], batch.row_ids[own], values, ids)
+        weight, values = batch.weight[rows], np.vstack((values, batch.weight[own]))
+    hashes = sample_hashes(batch, own, seed)
+    return {
+        "sample": RowSample.from_rows(size, hashes, batch.row_ids[own], values, ids),
+        "moments": Moments.from_block(batch.values[:, rows], weight),
+        "counts": RowCounts.from_block(batch, part, count_missing=has_gaps),
+    }
 
 
 @dataclass(frozen=True)
-class SampleReader(PartialReader):
-    """Reads ``sample`` (`RowSample` of features and targets), ``moments`` and ``counts``.
+class SampleReader(SummaryReader):
+    """Reads ``sample`` (`RowSample` of features and targets), ``moments`` and ``counts``."""
 
-    Attributes
-    ----------
-    source : RowSource
-    size : int
-        Rows of the sample of each part.
-    """
-
-    source: RowSource
-    size: int
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and summarise each of its parts."""
-        source, batch = self.source, self.source.read(partition)
-        hashes = sample_hashes(batch, partition, source.seed)
-
-        def sample(part: int) -> RowSample:
-            return sample_part(batch, hashes, batch.part_slices[part], self.size)
-
-        def moments(part: int) -> Moments:
-            rows = batch.part_slices[part]
-            weight = None if batch.weight is None else batch.weight[rows]
-            return Moments.from_block(batch.values[:, rows], weight)
-
-        has_gaps = source.section.missing == "mean"
-        counts = partial(RowCounts.from_block, batch, count_missing=has_gaps)
-        members: dict[str, Any] = {
-            "sample": source.folded(sample),
-            "moments": source.folded(moments),
-            "counts": source.folded(counts),
-        }
-        return Bundle(members)
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "rows by id and features", "size": self.size}
+    @classmethod
+    def of(cls, source: RowSource, size: int) -> SampleReader:
+        """Return the reader of samples of so many rows of each part."""
+        summarise = partial(sampled, size, source.seed, source.section.missing == "mean")
+        return cls(source, "rows by id and features", summarise, {"size": size})
 
     def partition_key(self, partition: Partition) -> str:
         """Return the fingerprint, and the number of the first row: a sample holds row numbers."""

@@ -11,18 +11,17 @@ import numpy as np
 
 from distfms.data.files.partition import Partition
 from distfms.data.rows.batches import ColumnPlan, RowBatch
-from distfms.data.rows.folds import hash_keys, row_hashes, with_seed
+from distfms.data.rows.folds import hash_keys, with_seed
 from distfms.errors import SpecError, nearest
-from distfms.methods.frame.contract import PartialReader, Run
+from distfms.methods.frame.contract import Run
 from distfms.methods.frame.judging import Verdict
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.ranking import RankingScores
 from distfms.methods.frame.row_data import RowForm
-from distfms.methods.frame.rows import RowCounts, RowSource, missing_by_source
+from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, missing_by_source
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.options import ExpandSection
 from distfms.methods.sequence.problem import PrefixModels
-from distfms.stats.base import Bundle
 from distfms.stats.classification import class_measures, class_sums, log_odds
 from distfms.stats.sample import RowSample
 
@@ -61,32 +60,12 @@ class NarrowedSource(RowSource):
 _SAMPLED = 2000
 
 
-@dataclass(frozen=True)
-class QuantileReader(PartialReader):
-    """Reads ``sample`` (`RowSample` of features) and ``counts`` of the rows of each part."""
-
-    source: RowSource
-    size: int
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and sample each of its parts."""
-        batch = self.source.read(partition)
-        rows = batch.row_ids - partition.row_offset
-        hashes = with_seed(row_hashes(partition)[rows], self.source.seed)
-
-        def sample(part: int) -> RowSample:
-            own = batch.part_slices[part]
-            # Rows are told apart by their hashes alone.
-            return RowSample.from_rows(
-                self.size, hashes[own], np.zeros_like(rows[own]), batch.features[:, own]
-            )
-
-        counts = partial(RowCounts.from_block, batch)
-        return Bundle({"sample": self.source.folded(sample), "counts": self.source.folded(counts)})
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "quantiles", "size": self.size}
+def _sampled(seed: int, batch: RowBatch, part: int) -> dict[str, Any]:
+    """Sample the features of a part, whose rows are told apart by their hashes alone."""
+    own = batch.part_slices[part]
+    hashes, numbers = with_seed(batch.rows.hashes[own], seed), np.zeros_like(batch.row_ids[own])
+    sample = RowSample.from_rows(_SAMPLED, hashes, numbers, batch.features[:, own])
+    return {"sample": sample, "counts": RowCounts.from_block(batch, part)}
 
 
 def knots_of(values: np.ndarray, n_knots: int) -> list[float]:
@@ -103,7 +82,14 @@ def expanded(run: Run, form: RowForm, wanted: ExpandSection, plan: ColumnPlan) -
     """Return a plan with knots of numbers, and flags of missing values; step ``expand``."""
 
     def find() -> dict[str, Any]:
-        found = run.reduce(lambda *of: QuantileReader(form.source(plan, *of), _SAMPLED))
+        found = run.reduce(
+            lambda *of: SummaryReader(
+                form.source(plan, *of),
+                "quantiles",
+                partial(_sampled, form.seed),
+                {"size": _SAMPLED},
+            )
+        )
         sample, counts = found["sample"].train(), found["counts"].train()
         knots = {
             column.name: knots_of(sample.values[column.start], wanted.splines)
