@@ -6,7 +6,7 @@ version of Python and of the libraries, and it must run over whole columns at on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -282,17 +282,10 @@ class RowIndex:
     def keep(self, mask: np.ndarray) -> RowIndex:
         """Return the rows that are marked."""
         order = np.arange(len(self.part)) if self.order is None else self.order
-        part = self.part[mask]
-        return RowIndex(
-            partition=self.partition,
-            part=part,
-            part_slices=part_slices(part, len(self.part_slices)),
-            row_ids=self.row_ids[mask],
-            order=order[mask],
-            weight=None if self.weight is None else self.weight[mask],
-            id=None if self.id is None else self.id[mask],
-            query=None if self.query is None else self.query[mask],
-        )
+        own = {name: getattr(self, name) for name in ("part", "row_ids", "weight", "id", "query")}
+        kept = {name: array[mask] for name, array in own.items() if array is not None}
+        slices = part_slices(kept["part"], len(self.part_slices))
+        return replace(self, part_slices=slices, order=order[mask], **kept)
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,6 @@ class LabelledSource(RowSource):
             batch.target[:] = plus_minus(self.positive, batch.target)
         return batch
 
-    def train_rows(self, batch: RowBatch) -> slice:
-        """Return which rows of a batch are for training; the held-out ones come last."""
-        return slice(0, batch.part_slices[-1].start)
-
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
         return {**super().key(), "positive": self.positive}
@@ -219,7 +215,7 @@ class TrainingRows:
 
     def _read(self, source: LabelledSource, partition: Partition) -> tuple[np.ndarray, ...]:
         batch = source.read(partition)
-        own = self.source.train_rows(batch)
+        own = slice(0, batch.part_slices[-1].start)  # the held-out rows come last
         values = np.array(batch.features[:, own].T, order="C")  # of no buffer
         missing = np.isnan(values)
         if missing.any():
