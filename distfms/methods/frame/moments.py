@@ -17,6 +17,9 @@ from distfms.methods.frame.judging import held_out
 from distfms.methods.frame.tuning import choose_options
 from distfms.stats.base import Bundle
 
+#: Scores of a path by rule, then by set of rows.
+Scores = Mapping[str, Mapping[str, Answer]]
+
 
 @dataclass(frozen=True)
 class NamedRule:
@@ -132,6 +135,12 @@ class Solved:
         """Statistics of the held-out rows; None if there are fewer than two."""
         members = held_out(self.statistics)
         return members if self.procedure.size(members)[0] > 1 else None
+
+    @property
+    def sets(self) -> dict[str, Members]:
+        """Statistics of the sets of rows that there are, by name."""
+        found = {"train": self.train, "test": self.test}
+        return {rows: members for rows, members in found.items() if members is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,19 +315,17 @@ def on_folds(
 
 
 def metrics_of(
-    solved: Solved,
-    validated: FoldAnswers | None,
-    scores: Callable[[Any, np.ndarray], Mapping[str, Answer]] | None = None,
+    solved: Solved, validated: FoldAnswers | None, scores: Scores | None = None
 ) -> dict[str, Any]:
     """Return what ``metrics.json`` has of every method: scores of every rule's path.
 
-    `scores` are of a path at budgets, by set of rows; by default those of `scores_of`.
+    By default they are those of `scores_of`.
     """
-    scores = scores or partial(scores_of, solved)
+    scores = scores or scores_of(solved)
     curves = list[dict[str, Any]]()
     for number, (name, path) in enumerate(solved.paths.items()):
         grid = solved.procedure.grid(path)
-        columns = dict(scores(path, grid))
+        columns = dict(scores[name])
         if validated is not None:
             columns["validation"] = {
                 measure: validated.means(number, measure).mean for measure in columns["train"]
@@ -333,27 +340,27 @@ def metrics_of(
     }
 
 
-def scores_of(solved: Solved, path: Any, grid: np.ndarray) -> dict[str, Answer]:
-    """Score a path on the training rows, and on held-out rows where there are any."""
-    score = partial(solved.procedure.score, solved.problem, path)
-    found = {"train": score(solved.train, grid)}
-    return found if solved.test is None else {**found, "test": score(solved.test, grid)}
+def scores_of(solved: Solved) -> Scores:
+    """Score all paths on the training rows, and on held-out rows where there are any."""
+    own = solved.procedure
+    return {
+        name: {
+            rows: own.score(solved.problem, path, members, own.grid(path))
+            for rows, members in solved.sets.items()
+        }
+        for name, path in solved.paths.items()
+    }
 
 
 def head_of(
     solved: Solved, validated: FoldAnswers | None, measures: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what all metrics begin with: measures of the model on each set of rows."""
-    parts = {"train": solved.train, "test": solved.test}
-    return {
-        **{
-            part: {**measures[part], "n_rows": solved.procedure.size(members)[0]}
-            if members is not None and part in measures
-            else None
-            for part, members in parts.items()
-        },
-        "folds": [] if validated is None else fold_entries(validated),
-    }
+    found: dict[str, Any] = {"train": None, "test": None}
+    for rows, members in solved.sets.items():
+        if rows in measures:
+            found[rows] = {**measures[rows], "n_rows": solved.procedure.size(members)[0]}
+    return {**found, "folds": [] if validated is None else fold_entries(validated)}
 
 
 def fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:

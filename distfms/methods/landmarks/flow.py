@@ -120,7 +120,8 @@ def evaluate(learner: Squared, solved: Solved) -> dict[str, Any]:
     data, measure, options = learner.data, learner.data.form.main_measure, learner.job.options
     validated = on_folds(learner.run, learner.job, solved, evaluate=learner.on_folds)
     scores = learner.scores(solved)
-    found = metrics_of(solved, validated, lambda path, _: measures_of(scores[path.label]))
+    measured = {label: measures_of(own) for label, own in scores.items()}
+    found = metrics_of(solved, validated, measured)
     found["measure"] = measure
     if COLUMNS in options.baselines:
         found |= beside_columns(learner, found, validated)

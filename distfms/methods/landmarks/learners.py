@@ -30,6 +30,7 @@ from distfms.methods.frame.cross_validation import (
 from distfms.methods.frame.judging import HELD_OUT, TRAIN, Asked, judged, one_part
 from distfms.methods.frame.moments import (
     NamedRule,
+    Scores,
     Solved,
     TunedItem,
     points_on_folds,
@@ -52,8 +53,6 @@ from distfms.methods.landmarks.squared import COLUMNS, LandmarkPath, LandmarkPro
 
 #: What models are known by where they are judged.
 Key = TypeVar("Key", bound=Hashable)
-#: Answers by the label of the similarity, then by set of rows.
-Scores = dict[str, dict[str, Answer]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +101,7 @@ class Squared:
 
     def scores(self, solved: Solved) -> Scores:
         """Score all paths on the training rows, and on held-out rows where there are any."""
-        grid = solved.procedure.grid
-        return {own.label: scores_of(solved, own, grid(own)) for own in solved.paths.values()}
+        return scores_of(solved)
 
     def points(
         self, points: Sequence[Mapping[str, Any]], measure: str
@@ -172,11 +170,11 @@ class ByPasses(Squared):
     def scores(self, solved: Solved) -> Scores:
         """Score all models by one pass over the rows."""
         data, procedure, embedding = self.data, solved.procedure, self.data.embedding()
-        sets = {"train": TRAIN} if solved.test is None else {"train": TRAIN, "test": HELD_OUT}
+        parts = {"train": [TRAIN], "test": [HELD_OUT]}
         asked = {
-            (path.label, rows): (partial(embedding.judge, procedure.judge(path)), [parts])
-            for path in solved.paths.values()
-            for rows, parts in sets.items()
+            (label, rows): (partial(embedding.judge, procedure.judge(path)), parts[rows])
+            for label, path in solved.paths.items()
+            for rows in solved.sets
         }
         found: dict[str, dict[str, Answer]] = {label: {} for label in solved.paths}
         for (label, rows), own in judged(self.run, data.source, asked).items():

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from distfms.data.rows.folds import part_slices
 from distfms.methods.frame.judging import (
     HELD_OUT,
     TRAIN,
@@ -37,9 +38,8 @@ class Source:
     def read(self, partition):
         self.read_of.append(partition)
         part = np.full(8, N_FOLDS) if self.held_out else np.sort(np.arange(8) % 4)
-        bounds = np.searchsorted(part, range(N_FOLDS + 2)).tolist()
-        rows = [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
-        return SimpleNamespace(part_slices=tuple(rows), values=10.0 * partition + part)
+        rows = part_slices(part, self.n_parts)
+        return SimpleNamespace(part_slices=rows, values=10.0 * partition + part)
 
 
 @dataclass
