@@ -1,9 +1,8 @@
 """A method of a few dozen lines runs from spec to report through the public driver: folds,
-tuning, resume, Ray, predict, retraining with drift. That is the contract's proof."""
+tuning, Ray, predict, retraining with drift. That is the contract's proof."""
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from distfms import load_estimator, methods
 from distfms.errors import SpecError
 from distfms.retrain.job import retrain
 from distfms.runs import context as run_context
-from distfms.runs import steps
 from distfms.runs.driver import run_job
 from distfms.runs.finished import headline
 from distfms.runs.job_spec import build_spec
@@ -116,42 +114,6 @@ def test_as_an_estimator(data: Path, rows: Any, tmp_path: Path) -> None:
     assert model.score(X, rows["y"]) > 0.98
     again = load_estimator(model.save(tmp_path / "saved"))
     np.testing.assert_array_equal(again.predict(X, budget=1), model.predict(X, budget=1))
-
-
-def test_resumed_after_a_fault_before_and_after_every_step(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tune = {"grid": {"ridge": [10.0, 0.0]}}
-    whole = run_job(spec(data, tmp_path / "whole", tune=tune)).folder
-    manifest = content(whole, "manifest.json")
-    names = [stage["name"] for stage in manifest["stages"]]
-    assert names == ["statistics", "tune", "select", "evaluate", "model", "report"]
-    for when, name in product(("before", "after"), names):
-        own = spec(data, tmp_path / f"{when} {name}", tune=tune)
-        with monkeypatch.context() as patch:
-            patch.setattr(steps.Steps, "files", dying(steps.Steps.files, when, name))
-            with pytest.raises(ZeroDivisionError):
-                run_job(own)
-        result = run_job(own)
-        assert results(result.folder) == results(whole)
-        assert content(result.folder, "manifest.json")["notes"] == manifest["notes"]
-        place = names.index(name) + (when == "after")
-        assert result.skipped == tuple(names[:place])
-        assert result.resumed
-
-
-def dying(files: Any, when: str, name: str) -> Any:
-    """Return the one function that all steps go through, which fails before or after one."""
-
-    def run(self: Any, asked: str, make: Any) -> bool:
-        if (when, asked) == ("before", name):
-            1 / 0  # noqa: B018
-        done: bool = files(self, asked, make)
-        if (when, asked) == ("after", name):
-            1 / 0  # noqa: B018
-        return done
-
-    return run
 
 
 def test_retrained_twice_with_drift(rows: Any, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +21,8 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
-from distfms.runs.steps import Steps
-from tests.contract.test_third_method import dying
 from tests.e2e.attribute_efficient_jobs import IDS, NAMES, D, N, X, Y, few_columns, few_job
-from tests.e2e.jobs import content, results
+from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import write_rows
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
@@ -190,23 +187,6 @@ def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm):
     assert content(first, "manifest.json")["attributes"] == {"observed": n_seen, "scanned": 0}
 
 
-def test_tuning(data, tmp_path):
-    tune = {"grid": {"step_factor": [0.01, 1.0, 5.0], "bound": [3.0, 30.0]}}
-    folder = run_job(few_job(data, tmp_path / "a", {"repeats": 0}, tune=tune)).folder
-    tuning = content(folder, "tuning.json")
-    assert len(tuning["points"]) == 6
-    assert tuning["measure"] == "relative_loss"
-    chosen = tuning["chosen"]
-    same = run_job(few_job(data, tmp_path / "b", {"repeats": 0, **chosen})).folder
-    assert (
-        content(folder, "selection.json")["coefficients"]
-        == (content(same, "selection.json")["coefficients"])
-    )
-    best = min(tuning["points"], key=lambda point: point["mean"])
-    folds = [fold["relative_loss"] for fold in content(same, "metrics.json")["folds"]]
-    np.testing.assert_allclose(best["folds"], folds)
-
-
 def test_the_intercept_is_the_mean_of_the_training_rows(tmp_path):
     mean = Y[TRAIN].mean()
     folders = {}
@@ -309,47 +289,6 @@ def test_large_row_groups_are_learned_from_in_batches(data, tmp_path):
     for found, wanted in zip(large.ordered(5, 0, 1, 1), rows.ordered(5, 0, 1, 1), strict=True):
         for values, theirs in zip(found[:2], wanted[:2], strict=True):
             np.testing.assert_array_equal(values[found[2]], theirs[wanted[2]])
-
-
-GAPS = {"solver": "pairs", "attributes_per_example": 6, "draws": "moments"}
-#: Options of the method, other sections and steps of a job of each form.
-FORMS = {
-    "online": (
-        {"chains": 2, "scale": False, "repeats": 1, "baselines": ["pairs"]},
-        {"tune": {"grid": {"step_factor": [0.01, 1.0]}}},
-        "statistics tune select evaluate",
-    ),
-    "pairs": (
-        {"solver": "pairs", "draws": "two_phase", "repeats": 1},
-        {},
-        "draws statistics select evaluate",
-    ),
-    "gaps": (GAPS, {"data": {"missing": "pairs"}}, "draws statistics select evaluate"),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_resumed_after_a_fault_before_and_after_every_step(tmp_path, monkeypatch, form):
-    own, changes, steps = FORMS[form]
-    values = X[:240].copy()
-    values[np.random.default_rng(0).random(values.shape) < 0.2 * (form == "gaps")] = np.nan
-    columns = {**few_columns(values, Y[:240]), "id": IDS[:240]}
-    data = write_rows(tmp_path / "rows", columns, n_files=2)
-    whole = run_job(few_job(data, tmp_path / "whole", own, **changes)).folder
-    manifest = content(whole, "manifest.json")
-    names = [entry["name"] for entry in manifest["stages"]]
-    assert names == [*steps.split(), "model", "report"]
-    for when, name in product(("before", "after"), names):
-        spec = few_job(data, tmp_path / f"{when} {name}", own, **changes)
-        with monkeypatch.context() as patch:
-            patch.setattr(Steps, "files", dying(Steps.files, when, name))
-            with pytest.raises(ZeroDivisionError):
-                run_job(spec)
-        result = run_job(spec)
-        assert results(result.folder) == results(whole)
-        again = content(result.folder, "manifest.json")
-        assert all(again[entry] == manifest[entry] for entry in ("notes", "attributes"))
-        assert result.skipped == tuple(names[: names.index(name) + (when == "after")])
 
 
 def test_models_are_judged_some_in_each_pass(data, run, tmp_path, monkeypatch):

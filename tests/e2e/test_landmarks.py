@@ -1,8 +1,6 @@
 """Jobs of learning with similarities, from spec to report and prediction."""
 
 import re
-from functools import partial
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,16 +18,12 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec, load_spec
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
-from distfms.runs.steps import Steps
 from distfms.stats.base import merge_tree
 from distfms.stats.codec import decode
-from tests.contract.test_third_method import dying
-from tests.e2e.jobs import content, results
+from tests.e2e.jobs import content
 from tests.e2e.landmarks_jobs import (
     N,
     landmarks_job,
-    ranked_rows,
-    ranking_job,
     smooth_rows,
     task_job,
 )
@@ -249,36 +243,6 @@ def test_a_metric_is_learned_without_the_rows_that_judge_it(tmp_path):
     assert np.any(found["gaussian@0"][0].transform != found["gaussian@1"][0].transform)
 
 
-def test_tuning_of_the_number_of_candidates(data, tmp_path):
-    section = {"task": "sparse", "keep": 5, "similarity": ["linear", "gaussian"]}
-    tune = {"grid": {"landmarks": [5, 20, 60], "keep": [2, 5]}}
-    folder = run_job(landmarks_job(data, tmp_path, landmarks=section, tune=tune)).folder
-    tuning, selection = (content(folder, f"{n}.json") for n in ("tuning", "selection"))
-    n_candidates = tuning["chosen"]["landmarks"]
-    assert selection["n_candidates"] == n_candidates
-    # A job of so many landmarks finds the same.
-    alone = {**section, **tuning["chosen"], "similarity": "gaussian"}
-    other = run_job(landmarks_job(data, tmp_path / "alone", landmarks=alone)).folder
-    assert content(other, "selection.json")["order"] == selection["order"]
-    metrics, own = (content(f, "metrics.json") for f in (other, folder))
-    assert metrics["test"]["mse"] == pytest.approx(own["test"]["mse"], rel=1e-7)
-    validation = next(p["mean"] for p in tuning["points"] if p["options"] == tuning["chosen"])
-    means = [point["validation"]["mse"] for point in metrics["curves"][0]["points"]]
-    assert means[-1] == pytest.approx(validation, rel=1e-7)
-
-
-def test_steps_of_algorithm_2(data, tmp_path):
-    own = {"task": "sparse", "refit": False, "bound": 60.0, "keep": 20, "tolerance": 0.02}
-    tune = {"grid": {"bound": [1.0, 60.0]}}
-    folder = run_job(landmarks_job(data, tmp_path, landmarks=own, tune=tune)).folder
-    selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
-    assert content(folder, "tuning.json")["chosen"] == {"bound": 60.0}
-    assert selection["n_steps"] > len(selection["landmarks"]) <= 20
-    with np.load(folder / "weights.npz") as arrays:
-        assert np.abs(arrays["weights"][-1]).sum() <= 60.0 * (1 + 1e-9)
-    assert metrics["test"]["r2"] > 0.5
-
-
 def test_precomputed_similarities(columns, tmp_path):
     X = np.column_stack([columns[f"x{j}"] for j in range(3)])
     K = literal.embedding("gaussian", X, X[:30], {"sigma": 1.5})
@@ -372,16 +336,6 @@ def test_classes_in_text(columns, tmp_path):
     assert np.unique(texts)[shares.argmax(axis=0)].tolist() == found[1]
 
 
-def test_tuning_by_passes(data, tmp_path):
-    job = {"task": "ordinal", "similarity": "gaussian", "landmarks": 15}
-    tune = {"grid": {"keep": [3, 15], "gamma": [0.5, 1.0]}, "measure": "mae"}
-    rows = {"target": "level", "exclude": ["y", "high"], "folds": 2}
-    folder = run_job(landmarks_job(data, tmp_path, data=rows, landmarks=job, tune=tune)).folder
-    tuning = content(folder, "tuning.json")
-    assert tuning["chosen"]["keep"] == 15
-    assert len(tuning["points"]) == 4
-
-
 def test_classes_of_rows_with_categories_gaps_and_weights(tmp_path):
     rows = mixed_rows(300)
     rows["weight"] = np.arange(300) % 3 * 1.0
@@ -402,50 +356,6 @@ def test_classes_of_rows_with_categories_gaps_and_weights(tmp_path):
 
 
 # --- steps --------------------------------------------------------------------------------------
-
-#: Target, options and steps of a job of each form.
-FORMS = {
-    "squared": (
-        "y",
-        {"metric": "diagonal", "iterations": 1, "similarity": ["linear", "gaussian"]},
-        "landmarks metric statistics similarities tune",
-    ),
-    "classes": (
-        "name",
-        {"task": "classification", "keep": 5},
-        "categories classes landmarks statistics tune",
-    ),
-    "ranking": ("grade", {}, "queries landmarks statistics tune"),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_resumed_after_a_fault_before_and_after_every_step(tmp_path, monkeypatch, form):
-    target, options, steps = FORMS[form]
-    columns, job = smooth_rows(120), landmarks_job
-    columns["name"] = np.array(["low", "middle", "high"])[np.digitize(columns["level"], [2, 4])]
-    known = {"folds": 2, "target": target, "exclude": ["level", "high", "y", "name"]}
-    known["exclude"] = [name for name in known["exclude"] if name != target]
-    if form == "ranking":
-        columns, job, known = ranked_rows(), ranking_job, {"folds": 2}
-    spec = partial(
-        job, write_rows(tmp_path / "rows", columns, n_files=1), data=known,
-        landmarks={"landmarks": 10, **options}, tune={"grid": {"ridge": [1e-2, 1.0]}},
-    )  # fmt: skip
-    whole = run_job(spec(tmp_path / "whole")).folder
-    manifest = content(whole, "manifest.json")
-    names = [entry["name"] for entry in manifest["stages"]]
-    assert names == [*steps.split(), "select", "evaluate", "model", "report"]
-    for when, name in product(("before", "after"), names):
-        own = spec(tmp_path / f"{when} {name}")
-        with monkeypatch.context() as patch:
-            patch.setattr(Steps, "files", dying(Steps.files, when, name))
-            with pytest.raises(ZeroDivisionError):
-                run_job(own)
-        result = run_job(own)
-        assert results(result.folder) == results(whole)
-        assert content(result.folder, "manifest.json")["notes"] == manifest["notes"]
-        assert result.skipped == tuple(names[: names.index(name) + (when == "after")])
 
 
 # --- embedded data ------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 """Multi-selection on awkward data and specs."""
 
 import json
-from functools import partial
-from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -11,14 +9,10 @@ import pytest
 
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import DataError, SpecError
-from distfms.methods.frame import slab_search, slabs
 from distfms.runs.driver import run_job
 from distfms.runs.finished import headline
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
-from distfms.runs.steps import Steps
-from tests.contract.test_third_method import dying
-from tests.e2e.jobs import content, results
 from tests.e2e.multiselect_jobs import NAMES, N, job, lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
 
@@ -305,45 +299,3 @@ def kept(tmp_path_factory):
 
 
 # --- stopped and resumed ------------------------------------------------------------------------
-
-#: Options, points to try, and steps of a job of each form.
-FORMS = {
-    "chosen": ({"selection": "auto"}, [4, 6], "statistics tune ridge select evaluate"),
-    "refit": (
-        {"budget": 2, "ridge": 0.1, "model": "refit", "plan": True},
-        None,
-        "statistics select averages evaluate plan",
-    ),
-    "slabs": (
-        {"ridge": 0.1, "psd": "none", "plan": True},
-        None,
-        "statistics 1 of 2;statistics 2 of 2;select;chosen;evaluate;plan",
-    ),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_resumed_after_a_fault_before_and_after_every_step(tmp_path, monkeypatch, form):
-    options, budgets, steps = FORMS[form]
-    if form == "slabs":
-        monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
-        monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
-    grid = {} if budgets is None else {"tune": {"grid": {"budget": budgets}}}
-    spec = partial(job, write(tmp_path, objects()), multiselect=options, **grid)
-    whole = run_job(spec(tmp_path / "whole")).folder
-    manifest = content(whole, "manifest.json")
-    names = [entry["name"] for entry in manifest["stages"]]
-    assert names == [*steps.split(";" if ";" in steps else None), "model", "report"]
-    own = spec(tmp_path / "stopped")
-    for name, when in product(names, ("before", "after")):
-        with monkeypatch.context() as patch:
-            patch.setattr(Steps, "files", dying(Steps.files, when, name))
-            with pytest.raises(ZeroDivisionError):
-                run_job(own)
-        (folder,) = (tmp_path / "stopped" / "small").iterdir()
-        done = [entry["name"] for entry in content(folder, "manifest.json")["stages"]]
-        assert done == names[: names.index(name) + (when == "after")]
-    result = run_job(own)
-    assert (result.folder, result.skipped) == (folder, tuple(names))
-    assert results(folder) == results(whole)
-    assert content(folder, "manifest.json")["notes"] == manifest["notes"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
 from tests.e2e.jobs import content, stage, write_judgments
-from tests.e2e.memory import Peaks
 from tests.e2e.multiselect_jobs import job as small_job
 from tests.e2e.test_sequence_slabs import require_close
 
@@ -134,45 +132,3 @@ def test_form_depends_on_the_spec_and_the_number_of_attributes(judgments, tmp_pa
     assert form(**few | {"multiselect": {"baselines": ["copies"]}}).slabs is None
     with pytest.raises(SpecError, match=r"`multiselect\.ridge` needs cross"):
         form(multiselect={"ridge": [0.1, 0.2]})
-
-
-def write_wide(folder: Path, n_attributes: int, n_objects: int = 30) -> Path:
-    rng = np.random.default_rng(0)
-    truth = rng.normal(size=(n_objects, n_attributes))
-    columns = {
-        f"a{a:04d}": (truth[:, a, None] + rng.normal(size=(n_objects, 2))).tolist()
-        for a in range(n_attributes)
-    }
-    label = truth[:, :5].sum(axis=1)
-    folder.mkdir()
-    table = pa.table({"id": np.arange(n_objects), "y": label, **columns})
-    pq.write_table(table, folder / "wide.parquet")
-    return folder
-
-
-@pytest.mark.slow  # sequencing, which works in slabs likewise, has a quick test of this
-def test_driver_never_holds_the_whole_matrix(tmp_path, monkeypatch, in_slabs):
-    """At 900 attributes; the run of `in_slabs` has loaded what is loaded once."""
-    d = 900
-    data = write_wide(tmp_path / "data", d)
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 64)
-    options = {"budget": 10, "plan": False, "costs": {}, "ridge": 1.0, "baselines": []}
-    changes = {"multiselect": options, "data": {"folds": 0, "test": 0}}
-    peaks, found = Peaks(monkeypatch, last="select"), []
-    try:
-        for running in (run, run_in_one_process):
-            peaks.start()
-            folder = running(data, tmp_path / running.__name__, **changes)
-            found.append((content(folder, "selection.json")["repeats"], dict(peaks.bytes)))
-    finally:
-        tracemalloc.stop()
-    (chosen, cut), (expected, whole) = found
-    assert chosen == expected
-    matrix, slab = 8 * d * d, prepare(job(data, tmp_path, **changes)).job.form.slabs.slab_bytes
-    assert slab < matrix / 10
-    statistics = [cut[name] for name in cut if name.startswith("statistics ")]
-    assert len(statistics) == 15
-    # A slab as arrays, twice where it is merged or written, and the values that were read.
-    assert max(statistics) < 10 * slab < 0.75 * matrix
-    assert cut["select"] < 6 * slab
-    assert whole["select"] > 4 * matrix

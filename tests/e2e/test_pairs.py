@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +22,7 @@ from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import IDS, Y, few_columns, few_job
 from tests.e2e.attribute_efficient_jobs import NAMES as ALL_NAMES
 from tests.e2e.attribute_efficient_jobs import X as ALL
-from tests.e2e.jobs import content, results
+from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import write_rows
 from tests.e2e.test_attribute_efficient import PARTS, TRAIN
 from tests.reference.attribute_efficient import predict_cut, predict_gaps, solve_pairs, within
@@ -96,21 +95,6 @@ def test_the_model_is_that_of_the_pairs(data, tmp_path, draws):
         assert entry["mse"] == pytest.approx(np.mean((predicted - Y[out]) ** 2))
 
 
-@pytest.mark.parametrize("draws", ["uniform", "two_phase"])
-def test_what_was_not_drawn_has_no_influence(data, tmp_path, draws):
-    noise = np.where(np.isnan(literal_draws(draws)), 9.0, X)
-    noise[~TRAIN] = X[~TRAIN]
-    other = write_rows(tmp_path / "noise", few(noise))
-    found = [
-        run_job(pairs_job(own, tmp_path / name, {"draws": draws})).folder
-        for name, own in (("a", data), ("b", other))
-    ]
-    ours, theirs = (content(folder, "selection.json") for folder in found)
-    assert ours == theirs
-    scores = [content(folder, "metrics.json")["train"] for folder in found]
-    assert scores[0] != scores[1]
-
-
 def test_the_report_compares_with_rows_in_full_and_the_online_learner(data, tmp_path):
     run = run_job(pairs_job(data, tmp_path, {"repeats": 2})).folder
     curves = {c["name"]: c["points"] for c in content(run, "metrics.json")["curves"]}
@@ -163,22 +147,6 @@ def test_nothing_is_written_where_no_attribute_varies(tmp_path):
     with pytest.raises(DataError, match="No attribute varies among what was observed"):
         run_job(pairs_job(folder, tmp_path / "runs"))
     assert not list((tmp_path / "runs").rglob("*.step"))
-
-
-def test_units_of_columns_do_not_matter(data, tmp_path):
-    units = 2.0 ** np.arange(-20, 24, 4)[: len(NAMES)]
-    other = write_rows(tmp_path / "units", few(X * units))
-    ours, theirs = (
-        run_job(pairs_job(rows, tmp_path / name)).folder
-        for rows, name in ((data, "a"), (other, "b"))
-    )
-    found = [content(run, "selection.json")["coefficients"] for run in (ours, theirs)]
-    np.testing.assert_array_equal(
-        np.array([*found[1].values()]) * units, np.array([*found[0].values()])
-    )
-    assert content(ours, "metrics.json")["test"] == pytest.approx(
-        content(theirs, "metrics.json")["test"]
-    )
 
 
 def predicted(rows, own, others):
@@ -292,15 +260,3 @@ def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path,
         prepare(pairs_job(data, tmp_path, tune=tune))
     monkeypatch.setattr(options, "MOST_PAIRS", len(NAMES) - 1)  # and of more attributes than that
     assert prepare(pairs_job(data, tmp_path)).job.describe()["method"].startswith("ddaerr: ")
-
-
-def test_the_same_bits_in_processes_and_after_more_rows(data, tmp_path):
-    threads = run_job(pairs_job(data, tmp_path / "a")).folder
-    engine = {"workers": 2, "processes": True}
-    processes = run_job(pairs_job(data, tmp_path / "b", engine=engine)).folder
-    assert results(threads) == results(processes)
-    # Partials are kept: the same job reads nothing again.
-    again = run_job(pairs_job(data, tmp_path / "a"), out=tmp_path / "a" / "again").folder
-    stages = {s["name"]: s for s in json.loads((again / "manifest.json").read_text())["stages"]}
-    assert stages["statistics"]["n_read"] == 0
-    assert results(again) == results(threads)

@@ -232,22 +232,6 @@ def test_half_life_gives_the_model_of_rows_that_weigh_less(days, tmp_path):
     assert tests[0] == pytest.approx(tests[1], rel=1e-9)
 
 
-def test_processes_give_the_bits_of_threads(days, tmp_path):
-    forget = {"forget": {"half_life": "1 day"}}
-    outcomes = []
-    for place, engine in (("a", {"workers": 1}), ("b", {"workers": 2, "processes": True})):
-        spec = growing_job(days, tmp_path / place, retrain=forget, engine=engine)
-        first = again(spec)
-        write_day(days, "2026-01-04", 4)
-        outcomes.append((first, again(spec)))
-        (days / "2026-01-04.parquet").unlink()
-    for one, other in zip(*outcomes, strict=True):
-        for name in RESULTS:
-            assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
-    drifts = [retraining(pair[1])["drift"]["columns"] for pair in outcomes]
-    assert drifts[0] == drifts[1]
-
-
 def test_a_killed_retraining_goes_on_but_promotes_only_what_was_compared(
     trained, days, monkeypatch
 ):

@@ -1,7 +1,5 @@
 """Group sequencing from a spec to a finished run, against plain numpy on the rows."""
 
-from functools import partial
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +13,8 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
-from distfms.runs.steps import Steps
-from tests.contract.test_third_method import dying
-from tests.e2e.jobs import content, results
-from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job, mixed_rows, write_rows
+from tests.e2e.jobs import content
+from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job, write_rows
 from tests.reference.sequence import fitted, literal_sequence, make_problem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -229,42 +225,3 @@ def test_where_to_stop_among_free_groups(tmp_path, folds, needed):
     predict_file(folder, str(only), tmp_path / "out.parquet")
     predicted = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
     np.testing.assert_allclose(predicted, columns["a"], atol=0.2)
-
-
-LINEAR = {"expand": {"splines": 2, "missing": True}, "ridge": "auto", "budgets": [3.0]}
-LOGISTIC = {"family": "logistic", "ridge": "auto", "prefixes": [2], "class_weights": "balanced"}
-TREES = {"model": "lightgbm", "lightgbm": {"num_iterations": 3}, "prefixes": [2], "budgets": [3.0]}
-#: Target, options and steps of a job of each form.
-FORMS = {
-    "linear": ("y", LINEAR, "expand statistics ridge tune select evaluate"),
-    "logistic": ("high", LOGISTIC, "classes statistics ridge tune select models evaluate"),
-    "trees": ("y", TREES, "statistics tune select models evaluate"),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_resumed_after_a_fault_before_and_after_every_step(tmp_path, monkeypatch, form):
-    columns = mixed_rows(150)
-    columns["high"] = np.where(np.nan_to_num(columns["y"]) > 10, "yes", "no")
-    target, options, steps = FORMS[form]
-    data = {"target": target, "exclude": ["y", "high"], "folds": 2}
-    data["exclude"].remove(target)
-    spec = partial(
-        mixed_job, write_rows(tmp_path / "rows", columns, n_files=1), data=data,
-        sequence={"baselines": ["omp"], "ridge": 1e-3, **options},
-        tune={"grid": {"max_groups": [3, 5]}, "measure": "explained_variance"},
-    )  # fmt: skip
-    whole = run_job(spec(tmp_path / "whole")).folder
-    manifest = content(whole, "manifest.json")
-    names = [entry["name"] for entry in manifest["stages"]]
-    assert names == ["categories", *steps.split(), "model", "report"]
-    for when, name in product(("before", "after"), names):
-        own = spec(tmp_path / f"{when} {name}")
-        with monkeypatch.context() as patch:
-            patch.setattr(Steps, "files", dying(Steps.files, when, name))
-            with pytest.raises(ZeroDivisionError):
-                run_job(own)
-        result = run_job(own)
-        assert results(result.folder) == results(whole)
-        assert content(result.folder, "manifest.json")["notes"] == manifest["notes"]
-        assert result.skipped == tuple(names[: names.index(name) + (when == "after")])

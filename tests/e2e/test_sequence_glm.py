@@ -21,13 +21,11 @@ from sklearn.preprocessing import StandardScaler
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame import passes
-from distfms.methods.sequence.glm import FAMILIES
 from distfms.runs import context as contexts
 from distfms.runs.driver import run_job
 from distfms.runs.finished import open_run
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content, results, spec_of
-from tests.reference import glm as literal
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 
@@ -377,52 +375,6 @@ def test_held_out_measures_are_those_of_the_predictions(tmp_path):
     assert judged["explained_deviance"] == pytest.approx(explained)
 
 
-def test_cross_validation_is_that_of_plain_fits(tmp_path):
-    family = "logistic"
-    table = write_rows(tmp_path / "data", labels)
-    spec = job(tmp_path / "data", tmp_path, family, data={"folds": 3, "missing": "mean"})
-    *_, metrics = finished(spec, "run")
-    columns = {g: ["n1", "n2"] if g == "noise" else GROUPS[g] for g in GROUPS}
-    parts = assign_parts(table.column("id").to_numpy(), n_folds=3, test=0.0, seed=0)
-    y, names = np.asarray(table.column("y"), dtype=float), list(GROUPS)
-    values = []
-    for fold in range(3):
-        train, test = parts != fold, parts == fold
-        X = numbers(table, [c for g in names for c in columns[g]])
-        Z = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
-        path = literal.sequence(
-            Z[train], y[train, None], [[0, 1], [2, 3], [4, 5]], [COSTS[g] for g in names],
-            family, RIDGE,
-        )  # fmt: skip
-        spent = np.cumsum([0.0] + [COSTS[names[g]] for g in path[0]])
-        losses = [
-            np.mean([
-                literal.phi(e, family) - t @ e
-                for e, t in zip(Z[test] @ w[:-1] + w[-1], y[test, None], strict=True)
-            ])
-            for w in path[1]
-        ]  # fmt: skip
-        own = FAMILIES[family]
-        best = own.link(y[test][None])
-        least = np.mean(
-            [literal.phi(e, family) - t @ e for e, t in zip(best.T, y[test, None], strict=True)]
-        )
-        deviance = np.array(losses) - least
-        within = [
-            int((spent <= point["budget"] + 1e-9).sum()) - 1
-            for point in metrics["curves"][0]["points"]
-        ]
-        values.append(1 - deviance[within] / deviance[0])
-    sizes = [(parts == fold).sum() for fold in range(3)]
-    points = metrics["curves"][0]["points"]
-    found = [point["validation"]["explained_deviance"] for point in points]
-    np.testing.assert_allclose(found, np.average(values, axis=0, weights=sizes), atol=1e-5)
-    assert [fold["explained_deviance"] for fold in metrics["folds"]] == pytest.approx(
-        [own[-1] for own in values], abs=1e-5
-    )
-    assert metrics["stop"]["rule"] == "one_standard_error"
-
-
 def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
     table = write_rows(tmp_path / "data", three_classes, n=60)
     spec = job(
@@ -431,7 +383,7 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
     folder, selection, metrics = finished(spec, "run")
     X, y = numbers(table, ["a", "b", "c", "d", "n1", "n2"]), np.asarray(table.column("y"))
     parts = assign_parts(table.column("id").to_numpy(), n_folds=3, test=0.0, seed=0)
-    found, means = content(folder, "ridge.json")["tried"], []
+    found, means, by_ridge = content(folder, "ridge.json")["tried"], [], []
     for ridge in [entry["ridge"] for entry in found]:
         explained = []
         for fold in range(3):
@@ -445,9 +397,15 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
                 for logs in (model.predict_log_proba(X), null)
             ]
             explained.append(1 - losses[0] / losses[1])
+        by_ridge.append(explained)
         means.append(np.average(explained, weights=np.bincount(parts)))
     np.testing.assert_allclose([entry["mean"] for entry in found], means, atol=1e-4)
-    assert selection["ridge"] == found[int(np.argmax(means))]["ridge"] > 1e-5
+    best = int(np.argmax(means))
+    assert selection["ridge"] == found[best]["ridge"] > 1e-5
+    folds = [fold["explained_deviance"] for fold in metrics["folds"]]
+    np.testing.assert_allclose(folds, by_ridge[best], atol=1e-4)
+    last = metrics["curves"][0]["points"][-1]["validation"]
+    assert last["explained_deviance"] == pytest.approx(means[best], abs=1e-4)
     # Without held-out rows the classes are told apart on the folds, each by the others' model.
     assert metrics["classes"]["rows"] == "validation"
     assert np.sum(metrics["classes"]["confusion"]) == 60

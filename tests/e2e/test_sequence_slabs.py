@@ -16,12 +16,11 @@ from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
-from distfms.runs.steps import Steps
 from tests.conformance import test_distributed_greedy as mishaps
-from tests.contract.test_third_method import dying
 from tests.e2e.jobs import content, results, stage
 from tests.e2e.memory import Peaks
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
+from tests.faults.dying import failing
 
 PASSES = [f"statistics {k} of 5" for k in range(1, 6)]
 STEPS = ["categories", *PASSES, "select", "chosen", "evaluate", "model", "report"]
@@ -243,32 +242,10 @@ def test_killed_actor_does_not_change_a_bit(mixed_data, tmp_path, monkeypatch, u
     assert results(folder) == undisturbed
 
 
-def test_killed_before_every_step_goes_on_there(mixed_data, tmp_path, monkeypatch, undisturbed):
+def test_damaged_slab_is_computed_again(mixed_data, tmp_path, undisturbed):
     spec = job(mixed_data, tmp_path, engine={"cache": False}, sequence=FEW)
-    for done, lost in enumerate(STEPS):
-        with monkeypatch.context() as patch:
-            patch.setattr(Steps, "files", dying(Steps.files, "before", lost))
-            with pytest.raises(ZeroDivisionError):
-                run_job(spec)
-        (folder,) = (tmp_path / "mixed").iterdir()
-        manifest = content(folder, "manifest.json")
-        # What was finished before is not done again: its entry is that of the attempt before.
-        assert [entry["name"] for entry in manifest["stages"]] == STEPS[:done]
-    result = run_job(spec)
-    assert result.skipped == tuple(STEPS[:-1])
-    manifest = content(result.folder, "manifest.json")
-    reading = {entry["name"] for entry in manifest["stages"] if entry.get("n_read")}
-    assert reading == {"categories", *PASSES, "chosen"}
-    assert all(stage(manifest, name)["n_read"] == 3 for name in reading)
-    assert results(result.folder) == undisturbed
-
-
-def test_damaged_slab_is_computed_again(mixed_data, tmp_path, monkeypatch, undisturbed):
-    spec = job(mixed_data, tmp_path, engine={"cache": False}, sequence=FEW)
-    with monkeypatch.context() as patch:
-        patch.setattr(Steps, "files", dying(Steps.files, "before", "select"))
-        with pytest.raises(ZeroDivisionError):
-            run_job(spec)
+    with failing("before", "select"):
+        run_job(spec)
     folder = next((tmp_path / "mixed").iterdir())
     slab = folder / "statistics" / "statistics 2 of 5.step"
     slab.write_bytes(slab.read_bytes()[:-1] + b"?")

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
@@ -10,8 +9,8 @@ from distfms.methods.frame import slab_search
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.prepare import prepare
-from tests.e2e.jobs import content, judgments_job, results, stage
-from tests.e2e.sequence_jobs import GRID, LiteralRows, mixed_job, mixed_rows, write_rows
+from tests.e2e.jobs import content, judgments_job, results
+from tests.e2e.sequence_jobs import GRID, mixed_job, mixed_rows, write_rows
 from tests.faults.dying import killed_job
 
 
@@ -31,34 +30,6 @@ def folder(mixed_data, tmp_path_factory):
 
 def bytes_of(folder):
     return {**results(folder), "tuning.json": (folder / "tuning.json").read_bytes()}
-
-
-def test_values_are_those_of_fits_on_rows(mixed_columns, folder):
-    rows = LiteralRows(mixed_columns)
-    tuning = content(folder, "tuning.json")
-    for point in tuning["points"]:
-        if point["options"]["max_groups"] is not None:
-            continue
-        # With all groups the order plays no part.
-        literal = []
-        for fold in range(3):
-            own = rows.parts == fold
-            X, Y, X_out, Y_out = (part for part in split(rows, own))
-            ridge = point["options"]["ridge"]
-            w = np.linalg.solve(X.T @ X / len(X) + ridge * np.eye(X.shape[1]), X.T @ Y / len(X))
-            literal.append(1 - ((Y_out - X_out @ w) ** 2).sum() / (Y_out**2).sum())
-        assert point["folds"] == pytest.approx(literal, rel=1e-9)
-        weight = np.array([(rows.parts == fold).sum() for fold in range(3)])
-        assert point["mean"] == pytest.approx(np.average(literal, weights=weight), rel=1e-9)
-    assert [fold["n_rows"] for fold in tuning["folds"]] == weight.tolist()
-
-
-def split(rows, held_out):
-    """Standardised training and held-out rows, the test rows in neither."""
-    kept = LiteralRows.__new__(LiteralRows)
-    inside = ~rows.test
-    kept.X, kept.y = rows.X[inside], rows.y[inside]
-    return kept.split(held_out[inside])
 
 
 def test_the_best_point_is_used_and_written_down(folder):
@@ -121,22 +92,6 @@ def test_killed_driver_goes_on(mixed_data, folder, tmp_path, actors_pay, kept):
     assert content(done.folder, "manifest.json")["tuning"] == {"fits": 18 - kept, "kept": kept}
     assert bytes_of(done.folder) == bytes_of(folder)
     assert not (done.folder / ".tuning").exists()
-
-
-def test_budgets_of_a_multi_selection(judgments, tmp_path):
-    tune = {"grid": {"budget": [2, 4, 8, 16], "ridge": [0, 0.1]}, "rule": "one_standard_error"}
-    folder = run_job(judgments_job(judgments, tmp_path / "runs", tune=tune)).folder
-    tuning, selection = content(folder, "tuning.json"), content(folder, "selection.json")
-    assert selection["budget"] == tuning["chosen"]["budget"] == selection["spent"]
-    assert content(folder, "manifest.json")["tuning"] == {"fits": 6, "kept": 0}
-    # The cross-validation of the chosen job has the same losses.
-    metrics, chosen = content(folder, "metrics.json"), [p for p in tuning["points"] if p["chosen"]]
-    losses = [fold["projected_loss"] for fold in metrics["folds"]]
-    assert chosen[0]["folds"] == pytest.approx(losses, rel=1e-12)
-    last = metrics["curves"][0]["points"][-1]["validation"]
-    assert last["projected_loss"] == pytest.approx(chosen[0]["mean"], rel=1e-12)
-    assert "Options tried" in (folder / "report.html").read_text()
-    assert stage(content(folder, "manifest.json"), "plan")
 
 
 def test_folds_without_rows_are_left_out(mixed_data, tmp_path):

@@ -88,6 +88,11 @@ def _few(data: Path, output: Path, /, **changes: Any) -> JobSpec:
     return few_job(data, output, attribute_efficient=own, **changes)
 
 
+def _pairs(data: Path, output: Path, /, **changes: Any) -> JobSpec:
+    own = {"solver": "pairs", "draws": "two_phase", "repeats": 0}
+    return few_job(data, output, own, **changes)
+
+
 def _rows(columns: Callable[[], dict[str, Any]]) -> Callable[[Path], Path]:
     return lambda folder: write_rows(folder, columns())
 
@@ -106,6 +111,7 @@ CASES = {
     "functions": Case(_rows(smooth_rows), _functions, 3),
     "ranking": Case(_rows(ranked_rows), _ranking, 3),
     "few": Case(_rows(few_columns), _few, 3),
+    "pairs": Case(_rows(few_columns), _pairs, 3),
 }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -15,6 +17,7 @@ from distfms.engine.cache import PartialCache
 from distfms.methods.frame.cross_validation import AnswerLog
 from distfms.runs import context, driver
 from distfms.runs.job_spec import build_spec
+from distfms.runs.steps import Steps
 from tests.e2e.jobs import judgments_job
 from tests.faults.disturbance import doom
 
@@ -26,6 +29,23 @@ _PRELOAD = [
     "distfms.methods.multiselect.flow",
     "distfms.methods.sequence.flow",
 ]
+
+
+@contextmanager
+def failing(when: str, name: str) -> Iterator[None]:
+    """Let a run fail ``before`` or ``after`` a step, and expect it to."""
+    files = Steps.files
+
+    def run(self: Any, asked: str, make: Any) -> bool:
+        if (when, asked) == ("before", name):
+            1 / 0  # noqa: B018
+        done = files(self, asked, make)
+        if (when, asked) == ("after", name):
+            1 / 0  # noqa: B018
+        return done
+
+    with patch.object(Steps, "files", run), pytest.raises(ZeroDivisionError):
+        yield
 
 
 def killed(data: Path, output: Path | str, where: str, what: str) -> None:

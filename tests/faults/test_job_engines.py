@@ -21,7 +21,7 @@ USUAL = {
     "ray": ("glm", "slabs", "tuned", "functions", "few", "landmarks"),
     "dask": ("glm", "landmarks"),
     "threads": ("slabs", "landmarks", "ranking"),
-    "processes": ("blocks", "functions"),
+    "processes": ("blocks", "functions", "pairs"),
 }
 #: Passes that are made by actors, where no mishap is looked for.
 BY_ACTORS = {"glm": 1, "functions": 2}

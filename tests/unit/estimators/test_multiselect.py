@@ -7,12 +7,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from sklearn.base import clone
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 
 from distfms import DataError, DistfmsError, FeatureMultiSelector
-from distfms.methods.frame import slab_search, slabs
 from distfms.methods.multiselect.objective import holdout_loss
 from distfms.stats.judgments import JudgmentStatistics
 from tests.reference.statistics import ragged_of
@@ -342,14 +340,3 @@ def test_what_to_expect_is_cross_validated_not_projected():
     assert "in cross-validation" in usual.model_.headline()
     without = FeatureMultiSelector(budget=30, folds=0).fit(judgments, label)
     assert without.validation_loss_ is None
-
-
-def test_slabs_are_searched_without_a_run_folder(array, cells, monkeypatch):
-    selector = FeatureMultiSelector(BUDGET, psd="none", ridge=0.1, folds=0)
-    whole = clone(selector).fit(array, cells[1])
-    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
-    cut = clone(selector).fit(array, cells[1])
-    assert "chosen" in [entry["name"] for entry in cut.model_.run.manifest["stages"]]
-    np.testing.assert_array_equal(cut.repeats_, whole.repeats_)
-    np.testing.assert_allclose(cut.predict(array), whole.predict(array))
