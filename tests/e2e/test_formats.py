@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distfms import GroupSequencer
 from distfms.errors import SpecError
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
@@ -69,18 +68,6 @@ def test_learned_from_and_predicted_as_parquet_is(tmp_path, monkeypatch, ending)
         with pytest.raises(SpecError, match=r"day-3\.csv is part of the data to predict"):
             predict_file(first, str(tmp_path / "text" / "*.csv"), new)
         assert new.read_bytes() == before
-
-
-@pytest.mark.parametrize("ending", ["csv", "ndjson"])
-def test_estimators_take_a_path(tmp_path, monkeypatch, ending):
-    monkeypatch.setenv("DISTFMS_CACHE", str(tmp_path / "cache"))
-    new = add_day(tmp_path, 1, ending)
-    found = [
-        GroupSequencer(folds=2, missing="mean").fit(path, "y").predict(path)
-        for path in (new, tmp_path / "parquet" / "day-1.parquet")
-    ]
-    assert np.isfinite(found[0]).all()
-    np.testing.assert_array_equal(*found)
 
 
 def test_commands_read_json_lines(tmp_path, monkeypatch, distfms):

@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,7 +13,6 @@ from distfms.runs.finished import headline
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
 from tests.e2e.multiselect_jobs import NAMES, N, job, lists, notes, objects, run, write
-from tests.reference.multiselect_rows import Independent
 
 # --- few judgments ------------------------------------------------------------------------------
 
@@ -171,19 +169,6 @@ def test_predictions_within_a_smaller_budget_are_those_of_a_run_with_it(tmp_path
 # --- names and forms ----------------------------------------------------------------------------
 
 
-def test_odd_attribute_names(tmp_path):
-    odd = ["a b, c", "weiß/“x”", "<script>alert(1)</script>__1"]
-    table = pa.table(objects()).rename_columns(["id", "y", *odd])
-    path = write(tmp_path, table)
-    method = {"costs": {odd[0]: 2, odd[2]: 0.5}, "baselines": [f"single:{odd[1]}"], "plan": True}
-    folder, selection, metrics, _ = run(path, tmp_path, multiselect=method)
-    assert set(selection["repeats"]) <= set(odd)
-    assert set(metrics["baselines"][f"single:{odd[1]}"]["repeats"]) == {odd[1]}
-    assert "<script>alert" not in (folder / "report.html").read_text()
-    predict_file(folder, str(path), tmp_path / "predicted.parquet")
-    assert pq.read_metadata(tmp_path / "predicted.parquet").num_rows == N
-
-
 def numbered(columns, n_judgments=2):
     """Attributes as columns of one judgment each."""
     return {
@@ -219,20 +204,6 @@ def test_columns_that_training_left_out_are_left_out_in_prediction(tmp_path):
     assert predictions(folder, as_lists, tmp_path / "c") == expected
     with pytest.raises(DataError, match=r"no judgments of .* was left out in training"):
         predictions(folder, own | plain | third, tmp_path / "e")
-
-
-def test_held_out_data_of_their_own(tmp_path):
-    train, test = objects(), objects(30, seed=7)
-    path = write(tmp_path, train)
-    other = write(tmp_path / "other", test)
-    data = {"test": 0, "test_path": str(other)}
-    folder, _, metrics, manifest = run(path, tmp_path, data=data)
-    assert manifest["objects"] == {"train": N, "test": 30}
-    model = json.loads((folder / "model.json").read_text())
-    arrays = np.load(folder / "weights.npz")
-    by_hand = Independent([test[n] for n in model["attributes"]], test["y"], np.ones(30), 0.0)
-    loss = by_hand.loss(np.ones(30, bool), arrays["repeats"], arrays["weights"], model["intercept"])
-    assert metrics["test"]["projected_loss"] == pytest.approx(loss)
 
 
 # --- specs --------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,7 +13,7 @@ from distfms.methods.frame import slab_search, slabs
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
-from tests.e2e.jobs import content, stage, write_judgments
+from tests.e2e.jobs import content, stage
 from tests.e2e.multiselect_jobs import job as small_job
 from tests.e2e.test_sequence_slabs import require_close
 
@@ -95,25 +94,6 @@ def test_says_what_it_did_and_left_out(judgments, tmp_path, in_slabs):
     for number in (1, 2, 3):
         assert stage(manifest, f"statistics {number} of 3")["n_read"] == 4
     assert set(manifest["judgments"]["train"]) == {"warm", "tall", "loud", "soft", "flat"}
-
-
-def test_missing_judgments_and_weights(tmp_path):
-    data = write_judgments(tmp_path / "data")
-    rng = np.random.default_rng(0)
-    for path in sorted(data.glob("*.parquet")):
-        table = pq.read_table(path)
-        for name in ("warm", "loud"):
-            lists = [v if rng.random() < 0.8 else [] for v in table[name].to_pylist()]
-            column = pa.array(lists, pa.list_(pa.float64()))
-            table = table.set_column(table.schema.get_field_index(name), name, column)
-        weight = pa.array(rng.choice([0.0, 1.0, 3.0], len(table)))
-        pq.write_table(table.append_column("w", weight), path)
-    changes = {"data": {"weight": "w"}}
-    folders = run(data, tmp_path / "a", **changes), run_in_one_process(data, tmp_path, **changes)
-    found, expected = (content(folder, "selection.json") for folder in folders)
-    assert found["repeats"] == expected["repeats"]
-    assert found["objective"] == pytest.approx(expected["objective"], rel=1e-9)
-    assert found["label_variance"] == pytest.approx(expected["label_variance"], rel=1e-12)
 
 
 def test_form_depends_on_the_spec_and_the_number_of_attributes(judgments, tmp_path, monkeypatch):

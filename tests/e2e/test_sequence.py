@@ -145,22 +145,6 @@ def test_what_was_left_out_and_filled_in_is_said(mixed_run, mixed_columns):
     assert content(mixed_run, "model.json")["sources"]["ward"] == ["east", "north", "west"]
 
 
-def test_metrics_say_how_early(mixed_run):
-    metrics, selection = content(mixed_run, "metrics.json"), content(mixed_run, "selection.json")
-    assert [c["name"] for c in metrics["curves"]] == [
-        "fr", "omp", "fr-blind", "omp-doubling", "random", "oracle",
-    ]  # fmt: skip
-    points = curve(metrics, "fr")
-    x = np.array([p["budget"] for p in points])
-    y = np.array([p["train"]["explained_variance"] for p in points])
-    area = ((y[1:] + y[:-1]) / 2 * np.diff(x)).sum() / (x[-1] * y[-1])
-    assert metrics["timeliness"]["fr"]["timeliness"] == pytest.approx(area, rel=1e-12)
-    assert selection["timeliness"] == pytest.approx(area, rel=1e-12)
-    alpha = metrics["alpha"]["alpha"]
-    assert {entry["alpha"] for entry in metrics["timeliness"].values()} == {alpha}
-    assert metrics["timeliness"]["fr"]["stopping_cost"] == metrics["alpha"]["stopping_cost"]
-
-
 def test_where_to_stop_is_one_standard_error_from_the_best_fold_mean(mixed_run, mixed_columns):
     metrics = content(mixed_run, "metrics.json")
     points = curve(metrics, "fr")
@@ -178,30 +162,6 @@ def test_where_to_stop_is_one_standard_error_from_the_best_fold_mean(mixed_run, 
         "best_spent": points[best]["budget"],
     }
     assert content(mixed_run, "model.json")["stop"] == metrics["stop"]
-
-
-def test_several_targets(mixed_data, mixed_columns, tmp_path):
-    rng = np.random.default_rng(1)
-    two = {
-        **mixed_columns,
-        "z": mixed_columns["blood"] + rng.normal(size=len(mixed_columns["blood"])),
-    }
-    folder = write_rows(tmp_path / "two", two)
-    spec = mixed_job(folder, tmp_path, data={"target": ["y", "z"]})
-    folder = run_job(spec).folder
-    model, weights = content(folder, "model.json"), np.load(folder / "weights.npz")
-    assert model["target_names"] == ["y", "z"]
-    # Without a choice among groups the targets have nothing to do with one another.
-    literal = LiteralRows(mixed_columns)
-    literal.y = np.column_stack((literal.y, two["z"][~np.isnan(mixed_columns["y"])]))
-    X, Y, X_out, Y_out = literal.split(literal.test)
-    residual = Y_out - X_out @ fitted(X, Y, range(8), 1e-5)
-    metrics = content(folder, "metrics.json")
-    share = 1 - (residual**2).sum(axis=0) / (Y_out**2).sum(axis=0)
-    assert metrics["test"]["explained_variance"] == pytest.approx(share.mean(), rel=1e-9)
-    assert weights["coefficients"].shape == (6, 9, 2)
-    predict_file(folder, str(tmp_path / "two"), tmp_path / "p.parquet")
-    assert {"predicted_y", "predicted_z"} <= set(pq.read_schema(tmp_path / "p.parquet").names)
 
 
 @pytest.mark.parametrize(("folds", "needed"), [(0, "a"), (4, "ab")])

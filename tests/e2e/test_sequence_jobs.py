@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import ndcg_score
 
 import distfms
 from distfms.data.rows.folds import assign_parts
@@ -20,41 +19,12 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content
-from tests.e2e.landmarks_jobs import ranked_rows
 from tests.e2e.sequence_jobs import curve, mixed_job, mixed_rows, write_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 PLAIN = {"groups": {}, "costs": {}, "shared_costs": {}, "baselines": []}
-
-
-def test_ndcg_is_that_of_the_rows(tmp_path):
-    columns = ranked_rows()
-    # Partitions of a few rows each, so that queries straddle several of them.
-    pq.write_table(pa.table(columns), tmp_path / "rows.parquet", row_group_size=4)
-    data = {"target": "grade", "query": "q", "id": None, "folds": 0, "test": 0.5}
-    data["max_partition_rows"] = 4
-    run = run_job(mixed_job(tmp_path / "rows.parquet", tmp_path, data=data, sequence=PLAIN)).folder
-    assert content(run, "manifest.json")["n_partitions"] > 50
-    model, weights = content(run, "model.json"), np.load(run / "weights.npz")
-    X = np.column_stack([columns[name] for name in model["feature_names"]])
-    query = columns["q"].astype(object)
-    test = assign_parts(query, n_folds=0, test=0.5, seed=0) == 1
-    points = curve(content(run, "metrics.json"), "fr")
-    assert len(points) == 4
-    for k, point in enumerate(points):
-        scores = X @ weights["coefficients"][k, :, 0] + weights["intercept"][k, 0]
-        values = []
-        for name in dict.fromkeys(query[test]):
-            rows = query == name
-            gain = 2.0 ** columns["grade"][rows] - 1
-            if gain.max() > 0:
-                alone = rows.sum() == 1
-                values.append(1.0 if alone else ndcg_score([gain], [scores[rows]], k=5))
-        assert point["test"]["ndcg@5"] == pytest.approx(np.mean(values), rel=1e-12)
-    assert content(run, "metrics.json")["test"]["ndcg@5"] == points[-1]["test"]["ndcg@5"]
-    assert "NDCG@5" in (run / "report.html").read_text()
 
 
 @pytest.mark.parametrize("low", [0.0, -1.0])

@@ -11,16 +11,13 @@ from distfms.engine.memory import COLUMN_BYTES
 from distfms.errors import SpecError
 from distfms.methods.frame import slab_search, slabs
 from distfms.methods.frame.slab_search import ONE_PROCESS_BYTES, SlabForm
-from distfms.methods.sequence import procedure
 from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
-from tests.conformance import test_distributed_greedy as mishaps
-from tests.e2e.jobs import content, results, stage
+from tests.e2e.jobs import content, stage
 from tests.e2e.memory import Peaks
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
-from tests.faults.dying import failing
 
 PASSES = [f"statistics {k} of 5" for k in range(1, 6)]
 STEPS = ["categories", *PASSES, "select", "chosen", "evaluate", "model", "report"]
@@ -208,50 +205,6 @@ def test_form_depends_on_spec_and_columns(mixed_data, tmp_path, monkeypatch):
 
 
 # --- same bits, whatever happens ----------------------------------------------------------------
-
-
-#: Baselines of which there is one of each kind: a search, and one without.
-FEW = {"baselines": ["omp", "oracle"]}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(mixed_data, tmp_path_factory):
-    """Results of the job on one worker, without a cache."""
-    return results(run(mixed_data, tmp_path_factory.mktemp("runs"), sequence=FEW))
-
-
-def test_slabs_are_searched_in_the_driver_where_no_actors_may_be(mixed_data, tmp_path, undisturbed):
-    folder = run(mixed_data, tmp_path, engine={"actors": "never"}, sequence=FEW)
-    assert results(folder) == undisturbed
-    assert '"kind":"serial","what":"candidates"' in (folder / "events.jsonl").read_text()
-
-
-def test_killed_actor_does_not_change_a_bit(mixed_data, tmp_path, monkeypatch, undisturbed):
-    search, deaths = procedure.sequence, []
-    monkeypatch.setattr(mishaps, "STEP_OF_MISHAP", 3)
-
-    def fragile(*args, pool, **options):
-        marker = tmp_path / f"death-{len(deaths)}"
-        deaths.append(marker)
-        return search(*args, pool=mishaps.Fragile(pool, marker), **options)
-
-    monkeypatch.setattr(procedure, "sequence", fragile)
-    folder = run(mixed_data, tmp_path, engine={"workers": 2}, sequence=FEW)
-    # One actor in each search: of the rule, and of all baselines but the oracle.
-    assert [marker.exists() for marker in deaths] == [True] * 2
-    assert results(folder) == undisturbed
-
-
-def test_damaged_slab_is_computed_again(mixed_data, tmp_path, undisturbed):
-    spec = job(mixed_data, tmp_path, engine={"cache": False}, sequence=FEW)
-    with failing("before", "select"):
-        run_job(spec)
-    folder = next((tmp_path / "mixed").iterdir())
-    slab = folder / "statistics" / "statistics 2 of 5.step"
-    slab.write_bytes(slab.read_bytes()[:-1] + b"?")
-    result = run_job(spec)
-    assert result.skipped == ("categories", "statistics 1 of 5")
-    assert results(result.folder) == undisturbed
 
 
 # --- memory -------------------------------------------------------------------------------------

@@ -21,18 +21,6 @@ from tests.faults.test_engine_faults import N_UNITS, attempts, units_of
 from tests.ray_here import run_script
 
 
-@pytest.mark.slow  # of a job there is a quick one
-def test_ray_worker_killed_every_time(executor: RayExecutor, tmp_path: Path) -> None:
-    units = units_of(tmp_path, 5)
-    retry = RetryPolicy(attempts=2)
-    with pytest.raises(EngineError, match=r"repeatedly.*WorkerCrashedError.*memory"):
-        map_reduce(units, tasks.killed_on_three, tasks.concatenate, executor, retry=retry)
-    assert units[3].payload.attempts == 2
-    with pytest.raises(EngineError, match="repeatedly"):
-        executor.map(tasks.killed_on_three, tasks.tickets(tmp_path, 5), retry=retry)
-    assert executor.map(tasks.square, [2]) == [4]  # usable again
-
-
 def test_failure_is_told_before_all_units_ran(executor: RayExecutor, tmp_path: Path) -> None:
     units = units_of(tmp_path, 120)  # in batches of eight, of which four are out at a time
     with pytest.raises(EngineError, match="'unit-3' failed once"):

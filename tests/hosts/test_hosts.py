@@ -27,19 +27,6 @@ def test_submitted_from_outside(lan, ray, expected):
     assert lan.succeeded("out", expected)
 
 
-def test_token_is_asked_for(lan, ray):
-    job = lan.job("unheard")
-    none = distfms(lan.client, "submit", job, "--address", ray, RAY_AUTH_MODE="disabled")
-    assert none.returncode == 1
-    assert "requires a token" in none.stderr
-    (lan.shared / "other").write_text("f" * 64)
-    other = {"RAY_AUTH_TOKEN_PATH": str(lab.SHARED / "other")}
-    wrong = distfms(lan.client, "submit", job, "--address", ray, **other)
-    assert wrong.returncode == 1
-    assert "rejects the token" in wrong.stderr
-    assert not (lan.shared / "unheard").exists()
-
-
 def test_head_that_asks_for_none(lan, open_head, expected):
     clusters.wait_for_nodes(lan.open, 1)
     refused = distfms(lan.client, "submit", lan.job("open"), "--address", open_head)

@@ -10,7 +10,6 @@ from distfms.engine import storage
 from distfms.engine.storage import locate
 from distfms.errors import EngineError, SpecError
 from distfms.registry import Registry
-from distfms.registry import journal as registry_journal
 
 
 def files(number: int) -> dict[str, bytes]:
@@ -78,15 +77,6 @@ def test_unknown_names_and_versions_are_refused(registry):
     registry.add("c", files(1), {})
     with pytest.raises(SpecError, match="'c' has no current version"):
         registry.read("c")
-
-
-def test_a_lock_lasts_as_long_as_its_owner(registry, monkeypatch):
-    filled(registry, 1)
-    monkeypatch.setattr(registry_journal, "LOCK_S", 1.0)
-    with registry.locked("a", "night"):
-        time.sleep(1.5)
-        with pytest.raises(EngineError, match="night is working"):
-            registry.locked("a", "day").__enter__()
 
 
 def test_an_expired_lock_is_taken_over_and_its_owner_told(registry, monkeypatch):

@@ -142,35 +142,6 @@ def test_json_lines_in_long_form(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (
-            '{"thing": 1, "question": "a", "answer": "high"}',
-            "'answer' of .*2.jsonl is not .* row 0",
-        ),
-        ('{"thing": 1, "answer": 4}', r"2\.jsonl has no column 'question' \(attribute\)"),
-        ('{"thing": "one"}', r"2\.jsonl has no column 'question'"),
-        (
-            '{"thing": "one", "question": "a", "answer": 1}',
-            "2.jsonl has \"one\" in .*'thing', line 1",
-        ),
-        (
-            '{"thing": 1, "question": "a", "answer": [4]}',
-            "2.jsonl has a list in .*'answer', line 1",
-        ),
-        ('{"thing": 1, "question": null, "answer": 4}', "'question' of .*2.jsonl has no value"),
-    ],
-)
-def test_wrong_json_lines_in_long_form(tmp_path: Path, line: str, message: str) -> None:
-    good = '{"thing": 1, "question": "a", "answer": 1, "truth": 1}\n'
-    (tmp_path / "1.jsonl").write_text(good)
-    (tmp_path / "2.jsonl").write_text(f'{line[:-1]}, "truth": 1}}\n')
-    with pytest.raises(DataError, match=message):
-        converted(str(tmp_path / "*.jsonl"), tmp_path / "out")
-    assert not contents(tmp_path / "out")
-
-
 def test_label_is_the_mean_of_an_attribute(tmp_path: Path) -> None:
     rows: list[Row] = [(2, "a", 1), (1, "y", 4), (1, "a", 2), (1, "y", 7), (2, "b", 5), (3, "y", 1)]
     source = write_long(tmp_path / "long.parquet", rows)

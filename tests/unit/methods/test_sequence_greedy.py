@@ -1,4 +1,3 @@
-import functools
 import itertools
 import math
 
@@ -46,26 +45,6 @@ def test_same_sequence_as_refitting_on_the_rows(rule, ridge, n_targets, cost_awa
         assert path.order.tolist() == literal.order
         np.testing.assert_allclose(path.gain, literal.gains, rtol=1e-8, atol=1e-12)
         np.testing.assert_allclose(path.spent, np.cumsum(literal.costs))
-
-
-SHARED = (SharedCost("blood", (0, 2, 3), 5.0), SharedCost("visit", (2, 5), 2.0))
-
-
-def cost_as_told(own, chosen, group):
-    unpaid = (s for s in SHARED if group in s.groups and not set(chosen) & set(s.groups))
-    return own[group] + sum(s.cost for s in unpaid)
-
-
-@pytest.mark.parametrize("rule", ["fr", "omp"])
-def test_shared_costs_follow_what_was_paid(rule):
-    for seed in range(4):
-        own = np.random.default_rng(seed).uniform(0.5, 2.0, len(SIZES))
-        problem, X, Y, groups = problem_and_rows(seed, costs=GroupCosts(own, SHARED))
-        literal = literal_sequence(rule, X, Y, groups, functools.partial(cost_as_told, own))
-        path = sequence(problem, rule)
-        assert path.order.tolist() == literal.order
-        np.testing.assert_allclose(path.cost, literal.costs)
-        assert path.spent[-1] == pytest.approx(own.sum() + 7.0)
 
 
 @pytest.mark.parametrize("rule", CRITERIA)
