@@ -16,11 +16,11 @@ from distfms.runs.job_spec import JobSpec
 from tests.contract.test_third_method import spec as correlation_job
 from tests.e2e import multiselect_jobs
 from tests.e2e.attribute_efficient_jobs import IDS, X, Y, few_columns, few_job
-from tests.e2e.jobs import results
+from tests.e2e.jobs import STAGES, judgments_job, results, stage
 from tests.e2e.landmarks_jobs import landmarks_job, ranked_rows, ranking_job, smooth_rows
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 from tests.faults.cases import manifest, small_blocks
-from tests.faults.dying import failing
+from tests.faults.dying import failing, killed
 
 Make = Callable[..., Any]
 
@@ -177,3 +177,24 @@ def test_a_fault_before_and_after_every_step(form: str, tmp_path: Path, monkeypa
         assert found.get(entry) == expected.get(entry)
     reads = [[entry.get("n_read") for entry in of["stages"]] for of in (found, expected)]
     assert reads[0] == reads[1]
+
+
+def test_killed_in_the_middle_of_a_pass_and_of_steps(
+    judgments: Path, judgments_run: Path, tmp_path: Path
+) -> None:
+    """Where an error is never seen: between partials, and between files and the manifest."""
+    killed(judgments, tmp_path, "partials", "1")
+    killed(judgments, tmp_path, "partials", "2")
+    for name in ("statistics", "evaluate", "plan"):  # one of each kind
+        killed(judgments, tmp_path, "between", name)
+        (run,) = (tmp_path / "small").iterdir()
+        done = STAGES[: STAGES.index(name)]
+        assert [entry["name"] for entry in manifest(run)["stages"]] == done
+    result = run_job(judgments_job(judgments, tmp_path))
+    assert (result.folder, result.skipped) == (run, tuple(done))
+    assert manifest(run)["attempt"] == 6
+    assert results(run) == results(judgments_run)
+    # Attempts before had kept all four partials.
+    entry = stage(manifest(run), "statistics")
+    assert (entry["n_read"], entry["n_cached"]) == (0, 4)
+    assert not list(run.glob("**/*.tmp"))

@@ -87,17 +87,6 @@ def test_readers_see_whole_versions_while_writers_are_killed(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_for_a_minute(tmp_path):
-    (tmp_path / "notes").mkdir()
-    registry, counts, n_kills = disturbed(
-        str(tmp_path / "registry"), None, tmp_path / "notes", seconds=60, readers=8
-    )
-    assert n_kills > 100
-    assert sum(n_reads for n_reads, _ in counts) > 5_000
-    require_sound(registry)
-
-
-@pytest.mark.slow
 def test_the_same_on_object_storage(s3, tmp_path):
     (tmp_path / "notes").mkdir()
     place = f"{s3.bucket(f'registry-{uuid.uuid4().hex[:8]}')}/models"

@@ -39,31 +39,6 @@ def test_a_decision_that_was_based_on_another_version_is_not_carried_out(registr
     assert registry.last("a").version == 2
 
 
-def test_versions_are_added_promoted_and_rolled_back(registry):
-    assert registry.names() == []
-    assert registry.versions("a") == []
-    assert registry.last("a").version is None
-    filled(registry)
-    assert registry.names() == ["a"]
-    assert [v.number for v in registry.versions("a")] == [1, 2, 3]
-    found, content = registry.read("a")
-    assert (found.number, found.parent, found.facts["rows"]) == (3, 2, {"train": 3})
-    assert content == files(3)
-    assert registry.read("a", 1)[1] == files(1)
-    assert registry.rollback("a").version == 2
-    assert registry.rollback("a").version == 1
-    with pytest.raises(SpecError, match="No version of 'a' was current before version 1"):
-        registry.rollback("a")
-    registry.promote("a", 3)
-    assert registry.rollback("a").version == 1
-    assert [c.kind for c in registry.history("a")] == [
-        *["promote"] * 3,
-        *["rollback"] * 2,
-        "promote",
-        "rollback",
-    ]
-
-
 def test_unknown_names_and_versions_are_refused(registry):
     with pytest.raises(SpecError, match=r"no model 'a'\. It has none yet"):
         registry.read("a")

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,7 +8,6 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.sequence import anytime
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.problem import LinearModels
 from tests.reference.sequence import comoments, correlated, make_problem
 
 SIZES = [2, 1, 3]
@@ -150,25 +148,3 @@ def test_run_computes_until_the_deadline_the_budget_or_a_gap(case, monkeypatch):
     assert session.n_groups == 1
     session.deliver(second, values_of(case, second))
     np.testing.assert_allclose(session.run(compute), predicted(predictor, X, 3))
-
-
-@pytest.mark.parametrize(("family", "n_targets"), [("logistic", 1), ("softmax", 3), ("poisson", 1)])
-def test_families_answer_with_the_mean(family, n_targets):
-    rng = np.random.default_rng(0)
-    X, Y, groups = correlated(rng, 60, SIZES, n_targets=n_targets)
-    path = sequence(make_problem(X, Y, groups))
-    coefficients = 1e-3 * rng.standard_normal((4, 6, n_targets))
-    intercept = rng.standard_normal((4, n_targets))
-    models = LinearModels(coefficients, intercept, path.scaling.mean)
-    predictor = replace(AnytimePredictor.from_path(path, family), models=models)
-    score = X @ coefficients[3] + intercept[3]
-    mean = {
-        "logistic": 1 / (1 + np.exp(-score[:, 0])),
-        "softmax": np.exp(score) / np.exp(score).sum(axis=1, keepdims=True),
-        "poisson": np.exp(score[:, 0]),
-    }[family]
-    np.testing.assert_allclose(predicted(predictor, X, 3), mean)
-    session = AnytimeSession(predictor, 60)
-    for name in predictor.groups:
-        session.deliver(name, X[:, groups[int(name[1:])]])
-    np.testing.assert_allclose(session.prediction, mean)
