@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distfms.engine.base import Executor, map_reduce
 from distfms.engine.blas import THREAD_VARIABLES, single_threaded_blas
+from distfms.engine.graph import Unit
 from distfms.errors import DataError
 
 
@@ -41,6 +43,14 @@ class Ticket:
 
 def tickets(folder: Path, n: int) -> list[Ticket]:
     return [Ticket(i, str(folder)) for i in range(n)]
+
+
+def attempts(units: list[Unit]) -> list[int]:
+    return [unit.payload.attempts for unit in units]
+
+
+def run(units: list[Unit], fn: Any, executor: Executor, **options: Any) -> Any:
+    return map_reduce(units, fn, concatenate, executor, **options)
 
 
 def gram(seed: int) -> np.ndarray:
@@ -124,6 +134,19 @@ def blas_as_before() -> Iterator[None]:
             # Setting makes monkeypatch restore what there was.
             patch.setenv(variable, "1")
         yield
+
+
+@contextmanager
+def dask_cluster(n_workers: int = 2, processes: bool = True) -> Iterator[Any]:
+    """A Dask cluster of worker processes, or in this process."""
+    from distributed import LocalCluster
+
+    settings = {"threads_per_worker": 1, "dashboard_address": ":0", "protocol": "tcp"}
+    with (
+        blas_as_before(),
+        LocalCluster(n_workers=n_workers, processes=processes, **settings) as cluster,
+    ):
+        yield cluster
 
 
 def blas_threads(_: int) -> list[int]:

@@ -17,17 +17,14 @@ from distfms.engine.local import LocalExecutor
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import DataError, EngineError
 from tests.conformance import engine_tasks as tasks
+from tests.conformance.engine_tasks import attempts, run
 
 N_UNITS = 11  # neither a power of two nor one less
 
 
 @pytest.fixture(scope="module")
 def scheduler_address() -> Iterator[str]:
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-    ) as cluster:
+    with tasks.dask_cluster() as cluster:
         yield cluster.scheduler_address
 
 
@@ -51,14 +48,6 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
 
 def units_of(folder: Path, n: int = N_UNITS) -> list[Unit]:
     return [Unit(f"unit-{t.index}", t, n_bytes=10 + t.index) for t in tasks.tickets(folder, n)]
-
-
-def attempts(units: list[Unit]) -> list[int]:
-    return [unit.payload.attempts for unit in units]
-
-
-def run(units: list[Unit], fn: Any, executor: Executor, **options: Any) -> Any:
-    return map_reduce(units, fn, tasks.concatenate, executor, **options)
 
 
 def test_is_an_executor(executor: Executor) -> None:

@@ -18,7 +18,7 @@ from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from distfms.spec import EngineSection
 from tests.e2e.jobs import judgments_job
-from tests.faults.cases import dask_cluster
+from tests.faults.cases import dask_engine
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +235,7 @@ def test_a_model_in_memory_predicts_as_the_command_does(place, versions, judgmen
 def test_the_same_predictions_on_a_dask_cluster(place, judgments):
     here, there = place / "here", place / "there"
     predict_file("registry:small@2", str(judgments), f"{here}/", engine=EngineSection(workers=1))
-    with dask_cluster(n_workers=2, processes=False) as section:
+    with dask_engine(n_workers=2, processes=False) as section:
         engine = EngineSection(**section)
         predict_file("registry:small@2", str(judgments), f"{there}/", engine=engine)
     written = {path.name: path.read_bytes() for path in here.iterdir()}

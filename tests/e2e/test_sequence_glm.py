@@ -219,11 +219,6 @@ def test_classes_have_names(tmp_path):
     rows = [metrics[part]["n_rows"] for part in ("train", "test")]
     share = [metrics[part]["accuracy"] for part in ("train", "test")]
     assert right.mean() == pytest.approx(np.average(share, weights=rows))
-    # The same model as of numbers.
-    data |= {"target": "y", "exclude": ["label"]}
-    other, *_ = finished(job(tmp_path / "data", tmp_path, "logistic", data=data), "numbers")
-    same = predicted(other, tmp_path / "data", tmp_path / "numbers.parquet")
-    np.testing.assert_allclose(numbers(same, ["probability_0"])[:, 0], shares[:, 1], atol=1e-6)
 
 
 @pytest.mark.parametrize(

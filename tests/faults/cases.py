@@ -16,7 +16,7 @@ from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from distfms.runs.folder import digest
 from distfms.runs.job_spec import JobSpec
-from tests.conformance.engine_tasks import blas_as_before
+from tests.conformance.engine_tasks import dask_cluster
 from tests.e2e.attribute_efficient_jobs import few_columns, few_job
 from tests.e2e.jobs import content, judgments_job, write_judgments
 from tests.e2e.landmarks_jobs import landmarks_job, ranked_rows, ranking_job, smooth_rows
@@ -134,20 +134,9 @@ def small_blocks(kind: str = "blocks") -> Iterator[None]:
 
 
 @contextmanager
-def dask_cluster(n_workers: int = 2, processes: bool = True) -> Iterator[Any]:
-    """A Dask cluster of worker processes, or in this process; gives its engine section."""
-    from distributed import LocalCluster
-
-    with (
-        blas_as_before(),
-        LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=1,
-            processes=processes,
-            protocol="tcp",
-            dashboard_address=":0",
-        ) as cluster,
-    ):
+def dask_engine(n_workers: int = 2, processes: bool = True) -> Iterator[dict[str, Any]]:
+    """Engine section of a Dask cluster of worker processes, or in this process."""
+    with dask_cluster(n_workers, processes) as cluster:
         yield {"kind": "dask", "address": cluster.scheduler_address, "workers": None}
 
 

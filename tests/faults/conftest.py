@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from distfms.engine.ray_cluster import RayExecutor
-from tests.faults.cases import Jobs, dask_cluster
+from tests.faults import cases
+from tests.faults.cases import Jobs
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +22,7 @@ def jobs(judgments: Path, judgments_run: Path, tmp_path_factory: pytest.TempPath
 @pytest.fixture(scope="module")
 def dask_engine() -> Iterator[dict[str, Any]]:
     """Engine section of a Dask cluster of two processes, which are started again when they die."""
-    with dask_cluster() as section:
+    with cases.dask_engine() as section:
         yield section
 
 

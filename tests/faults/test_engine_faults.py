@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.base import Executor, map_reduce
+from distfms.engine.base import map_reduce
 from distfms.engine.cache import PartialCache
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import RetryPolicy, Unit
 from distfms.engine.local import LocalExecutor
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
+from tests.conformance.engine_tasks import attempts, dask_cluster, run
 from tests.waiting import until
 
 N_UNITS = 8
@@ -32,23 +33,6 @@ N_UNITS = 8
 
 def units_of(folder: Path, n: int = N_UNITS) -> list[Unit]:
     return [Unit(f"unit-{t.index}", t, n_bytes=100) for t in tasks.tickets(folder, n)]
-
-
-def run(units: list[Unit], fn: Any, executor: Executor, **options: Any) -> Any:
-    return map_reduce(units, fn, tasks.concatenate, executor, **options)
-
-
-def attempts(units: list[Unit]) -> list[int]:
-    return [unit.payload.attempts for unit in units]
-
-
-@contextlib.contextmanager
-def dask_cluster(**options: Any) -> Iterator[Any]:
-    from distributed import LocalCluster
-
-    settings = {"threads_per_worker": 1, "dashboard_address": ":0", "protocol": "tcp"} | options
-    with tasks.blas_as_before(), LocalCluster(**settings) as cluster:
-        yield cluster
 
 
 # ---- worker processes of this machine

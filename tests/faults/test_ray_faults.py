@@ -16,8 +16,9 @@ from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
 from tests.conformance import pool_tasks
+from tests.conformance.engine_tasks import attempts
 from tests.conformance.pool_tasks import pool_of
-from tests.faults.test_engine_faults import N_UNITS, attempts, units_of
+from tests.faults.test_engine_faults import N_UNITS, units_of
 from tests.ray_here import run_script
 
 

@@ -94,19 +94,10 @@ def test_few_values_are_alive_at_a_time(workers: int) -> None:
 
 
 def test_few_values_are_alive_on_a_dask_cluster() -> None:
-    from distributed import LocalCluster
-
     from distfms.engine.dask_cluster import DaskExecutor
 
     with (
-        tasks.blas_as_before(),
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=False,  # so that values can be counted here
-            protocol="tcp",
-            dashboard_address=":0",
-        ) as cluster,
+        tasks.dask_cluster(processes=False) as cluster,  # so that values can be counted here
         DaskExecutor(cluster.scheduler_address) as executor,
     ):
         units = [Unit(str(i), i) for i in range(256)]

@@ -61,15 +61,6 @@ def test_landmarks_from_a_table():
     assert model.score(X, y) > 0.8
 
 
-def test_precomputed_similarities():
-    X, y = rows()
-    K = np.exp(-((X[:, None] - X[None, :40]) ** 2).sum(axis=2))
-    model = LandmarkRegressor("precomputed", task="sparse", keep=25, folds=0).fit(K, y)
-    assert model.score(K, y) > 0.8
-    assert model.transform(K).shape == (300, 25)
-    np.testing.assert_array_equal(model.transform(K), K[:, model.landmarks_])
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
