@@ -4,7 +4,7 @@
 belongs to; its exit code is the job's. ``distfms submit`` sends the same code along by itself.
 """
 
-from distfms.entry import main
+from distfms.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -43,17 +43,6 @@ class MemoryProjection:
         """Peak of the pass."""
         return self.processes_bytes + self.units_bytes + self.values_bytes
 
-    def lines(self) -> list[str]:
-        """Return the projection as lines for people."""
-        return [
-            f"{counted(self.n_units, 'unit')} on {counted(self.workers, 'worker')}",
-            f"units being read       {format_bytes(self.units_bytes)}",
-            f"partial statistics     {format_bytes(self.values_bytes)} "
-            f"({format_bytes(self.value_bytes)} each)",
-            f"programs and libraries {format_bytes(self.processes_bytes)}",
-            f"peak                   {format_bytes(self.total_bytes)}",
-        ]
-
 
 def project(
     n_units: int,
@@ -102,7 +91,14 @@ def require(projection: MemoryProjection, available: int | None = None) -> None:
     limit = available_bytes() if available is None else available
     if projection.total_bytes <= limit:
         return
-    detail = "; ".join(" ".join(line.split()) for line in projection.lines())
+    detail = (
+        f"{counted(projection.n_units, 'unit')} on {counted(projection.workers, 'worker')}; "
+        f"units being read {format_bytes(projection.units_bytes)}; "
+        f"partial statistics {format_bytes(projection.values_bytes)} "
+        f"({format_bytes(projection.value_bytes)} each); "
+        f"programs and libraries {format_bytes(projection.processes_bytes)}; "
+        f"peak {format_bytes(projection.total_bytes)}"
+    )
     raise SpecError(
         f"This job needs about {format_bytes(projection.total_bytes)} of memory, but "
         f"{format_bytes(limit)} is available ({detail}). Use fewer workers, fewer columns or "

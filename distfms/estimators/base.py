@@ -175,9 +175,10 @@ class JobEstimator(BaseEstimator):
 
     def _run(self, given: Given, named: Mapping[str, Any], unlabelled: Dataset | None) -> Any:
         from distfms.runs.driver import run_in_memory
+        from distfms.runs.events import silent
         from distfms.runs.inputs import Opened
         from distfms.runs.job_spec import build_spec
-        from distfms.runs.prepare import prepare, silent
+        from distfms.runs.prepare import prepare
 
         names = [n for n in given.schema.names if n not in (*named["target"], *named.values())]
         options = self._options(names, given, named["target"])

@@ -11,7 +11,6 @@ from distfms.errors import SpecError
 from distfms.estimators.base import JobEstimator
 from distfms.methods import METHODS
 from distfms.runs.finished import Run, read_run
-from distfms.spec import parse_yaml
 
 
 def load_estimator(
@@ -43,9 +42,7 @@ def load_estimator(
         If there is no such run, or its method has no estimator.
     """
     files = read_run(run, storage_options, registry)
-    place = files.place / "spec.yaml"
-    payload = files.files.get("spec.yaml") or place.read_bytes()
-    spec = parse_yaml(payload.decode(), str(place))
+    spec = files.spec()
     method, options = spec["method"], spec[spec["method"]]
     if method in METHODS:
         with suppress(ModuleNotFoundError):

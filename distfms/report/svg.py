@@ -100,12 +100,12 @@ def polyline(points: Iterable[Pair], closed: bool = False) -> str:
     return "M" + "L".join(kept) + "Z" * closed if kept else ""
 
 
-def stroke(data: str, colour: str, width: float, *, dash: str = "", more: str = "") -> str:
+def stroke(data: str, colour: str, width: float, *, dash: str = "") -> str:
     """Return a path that is drawn as a line."""
     dashes = f"; stroke-dasharray: {dash}" if dash else ""
     return (
         f'<path d="{data}" style="fill: none; stroke: {ink(colour)}; stroke-width: {width:g}'
-        f'{dashes}{more}"/>'
+        f'{dashes}"/>'
     )
 
 

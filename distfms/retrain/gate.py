@@ -21,7 +21,7 @@ from distfms.retrain.drift import Summaries
 from distfms.runs.driver import describe_inputs
 from distfms.runs.finished import read_version
 from distfms.runs.prepare import Prepared
-from distfms.spec import GateSection, parse_yaml
+from distfms.spec import GateSection
 from distfms.stats.base import from_bytes
 
 Json = Mapping[str, Any]
@@ -62,9 +62,8 @@ class InPlace:
             return None
         try:
             version, found = read_version(registry, name)
-            spec = parse_yaml(found.files["spec.yaml"].decode(), f"spec.yaml of {found.called}")
             summaries = from_bytes(found.files[DRIFT]) if DRIFT in found.files else {}
-            return cls(version.number, found.open(allow)[1], spec, summaries)
+            return cls(version.number, found.open(allow)[1], found.spec(), summaries)
         except SpecError as error:
             if not anew:
                 raise

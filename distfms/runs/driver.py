@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,10 +31,10 @@ from distfms.engine.storage import (
 )
 from distfms.errors import DistfmsError
 from distfms.hidden import hidden_in_urls
-from distfms.methods.frame.contract import RETRAINING, Finished, FinishedRun, Inputs
+from distfms.methods.frame.contract import Finished, Inputs
 from distfms.runs.context import RunContext
-from distfms.runs.events import Display, Recorder, Say
-from distfms.runs.finished import RunFiles, track
+from distfms.runs.events import Display, Recorder, Say, silent
+from distfms.runs.finished import RunFiles, read_written, track
 from distfms.runs.folder import (
     LATEST,
     MANIFEST,
@@ -45,15 +45,13 @@ from distfms.runs.folder import (
     choose_folder,
     encode,
     now,
-    parse_json,
     read_manifest,
     write_atomic,
 )
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.prepare import Prepared, prepare, silent
+from distfms.runs.prepare import Prepared, prepare
 from distfms.runs.projection import Projection
 from distfms.runs.steps import Steps
-from distfms.stats.base import from_bytes
 
 if TYPE_CHECKING:
     from distfms.registry import Registry
@@ -222,10 +220,9 @@ def _learn(prepared: Prepared, run: RunContext) -> None:
     steps.files("model", partial(_files_of, finished))
     if steps.run is None:
         return
-    allow = prepared.spec.options.functions
+    found = partial(read_written, steps.run, prepared.spec.options.functions)
     if prepared.after is not None:
-        prepared.after(run, finished, read_finished(steps.run, allow))
-    found = partial(read_finished, steps.run, allow)
+        prepared.after(run, finished, found())
     steps.files("report", lambda: {"report.html": method.page(found())})
 
 
@@ -237,23 +234,6 @@ def _files_of(finished: Finished) -> dict[str, Any]:
         selection, metrics = {**selection, "tuning": brief}, {**metrics, "tuning": finished.tuning}
         files["tuning.json"] = finished.tuning
     return {"selection.json": selection, **files, "metrics.json": metrics}
-
-
-def read_finished(run: RunFolder, allow: Iterable[str] = ()) -> FinishedRun:
-    """Read what a run that is not yet done has written, once its model is."""
-    manifest, place = run.manifest(), run.path
-    names = ["selection", "metrics", "model"]
-    content = {name: place / f"{name}.json" for name in names}
-    retraining = place / RETRAINING
-    retrained = any(entry.name == "retrain" for entry in manifest.stages)
-    with reading(place):
-        return FinishedRun(
-            **{name: parse_json(file, file.read_bytes()) for name, file in content.items()},
-            manifest=manifest.content(),
-            weights=from_bytes((place / "weights.npz").read_bytes()),
-            retraining=parse_json(retraining, retraining.read_bytes()) if retrained else None,
-            allow=frozenset(allow),
-        )
 
 
 def _link_latest(path: Location) -> None:

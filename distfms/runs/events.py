@@ -207,13 +207,13 @@ def open_log(
     if kind == "json":
         log = JsonLog(stream or sys.stdout)
         try:
-            yield log.say, _nothing if quiet else log.say, log
+            yield log.say, silent if quiet else log.say, log
         except BaseException as error:
             log.end(error)
             raise
         return
     if quiet:
-        yield say, _nothing, _nothing
+        yield say, silent, silent
         return
     shown = TextLog(verbose=verbose)
     try:
@@ -222,7 +222,7 @@ def open_log(
         shown.close()
 
 
-def _nothing(news: Any) -> None:
+def silent(news: Any) -> None:
     """Take a line or an event and do nothing."""
 
 

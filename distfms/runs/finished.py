@@ -131,6 +131,12 @@ class RunFiles:
         )
         return method, method.upgraded(found, form)
 
+    def spec(self) -> dict[str, Any]:
+        """Parse the resolved spec of the job."""
+        place = self.place / "spec.yaml"
+        payload = self.files.get(place.name) or place.read_bytes()
+        return parse_yaml(payload.decode(), str(place))
+
     def digest(self) -> str:
         """Return the sha256 of all that predictions depend on."""
         hashes = "".join(hashlib.sha256(self.files[name]).hexdigest() for name in _MODEL)
@@ -161,7 +167,7 @@ def read_run(
             f"{path} is not a run folder: it has no manifest.json. Name the folder that "
             "`distfms run` printed, such as runs/NAME/2026-01-31T12-00-00Z-1a2b3c4d."
         )
-    return RunFiles(path, str(path), _whole_files(path, manifest), manifest)
+    return _whole(path, manifest)
 
 
 def read_version(
@@ -202,7 +208,12 @@ def find_run(run: Run, storage_options: Mapping[str, Any] | None = None) -> Loca
     return path
 
 
-def _whole_files(path: Location, manifest: Manifest) -> dict[str, bytes]:
+def read_written(run: RunFolder, allow: Iterable[str] = ()) -> FinishedRun:
+    """Read what a run that is not yet done has written, once its model is."""
+    return _whole(run.path, run.manifest()).open(allow)[1]
+
+
+def _whole(path: Location, manifest: Manifest) -> RunFiles:
     """Read the files of a finished run, each once, and check that they are what it wrote."""
     written = manifest.files()
     payloads: dict[str, bytes] = {}
@@ -219,7 +230,7 @@ def _whole_files(path: Location, manifest: Manifest) -> dict[str, bytes]:
                 f"{path / name} was changed after the run wrote it (its sha256 differs). Run the "
                 f"job again with --out {path} to repeat that step."
             )
-    return payloads
+    return RunFiles(path, str(path), payloads, manifest)
 
 
 def headline(run: Run) -> str:

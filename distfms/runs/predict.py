@@ -44,7 +44,7 @@ from distfms.errors import SpecError
 from distfms.hidden import hidden_in_urls
 from distfms.runs.finished import PREFIX, Run, RunFiles, checked_budget, read_run
 from distfms.runs.folder import digest, encode, parse_json, write_atomic
-from distfms.spec import EngineSection, expanded, parse_yaml
+from distfms.spec import EngineSection, expanded
 
 #: What made the predictions; readers of Parquet pass over names that begin with an underscore.
 _NOTE = "_predictions.json"
@@ -196,8 +196,7 @@ class _Parts:
     @classmethod
     def of(cls, run: RunFiles, dataset: Dataset) -> _Parts:
         """Read how a run divided its rows; without a key they have to be those of its files."""
-        place = run.place / "spec.yaml"
-        spec = parse_yaml((run.files.get(place.name) or place.read_bytes()).decode(), str(place))
+        spec = run.spec()
         section, long = spec["data"], spec["data"].get("long") or {}
         key = section["query"] or section["id"] or long.get("object")
         inputs = run.manifest.inputs

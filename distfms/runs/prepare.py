@@ -5,31 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distfms.data.files.footers import row_remarks
 from distfms.engine.memory import n_processors
-from distfms.engine.storage import (
-    Location,
-)
+from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.methods import load_method
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Method
 from distfms.methods.frame.tuning import grid_in_words, tuned_job
 from distfms.runs.auto_folds import resolve_folds
 from distfms.runs.context import RunContext, decide
-from distfms.runs.events import Say
+from distfms.runs.events import Say, silent
 from distfms.runs.finished import require_tracker
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.projection import Projection, project_job
-
-if TYPE_CHECKING:
-    pass
-
-
-def silent(line: str) -> None:
-    """Take a line and say nothing."""
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def stage_package(folder: Path) -> None:
     package = Path(__file__).resolve().parents[1]
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
     shutil.copytree(package, folder / package.name, ignore=ignored)
-    shutil.copyfile(package / "entry.py", folder / "entry.py")
+    shutil.copyfile(package / "cli" / "entry.py", folder / "entry.py")
     distribution = metadata.distribution("distfms")
     # The package asks for its version at import.
     about = folder / f"distfms-{distribution.version}.dist-info"

@@ -255,21 +255,17 @@ class CoMoments:
             "repeated": np.zeros(self.n_columns),
         }
 
-    def constant_columns(self, rtol: float = CONSTANT_RTOL) -> np.ndarray:
+    def constant_columns(self) -> np.ndarray:
         """Which of the r columns do not vary, or are never observed.
 
-        Parameters
-        ----------
-        rtol : float
-            Largest standard deviation, as a part of the mean, that counts as rounding. The default
-            sees a column that is 1e8 throughout as constant and one of mean 1e8 and unit variance
-            (1e-8 of the mean) as varying.
+        A standard deviation up to `CONSTANT_RTOL` of the mean counts as rounding: a column that is
+        1e8 throughout is constant, and one of mean 1e8 and unit variance (1e-8 of the mean) varies.
 
         Returns
         -------
         ndarray of bool of shape (r,)
         """
-        return np.sqrt(self.variance()) <= rtol * np.abs(self.mean[self.rows])
+        return np.sqrt(self.variance()) <= CONSTANT_RTOL * np.abs(self.mean[self.rows])
 
     def _recentred(self, mean: np.ndarray) -> dict[str, Any]:
         """Return all arrays but `mean` as they are about other means; exact but for rounding."""
@@ -457,9 +453,9 @@ class Moments:
         """Weighted mean of the squares, shape (d,)."""
         return self.variance + self.mean**2
 
-    def constant_columns(self, rtol: float = CONSTANT_RTOL) -> np.ndarray:
+    def constant_columns(self) -> np.ndarray:
         """Columns that do not vary, or are never observed (see `CoMoments.constant_columns`)."""
-        return np.sqrt(self.variance) <= rtol * np.abs(self.mean)
+        return np.sqrt(self.variance) <= CONSTANT_RTOL * np.abs(self.mean)
 
     def merge(self, other: Moments) -> Moments:
         """Moments of the rows of both, of the same columns."""

@@ -144,7 +144,7 @@ def test_commands_are_there():
     (container,) = submits["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     from typer.testing import CliRunner
 
-    from distfms.cli import app
+    from distfms.cli.commands import app
 
     given = [part.split("=")[0] for part in container["command"]]
     assert given[:2] == ["distfms", "submit"]

@@ -87,7 +87,7 @@ def test_package_and_spec_travel_without_junk(tmp_path):
     hand_in(head, spec())
     sent = head.submitted[0]
     names = set(sent["files"])
-    assert {"entry.py", "spec.yaml", "distfms/cli.py", "distfms/runs/driver.py"} <= names
+    assert {"entry.py", "spec.yaml", "distfms/cli/commands.py", "distfms/runs/driver.py"} <= names
     assert not [n for n in names if n.endswith(".pyc") or n.startswith(("tests", "."))]
     assert sum(map(len, sent["files"].values())) < 5e6
     assert sent["metadata"]["method"] == "multiselect"
@@ -101,7 +101,7 @@ def test_package_and_spec_travel_without_junk(tmp_path):
 
 def test_staged_package_is_the_one_that_runs(tmp_path):
     submit.stage_package(tmp_path)
-    code = "import distfms, distfms.entry; print(distfms.__file__, distfms.__version__)"
+    code = "import distfms, distfms.cli.entry; print(distfms.__file__, distfms.__version__)"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )

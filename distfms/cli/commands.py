@@ -15,9 +15,9 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from distfms import cli_models
+from distfms.cli import models
+from distfms.cli.terminal import AsJson, Registry, Storage, complain, say, storage_options
 from distfms.errors import DistfmsError, SpecError
-from distfms.terminal import AsJson, Registry, Storage, complain, say, storage_options
 
 app = typer.Typer(
     name="distfms",
@@ -25,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(cli_models.app, name="models")
+app.add_typer(models.app, name="models")
 
 Spec = Annotated[Path, typer.Argument(help="Job spec (YAML or JSON).")]
 Sets = Annotated[
@@ -382,7 +382,3 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         complain(f"Error: {error}")
         sys.exit(error.exit_code)
     sys.exit(0)
-
-
-if __name__ == "__main__":
-    main()

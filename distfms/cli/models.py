@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distfms.cli.terminal import AsJson, Registry, Storage, complain, say, show, storage_options
 from distfms.errors import SpecError
-from distfms.terminal import AsJson, Registry, Storage, complain, say, show, storage_options
 
 if TYPE_CHECKING:
     from distfms import registry as models

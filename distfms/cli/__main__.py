@@ -1,0 +1,5 @@
+"""``python -m distfms.cli``."""
+
+from distfms.cli import main
+
+main()
