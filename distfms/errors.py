@@ -74,6 +74,6 @@ def plain_name(name: str) -> str:
     return f"use letters, digits, `.`, `_` and `-`{example}"
 
 
-def first_of(names: Sequence[str], most: int = 5) -> str:
-    """Return the first names of a list, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def first_of(names: Sequence[str]) -> str:
+    """Return the first five names of a list, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

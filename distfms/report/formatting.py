@@ -149,7 +149,7 @@ def measure_title(name: str, capital: bool = False) -> str:
     return title[0].upper() + title[1:] if capital else title
 
 
-def column_texts(values: Iterable[Any], digits: int = 4) -> list[str]:
+def column_texts(values: Iterable[Any]) -> list[str]:
     """Write a column of numbers so that their decimal points stand below one another.
 
     A number too small for the column's decimals is written as a power of ten rather than as zero.
@@ -159,7 +159,7 @@ def column_texts(values: Iterable[Any], digits: int = 4) -> list[str]:
     if not present:
         return [MISSING if v is None else "0" for v in numbers]
     whole = all(v == round(v) for v in present)
-    decimals = 0 if whole else max(0, min(8, digits - 1 - math.floor(math.log10(max(present)))))
+    decimals = 0 if whole else max(0, min(8, 3 - math.floor(math.log10(max(present)))))
     return [MISSING if v is None else _cell(v, decimals) for v in numbers]
 
 

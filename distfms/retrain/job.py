@@ -146,7 +146,7 @@ def retrain(
 
 @dataclass(frozen=True)
 class Retraining:
-    """what the step `retrain` of a run needs: the job, and the current model.
+    """What the step `retrain` of a run needs: the job, and the current model.
 
     `refusal` has the files that have drifted; `made` is the version that was made from the same
     spec and data, and replaced since.

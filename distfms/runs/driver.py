@@ -329,7 +329,6 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
         "seed": spec.seed,
         "engine": spec.engine.model_dump(mode="json"),
         "packages": {name: metadata.version(name) for name in _PACKAGES},
-        "sources": list(prepared.opened.fingerprints),
         **describe_inputs(prepared.opened.inputs),
     }
 

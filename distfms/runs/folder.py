@@ -1,7 +1,7 @@
 """The run folder: files written whole or not at all, a manifest that vouches for them, one writer.
 
 A file is written under a temporary name, fsynced and renamed, or put as one object (see
-:mod:`distfms.engine.store`). The manifest lists the finished steps with the sha256 of what they
+:mod:`distfms.engine.storage`). The manifest lists the finished steps with the sha256 of what they
 wrote, so that a run that was killed can be resumed.
 
 One writer: a lock keeps a second driver on the same machine out, and dies with its process. Shared
@@ -357,11 +357,8 @@ class RunFolder:
 
         Content ``None`` stands for a file or folder that is there already.
         """
-        digests = {}
-        for name, content in files.items():
-            self.require_claim()
-            digests[name] = self._write(name, content)
-        return digests
+        self.require_claim()
+        return {name: self._write(name, content) for name, content in files.items()}
 
     def _write(self, name: str, content: Any) -> str:
         if content is None:

@@ -16,7 +16,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +27,7 @@ from distfms.engine.ray_session import TOKEN_ADVICE
 from distfms.engine.remote import is_url
 from distfms.errors import EngineError, SpecError
 from distfms.hidden import hidden_in_urls, secrets_of
-from distfms.runs.events import LOG_VARIABLE
+from distfms.runs.events import LOG_VARIABLE, Say
 from distfms.runs.job_spec import JobSpec, build_spec
 from distfms.spec import expand_variables, write_yaml
 
@@ -36,8 +36,6 @@ _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 #: Seconds between two looks at a job, and for which a head may be silent before they end.
 _POLL_S, _PATIENCE_S = 1.0, 120.0
-
-Say = Callable[[str], None]
 
 
 def submit(client: Any, address: str, spec: JobSpec, *, say: Say, retrain: bool = False) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +25,7 @@ from distfms.data.rows.columns import (
 )
 from distfms.data.rows.folds import FoldPlan, PartitionBatch, RowIndex, read_row_index
 from distfms.data.rows.roles import Roles
-from distfms.errors import DataError
+from distfms.errors import DataError, first_of
 from distfms.stats.signs import ColumnSigns, sample_of
 
 if TYPE_CHECKING:
@@ -99,10 +100,7 @@ class ColumnPlan:
         for name in categorical:
             if name not in levels:
                 raise DataError(f"The levels of the categorical column {name!r} are unknown.")
-        known = {name: tuple(levels[name]) for name in categorical}
-        columns = [SourceColumn(name, 0, 0, known.get(name)) for name in roles.features]
-        columns += [SourceColumn(name, 0, 0, known.get(name), True) for name in roles.target]
-        return cls(_side_by_side(columns), roles, unknown)
+        return _planned(roles, tuple((name, tuple(levels[name])) for name in categorical), unknown)
 
     @property
     def n_columns(self) -> int:
@@ -158,6 +156,19 @@ class ColumnPlan:
             for c, (inner, ends) in zip(self.columns, own, strict=True)
         ]
         return replace(self, columns=_side_by_side(columns))
+
+
+@lru_cache(maxsize=8)
+def _planned(
+    roles: Roles,
+    levels: tuple[tuple[str, tuple[str, ...]], ...],
+    unknown: Literal["error", "zero"],
+) -> ColumnPlan:
+    """Return the plan of these columns; a job asks for the same one again and again."""
+    known = dict(levels)
+    columns = [SourceColumn(name, 0, 0, known.get(name)) for name in roles.features]
+    columns += [SourceColumn(name, 0, 0, known.get(name), True) for name in roles.target]
+    return ColumnPlan(_side_by_side(columns), roles, unknown)
 
 
 def _side_by_side(columns: Sequence[SourceColumn]) -> tuple[SourceColumn, ...]:
@@ -309,10 +320,8 @@ def require_observed(names: Sequence[str], weight: np.ndarray) -> None:
     """Refuse columns without a single value, once all partitions have been read."""
     empty = [name for name, own in zip(names, weight, strict=True) if own == 0]
     if empty:
-        more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
-        named = ", ".join(repr(name) for name in empty[:5]) + more
         raise DataError(
-            f"All values of {named} are missing in every file: leave these columns out with "
+            f"All values of {first_of([repr(name) for name in empty])} are missing in every file: leave these columns out with "
             "`exclude`."
         )
 

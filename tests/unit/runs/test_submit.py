@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from distfms import entry
+from distfms.cli import entry
 from distfms.errors import EngineError, SpecError
 from distfms.runs import submit
 from distfms.runs.job_spec import build_spec, load_spec
