@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from distfms import entry
+from distfms.cli import entry
 from tests.e2e.jobs import content, judgments_job, stage
 from tests.unit.runs.test_events import KEYS, table
 

@@ -321,8 +321,8 @@ def require_observed(names: Sequence[str], weight: np.ndarray) -> None:
     empty = [name for name, own in zip(names, weight, strict=True) if own == 0]
     if empty:
         raise DataError(
-            f"All values of {first_of([repr(name) for name in empty])} are missing in every file: leave these columns out with "
-            "`exclude`."
+            f"All values of {first_of([repr(name) for name in empty])} are missing in every "
+            "file: leave these columns out with `exclude`."
         )
 
 
