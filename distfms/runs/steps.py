@@ -23,7 +23,7 @@ from distfms.stats import codec
 T = TypeVar("T")
 
 #: Folder, within that of the run, of values that only the run itself reads.
-KEPT = "statistics"
+_VALUES = "statistics"
 _ENDING = ".step"
 
 
@@ -72,7 +72,7 @@ class Steps:
 
     def step(self, name: str, make: Callable[[], T], file: str | None = None) -> T:
         """Return the value of a step; see :class:`distfms.methods.frame.contract.Run`."""
-        file = file or f"{KEPT}/{name}{_ENDING}"
+        file = file or f"{_VALUES}/{name}{_ENDING}"
         found: list[Any] = []
 
         def files() -> Mapping[str, Any]:
@@ -165,7 +165,7 @@ class Steps:
         """Return the file with the value of a step."""
         if self.run is None or self.in_memory:
             return None
-        return absolute(self.run.path) / f"{KEPT}/{name}{_ENDING}"
+        return absolute(self.run.path) / f"{_VALUES}/{name}{_ENDING}"
 
     def scratch(self) -> Path | None:
         """Return the file that the present step may use while it is done."""

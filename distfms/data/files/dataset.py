@@ -74,10 +74,10 @@ class PartitionReader:
     #: Columns of whole numbers in some files and of floats in others: floats in all.
     floats: frozenset[str] = frozenset()
 
-    def open(self, partition: Partition, *, buffer_size: int = 0) -> pq.ParquetFile:
+    def open(self, partition: Partition) -> pq.ParquetFile:
         """Open the file of a partition; a DataError if it is no longer the one listed."""
         self._verify(partition)
-        return self._opened(partition, buffer_size)
+        return self._opened(partition)
 
     def _opened(self, partition: Partition, buffer_size: int = 0) -> pq.ParquetFile:
         import pyarrow.parquet as pq
