@@ -197,21 +197,6 @@ def _recipe(expectations: np.ndarray, weights: np.ndarray) -> Recipe:
     )
 
 
-GRAM = CatalogEntry(
-    "gram",
-    target="target",
-    id=None,
-    make=gram,
-)
-RIDGE = CatalogEntry(
-    "attribute-efficient-ridge",
-    target="target",
-    id=None,
-    make=ridge,
-)
-LASSO = CatalogEntry(
-    "attribute-efficient-lasso",
-    target="target",
-    id=None,
-    make=lasso,
-)
+GRAM = CatalogEntry("gram", target="target", id=None, make=gram)
+RIDGE = CatalogEntry("attribute-efficient-ridge", target="target", id=None, make=ridge)
+LASSO = CatalogEntry("attribute-efficient-lasso", target="target", id=None, make=lasso)

@@ -53,11 +53,7 @@ OURS: Mapping[str, Mapping[str, Any]] = {
     "linear": {},
     "splines": {"expand": SPLINES},
     "LightGBM": {"model": "lightgbm", "lightgbm": TREES},
-    "LightGBM in the order of splines": {
-        "model": "lightgbm",
-        "lightgbm": TREES,
-        "expand": SPLINES,
-    },
+    "LightGBM in the order of splines": {"model": "lightgbm", "lightgbm": TREES, "expand": SPLINES},
 }
 FOLDS = 3
 

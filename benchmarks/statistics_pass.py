@@ -214,11 +214,7 @@ def main() -> None:
         with data_folder(args.data) as scratch:
             folder = scratch / "gram"
             generate(
-                GRAM,
-                folder,
-                n_rows,
-                rows_per_shard=-(-n_rows // FILES),
-                n_features=n_columns - 1,
+                GRAM, folder, n_rows, rows_per_shard=-(-n_rows // FILES), n_features=n_columns - 1
             )
             report(f"{n_rows} × {n_columns}", measure(folder, args.repeats))
             sys.stdout.flush()

@@ -298,17 +298,7 @@ def _correlated_groups(
 
 #: Every generator by name.
 _ENTRIES = (
-    CatalogEntry(
-        "judgments",
-        target="label",
-        id="object",
-        make=_judgments,
-    ),
-    CatalogEntry(
-        "correlated-groups",
-        target="target",
-        id=None,
-        make=_correlated_groups,
-    ),
+    CatalogEntry("judgments", target="label", id="object", make=_judgments),
+    CatalogEntry("correlated-groups", target="target", id=None, make=_correlated_groups),
 )
 GENERATORS = {entry.name: entry for entry in _ENTRIES}

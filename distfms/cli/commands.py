@@ -39,10 +39,7 @@ Engine = Annotated[str | None, typer.Option(help="Where to run: local, dask or r
 Address = Annotated[str | None, typer.Option(help="Address of the cluster.")]
 Log = Annotated[
     str,
-    typer.Option(
-        envvar="DISTFMS_LOG",
-        help="Output format: text, or json (one event per line).",
-    ),
+    typer.Option(envvar="DISTFMS_LOG", help="Output format: text, or json (one event per line)."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result and errors.")]
 Verbose = Annotated[
@@ -215,8 +212,7 @@ def schedule(
         typer.Option(help="After missed starts: start `once` now, or `skip` them."),
     ] = "once",
     health: Annotated[
-        Path | None,
-        typer.Option(help="JSON file to write the status and the last start to."),
+        Path | None, typer.Option(help="JSON file to write the status and the last start to.")
     ] = None,
     registry: Registry = None,
     set_: Sets = None,

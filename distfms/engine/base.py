@@ -98,11 +98,7 @@ class Executor(_Closing):
         """
 
     def map(
-        self,
-        fn: Callable[[A], R],
-        items: Iterable[A],
-        *,
-        retry: RetryPolicy = USUAL,
+        self, fn: Callable[[A], R], items: Iterable[A], *, retry: RetryPolicy = USUAL
     ) -> list[R]:
         """Run ``fn`` on every item; results in the order of items.
 

@@ -175,11 +175,7 @@ class ReplayPool(ActorPool):
     name = "replay"
 
     def __init__(
-        self,
-        n_actors: int,
-        *,
-        retry: RetryPolicy = USUAL,
-        on_event: EventHandler = ignore,
+        self, n_actors: int, *, retry: RetryPolicy = USUAL, on_event: EventHandler = ignore
     ) -> None:
         if n_actors < 1:
             raise SpecError(f"A pool needs at least 1 actor; there are {n_actors}.")

@@ -197,10 +197,7 @@ def columns_of(prepared: Prepared) -> dict[str, str]:
 
 
 def changes_of(
-    before: Sequence[Json],
-    inputs: Inputs,
-    forgotten: Sequence[str],
-    same: Callable[[str], bool],
+    before: Sequence[Json], inputs: Inputs, forgotten: Sequence[str], same: Callable[[str], bool]
 ) -> dict[str, Any]:
     """Compare the inputs of a manifest with the data as they are.
 
@@ -256,11 +253,7 @@ def gain_of(before: float, now: float, rises: bool) -> float:
 
 
 def compare(
-    job: Job,
-    run: Run,
-    judge: Callable[[Run], Judged],
-    newest: Sequence[str],
-    gate: GateSection,
+    job: Job, run: Run, judge: Callable[[Run], Judged], newest: Sequence[str], gate: GateSection
 ) -> list[dict[str, Any]]:
     """Compare the current model with a new one, on all held-out rows and on the newest.
 
@@ -297,10 +290,7 @@ def compare(
 
 
 def checked(
-    gate: GateSection,
-    changes: Json,
-    compared: Sequence[Json],
-    drift: Json | None,
+    gate: GateSection, changes: Json, compared: Sequence[Json], drift: Json | None
 ) -> list[dict[str, Any]]:
     """Check all conditions of the gate, for a model that follows another.
 

@@ -22,13 +22,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import prune
 from distfms.engine.graph import RetryPolicy
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import (
-    Location,
-    hangs,
-    missing_folders,
-    reading,
-    remove_tree,
-)
+from distfms.engine.storage import Location, hangs, missing_folders, reading, remove_tree
 from distfms.errors import DistfmsError
 from distfms.hidden import hidden_in_urls
 from distfms.methods.frame.contract import Finished, Inputs
@@ -136,10 +130,7 @@ def run_prepared(
     path = choose_folder(named, prepared.root / spec.name, prepared.identity, say)
     cache = prepared.root / ".partials"
     engine = spec.engine
-    with (
-        single_threaded_blas(),
-        make_executor(engine, on_silence) as executor,
-    ):
+    with single_threaded_blas(), make_executor(engine, on_silence) as executor:
         projection = prepared.projection(executor.workers)
         for line in projection.lines(path):
             say(line)

@@ -253,9 +253,7 @@ class JudgmentStatistics:
         return out
 
     def estimates(
-        self,
-        internal_variance: np.ndarray | None = None,
-        names: Sequence[str] | None = None,
+        self, internal_variance: np.ndarray | None = None, names: Sequence[str] | None = None
     ) -> JudgmentEstimates:
         """Estimates of the methods page and of [1]_, for numbers of judgments that vary.
 

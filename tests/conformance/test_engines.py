@@ -28,10 +28,7 @@ def scheduler_address() -> Iterator[str]:
         yield cluster.scheduler_address
 
 
-@pytest.fixture(
-    scope="module",
-    params=["threads-1", "threads-2", "processes-2", "dask-2", "ray-2"],
-)
+@pytest.fixture(scope="module", params=["threads-1", "threads-2", "processes-2", "dask-2", "ray-2"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     kind, workers = request.param.split("-")
     if kind == "dask":

@@ -243,14 +243,7 @@ def test_prediction_report_and_labels(tmp_path, look):
     page = (Path(run) / "report.html").read_text()
     look(Path(run) / "report.html", 1)
     scanned = "a pass over all of them found the scale and the second moments"
-    for text in (
-        "improvement ratio",
-        "DDAERR",
-        scanned,
-        "AERR",
-        "Relative loss",
-        "Recall",
-    ):
+    for text in ("improvement ratio", "DDAERR", scanned, "AERR", "Relative loss", "Recall"):
         assert text in page
     predict_file(run, str(folder), tmp_path / "out.parquet")
     found = pq.read_table(tmp_path / "out.parquet").to_pydict()

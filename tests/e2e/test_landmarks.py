@@ -21,12 +21,7 @@ from distfms.runs.prepare import prepare
 from distfms.stats.base import merge_tree
 from distfms.stats.codec import decode
 from tests.e2e.jobs import content
-from tests.e2e.landmarks_jobs import (
-    N,
-    landmarks_job,
-    smooth_rows,
-    task_job,
-)
+from tests.e2e.landmarks_jobs import N, landmarks_job, smooth_rows, task_job
 from tests.e2e.sequence_jobs import mixed_rows, write_rows
 from tests.reference import landmarks as literal
 

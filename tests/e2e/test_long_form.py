@@ -127,8 +127,7 @@ def test_retraining_reads_what_is_new_and_keeps_one_copy(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
-    [("o1,a,w9,high", "row .* holds 'high'"), ("o1,a", "cannot be read as CSV")],
+    ("row", "message"), [("o1,a,w9,high", "row .* holds 'high'"), ("o1,a", "cannot be read as CSV")]
 )
 def test_bad_rows_of_judgments(tmp_path, row, message):
     path = write_long(tmp_path / "long", extra=[row])

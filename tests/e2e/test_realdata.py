@@ -66,10 +66,7 @@ def test_emotions_in_headlines(realdata, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("penalty", "drawn", "ratio"),
-    [("ridge", 57, 0.47), ("lasso", 5, 0.19)],
-)
+@pytest.mark.parametrize(("penalty", "drawn", "ratio"), [("ridge", 57, 0.47), ("lasso", 5, 0.19)])
 def test_three_or_five_from_few_pixels(realdata, tmp_path, monkeypatch, penalty, drawn, ratio):
     selection, metrics = run(
         "attribute-efficient-mnist",

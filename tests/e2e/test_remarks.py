@@ -39,8 +39,7 @@ def notes_of(distfms, folder, columns, method, more=None, **section):
 
 
 @pytest.mark.parametrize(
-    ("method", "missing"),
-    [*product(METHODS, ("mean", "drop")), ("attribute_efficient", "pairs")],
+    ("method", "missing"), [*product(METHODS, ("mean", "drop")), ("attribute_efficient", "pairs")]
 )
 def test_gaps_that_are_not_random(tmp_path, distfms, method, missing):
     own, rng = columns(), np.random.default_rng(1)

@@ -12,14 +12,7 @@ from distfms.errors import EngineError, SpecError
 from distfms.report.sections import retraining_sections
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import RESULTS, content, stage
-from tests.e2e.retrain_jobs import (
-    again,
-    growing_job,
-    in_place,
-    registry_of,
-    retraining,
-    write_day,
-)
+from tests.e2e.retrain_jobs import again, growing_job, in_place, registry_of, retraining, write_day
 
 
 @pytest.mark.parametrize("day", ["2026-01-01", "2026-01-04"])

@@ -11,14 +11,7 @@ from distfms.engine.storage import locate
 from distfms.errors import DataError, EngineError, SpecError
 from distfms.registry import Registry
 from distfms.retrain.job import retrain
-from tests.e2e.retrain_jobs import (
-    again,
-    growing_job,
-    in_place,
-    registry_of,
-    retraining,
-    write_day,
-)
+from tests.e2e.retrain_jobs import again, growing_job, in_place, registry_of, retraining, write_day
 
 
 def rewrite(path, change):
@@ -144,10 +137,7 @@ def test_a_registry_that_cannot_be_written_is_refused_before_anything_is_read(da
 
 @pytest.mark.parametrize(
     ("changes", "known"),
-    [
-        ({}, "mse or r2"),
-        ({"method": "landmarks", "landmarks": {"similarity": "gaussian"}}, "mse"),
-    ],
+    [({}, "mse or r2"), ({"method": "landmarks", "landmarks": {"similarity": "gaussian"}}, "mse")],
     ids=["by_statistics", "by_rows"],
 )
 def test_an_unknown_metric_is_refused_before_the_first_training(days, tmp_path, changes, known):

@@ -30,16 +30,14 @@ LEARNERS = {
         "landmarks": {"task": "classification", "similarity": "gaussian", "landmarks": 20},
     },
     "slabs": {"sequence": {"max_groups": 3, "baselines": []}},
-    "budget": {
-        "sequence": {"costs": {"a": 9}, "budget": 9.5, "baselines": []},
-    },
+    "budget": {"sequence": {"costs": {"a": 9}, "budget": 9.5, "baselines": []}},
     "trees": {
         "sequence": {
             "model": "lightgbm",
             "budgets": [1, 2],
             "baselines": [],
             "lightgbm": {"num_iterations": 10, "min_data_in_leaf": 5},
-        },
+        }
     },
     "splines": {"sequence": {"expand": {"splines": 3, "missing": True}, "baselines": []}},
     "attribute_efficient": {

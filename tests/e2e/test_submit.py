@@ -32,10 +32,7 @@ class Cluster:
         self.script("start", "--nodes", "2", "--cpus", "1")
         self.address = (folder / "dashboard").read_text().strip()
         self.token = (folder / "token").read_text()
-        self.variables = {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
-        }
+        self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
 
     def script(self, command: str, *options: str, check: bool = True):
         given = ["bash", str(ROOT / "cluster" / "local.sh"), command, "--dir", str(self.folder)]

@@ -32,13 +32,7 @@ ROWS = {"id": [7, 8, 9], "a": [0.5, -1.0, 2.0], "b": [1.0, 0.0, -1.0], "c": [0.0
 SPEC = {
     "name": "sequence",
     "method": "sequence",
-    "data": {
-        "path": "rows",
-        "target": "y",
-        "id": "id",
-        "folds": 2,
-        "test": 0.3,
-    },
+    "data": {"path": "rows", "target": "y", "id": "id", "folds": 2, "test": 0.3},
     "sequence": {"baselines": []},
     "engine": {"workers": 1},
     "output": "runs",

@@ -234,13 +234,7 @@ def doze(state: float, message: None) -> tuple[None, float]:
 
 def main() -> None:
     """Run the script of the first argument with the others."""
-    functions = (
-        joining,
-        client,
-        nodes_and_head_lost,
-        head_lost_under_a_job,
-        command_lines,
-    )
+    functions = (joining, client, nodes_and_head_lost, head_lost_under_a_job, command_lines)
     scripts = {function.__name__: function for function in functions}
     found = scripts[sys.argv[1]](*sys.argv[2:])
     sys.stdout.write("\n" + json.dumps(found) + "\n")

@@ -20,10 +20,7 @@ def the_run(output):
 
 @pytest.mark.parametrize(
     ("error", "text"),
-    [
-        (EngineError("Workers were lost."), "Workers were lost."),
-        (MemoryError(), "MemoryError"),
-    ],
+    [(EngineError("Workers were lost."), "Workers were lost."), (MemoryError(), "MemoryError")],
 )
 def test_failure_in_the_first_stage(judgments, judgments_run, tmp_path, monkeypatch, error, text):
     def fail(*args, **options):

@@ -74,11 +74,7 @@ def test_full_while_tables_are_written(below: str, tmp_path: Path, monkeypatch: 
     [("statistics", "/statistics/"), ("model", "weights.npz"), ("report", "report.html")],
 )
 def test_full_at_a_stage(
-    at: str,
-    file: str,
-    jobs: Jobs,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    at: str, file: str, jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = jobs.spec("multiselect", tmp_path / "runs", engine={"cache": False})
     with disturbed(Plan(str(tmp_path / "marks"))) as plan:

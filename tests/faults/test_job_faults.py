@@ -66,11 +66,7 @@ def test_worker_of_a_job(engine: Any, kind: str, mishap: str, jobs: Jobs, tmp_pa
 
 @pytest.mark.parametrize(
     ("engine", "mishap"),
-    [
-        ("ray", "kill"),
-        pytest.param("ray", "hang", marks=pytest.mark.slow),
-        ("threads", "kill"),
-    ],
+    [("ray", "kill"), pytest.param("ray", "hang", marks=pytest.mark.slow), ("threads", "kill")],
     indirect=["engine"],
 )
 def test_actor_of_a_job(engine: Any, mishap: str, jobs: Jobs, tmp_path: Path) -> None:

@@ -57,12 +57,7 @@ def cases() -> list[Any]:
 
 @pytest.mark.parametrize(("engine", "kind", "where", "at"), cases(), indirect=["engine"])
 def test_killed_at_a_stage_on_a_cluster(
-    engine: Any,
-    kind: str,
-    where: str,
-    at: str,
-    jobs: Jobs,
-    tmp_path: Path,
+    engine: Any, kind: str, where: str, at: str, jobs: Jobs, tmp_path: Path
 ) -> None:
     output, n = tmp_path / "runs", CASES[kind].n_partitions
     plan = Plan(str(tmp_path / "killed"), die=(where, at))

@@ -129,12 +129,7 @@ def _landmarks(chance: Chance, X: np.ndarray, score: np.ndarray, section: dict[s
     if section["folds"]:
         similarity = _one(chance, similarity, [simple, "gaussian"])
     options = {"task": task, "similarity": similarity, "landmarks": int(chance.integers(4, 15))}
-    options |= _some(
-        chance,
-        scaling=_one(chance, "standard", "unit"),
-        ridge=1e-3,
-        keep=3,
-    )
+    options |= _some(chance, scaling=_one(chance, "standard", "unit"), ridge=1e-3, keep=3)
     if task == "regression":
         options |= _some(chance, loss="epsilon_insensitive")
     if task == "classification":

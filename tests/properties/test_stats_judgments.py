@@ -81,11 +81,7 @@ def test_identity_and_round_trip_to_the_bit(case: Case) -> None:
     content = encode(value)
     empty = JudgmentStatistics.empty(value.n_attributes)
     assert encode(case.part(0, 0)) == encode(empty)
-    for same in (
-        value.merge(empty),
-        empty.merge(value),
-        decode(content),
-    ):
+    for same in (value.merge(empty), empty.merge(value), decode(content)):
         assert encode(same) == content
 
 

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def pivot(
-    rows: Iterable[tuple[Any, str, float | None]],
-) -> dict[Any, dict[str, list[float]]]:
+def pivot(rows: Iterable[tuple[Any, str, float | None]]) -> dict[Any, dict[str, list[float]]]:
     """Judgments by object (ascending) and attribute, in the order they come."""
     wide: dict[Any, dict[str, list[float]]] = {}
     for thing, attribute, value in rows:

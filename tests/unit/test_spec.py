@@ -2,12 +2,7 @@ import pytest
 
 from distfms.errors import SpecError
 from distfms.runs.job_spec import build_spec, load_spec
-from distfms.spec import (
-    expand_variables,
-    parse_yaml,
-    set_dotted,
-    write_yaml,
-)
+from distfms.spec import expand_variables, parse_yaml, set_dotted, write_yaml
 
 MINIMAL = {
     "name": "job",

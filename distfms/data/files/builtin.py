@@ -73,9 +73,7 @@ def require(holds: bool, message: str) -> None:
 
 
 def builtin_dataset(
-    name: str,
-    cache: str | os.PathLike[str] | None = None,
-    options: Mapping[str, Any] | None = None,
+    name: str, cache: str | os.PathLike[str] | None = None, options: Mapping[str, Any] | None = None
 ) -> Path:
     """Return the folder of an embedded dataset; it is written when it is not there yet.
 

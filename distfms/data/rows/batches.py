@@ -160,9 +160,7 @@ class ColumnPlan:
 
 @lru_cache(maxsize=8)
 def _planned(
-    roles: Roles,
-    levels: tuple[tuple[str, tuple[str, ...]], ...],
-    unknown: Literal["error", "zero"],
+    roles: Roles, levels: tuple[tuple[str, tuple[str, ...]], ...], unknown: Literal["error", "zero"]
 ) -> ColumnPlan:
     """Return the plan of these columns; a job asks for the same one again and again."""
     known = dict(levels)

@@ -67,12 +67,7 @@ class FoldPlan:
 
 
 def assign_parts(
-    keys: Any | None,
-    *,
-    partition: Partition | None = None,
-    n_folds: int,
-    test: float,
-    seed: int,
+    keys: Any | None, *, partition: Partition | None = None, n_folds: int, test: float, seed: int
 ) -> np.ndarray:
     """Assign each row of a partition to a fold or to the held-out part.
 
@@ -322,10 +317,7 @@ def part_slices(part: np.ndarray, n_parts: int) -> tuple[slice, ...]:
 
 
 def read_row_index(
-    reader: Any,
-    partition: Partition,
-    roles: Roles,
-    folds: FoldPlan | None = None,
+    reader: Any, partition: Partition, roles: Roles, folds: FoldPlan | None = None
 ) -> RowIndex:
     """Read the columns that go with rows, and divide the rows into parts."""
     folds = folds or FoldPlan()
@@ -361,11 +353,7 @@ def _parts(table: Any, partition: Partition, roles: Roles, folds: FoldPlan) -> n
 
 
 def _weights(
-    reader: Any,
-    partition: Partition,
-    name: str | None,
-    table: Any,
-    order: np.ndarray | None,
+    reader: Any, partition: Partition, name: str | None, table: Any, order: np.ndarray | None
 ) -> np.ndarray | None:
     """Return the sample weights in batch order, refusing what is no weight."""
     if name is None:

@@ -144,10 +144,7 @@ def levels_of(source: Any) -> Any:
 
 
 def plan_of_model(
-    dataset: Dataset,
-    needed: Sequence[str],
-    sources: Mapping[str, Any],
-    id: str | None,
+    dataset: Dataset, needed: Sequence[str], sources: Mapping[str, Any], id: str | None
 ) -> ColumnPlan:
     """Find the columns of a model in a dataset, which needs no target.
 

@@ -207,11 +207,7 @@ class RowSource(FoldedSource):
     def read(self, partition: Partition) -> RowBatch:
         """Read a partition, its rows ordered by part."""
         return read_rows(
-            self.reader,
-            partition,
-            self.plan,
-            folds=self.folds,
-            missing=self.section.policy,
+            self.reader, partition, self.plan, folds=self.folds, missing=self.section.policy
         )
 
     @property

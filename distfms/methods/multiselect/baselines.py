@@ -20,12 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.methods.multiselect.greedy import (
-    FullState,
-    ScoringState,
-    full_state,
-    greedy_path,
-)
+from distfms.methods.multiselect.greedy import FullState, ScoringState, full_state, greedy_path
 from distfms.methods.multiselect.model import path_objective
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,

@@ -72,10 +72,7 @@ class Evaluation:
             "chosen": curves[chosen][-1],
             "better": self._better(),
             "baselines": {
-                name: {
-                    "repeats": named_repeats(path.names, path.final_repeats),
-                    **curves[name][-1],
-                }
+                name: {"repeats": named_repeats(path.names, path.final_repeats), **curves[name][-1]}
                 for name, path in solved.paths.items()
                 if name != chosen
             },

@@ -31,14 +31,7 @@ from distfms.report.metrics import (
     value_range,
 )
 from distfms.report.page import Block, Figure, PageSection, Table, Text
-from distfms.report.plots import (
-    Bar,
-    Line,
-    Point,
-    bar_chart,
-    line_chart,
-    scatter_chart,
-)
+from distfms.report.plots import Bar, Line, Point, bar_chart, line_chart, scatter_chart
 from distfms.report.sections import notes
 
 SUBTITLE = "Feature multi-selection"

@@ -11,12 +11,7 @@ from numpy.typing import ArrayLike
 from distfms.errors import DataError
 from distfms.linalg import symmetric_pinv
 from distfms.methods.multiselect.greedy import FullState, full_state
-from distfms.methods.multiselect.objective import (
-    BuyFrom,
-    Problem,
-    SelectionPath,
-    full_weights,
-)
+from distfms.methods.multiselect.objective import BuyFrom, Problem, SelectionPath, full_weights
 from distfms.methods.multiselect.same_raters import SameState, averages_of_raters
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged
@@ -142,11 +137,7 @@ def refit_statistics(
 
 
 def refit(
-    comoments: CoMoments,
-    names: Sequence[str],
-    repeats: ArrayLike,
-    *,
-    ridge: float = 0.0,
+    comoments: CoMoments, names: Sequence[str], repeats: ArrayLike, *, ridge: float = 0.0
 ) -> LinearModel:
     """Least squares on the averages of the first r[a] judgments (step 4 of the paper).
 

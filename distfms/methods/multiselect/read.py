@@ -15,12 +15,7 @@ from distfms.data.files.dataset import PartitionReader
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.files.write import write_table
 from distfms.data.rows.columns import as_arrow, n_positive
-from distfms.data.rows.judgments import (
-    JudgmentBatch,
-    JudgmentLayout,
-    detect_layout,
-    read_judgments,
-)
+from distfms.data.rows.judgments import JudgmentBatch, JudgmentLayout, detect_layout, read_judgments
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.engine.storage import Location
 from distfms.errors import DataError, SpecError

@@ -210,10 +210,7 @@ class AnytimeSession:
     """
 
     def __init__(
-        self,
-        predictor: AnytimePredictor,
-        n_samples: int = 1,
-        deadline_s: float | None = None,
+        self, predictor: AnytimePredictor, n_samples: int = 1, deadline_s: float | None = None
     ) -> None:
         self._predictor = predictor
         self._end = None if deadline_s is None else time.monotonic() + deadline_s

@@ -72,10 +72,7 @@ def test_breast_cancer_has_three_forms_of_ten_measures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "bundled"),
-    [
-        ("diabetes", datasets.load_diabetes(scaled=False)),
-        ("wine", datasets.load_wine()),
-    ],
+    [("diabetes", datasets.load_diabetes(scaled=False)), ("wine", datasets.load_wine())],
 )
 def test_plain_tables_hold_what_is_bundled(tmp_path: Path, name: str, bundled: Any) -> None:
     table = pq.read_table(builtin_dataset(name, tmp_path))

@@ -269,11 +269,7 @@ def test_items_on_several_file_systems_are_refused(tmp_path):
 def test_what_is_no_data(tmp_path, monkeypatch, path, message):
     monkeypatch.chdir(tmp_path)
     whole = write(tmp_path / "a.parquet").read_bytes()
-    contents = {
-        "text/data.txt": b"x\n1\n",
-        "empty/e.parquet": b"",
-        "cut/cut.parquet": whole[:-100],
-    }
+    contents = {"text/data.txt": b"x\n1\n", "empty/e.parquet": b"", "cut/cut.parquet": whole[:-100]}
     for file, content in contents.items():
         (tmp_path / file).parent.mkdir()
         (tmp_path / file).write_bytes(content)

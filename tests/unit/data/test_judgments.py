@@ -5,11 +5,7 @@ import pytest
 
 from distfms.data.files.dataset import open_dataset
 from distfms.data.rows.folds import FoldPlan, assign_parts
-from distfms.data.rows.judgments import (
-    detect_layout,
-    lists_as_ragged,
-    read_judgments,
-)
+from distfms.data.rows.judgments import detect_layout, lists_as_ragged, read_judgments
 from distfms.data.rows.roles import resolve_roles
 from distfms.errors import DataError, SpecError
 

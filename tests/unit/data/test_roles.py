@@ -79,10 +79,7 @@ def test_the_query_decides_folds_before_the_id():
         ({"target": "none"}, "All values of the target column 'none' are missing"),
         ({"weight": "sex"}, "weight column 'sex' holds string, but must hold numbers"),
         ({"judgments": True, "features": ["age", "sex"]}, "feature column 'sex' holds string"),
-        (
-            {"judgments": True, "features": ["texts"]},
-            "'texts' holds list<.* or lists of",
-        ),
+        ({"judgments": True, "features": ["texts"]}, "'texts' holds list<.* or lists of"),
         ({"features": ["age", "ill"]}, "'ill' is named as a feature and as target"),
         ({"features": ["age"], "id": "age"}, "'age' is named as a feature and as id"),
         ({"features": ["age", "age"]}, "'age' is twice in `features`"),

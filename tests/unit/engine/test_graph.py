@@ -125,10 +125,7 @@ def test_payloads_are_opaque_to_dask() -> None:
     payload = {"key": ("distfms-unit", "000000000001"), "list": [1, (2, 3)], "unit": Unit("x", 1)}
     with LocalExecutor(2) as executor:
         got: list[Any] = map_reduce(
-            [Unit("a", payload), Unit("b", payload)],
-            lambda p: [p],
-            lambda a, b: a + b,
-            executor,
+            [Unit("a", payload), Unit("b", payload)], lambda p: [p], lambda a, b: a + b, executor
         ).value
     assert got[0] is payload
     assert got[1] is payload

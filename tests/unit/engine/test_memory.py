@@ -118,11 +118,7 @@ ONE, TWO = "5:cpu,cpuacct:/job\n4:memory:/job\n", "0::/pod/box\n"
     ],
 )
 def test_processor_time_that_cgroups_grant(
-    machine: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    group: str,
-    files: dict[str, Any],
-    expected: int,
+    machine: Path, monkeypatch: pytest.MonkeyPatch, group: str, files: dict[str, Any], expected: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     write(machine / "proc/self/cgroup", group)

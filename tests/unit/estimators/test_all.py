@@ -56,12 +56,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "sequence": (
         "GroupSequencer",
         "number",
-        {
-            "costs": {"default": 3.0},
-            "ridge": 1e-3,
-            "budgets": "auto",
-            "expand": {"splines": 3},
-        },
+        {"costs": {"default": 3.0}, "ridge": 1e-3, "budgets": "auto", "expand": {"splines": 3}},
         {},
     ),
     "sequence-auto": ("GroupSequencer", "number", {"ridge": "auto"}, {"folds": "auto"}),
@@ -95,12 +90,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"attributes_per_example": 3, "intercept": True, "algorithm": "two_phase_ddaelr"},
         {},
     ),
-    "multiselect": (
-        "FeatureMultiSelector",
-        "number",
-        {"budget": 9.0, "plain_error": True},
-        {},
-    ),
+    "multiselect": ("FeatureMultiSelector", "number", {"budget": 9.0, "plain_error": True}, {}),
     "refit": (
         "FeatureMultiSelector",
         "number",

@@ -9,10 +9,7 @@ import pytest
 from distfms.methods.multiselect.greedy import FullState, ScoringState, select
 from distfms.methods.sequence import greedy as sequence_greedy
 from distfms.methods.sequence.greedy import sequence
-from tests.reference.distributed_cases import (
-    awkward_problem,
-    awkward_sequence_problem,
-)
+from tests.reference.distributed_cases import awkward_problem, awkward_sequence_problem
 
 CRITERIA = ["gain_per_cost", "gain", "best"]
 

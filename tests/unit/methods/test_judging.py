@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 
 from distfms.data.rows.folds import part_slices
-from distfms.methods.frame.judging import (
-    HELD_OUT,
-    TRAIN,
-    Verdict,
-    by_statistics,
-    judged,
-    one_part,
-)
+from distfms.methods.frame.judging import HELD_OUT, TRAIN, Verdict, by_statistics, judged, one_part
 from distfms.methods.frame.passes import Sums
 from distfms.stats.base import Bundle, Folded, merge_tree
 

@@ -8,13 +8,7 @@ from sklearn.datasets import load_wine
 
 from distfms import LandmarkClassifier
 from distfms.methods.landmarks import fit, metric
-from distfms.methods.landmarks.metric import (
-    Fitter,
-    TaughtRows,
-    choose,
-    learn,
-    root,
-)
+from distfms.methods.landmarks.metric import Fitter, TaughtRows, choose, learn, root
 from distfms.methods.landmarks.squared import Ridges
 from tests.reference import landmarks as literal
 

@@ -17,12 +17,7 @@ from distfms.methods.multiselect.baselines import (
 from distfms.methods.multiselect.objective import Problem, full_objective
 from distfms.methods.multiselect.read import copies_in_places
 from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import (
-    ragged,
-    random_judgments,
-    random_problem,
-    statistics,
-)
+from tests.reference.multiselect_cases import ragged, random_judgments, random_problem, statistics
 
 
 def learned(judgments, label, costs=1.0):

@@ -7,11 +7,7 @@ from distfms import linalg
 from distfms.methods.frame import slabs
 from distfms.methods.multiselect import greedy as greedy_module
 from distfms.methods.multiselect.greedy import FullState, ScoringState, select
-from distfms.methods.multiselect.objective import (
-    Problem,
-    full_objective,
-    scoring_objective,
-)
+from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_problem
 

@@ -21,11 +21,7 @@ from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import path_models, projected_model
 from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
 from distfms.methods.multiselect.read import plan_of
-from distfms.methods.multiselect.same_raters import (
-    SameState,
-    held_out_estimates,
-    rater_remarks,
-)
+from distfms.methods.multiselect.same_raters import SameState, held_out_estimates, rater_remarks
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
 from tests.reference import multiselect as literal

@@ -64,11 +64,7 @@ def metrics() -> dict[str, Any]:
         "test": {"r2": 0.48},
         "folds": [{"r2": 0.5, "weight": 1.0}, {"r2": 0.54, "weight": 1.0}],
         "curves": [curve("fr"), curve("omp", (0.0, 6.0, 8.0, 10.0)), curve("oracle")],
-        "timeliness": {
-            "omp": timely(0.4, 7.5),
-            "fr": timely(0.7, 8.0),
-            "oracle": timely(0.2, 8.0),
-        },
+        "timeliness": {"omp": timely(0.4, 7.5), "fr": timely(0.7, 8.0), "oracle": timely(0.2, 8.0)},
         "stop": {
             "rule": "one_standard_error",
             "n_groups": 2,
@@ -185,11 +181,7 @@ def test_page_says_all_that_was_asked_and_why_to_stop_there(rule: str, text: str
         (
             {"rule": "fr-blind", "cost_aware": False},
             ["fr", "fr-blind", "omp-no-whiten-blind-doubling"],
-            [
-                "forward regression (fr)",
-                "fr, cost-blind",
-                "omp-no-whiten, cost-blind, doubling",
-            ],
+            ["forward regression (fr)", "fr, cost-blind", "omp-no-whiten, cost-blind, doubling"],
             [1],
         ),
     ],

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distfms.report.plots import (
-    Bar,
-    Line,
-    Point,
-    bar_chart,
-    line_chart,
-    scatter_chart,
-)
+from distfms.report.plots import Bar, Line, Point, bar_chart, line_chart, scatter_chart
 from distfms.report.svg import Scale
 
 X = list(range(41))
@@ -29,12 +22,7 @@ def lines() -> str:
         "measured", X, falling, [y - 1 for y in falling], [y + 1 for y in falling], bold=True
     )
     dashed = Line("_projected $x$", X, [y / 2 for y in falling], dashed=True, marks=[(3, 5.0)])
-    return line_chart(
-        [band, dashed],
-        **LABELS,
-        marks={"budget 40": 40},
-        y_limits=(0, None),
-    )
+    return line_chart([band, dashed], **LABELS, marks={"budget 40": 40}, y_limits=(0, None))
 
 
 def points() -> str:

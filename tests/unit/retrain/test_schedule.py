@@ -54,12 +54,7 @@ def schedule(clock, cron="0 3 * * *", zone="UTC", **options):
     [
         ("2026-01-01 12:00", 5, {}, "01-02 03:00, 01-03 03:00, 01-04 03:00"),
         # Berlin is at UTC+1 until 29 March 2026, then at UTC+2.
-        (
-            "2026-03-27 12:00",
-            5,
-            {"zone": "Europe/Berlin"},
-            "03-28 02:00, 03-29 01:00, 03-30 01:00",
-        ),
+        ("2026-03-27 12:00", 5, {"zone": "Europe/Berlin"}, "03-28 02:00, 03-29 01:00, 03-30 01:00"),
         # Starts never overlap; missed ones are made up for once, or not at all.
         ("2026-01-01 00:30", 150, {"cron": "0 * * * *"}, "01-01 01:00, 01-01 03:30, 01-01 06:00"),
         (

@@ -96,11 +96,7 @@ def test_products_are_those_of_the_literal_form_merged_any_way(
         assert merged.raters.counts.tolist() == case.whole.raters.counts.tolist()
     content = encode(parts[0])
     nothing = JudgmentStatistics.empty(len(case.lists))
-    for same in (
-        parts[0].merge(nothing),
-        nothing.merge(parts[0]),
-        decode(content),
-    ):
+    for same in (parts[0].merge(nothing), nothing.merge(parts[0]), decode(content)):
         assert encode(same) == content
 
 
@@ -141,9 +137,7 @@ def test_nothing_changes_where_no_rater_judged_two_attributes() -> None:
     got = parts[0].merge(parts[1])
     bare = [
         JudgmentStatistics.from_block(
-            [ragged_of(rows[lo:hi]) for rows in case.lists],
-            case.label[lo:hi],
-            case.weight[lo:hi],
+            [ragged_of(rows[lo:hi]) for rows in case.lists], case.label[lo:hi], case.weight[lo:hi]
         )
         for lo, hi in ((0, 30), (30, 80))
     ]

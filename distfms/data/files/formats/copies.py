@@ -143,9 +143,7 @@ def _format(file: File) -> Format:
 
 
 def _schemas(
-    files: Sequence[File],
-    found: Sequence[Types],
-    columns: Mapping[str, pa.DataType | None] | None,
+    files: Sequence[File], found: Sequence[Types], columns: Mapping[str, pa.DataType | None] | None
 ) -> list[pa.Schema]:
     """Return the schema of each file, from the types that the rows of all files suggest."""
     import pyarrow as pa
