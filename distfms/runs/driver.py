@@ -45,7 +45,7 @@ from distfms.runs.folder import (
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
 from distfms.runs.projection import Projection
-from distfms.runs.steps import Steps
+from distfms.runs.steps import Steps, place_of
 
 if TYPE_CHECKING:
     from distfms.registry import Registry
@@ -139,6 +139,8 @@ def run_prepared(
             executor.probe(prepared.local_files())
         with reading(path):
             made = missing_folders(path)
+        if from_step is not None:  # before anything is touched
+            place_of(from_step, (read_manifest(path) or Manifest()).stages)
         run = RunFolder(path)
         with run.locked(), Recorder(run, say, progress) as record:
             try:

@@ -122,13 +122,7 @@ class Steps:
         SpecError
             If no step of this name has finished.
         """
-        names = [entry.name for entry in self._earlier]
-        if name not in names:
-            raise SpecError(
-                f"No step {name!r} of this run has finished. Finished are: "
-                f"{', '.join(names) or 'none'}."
-            )
-        self._earlier = self._earlier[: names.index(name)]
+        self._earlier = self._earlier[: place_of(name, self._earlier)]
 
     # --- what steps say ---
 
@@ -219,6 +213,17 @@ class Steps:
         self.run.update(stages=stages, notes=self.notes, **told.entries)
         if isinstance(place, Path):
             place.unlink(missing_ok=True)
+
+
+def place_of(name: str, finished: Sequence[StageEntry]) -> int:
+    """Return the place of a step among finished ones; a SpecError says that it is not there."""
+    names = [entry.name for entry in finished]
+    if name not in names:
+        raise SpecError(
+            f"No step {name!r} of this run has finished. Finished are: "
+            f"{', '.join(names) or 'none'}."
+        )
+    return names.index(name)
 
 
 def _settled(file: str, value: Any) -> Any:

@@ -1,13 +1,26 @@
-"""A run that another version of the package began is not gone on with."""
+"""Runs that are repeated from a step, or were begun by another version of the package."""
 
 import json
 
 import pytest
 
+from distfms.errors import SpecError
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import judgments_job, results
 from tests.faults.cases import manifest
 from tests.faults.dying import killed
+
+
+def test_repeated_from_a_step(judgments, judgments_run, tmp_path):
+    spec = judgments_job(judgments, tmp_path)
+    folder = run_job(spec).folder
+    with pytest.raises(
+        SpecError, match=r"No step 'fit' .* Finished are: statistics, ridge, select"
+    ):
+        run_job(spec, out=folder, from_step="fit")
+    assert manifest(folder)["status"] == "done"
+    assert run_job(spec, out=folder, from_step="select").skipped == ("statistics", "ridge")
+    assert results(folder) == results(judgments_run)
 
 
 @pytest.mark.parametrize("change", [{"steps": 0}, {"distfms": "0.0.1"}])
