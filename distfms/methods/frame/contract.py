@@ -363,6 +363,8 @@ class Job:
         Whether each fold takes about as much work as learning from all rows does.
     tune : TuneSection, optional
         The checked grid of options to choose from.
+    tuned_by : sequence of str, optional
+        Measures that options can be compared by. Default: all of the method.
     untunable : str, optional
         Why options cannot be compared on folds.
     for_actors : callable
@@ -386,6 +388,7 @@ class Job:
     weighs_partitions: bool = False
     folds_cost: bool = False
     tune: TuneSection | None = None
+    tuned_by: Sequence[str] | None = None
     untunable: str | None = None
     for_actors: Callable[[], Mapping[str, float]] = dict
     form: Any = None

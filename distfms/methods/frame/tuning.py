@@ -223,6 +223,11 @@ def tuned_job(method: Method, job: Job, tune: TuneSection) -> Job:
     """
     if job.untunable is not None:
         raise SpecError(job.untunable)
+    if job.tuned_by is not None and tune.measure not in job.tuned_by:
+        raise SpecError(
+            f"`tune.measure` is {tune.measure}, which models of this task and loss do not have; "
+            f"they have {', '.join(job.tuned_by)}."
+        )
     for name, values in tune.grid.items():
         for place, value in enumerate(values):
             with _as_tried(job.name, {name: f"tune.grid.{name}[{place}]"}):

@@ -42,6 +42,7 @@ def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
         judged_by={"accuracy": True, "mse": False} if form.has_classes else {"mse": False},
         task_bytes=form.task_bytes,
         folds_cost=True,
+        tuned_by=form.measures,
         for_actors=form.for_actors,
     )
 

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from distfms.errors import SpecError
 from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
 from distfms.methods.frame.cross_validation import (
     Fold,
@@ -107,12 +106,6 @@ class Squared:
         self, points: Sequence[Mapping[str, Any]], measure: str
     ) -> tuple[FoldAnswers, np.ndarray]:
         """Evaluate points of a grid on folds."""
-        if measure not in self.data.form.measures:
-            raise SpecError(
-                f"`tune.measure` is {measure}, which models of the task "
-                f"`{self.job.options.task}` with this loss do not have; they have "
-                f"{', '.join(self.data.form.measures)}."
-            )
         return points_on_folds(
             self.run, self.job, self.data.statistics, self.procedure, points, measure,
             self.nested, self.on_folds,
