@@ -52,6 +52,22 @@ def run(data, tmp_path_factory):
     return run_job(landmarks_job(data, tmp_path_factory.mktemp("runs"))).folder
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"metric": "diagonal", "iterations": 1}, {"similarity": ["linear", "gaussian", "laplace"]}],
+    ids=["metric", "similarities"],
+)
+def test_a_point_of_a_grid_of_ridges_is_a_run_with_that_ridge(data, tmp_path, options):
+    own = {"landmarks": 20, "metric": "none", **options}
+    tune = {"grid": {"ridge": [1e3, 1e-4]}, "measure": "mse"}
+    job = {"landmarks": own, "tune": tune}
+    points = content(run_job(landmarks_job(data, tmp_path / "grid", **job)).folder, "tuning.json")
+    for point, ridge in zip(points["points"], (1e3, 1e-4), strict=True):
+        alone = landmarks_job(data, tmp_path / f"{ridge}", landmarks={**own, "ridge": ridge})
+        folds = content(run_job(alone).folder, "metrics.json")["folds"]
+        assert point["folds"] == pytest.approx([fold["mse"] for fold in folds], rel=1e-6)
+
+
 def test_a_model_on_all_landmarks(run, data, columns, tmp_path):
     folder = run
     selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))

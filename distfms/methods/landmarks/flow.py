@@ -21,7 +21,7 @@ from distfms.methods.frame.moments import (
 )
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
-from distfms.methods.frame.tuning import choose, choose_options
+from distfms.methods.frame.tuning import changed_options, choose, choose_options
 from distfms.methods.landmarks.fit import TOLD
 from distfms.methods.landmarks.form import LandmarkForm
 from distfms.methods.landmarks.learners import ByPasses, ByRanking, Squared
@@ -87,7 +87,8 @@ def with_best_first(learner: Squared) -> Squared:
 def compare_similarities(learner: Squared) -> dict[str, Any]:
     """Compare the similarities by cross-validation."""
     job, measure = learner.job, learner.data.form.main_measure
-    procedure = learner.procedure(job.options)
+    # By ridges of their own, so that a grid of ridges has one answer.
+    procedure = learner.procedure(changed_options(job.options, {"ridge": None}))
     ends = np.array([float(procedure.keep)])
     items = [(rule, ends) for rule in procedure.rules if rule.name != COLUMNS]
     work = fold_work(job, partial(scored, procedure), items, [procedure] * len(items))

@@ -136,15 +136,15 @@ class Fitter:
     ----------
     taught, judging : TaughtRows
     kernel : {"gaussian", "laplace"}
-    sigma, ridge : float or None
-        The one width and the one ridge, in place of those that are tried.
+    sigma : float or None
+        The one width, in place of those that are tried. Ridges are tried whatever the models on
+        the metric have, so that a grid of these has one metric.
     """
 
     taught: TaughtRows
     judging: TaughtRows
     kernel: str
     sigma: float | None = None
-    ridge: float | None = None
 
     def fitted(
         self,
@@ -161,7 +161,6 @@ class Fitter:
             for rows in (self.taught.features, self.judging.features, landmarks)
         )
         unit = float(np.sqrt(np.median(apart[np.triu_indices(len(apart), 1)]))) or 1.0
-        grid = RIDGES if self.ridge is None else np.array([self.ridge])
         share = self.taught.weight / self.taught.weight.sum()
         level = (self.taught.target @ share)[:, np.newaxis]
         target, truth = ((own.target - level) for own in (self.taught, self.judging))
@@ -176,9 +175,9 @@ class Fitter:
                 similar @ (target * np.sqrt(share)).T,
                 of_distances(self.kernel, apart, sigma),
             )
-            errors = ridges.errors(grid, own, truth) / scale
+            errors = ridges.errors(RIDGES, own, truth) / scale
             at = int(np.argmin(errors @ self.judging.weight))
-            best = (float(grid[at]), errors[at], self.judging.weight)
+            best = (float(RIDGES[at]), errors[at], self.judging.weight)
             found.append((Metric(kind, iteration, transform, width, sigma, *best), ridges))
         metric, ridges = min(found, key=lambda pair: pair[0].error)
         return metric, ridges.weights(metric.ridge / _SHARPER)
@@ -297,7 +296,7 @@ def learned(
     if min(len(taught.weight), len(judging.weight)) < _FEWEST:
         return []
     sigma = dict(similarity.parameters).get("sigma")
-    fitter = Fitter(taught, judging, similarity.name, sigma, options.ridge)
+    fitter = Fitter(taught, judging, similarity.name, sigma)
     found = learn(fitter, taught.features[:, :LANDMARKS_TAUGHT], kinds, options.iterations)
     best = choose(found) if options.metric == "auto" else found[-1]
     own = lesson[0].scaled(lesson[0].landmarks.T)

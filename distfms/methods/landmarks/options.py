@@ -127,7 +127,8 @@ class LandmarksOptions(Section):
     """Metric of distances for `gaussian` and `laplace`, learned from the target: a weight for each
     column (`diagonal`) or for each direction (`full`). `auto` takes the better one, or `none` if
     neither is clearly better on rows it was not learned from. A metric comes with its own width and
-    ridge, unless they are given. A task `ranking` has `none`.
+    ridge; a `sigma` that is given is that of the metric, too, a `ridge` only of the models. A task
+    `ranking` has `none`.
     """
     iterations: Annotated[int, Strict(), Field(ge=1, le=50)] = 5
     """Most iterations of the metric; each learns from the gradients of a model under the last."""
