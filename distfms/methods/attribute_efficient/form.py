@@ -19,16 +19,12 @@ from distfms.methods.attribute_efficient.options import (
     AttributeEfficientOptions,
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, PAIR_BYTES
-from distfms.methods.attribute_efficient.read import (
-    LabelledSource,
-    plus_minus,
-    row_bytes,
-    statistics_reader,
-)
+from distfms.methods.attribute_efficient.read import row_bytes, statistics_reader
 from distfms.methods.frame.contract import Inputs, Job
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.moments import TrainMembers, actors_on_moments
 from distfms.methods.frame.row_data import RowForm, require_rows
+from distfms.methods.frame.rows import RowSource, plus_minus
 from distfms.report.formatting import number
 
 #: Multiplications that take as long as one drawn attribute (measured: 0.1 µs at 6 · 10⁹ a second).
@@ -162,10 +158,9 @@ class AttributeForm(RowForm):
         """Which columns are read; it is known before data are."""
         return self.plan({})
 
-    def labelled(self, dataset: Dataset, held_out: bool) -> LabelledSource:
+    def labelled(self, dataset: Dataset, held_out: bool) -> RowSource:
         """Return all that is needed to read a partition of a dataset."""
-        source = self.source(self.row_plan, dataset, held_out)
-        return LabelledSource(**vars(source), positive=self.positive)
+        return replace(self.source(self.row_plan, dataset, held_out), positive=self.positive)
 
     @property
     def coded(self) -> Callable[[np.ndarray], np.ndarray]:

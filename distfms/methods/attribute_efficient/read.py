@@ -36,34 +36,11 @@ class Norms:
         return Norms(max(self.largest_square, other.largest_square))
 
 
-def plus_minus(positive: float, target: np.ndarray) -> np.ndarray:
-    """Return 1 for one value of the target, −1 for others."""
-    return np.where(target == positive, 1.0, -1.0)
-
-
-@dataclass(frozen=True)
-class LabelledSource(RowSource):
-    """Rows with the target that is learned: 1 for `positive`, −1 for others, where it is set."""
-
-    positive: float | None = None
-
-    def read(self, partition: Partition) -> RowBatch:
-        """Read a partition."""
-        batch = super().read(partition)
-        if self.positive is not None:
-            batch.target[:] = plus_minus(self.positive, batch.target)
-        return batch
-
-    def key(self) -> dict[str, Any]:
-        """Plain values that a partial depends on, beside its partition."""
-        return {**super().key(), "positive": self.positive}
-
-
 #: Rows, targets, and which of them in which order.
 Ordered = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def statistics_reader(source: LabelledSource, draws: Draws | None = None) -> SummaryReader:
+def statistics_reader(source: RowSource, draws: Draws | None = None) -> SummaryReader:
     """Return the reader of moments of features and the target, norms of rows, and counts.
 
     With `draws`, also of moments of what is ``observed`` of the rows and of its ``pairs`` by inner
@@ -108,7 +85,7 @@ def refuse_far(batch: RowBatch, own: slice) -> None:
         )
 
 
-def first_phase_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
+def first_phase_reader(source: RowSource, draws: Draws) -> SummaryReader:
     """Return the reader of moments of what is observed of the rows of the first phase."""
     summarise, known = partial(_of_first_phase, draws), {"draws": draws.key()}
     return SummaryReader(source, "first phase", summarise, known)
@@ -147,7 +124,7 @@ class TrainingRows:
     `keep` whether windows stay in memory.
     """
 
-    source: LabelledSource
+    source: RowSource
     partitions: tuple[Partition, ...]
     fill: np.ndarray
     seed: int
@@ -213,7 +190,7 @@ class TrainingRows:
             self._kept[number] = window
         return window
 
-    def _read(self, source: LabelledSource, partition: Partition) -> tuple[np.ndarray, ...]:
+    def _read(self, source: RowSource, partition: Partition) -> tuple[np.ndarray, ...]:
         batch = source.read(partition)
         own = slice(0, batch.part_slices[-1].start)  # the held-out rows come last
         values = np.array(batch.features[:, own].T, order="C")  # of no buffer

@@ -200,35 +200,67 @@ class FoldedSource(ABC):
 
 @dataclass(frozen=True)
 class RowSource(FoldedSource):
-    """Rows of a dataset with all that is needed to read a partition of them."""
+    """Rows of a dataset with all that is needed to read a partition of them.
+
+    Attributes
+    ----------
+    plan : ColumnPlan
+        What a batch has.
+    positive : float, optional
+        Value of the target that is read as 1, and all others as −1.
+    everything : ColumnPlan, optional
+        All columns that decide which rows are left out, where the plan has some of these.
+    """
 
     plan: ColumnPlan
-
-    def read(self, partition: Partition) -> RowBatch:
-        """Read a partition, its rows ordered by part."""
-        return read_rows(
-            self.reader, partition, self.plan, folds=self.folds, missing=self.section.policy
-        )
+    positive: float | None = None
+    everything: ColumnPlan | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are read."""
-        roles, own = self.plan.roles, [column.name for column in self.plan.columns]
-        return roles.with_row_columns(own)
+        own = [column.name for column in (self.everything or self.plan).columns]
+        return self.plan.roles.with_row_columns(own)
+
+    def read(self, partition: Partition) -> RowBatch:
+        """Read a partition, its rows ordered by part."""
+        read = self.everything or self.plan
+        batch = read_rows(
+            self.reader, partition, read, folds=self.folds, missing=self.section.policy
+        )
+        if self.everything is not None:
+            by_name = {column.name: column for column in read.columns}
+            kept = [by_name[column.name] for column in self.plan.columns]
+            rows = [row for column in kept for row in range(column.start, column.stop)]
+            batch = batch.restricted(rows, self.plan.n_features)
+        if self.positive is not None:
+            batch.target[:] = plus_minus(self.positive, batch.target)
+        return batch
 
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
-        roles = self.plan.roles
+        roles, read = self.plan.roles, self.everything
         return {
             **super().key(),
-            "columns": [
-                [c.name, c.levels, *([c.knots, c.flag, c.limits] if c.expanded else ())]
-                for c in self.plan.columns
-            ],
+            "columns": _described(self.plan),
+            "read": None if read is None else _described(read),
             "target": list(roles.target),
+            "positive": self.positive,
             "weight": roles.weight,
             "fold_key": roles.fold_key,
         }
+
+
+def _described(plan: ColumnPlan) -> list[list[Any]]:
+    return [
+        [c.name, c.levels, *([c.knots, c.flag, c.limits] if c.expanded else ())]
+        for c in plan.columns
+    ]
+
+
+def plus_minus(positive: float, target: np.ndarray) -> np.ndarray:
+    """Return 1 for one value of the target, −1 for others."""
+    return np.where(target == positive, 1.0, -1.0)
 
 
 @contextmanager

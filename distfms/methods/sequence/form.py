@@ -30,7 +30,6 @@ from distfms.methods.sequence.options import (
 )
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, Ladder
 from distfms.methods.sequence.procedure import search_operations
-from distfms.methods.sequence.read import NarrowedSource
 from distfms.methods.sequence.trees import require_trees
 
 NO_FOLDS = (
@@ -244,10 +243,7 @@ class SequenceForm(RowForm):
 
     def source(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> RowSource:
         """Return all that is needed to read a partition of a dataset."""
-        source = super().source(plan, dataset, held_out)
-        if self.everything is None:
-            return source
-        return NarrowedSource(**vars(source), everything=self.everything)
+        return replace(super().source(plan, dataset, held_out), everything=self.everything)
 
     def on_groups(self, groups: Sequence[int]) -> SequenceForm:
         """Return the form on some of the groups, its columns in their order."""

@@ -25,35 +25,6 @@ from distfms.methods.sequence.problem import PrefixModels
 from distfms.stats.classification import class_measures, class_sums, log_odds
 from distfms.stats.sample import RowSample
 
-
-@dataclass(frozen=True)
-class NarrowedSource(RowSource):
-    """Rows of some columns, without those that lack a value of any column of `everything`."""
-
-    everything: ColumnPlan
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """All columns that are read."""
-        own = [column.name for column in self.everything.columns]
-        return self.plan.roles.with_row_columns(own)
-
-    def read(self, partition: Partition) -> RowBatch:
-        """Read a partition; what is left out depends on all columns."""
-        block = RowSource(
-            self.reader, self.section, self.seed, self.held_out, self.everything
-        ).read(partition)
-        by_name = {column.name: column for column in self.everything.columns}
-        kept = [by_name[column.name] for column in self.plan.columns]
-        rows = [row for column in kept for row in range(column.start, column.stop)]
-        return block.restricted(rows, self.plan.n_features)
-
-    def key(self) -> dict[str, Any]:
-        """Plain values that a partial depends on, beside its partition."""
-        read = [[column.name, column.levels] for column in self.everything.columns]
-        return {**super().key(), "read": read}
-
-
 # --- columns in place of numbers: piecewise linear functions, indicators of missing values -------
 
 #: Rows whose quantiles are knots.

@@ -15,7 +15,7 @@ from distfms.data.rows.batches import ColumnPlan
 from distfms.errors import SpecError
 from distfms.methods.frame.rows import RowSource
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
-from distfms.methods.sequence.read import NarrowedSource, response_of, row_weights
+from distfms.methods.sequence.read import response_of, row_weights
 from distfms.stats.base import Fields
 
 OBJECTIVES = {
@@ -236,8 +236,8 @@ class TreeFit:
         features, left_out = task
         plan = self.source.plan.restricted([self.source.plan.roles.features[f] for f in features])
         source = replace(self.source, plan=plan)
-        if self.source.section.missing == "drop" and not isinstance(source, NarrowedSource):
-            source = NarrowedSource(**vars(source), everything=self.source.plan)
+        if self.source.section.missing == "drop" and source.everything is None:
+            source = replace(source, everything=self.source.plan)
         spans, blocks = spans_of(plan), list[tuple[np.ndarray, ...]]()
 
         def read(own: RowSource, piece: Partition) -> tuple[np.ndarray, ...]:
