@@ -146,7 +146,7 @@ def run_prepared(
             try:
                 resumed = _begin(run, prepared, record)
                 steps = Steps(run, record, prepared.opened.notes)
-                if from_step is not None:
+                if from_step is not None and resumed:  # else all is done anew anyway
                     steps.again_from(from_step)
                 _learn(prepared, _context(prepared, steps, executor, cache, projection))
                 run.update(status="done", finished=now())

@@ -23,8 +23,11 @@ def test_repeated_from_a_step(judgments, judgments_run, tmp_path):
     assert results(folder) == results(judgments_run)
 
 
+@pytest.mark.parametrize("from_step", [None, "model"])
 @pytest.mark.parametrize("change", [{"steps": 0}, {"distfms": "0.0.1"}])
-def test_what_another_version_began_starts_anew(judgments, judgments_run, tmp_path, change):
+def test_what_another_version_began_starts_anew(
+    judgments, judgments_run, tmp_path, change, from_step
+):
     """Also where it has finished steps that this version does not have, or has in another order."""
     killed(judgments, tmp_path, "before", "evaluate")
     (run,) = (tmp_path / "small").iterdir()
@@ -32,7 +35,8 @@ def test_what_another_version_began_starts_anew(judgments, judgments_run, tmp_pa
     stages = [{"name": "statistics", "files": {}}, {"name": "model", "files": {}}]
     (run / "manifest.json").write_text(json.dumps({**begun, "stages": stages, **change}))
     said = []
-    result = run_job(judgments_job(judgments, tmp_path), say=said.append)
+    spec = judgments_job(judgments, tmp_path)
+    result = run_job(spec, out=from_step and run, from_step=from_step, say=said.append)
     assert (result.folder, result.resumed, result.skipped) == (run, False, ())
     assert any("Another version of distfms" in line for line in said)
     assert results(run) == results(judgments_run)
