@@ -110,9 +110,10 @@ class DataSection(Section):
 
     path: str | tuple[str, ...] | None = None
     """Folder, file, glob, list of these, or fsspec URL. `${NAME}` is replaced by an environment
-    variable. Relative paths start at the current directory. CSV (`.csv`) and JSON lines (`.jsonl`,
-    `.ndjson`), also gzipped, are converted to Parquet once. Of a folder only Parquet is read; where
-    there is none, only CSV; where there is none either, JSON lines.
+    variable. Relative paths start at the current directory. CSV (`.csv`, `.tsv`), JSON lines
+    (`.jsonl`, `.ndjson`), Arrow (`.arrow`, `.feather`) and Excel (`.xlsx`, with the extra
+    `distfms[excel]`), also gzipped, are converted to Parquet once. Of a folder only the first of
+    these formats that it has is read; Parquet comes before all.
     """
     builtin: str | None = None
     """Name of an embedded dataset instead of a path."""

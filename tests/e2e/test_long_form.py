@@ -32,7 +32,7 @@ def write_long(folder, n_files=1, extra=()):
         lines = ["object,attribute,worker,value", *rows[part * size : (part + 1) * size]]
         (folder / f"{part}.csv").write_text("\n".join(lines) + "\n")
     labels = [f"o{i},{i % 7 + 0.1 * (i % 3)}" for i in range(N) if i % 9]
-    (folder / "labels.tsv").write_text("")  # not taken for judgments
+    (folder / "labels.txt").write_text("")  # not taken for judgments
     (folder.parent / "labels.csv").write_text("object,y\n" + "\n".join(labels) + "\n")
     return folder
 

@@ -56,8 +56,9 @@ def rows(dataset):
         ("", r"2\.csv is empty \(0 bytes\)"),
         ("a,a,day\n1,2,3\n", r"'a' occurs 2 times in .*2\.csv"),
         ("a,day\n1,2026-01-01\n", r"2\.csv lacks the column 'b', unlike .*1\.csv"),
-        (",a,b,day\n0,1,2,2026-01-01\n", r"Column 1 of .*2\.csv has no name.*index=False"),
-        ("a;b;day\n1;2;3\n", r"2\.csv has a single column, 'a;b;day': separate values by commas"),
+        ("a,,day\n0,1,2026-01-01\n", r"Column 2 of .*2\.csv has no name: give it one"),
+        ("a;b;day\n1;2;3\n", r"2\.csv has invalid value '3' in column 'day', row 2 "),
+        ("1,2,2026-01-01\n1,x,2026-01-01\n", r"2\.csv lacks the column 'a', unlike .*1\.csv"),
         (b"a,b,day\n1,2,caf\xe9\n", r"2\.csv has .* in column 'day', row 2 "),
     ],
 )
@@ -102,6 +103,68 @@ def test_only_what_changed_is_converted(tmp_path, put, opened, said):
         copy.unlink()
     # A copy that is made again is the same data.
     assert opened().fingerprint == before
+
+
+DAYS = [f"{month}-{day}" for month, day in (("2024-03", "05"), ("2024-04", "06"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected", "note"),
+    [
+        ("a.csv", "a;b\n1,5;x\n2;y\n", {"a": [1.5, 2.0], "b": ["x", "y"]}, "decimal commas"),
+        ("a.tsv", "a\tb\n1\t2.5\n", {"a": [1], "b": [2.5]}, None),
+        ("a.csv", "größe;n\nklein;1\n".encode("cp1252"), {"größe": ["klein"], "n": [1]}, "cp1252"),
+        ("a.csv", "größe,n\nklein,1\n".encode("utf-16"), {"größe": ["klein"], "n": [1]}, "utf-16"),
+        ("a.csv", "größe,n\nklein,1\n".encode("utf-8-sig"), {"größe": ["klein"], "n": [1]}, None),
+        ("a.csv", 'a,b\n"one\ntwo",1\n', {"a": ["one\ntwo"], "b": [1]}, None),
+        (
+            "a.csv",
+            "1.5,2,x\n2.5,3,y\n",
+            {"c1": [1.5, 2.5], "c2": [2, 3], "c3": ["x", "y"]},
+            "c1 … c3",
+        ),
+        ("a.csv", ",a\n0,5\n1,6\n", {"a": [5, 6]}, "left out"),
+        ("a.csv", "code,a\n01234,1\n12345,2\n", {"code": ["01234", "12345"], "a": [1, 2]}, None),
+        ("a.csv", "d,a\n05.03.2024,1\n06.04.2024,2\n", {"d": DAYS, "a": [1, 2]}, None),
+        (
+            "a.csv",
+            "d,a\n05/03/2024,1\n06/04/2024,2\n",
+            {"d": DAYS, "a": [1, 2]},
+            "%m/%d/%Y fits, too",
+        ),
+    ],
+)
+def test_csv_as_people_write_it(tmp_path, name, content, expected, note):
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    said = []
+    found = rows(open_dataset(tmp_path / name, copies=Copies(tmp_path / "copies", say=said.append)))
+    if "d" in found:
+        found["d"] = found["d"].dt.strftime("%Y-%m-%d")
+    assert found.to_dict("list") == expected
+    assert note is None or note in "\n".join(said)
+
+
+@pytest.mark.parametrize("ending", ["feather", "arrow", "xlsx"])
+def test_tables_with_types(tmp_path, ending):
+    frame = pd.DataFrame({"a": [1, 2], "b": [0.5, np.nan], "c": ["x", "y"], "d": [True, False]})
+    frame["day"] = pd.to_datetime(["2024-01-02", "2024-01-03"])
+    path = tmp_path / f"table.{ending}"
+    if ending == "xlsx":
+        frame.to_excel(path, index=False)
+    else:
+        frame.astype({"c": "category"}).to_feather(path)
+    dataset = open_dataset(path, copies=Copies(tmp_path / "copies"))
+    assert [str(kind) for kind in dataset.schema.types[:4]][:2] == ["int64", "double"]
+    pd.testing.assert_frame_equal(rows(dataset), frame, check_dtype=False)
+    path.write_bytes(b"something else")
+    with pytest.raises(DataError, match=f"{ending}.* cannot be read as"):
+        open_dataset(path, copies=Copies(tmp_path / "copies"))
+
+
+def test_lists_in_arrow(tmp_path):
+    pd.DataFrame({"a": [[1.0], [2.0, 3.0]]}).to_feather(tmp_path / "a.feather")
+    with pytest.raises(DataError, match="'a': write such columns as Parquet"):
+        open_dataset(tmp_path / "a.feather", copies=Copies(tmp_path / "copies"))
 
 
 def test_parquet_beside_csv_is_the_data(tmp_path, put, opened):

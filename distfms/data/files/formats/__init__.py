@@ -1,10 +1,10 @@
 """Formats of files that are converted to Parquet: one module each, and one line in `FORMATS`."""
 
-from distfms.data.files.formats import csv, json_lines
+from distfms.data.files.formats import arrow, csv, excel, json_lines
 from distfms.data.files.formats.base import Format
 
 #: In a folder the first format that has any files is the one that is read; Parquet comes before.
-FORMATS: tuple[Format, ...] = (csv.FORMAT, json_lines.FORMAT)
+FORMATS: tuple[Format, ...] = (csv.FORMAT, json_lines.FORMAT, arrow.FORMAT, excel.FORMAT)
 
 
 def format_of(path: str) -> Format | None:

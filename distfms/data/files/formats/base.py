@@ -23,7 +23,7 @@ class Format:
         decompressed.
     schema : callable (stream) -> pyarrow.Schema
         Columns of a file in their order, and the types that its rows suggest: null for a column
-        without a value.
+        without a value. Its metadata say what `batches` is to know of the file.
     batches : callable (stream, schema, columns) -> iterable of RecordBatch
         The rows of a file in their order, some at a time: of `columns` in this order, with their
         types in `schema`, which has all columns of the file.
@@ -31,6 +31,8 @@ class Format:
         Whether the file says what is text and what are numbers.
     sparse : bool
         Whether a file may lack a column of the other files; `batches` fills it with nulls.
+    notes : callable (schema) -> list of str
+        What users should know of how a file is read.
     version : int
         Raised with every change of what the same file is converted to.
 
@@ -44,6 +46,7 @@ class Format:
     batches: Callable[[Any, pa.Schema, Sequence[str]], Iterable[pa.RecordBatch]]
     typed: bool = False
     sparse: bool = False
+    notes: Callable[[pa.Schema], list[str]] = lambda schema: []
     version: int = 1
 
     @property

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distfms.data.files.footers import check_same_schema, readable, refuse_duplicate_columns
 from distfms.data.files.formats import format_of
@@ -44,8 +44,12 @@ _THREADS = 4
 #: Types found in a file, beside the copy; written again as a sign of use, but not at each use.
 _TYPES, _USED_S = "types.json", 3600.0
 
-#: Names of columns and of their types, in the order of a file.
-Types = list[tuple[str, str]]
+
+class Types(NamedTuple):
+    """Names of a file's columns with those of their types, in order, and the schema's metadata."""
+
+    columns: list[tuple[str, str]]
+    metadata: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Copies:
         """Return the names of a file's columns."""
         if format_of(file.path) is not None:
             with writing(self.folder):
-                return [name for name, _ in self._types(file)]
+                return [name for name, _ in self._types(file).columns]
         import pyarrow.parquet as pq
 
         with opened(file) as stream:
@@ -106,6 +110,8 @@ class Copies:
                     f"Converting {' and '.join(kinds)} to {self.folder}: {sum(missing)} of "
                     f"{len(others)} files"
                 )
+                for line in _noted(others, schemas):
+                    self.say(line)
             copies = pool.map(_copy, others, schemas, names, places)
             copy_of = dict(zip((file.path for file in others), copies, strict=True))
         delete_unused(self.folder, {self._place(file).name for file in others}, self.max_bytes)
@@ -121,17 +127,20 @@ class Copies:
         """Return the columns of a file and the types they suggest; parsed where not known yet."""
         place = self._place(file) / _TYPES
         if (known := file_entry(place)) is not None:
-            types: Types = [(name, kind) for name, kind in json.loads(place.read_bytes())]
+            columns, metadata = json.loads(place.read_bytes())
+            types = Types([(name, kind) for name, kind in columns], metadata)
             if time.time() - known.modified_s < _USED_S:
                 return types
         else:
             with opened(file) as stream:
                 schema = _format(file).schema(stream)
             kinds = map(str, schema.types)
-            types = [
+            columns = [
                 (name, "timestamp[ns]" if kind.startswith("timestamp") else kind)
                 for name, kind in zip(schema.names, kinds, strict=True)
             ]
+            told = (schema.metadata or {}).items()
+            types = Types(columns, {key.decode(): text.decode() for key, text in told})
         write_whole(place, json.dumps(types).encode(), durable=False)
         return types
 
@@ -150,25 +159,36 @@ def _schemas(
 
     decided: dict[str, str] = {}
     for types in found:
-        decided |= {n: t for n, t in types if decided.get(n, "null") == "null"}
+        decided |= {n: t for n, t in types.columns if decided.get(n, "null") == "null"}
     # A column without any value is one of numbers; text is binary where it is not UTF-8.
     decided = {n: {"null": "double", "binary": "string"}.get(t, t) for n, t in decided.items()}
     schemas: list[pa.Schema] = []
     for file, types in zip(files, found, strict=True):
         form, fields = _format(file), []
-        for name, own in types:
+        for name, own in types.columns:
             given = (columns or {}).get(name)
             as_found = {own, decided[name]} == {"int64", "double"} or (given and form.typed)
             kind = pa.type_for_alias(own if as_found else decided[name])
             fields.append((name, kind if form.typed else given or kind))
         if form.sparse:
-            names = dict(types)
+            names = dict(types.columns)
             fields += [(n, pa.type_for_alias(t)) for n, t in decided.items() if n not in names]
-        schemas.append(pa.schema(fields))
+        schemas.append(pa.schema(fields, types.metadata))
         if columns is None:
             _check(schemas[-1], file)
             check_same_schema(schemas[0], files[0], schemas[-1], file)
     return schemas
+
+
+def _noted(files: Sequence[File], schemas: Sequence[pa.Schema]) -> Iterator[str]:
+    """Yield what users should know of how files are read."""
+    noted: dict[str, list[str]] = {}
+    for file, schema in zip(files, schemas, strict=True):
+        for text in _format(file).notes(schema):
+            noted.setdefault(text, []).append(file.path)
+    for text, paths in noted.items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        yield f"{paths[0]}{more}: {text}"
 
 
 def _check(schema: pa.Schema, file: File) -> None:

@@ -1,0 +1,40 @@
+"""Excel: the first sheet of a workbook, whose first line has the names of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+from distfms.data.files.formats.base import Format, FormatError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def _table(stream: Any) -> pa.Table:
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        frame = pd.read_excel(stream)
+    except ImportError as error:
+        raise FormatError("is a workbook: pip install 'distfms[excel]' to read it.") from error
+    except (ValueError, KeyError, BadZipFile) as error:
+        raise FormatError(f"cannot be read as Excel: {error}.") from error
+    return pa.Table.from_pandas(frame.rename(columns=str), preserve_index=False)
+
+
+def _schema(stream: Any) -> pa.Schema:
+    schema: pa.Schema = _table(stream).schema
+    return schema.remove_metadata()
+
+
+def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    wanted = pa.schema([schema.field(name) for name in columns])
+    yield from _table(stream).select(columns).cast(wanted).to_batches()
+
+
+FORMAT = Format("Excel", (".xlsx",), _schema, _batches, typed=True)
