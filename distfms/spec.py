@@ -137,6 +137,10 @@ class DataSection(Section):
     """
     exclude: tuple[str, ...] = ()
     """Names or globs of columns to leave out."""
+    numbers: tuple[str, ...] = ()
+    """Columns of text to read as numbers: commas between thousands are left out, and words such as
+    `unknown`, `n/a`, `?` and bounds such as `<5` are missing values.
+    """
     missing: Literal["error", "drop", "mean", "pairs"] = "error"
     """What to do with missing values: refuse them, drop their rows, replace them with the column's
     mean, or learn from observed pairs of values (`attribute_efficient` with `solver: pairs`).

@@ -16,6 +16,7 @@ from distfms.data.files.dataset import open_dataset
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.partition import Dataset, digest
 from distfms.data.files.storage import delete_unused, list_files
+from distfms.data.rows.roles import require_columns
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, locked_file, writing
 from distfms.errors import SpecError
@@ -100,13 +101,16 @@ def _refuse_overlap(train: Dataset, test: Dataset) -> None:
 
 
 def _open(section: DataSection, path: Any, copies: Copies) -> Dataset:
-    return open_dataset(
+    dataset = open_dataset(
         path,
         max_rows=section.max_partition_rows,
         max_bytes=section.max_partition_bytes,
         storage_options=section.storage_options or None,
         copies=copies,
+        numbers=section.numbers,
     )
+    require_columns(dataset.schema, section.numbers, "one of `numbers`")
+    return dataset
 
 
 def _made(section: DataSection, name: str, say: Callable[[str], None]) -> tuple[DataSection, str]:

@@ -115,7 +115,10 @@ def predict_file(
     files = read_run(run, storage_options, registry)
     method, finished = files.open(allow)
     dataset = open_dataset(
-        data, storage_options=options or None, without_rows="there is nothing to predict"
+        data,
+        storage_options=options or None,
+        without_rows="there is nothing to predict",
+        numbers=files.spec()["data"].get("numbers", ()),
     )
     predictor = method.predictor(finished, dataset, budget)
     parts = _Parts.of(files, dataset) if with_folds else None

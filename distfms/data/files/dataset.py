@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -38,6 +38,8 @@ from distfms.data.files.partition import (
     digest,
 )
 from distfms.data.files.storage import common_filesystem, list_files
+from distfms.data.files.texts import as_numbers
+from distfms.data.rows.roles import is_categorical
 from distfms.engine.memory import n_processors
 from distfms.engine.storage import File
 from distfms.errors import DataError
@@ -73,6 +75,8 @@ class PartitionReader:
     filesystem: Any
     #: Columns of whole numbers in some files and of floats in others: floats in all.
     floats: frozenset[str] = frozenset()
+    #: Columns of text that is read as numbers.
+    numbers: frozenset[str] = frozenset()
 
     def open(self, partition: Partition) -> pq.ParquetFile:
         """Open the file of a partition; a DataError if it is no longer the one listed."""
@@ -123,14 +127,21 @@ class PartitionReader:
         if table.column_names != list(columns):
             _require_columns(table.column_names, partition, columns)
             table = table.select(list(columns))
+        return self._as_read(table, partition)
+
+    def _as_read(self, table: pa.Table, partition: Partition) -> pa.Table:
+        """Return columns with the types in which they are read."""
+        for name in self.numbers.intersection(table.column_names):
+            read = as_numbers(table.column(name), name, partition.path)
+            table = table.set_column(table.column_names.index(name), name, read)
         return table.cast(self._types(table.schema)) if self.floats else table
 
     def _types(self, schema: pa.Schema) -> pa.Schema:
         """Return columns as they are read."""
         import pyarrow as pa
 
-        own = (field.with_type(pa.float64()) if field.name in self.floats else field
-               for field in schema)  # fmt: skip
+        floats = self.floats | self.numbers
+        own = (field.with_type(pa.float64()) if field.name in floats else field for field in schema)
         return pa.schema(own, metadata=schema.metadata)
 
     def each_batch(
@@ -159,7 +170,7 @@ class PartitionReader:
                 file_row_offset=partition.file_row_offset + start,
                 batch_rows=0,
             )
-            rows = _BatchRows(streams, number, self._types)
+            rows = _BatchRows(streams, number, lambda table: self._as_read(table, partition))
             try:
                 held = HeldPartition(**vars(piece), rows=rows)
                 return function(RowsReader(where, start), held)
@@ -244,7 +255,7 @@ class _BatchRows:
 
     streams: Mapping[str, _ColumnStream]
     number: int
-    types: Callable[[pa.Schema], pa.Schema]
+    as_read: Callable[[pa.Table], pa.Table]
     decoded: dict[str, pa.Array] = field(default_factory=dict)
 
     def read(self, columns: Sequence[str]) -> pa.Table:
@@ -256,8 +267,7 @@ class _BatchRows:
                 batch = self.streams[name].take(self.number)
                 assert batch is not None, f"{name} is read twice"
                 self.decoded.update(zip(batch.schema.names, batch.columns, strict=True))
-        table = pa.table({name: self.decoded.pop(name) for name in columns})
-        return table.cast(self.types(table.schema))
+        return self.as_read(pa.table({name: self.decoded.pop(name) for name in columns}))
 
     def matrix(self, columns: Sequence[str]) -> None:
         """Return None: columns of a file are no array."""
@@ -294,6 +304,7 @@ def open_dataset(
     storage_options: Mapping[str, Any] | None = None,
     without_rows: str = "nothing can be learned from it",
     copies: Copies | None = None,
+    numbers: Iterable[str] = (),
 ) -> Dataset:
     """Open Parquet data by reading the footers of its files; other formats are converted first.
 
@@ -315,6 +326,8 @@ def open_dataset(
         rows beside others are accepted; they give no partition.
     copies : Copies, optional
         Where files of other formats are kept as Parquet; by default below the user's cache folder.
+    numbers : iterable of str
+        Columns to read as numbers where they are there and hold text.
 
     Raises
     ------
@@ -336,7 +349,8 @@ def open_dataset(
         where = named[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
         raise DataError(f"There are no rows in {where}: {without_rows}.")
     partitions = _layout(files, schema, max_rows, max_bytes or default_bytes(len(schema)))
-    reader = PartitionReader(filesystem, frozenset(floats))
+    texts = {n for n in numbers if n in schema.names and is_categorical(schema.field(n).type)}
+    reader = PartitionReader(filesystem, frozenset(floats), frozenset(texts))
     return Dataset(reader._types(schema), partitions, reader, files)
 
 
