@@ -78,17 +78,35 @@ def _sets(engine: str | None, address: str | None, others: list[str] | None) -> 
 
 @app.command()
 def init(
-    method: Annotated[str, typer.Argument(help="Method; `distfms options` lists them.")],
+    method: Annotated[
+        str | None, typer.Argument(help="Method; left out, the four questions are shown.")
+    ] = None,
     data: Annotated[
-        str | None, typer.Argument(help="Folder, file, glob or URL of data whose columns to use.")
+        str | None, typer.Argument(help="Folder, file, glob or URL of data to look at.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Spec file to write.")] = Path("job.yaml"),
 ) -> None:
-    """Write a commented job spec to start from."""
-    from distfms.runs.options_table import write_starter
+    """Write a commented job spec to start from, by what a sample of the data says."""
+    from rich.prompt import Prompt
 
-    write_starter(method, data, out)
-    say(f"Wrote {out}. Complete it, then run: distfms check {out}")
+    from distfms.methods import METHODS
+    from distfms.runs.starter import QUESTIONS, look_at_data, signs, write_starter
+
+    if data is None and method is not None and method.replace("-", "_") not in METHODS:
+        if not Path(method).exists() and not any(sign in method for sign in "/*"):
+            write_starter(method, None, look_at_data(None), out)  # which says what there is
+        method, data = None, method
+    look = look_at_data(data)
+    if method is None:
+        found = signs(look)
+        for name, question in QUESTIONS.items():
+            say(f"{name:20} {question}{f' Here {found[name]}.' if found[name] else ''}")
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            say(f"Name one of them: distfms init METHOD {data or '[DATA]'}")
+            return
+        method = Prompt.ask("Method", choices=list(METHODS))
+    write_starter(method, data, look, out)
+    say(f"Wrote {out}. Look through it, then run: distfms check {out}")
 
 
 @app.command()

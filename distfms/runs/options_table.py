@@ -1,21 +1,18 @@
-"""The keys of a job spec for users: kind, default and meaning of each, and a spec to start from."""
+"""The keys of a job spec for users: kind, default and meaning of each."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import json
-import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from distfms.engine.storage import create_whole, writing
 from distfms.errors import SpecError, nearest
 from distfms.methods import METHODS, load_method
 from distfms.runs.job_spec import OutputSection, TopKeys
@@ -136,83 +133,3 @@ def _type(schema: Mapping[str, Any], dotted: str) -> str:
         names = schema.get("propertyNames", {}).get("const", "names")
         return f"mapping of {names} to {_kind(inner if isinstance(inner, dict) else {}, dotted)}"
     return _TYPES.get(str(kind), "any value")
-
-
-# --- a spec to start from -----------------------------------------------------------------------
-
-#: Names that targets often have.
-_TARGETS = ("target", "label", "y", "class", "outcome")
-#: Columns of each type that are listed.
-_LISTED = 20
-
-
-def write_starter(named: str, data: str | None, out: Path) -> None:
-    """Write a commented spec for a method, with columns of data where some are named.
-
-    Raises
-    ------
-    SpecError
-        If there is no such method, or the file exists.
-    """
-    name = named.replace("-", "_")
-    if name not in METHODS:
-        raise SpecError(f"Unknown method {named!r}; choose from {', '.join(METHODS)}.")
-    method, (target, id, times, found) = load_method(name), _columns_of(data)
-    roles = {"path": data or "data", "target": target or "y", "id": id, "exclude": times or None}
-    lines = [
-        f"# `distfms check {out}` shows what this job would do, `distfms options {name}`",
-        "# lists all options. Remove the # before a key to set it.",
-        f"name: {name}",
-        f"method: {name}",
-        "",
-        "data:",
-        *_commented(found),
-        *_entries(DataSection, {**roles, "folds": "auto", "test": 0.2}),
-        "",
-        f"{name}:",
-        *_entries(method.Options, method.starter),
-    ]
-    with writing(out):
-        if not create_whole(out, "\n".join([*lines, ""]).encode()):
-            raise SpecError(f"{out} exists. Name another file with --out.")
-
-
-def _columns_of(data: str | None) -> tuple[str | None, str | None, list[str], str]:
-    """Guess target and id among the columns of data; find dates and times; list all columns."""
-    if data is None:
-        return None, None, [], ""
-    from pyarrow import types
-
-    from distfms.data.files.dataset import open_dataset
-
-    schema = open_dataset(data).schema
-    id = next((n for n in schema.names if re.fullmatch(r"(.*_)?id", n, re.IGNORECASE)), None)
-    kinds = (types.is_floating, types.is_integer, types.is_boolean)
-    numbers = [f.name for f in schema if f.name != id and any(kind(f.type) for kind in kinds)]
-    named = [name for name in numbers if name.lower() in _TARGETS]
-    by_type = dict[str, list[str]]()
-    for field in schema:
-        by_type.setdefault(str(field.type), []).append(field.name)
-    listed = [
-        f"{kind}: {', '.join(names[:_LISTED])}{', …' * (len(names) > _LISTED)}"
-        for kind, names in by_type.items()
-    ]
-    found = f"Columns by type (target and id are guesses): {'; '.join(listed)}."
-    times = [field.name for field in schema if types.is_temporal(field.type)]
-    return next(iter([*named, *numbers[::-1]]), None), id, times, found
-
-
-def _entries(model: type[Section], values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield keys with the first sentence of their meaning; commented out where they are None."""
-    meanings = key_meanings(model)
-    for key, value in values.items():
-        yield from _commented(f"{' '.join(meanings[key].split()).partition('. ')[0]}".rstrip("."))
-        given = f"# {key}:" if value is None else f"{key}: {json.dumps(value, ensure_ascii=False)}"
-        yield f"  {given}"
-
-
-def _commented(text: str) -> list[str]:
-    indent = "  # "
-    return textwrap.wrap(
-        text, 98, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-    )
