@@ -18,8 +18,11 @@ from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from distfms.data.files.convert import convert, file_version
 from distfms.data.files.dataset import PartitionReader, open_dataset
+from distfms.data.files.formats.copies import Copies
 from distfms.data.files.partition import Dataset, Partition
+from distfms.data.files.partition import digest as file_digest
 from distfms.data.files.storage import LONE, list_files
 from distfms.data.files.write import CsvFile, GroupedFile, write_table
 from distfms.data.rows.folds import FoldPlan, assign_parts
@@ -35,6 +38,7 @@ from distfms.engine.storage import (
     files_below,
     is_temporary,
     locate,
+    locked_file,
     reading,
     unwritable,
     whole_file,
@@ -44,7 +48,7 @@ from distfms.errors import SpecError
 from distfms.hidden import hidden_in_urls
 from distfms.runs.finished import PREFIX, Run, RunFiles, checked_budget, read_run
 from distfms.runs.folder import digest, encode, parse_json, write_atomic
-from distfms.spec import EngineSection, expanded
+from distfms.spec import EngineSection, LongForm, expanded
 
 #: What made the predictions; readers of Parquet pass over names that begin with an underscore.
 _NOTE = "_predictions.json"
@@ -114,12 +118,7 @@ def predict_file(
     target = locate(out, options)
     files = read_run(run, storage_options, registry)
     method, finished = files.open(allow)
-    dataset = open_dataset(
-        data,
-        storage_options=options or None,
-        without_rows="there is nothing to predict",
-        numbers=files.spec()["data"].get("numbers", ()),
-    )
+    dataset = _opened(data, options or None, files.spec())
     predictor = method.predictor(finished, dataset, budget)
     parts = _Parts.of(files, dataset) if with_folds else None
     _refuse_place(target, data, options, into_folder)
@@ -143,6 +142,27 @@ def predict_file(
     lines += filter(None, [getattr(predictor, "spending", "")])
     lines += [f"{label}: {count:,}" for label, count in counts.items() if count]
     return "\n".join(lines)
+
+
+def _opened(data: str, options: Mapping[str, Any] | None, spec: Mapping[str, Any]) -> Dataset:
+    """Open data to predict, read as those of a job; judgments in long form are converted first."""
+    section, copies = spec["data"], Copies()
+    if section.get("long") is not None:
+        form = LongForm(**section["long"]).model_copy(update={"labels": None})
+        files = list_files(data, options)
+        if {form.object, form.attribute, form.value} <= {*copies.columns(files[0])}:
+            state = file_digest(form.model_dump_json(), *map(file_version, files))
+            converted = copies.folder / f"judgments-{state[:16]}"
+            seed = int(spec["seed"])
+            with locked_file(converted.parent / f".{converted.name}.lock"):
+                convert(files, form, converted, seed=seed, copies=copies, labelled=False)
+            data, options = str(converted), None
+    return open_dataset(
+        data,
+        storage_options=options,
+        without_rows="there is nothing to predict",
+        numbers=section.get("numbers", ()),
+    )
 
 
 def _predict_one(

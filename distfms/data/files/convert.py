@@ -68,6 +68,7 @@ def convert(
     seed: int = 0,
     memory_bytes: int = MEMORY_BYTES,
     copies: Copies | None = None,
+    labelled: bool = True,
 ) -> dict[str, Any]:
     """Bring a folder of converted files up to date.
 
@@ -86,6 +87,8 @@ def convert(
         Bounds what is held apart from ids and labels; does not change the result.
     copies : Copies, optional
         Where files that are not Parquet are kept as such; told what is converted.
+    labelled : bool
+        Whether to add labels, and leave out objects without one.
 
     Returns
     -------
@@ -110,7 +113,8 @@ def convert(
     if before.get("state") == state and there.issuperset(own):
         return before
     copies = copies or Copies()
-    converter = _Converter.of(files, form, labels, seed, memory_bytes, copies)
+    rule = _LabelRule.of(form) if labelled else _LabelRule("")
+    converter = _Converter.of(files, form, rule, labels, seed, memory_bytes, copies)
     known, facts = before.get("files", {}), dict[str, dict[str, Any]]()
     objects = []
     for name, file in own.items():
@@ -207,13 +211,13 @@ class _Converter:
         cls,
         files: Sequence[File],
         form: LongForm,
+        label: _LabelRule,
         labels: Sequence[File],
         seed: int,
         memory_bytes: int,
         copies: Copies,
     ) -> _Converter:
         """Check the columns of files, and read the labels."""
-        label = _LabelRule.of(form)
         roles = {role: getattr(form, role) for role in ("object", "attribute", "value", "worker")}
         source = LongSource.open(files, {**roles, "label": label.column}, copies)
         table = Labels.read(labels, form, copies, source.object_type) if labels else None
@@ -273,7 +277,8 @@ class _Converter:
         import pyarrow as pa
 
         names = self.label.attributes_besides(self.attributes)
-        fields = [(self.form.object, self.source.object_type), (self.label.name, pa.float64())]
+        fields = [(self.form.object, self.source.object_type)]
+        fields += [(self.label.name, pa.float64())] if self.label.name else []
         fields += [(name, pa.list_(pa.float64())) for name in names]
         if self.form.worker:
             fields += [(name + OF_ONE, pa.list_(pa.string())) for name in names]
@@ -334,24 +339,30 @@ class _Converter:
 
         names, form, rule = list(self.attributes), self.form, self.label
         cells, n_duplicates = drop_duplicates(Cells.from_table(rows, ids), names, form.duplicates)
+        label = None
         if self.labels is not None:
             label = self.labels.look_up(ids)
         elif rule.column is not None:
             code = None if rule.attribute is None else names.index(rule.attribute)
             label = column_label(cells, code, rule.column)
-        else:
+        elif rule.name:
             label = mean_label(cells, names.index(rule.name))
         if form.max_judgments is not None:
             cells = draw_judgments(cells, names, form.max_judgments, self.seed)
         codes = [names.index(name) for name in rule.attributes_besides(self.attributes)]
-        columns = [ids, pa.array(label), *list_columns(cells, codes)]
+        columns = [ids, *([] if label is None else [pa.array(label)]), *list_columns(cells, codes)]
         wide = pa.Table.from_arrays(columns, schema=schema)
+        if label is None:
+            return wide, n_duplicates
         return wide.filter(pa.array(~np.isnan(label))), n_duplicates
 
 
 @dataclass(frozen=True)
 class _LabelRule:
-    """The label column of the result, and the attribute and the column of the source it is from."""
+    """The label column of the result, and the attribute and the column of the source it is from.
+
+    Without a name there is none.
+    """
 
     name: str
     attribute: str | None = None

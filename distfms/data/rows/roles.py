@@ -272,9 +272,13 @@ def _require_number(schema: pa.Schema, name: str, role: str) -> None:
     if pat.is_null(dtype):
         raise DataError(f"All values of the {role} column {name!r} are missing.")
     if not is_number(dtype):
+        classes = (
+            "; if it names classes, set `sequence.family: softmax` (`logistic` for two) or "
+            "`landmarks.task: classification`"
+        )
         raise DataError(
             f"The {role} column {name!r} holds {dtype}, but must hold numbers: "
-            "convert it or name another column."
+            f"convert it or name another column{classes if role == 'target' else ''}."
         )
 
 

@@ -198,11 +198,30 @@ def check_moments(run: Run, form: RowForm, plan: ColumnPlan, statistics: Bundle)
 
 def require_rows(form: RowForm, n_train: int, n_test: int) -> None:
     """Refuse too few rows to learn from."""
+    refuse_dropped(form, n_train + n_test)
     if n_train < 2:
         raise DataError(
             f"There are {n_train} rows to train on in {form.inputs.train.place} "
             f"(held out: {n_test}); at least 2 are needed. Add rows, or lower `data.test`."
         )
+
+
+def refuse_dropped(form: RowForm, n_rows: int) -> None:
+    """Say which columns cost how many rows where `missing: drop` left none of them."""
+    import pyarrow.compute as pc
+
+    if n_rows or form.inputs.section.missing != "drop":
+        return
+    train, names = form.inputs.train, [*form.roles.features, *form.roles.target]
+    table = train.reader.read(train.partitions[0], names)
+    lost = [pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0 for column in table.columns]
+    worst = sorted(zip(names, lost, strict=True), key=lambda item: -item[1])[:5]
+    listed = ", ".join(f"{name!r} {count:,}" for name, count in worst if count)
+    raise DataError(
+        f"`data.missing: drop` leaves no row of {train.place}. The first {table.num_rows:,} rows "
+        f"lack this many values: {listed}. Leave such columns out with `data.exclude`, or set "
+        "`data.missing: mean`."
+    )
 
 
 def tell_counts(run: Run, form: RowForm, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
@@ -289,6 +308,7 @@ def count_classes(
     DataError
     """
     counts = summary_of_target(run, form, plan, "classes", class_counts)
+    refuse_dropped(form, len(counts.train().values) + len(counts.test.values))
     target = form.roles.target[0]
     names = levels[form.roles.text_targets[0]] if form.roles.text_targets else None
     classes = find_classes(counts, target, what, most, names)

@@ -86,8 +86,8 @@ class MultiselectOptions(Section):
     """Judgments of an attribute that Averages buys at once, and Copies at most (k of the paper)."""
     confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = 0.95
     """Confidence level of the intervals, in (0, 1)."""
-    plan: bool = False
-    """Write the acquisition plan: the judgments each training object lacks."""
+    plan: bool | Literal["csv"] = False
+    """Write the acquisition plan: the judgments each training object lacks, as Parquet or `csv`."""
 
     @field_validator("baselines", mode="before")
     @classmethod

@@ -17,7 +17,7 @@ from distfms.data.files.write import write_table
 from distfms.data.rows.columns import as_arrow, n_positive
 from distfms.data.rows.judgments import JudgmentBatch, JudgmentLayout, detect_layout, read_judgments
 from distfms.data.rows.roles import Roles, resolve_roles
-from distfms.engine.storage import Location
+from distfms.engine.storage import Location, whole_file
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.frame.rows import FoldedSource, SummaryReader
@@ -234,10 +234,12 @@ class WritePlan:
     folder: Location
     id_type: pa.DataType
     buy_from: BuyFrom = "independent"
+    ending: str = "parquet"
 
     def __call__(self, partition: Partition) -> tuple[int, float]:
-        """Write ``part-NNNNN.parquet`` and return its totals."""
+        """Write ``part-NNNNN`` and return its totals."""
         import pyarrow as pa
+        import pyarrow.csv as csv
 
         batch = self.source.read(partition)
         taught = np.arange(batch.part_slices[-1].start)
@@ -251,7 +253,12 @@ class WritePlan:
         columns |= {name: columns[name].cast(types[name]) for name in types.keys() & columns}
         names = [object_column(self.source.roles.id), *list(columns)[1:]]
         table = pa.table([*columns.values()], names)
-        write_table(self.folder / f"part-{partition.index:05d}.parquet", table)
+        place = self.folder / f"part-{partition.index:05d}.{self.ending}"
+        if self.ending == "csv":
+            with whole_file(place) as temporary:
+                csv.write_csv(table, temporary)
+        else:
+            write_table(place, table)
         return int(plan["more"].sum()), float(plan["cost"].sum())
 
 
