@@ -264,6 +264,8 @@ class File:
     place : Path or RemotePath
     key : str
         What decides, with the number of a row, its fold where no id or query does.
+    source : str
+        Path of the user's file that it is a copy of.
     row_groups : tuple of RowGroup
     footer : str
         Digest of the footer: the size, place and (where the writer gave them) least and greatest
@@ -279,6 +281,7 @@ class File:
     stamp: str
     place: Location
     key: str = ""
+    source: str = ""
     row_groups: tuple[RowGroup, ...] = ()
     footer: str = ""
     limits: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)

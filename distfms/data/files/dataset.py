@@ -132,7 +132,7 @@ class PartitionReader:
     def _as_read(self, table: pa.Table, partition: Partition) -> pa.Table:
         """Return columns with the types in which they are read."""
         for name in self.numbers.intersection(table.column_names):
-            read = as_numbers(table.column(name), name, partition.path)
+            read = as_numbers(table.column(name), name, partition.called)
             table = table.set_column(table.column_names.index(name), name, read)
         return table.cast(self._types(table.schema)) if self.floats else table
 
@@ -219,6 +219,8 @@ class PartitionReader:
 
     def locate_row(self, partition: Partition, position: int) -> str:
         """Return where a row of a partition is, as text."""
+        if partition.source:
+            return f"first at row {partition.file_row_offset + position + 1} below the names"
         with self.open(partition) as file:
             for group in partition.row_groups:
                 rows = file.metadata.row_group(group).num_rows
@@ -388,6 +390,7 @@ def _layout(
                         path=file.path,
                         name=file.name,
                         key=file.key,
+                        source=file.source,
                         row_groups=groups,
                         n_rows=n_rows,
                         n_bytes=n_bytes,

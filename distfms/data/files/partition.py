@@ -61,6 +61,8 @@ class Partition:
         What its rows weigh beside their own weight: less than 1 where they are to be forgotten.
     key : str
         What decides the folds of its rows where no id does (see `File`).
+    source : str
+        Path of the user's file where the one that is read is a copy.
     """
 
     index: int
@@ -77,6 +79,12 @@ class Partition:
     held_bytes: int = 0
     weight: float = 1.0
     key: str = ""
+    source: str = ""
+
+    @property
+    def called(self) -> str:
+        """Path that users know."""
+        return self.source or self.path
 
     @property
     def is_lazy(self) -> bool:
@@ -121,7 +129,7 @@ class Dataset:
     @property
     def place(self) -> str:
         """Path of the first file, for messages."""
-        return self.files[0].path if self.files else NAME
+        return (self.files[0].source or self.files[0].path) if self.files else NAME
 
     @property
     def n_rows(self) -> int:

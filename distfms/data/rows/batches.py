@@ -404,7 +404,7 @@ class _Filler:
         codes, unknown = level_codes(stored, levels)
         if unknown and self.unknown == "error":
             raise DataError(
-                f"The categorical column {column.name!r} of {self.partition.path} holds "
+                f"The categorical column {column.name!r} of {self.partition.called} holds "
                 f"{unknown[0]!r}, which is not among its listed levels."
             )
         if self.order is not None:

@@ -147,7 +147,7 @@ def require_summable(
     where, count = describe_rows(reader, partition, bad, order)
     noun = "value" if count == 1 else "values"
     raise DataError(
-        f"The column {column!r} of {partition.path} has {count} {kind} {noun} ({where}): {remedy}"
+        f"The column {column!r} of {partition.called} has {count} {kind} {noun} ({where}): {remedy}"
     )
 
 
@@ -164,7 +164,7 @@ def refuse_missing(
     quantity = f"all {count} values missing" if count == len(missing) else f"{count} missing"
     noun = "" if count == len(missing) else " value" if count == 1 else " values"
     return DataError(
-        f"The column {column!r} of {partition.path} has {quantity}{noun} ({where}): {advice}"
+        f"The column {column!r} of {partition.called} has {quantity}{noun} ({where}): {advice}"
     )
 
 

@@ -349,7 +349,7 @@ def _parts(table: Any, partition: Partition, roles: Roles, folds: FoldPlan) -> n
     try:
         return assign_parts(keys, partition=partition, **vars(folds))
     except DataError as error:
-        raise DataError(f"In {partition.path}, column {roles.fold_key!r}: {error}") from error
+        raise DataError(f"In {partition.called}, column {roles.fold_key!r}: {error}") from error
 
 
 def _weights(
@@ -367,7 +367,7 @@ def _weights(
     if negative.any():
         where, count = describe_rows(reader, partition, negative, order)
         raise DataError(
-            f"The weight column {name!r} of {partition.path} has {count} negative "
+            f"The weight column {name!r} of {partition.called} has {count} negative "
             f"{'value' if count == 1 else 'values'} ({where}): weights must be at least 0."
         )
     return weight

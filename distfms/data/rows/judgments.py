@@ -426,7 +426,7 @@ class RaterCodes:
             where, _ = describe_rows(self._reader, self._partition, bad, None)
             row = int(np.argmax(bad))
             raise DataError(
-                f"{self._partition.path} has {counts[row]} judgments of {attribute!r} but "
+                f"{self._partition.called} has {counts[row]} judgments of {attribute!r} but "
                 f"{ids.counts()[row]} ids in the column {column!r} ({where}): give every judgment "
                 "the id of its rater (null if unknown), or set `multiselect.raters: ignore`."
             )

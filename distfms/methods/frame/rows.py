@@ -271,7 +271,7 @@ def naming(partition: Partition) -> Iterator[None]:
     except DataError as error:
         groups = partition.row_groups
         where = f"row group {groups[0]}" if len(groups) == 1 else f"row groups {list(groups)}"
-        raise DataError(f"In {partition.path}, {where}: {error}") from error
+        raise DataError(f"In {partition.called}, {where}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def test_every_key_is_described(name):
     [
         ("multiselect", "  budget: number > 0; required"),
         ("multiselect", "  algorithm: full | scoring; default full"),
-        ("multiselect", "  plan: true | false; default false"),
+        ("multiselect", "  plan: true | false or csv; default false"),
         (
             "multiselect",
             '  baselines: list of text; default ["scoring", "averages", "copies", "lasso"]',

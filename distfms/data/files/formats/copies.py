@@ -215,7 +215,7 @@ def _copy(file: File, schema: pa.Schema, columns: Sequence[str], place: Location
                     os.utime(temporary, ns=(int(file.stamp), int(file.stamp)))
     copy = file_entry(place)
     assert copy is not None
-    return replace(copy, name=file.name, key=file.key)
+    return replace(copy, name=file.name, key=file.key, source=file.path)
 
 
 def _write(file: File, schema: pa.Schema, columns: Sequence[str], out: Path) -> None:
