@@ -86,14 +86,7 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
         w, intercept = by_hand.refit(train, r)
     stored = json.loads((folder / "model.json").read_text())
     assert stored["intercept"] == pytest.approx(intercept)
-    for name, mask in (("train", train), ("test", test)):
-        scores = metrics[name]
-        assert scores["projected_loss"] == pytest.approx(by_hand.loss(mask, r, w, intercept))
-        assert scores["n_objects"] == np.sum(mask & (weight > 0))
-        rows, _ = by_hand.complete(mask, r)
-        assert scores["n_objects_with_all_judgments"] == len(rows)
-        if len(rows):
-            assert scores["mse"] == pytest.approx(by_hand.plain(mask, r, w, intercept))
+    check_scores(by_hand, {"train": train, "test": test}, (r, w, intercept), metrics)
     if model == "projected":
         check_plain_errors(by_hand, train, test, selection, metrics)
     taught = np.flatnonzero(train & (weight > 0))
@@ -105,6 +98,17 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
         assert f"used {len(rows)} training objects; {len(taught) - len(rows)} hold" in notes(
             manifest
         )
+
+
+def check_scores(by_hand, masks, model, metrics):
+    """The losses of the model (repeats, weights, intercept) on sets of objects."""
+    for name, mask in masks.items():
+        scores, (rows, _) = metrics[name], by_hand.complete(mask, model[0])
+        assert scores["projected_loss"] == pytest.approx(by_hand.loss(mask, *model))
+        assert scores["n_objects"] == np.sum(mask & (by_hand.weight > 0))
+        assert scores["n_objects_with_all_judgments"] == len(rows)
+        if len(rows):
+            assert scores["mse"] == pytest.approx(by_hand.plain(mask, *model))
 
 
 def check_plain_errors(by_hand, train, test, selection, metrics):
