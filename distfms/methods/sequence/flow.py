@@ -35,7 +35,7 @@ from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.guarantee import guarantee
 from distfms.methods.sequence.learners import ByRows, ByStatistics, Learner, Models, Scores
-from distfms.methods.sequence.options import OrderRule, SequenceOptions
+from distfms.methods.sequence.options import RANDOM, OrderRule, SequenceOptions
 from distfms.methods.sequence.problem import Ladder, Path, SequenceOutline
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import few_rows
@@ -311,8 +311,13 @@ def step_entries(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
 
 
 def notes_on(path: Path, options: SequenceOptions) -> list[str]:
-    """Return what a reader of the result should know of the fits."""
+    """Return what a reader of the result should know of the groups and the fits."""
     notes = []
+    if size := options.drawn_size:
+        notes.append(
+            f"Groups named {RANDOM}-1, … have up to {size} columns of the same cost, drawn at "
+            "random (`sequence.groups`), and cost what their columns cost together."
+        )
     if options.class_weights is not None:
         notes.append(
             "The explained deviance weighs rows by class (`sequence.class_weights`), in the "

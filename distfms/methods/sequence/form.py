@@ -24,6 +24,7 @@ from distfms.methods.sequence.options import (
     ExpandSection,
     OrderRule,
     SequenceOptions,
+    drawn_groups,
     parse_rule,
     resolve_costs,
     resolve_groups,
@@ -212,13 +213,10 @@ class SequenceForm(RowForm):
             said["missing_said"] = (
                 "Missing values, which count as the mean where groups are ordered"
             )
-        costs = (options.costs, options.shared_costs, options.requires)
-        return cls(
-            **vars(rows) | said,
-            options=options,
-            groups=groups,
-            costs=resolve_costs(groups.names, *costs),
-        )
+        costs = resolve_costs(groups.names, options.costs, options.shared_costs, options.requires)
+        if size := options.drawn_size:
+            groups, costs = drawn_groups(groups, costs, len(options.groups) - 1, size, seed)
+        return cls(**vars(rows) | said, options=options, groups=groups, costs=costs)
 
     @property
     def has_classes(self) -> bool:
@@ -269,7 +267,9 @@ class SequenceForm(RowForm):
         low, high = self.costs.alone.min(), self.costs.alone.max()
         price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         n_shared, n_derived = len(self.options.shared_costs), len(self.costs.requires)
-        shared = f", {n_shared} costs shared" if n_shared else ""
+        size = self.options.drawn_size
+        shared = f", of {size} columns drawn at random" if size else ""
+        shared += f", {n_shared} costs shared" if n_shared else ""
         shared += f", {n_derived} computed from others" if n_derived else ""
         n_categories = len(self.roles.text_features)
         kinds = f", {n_categories} of them categorical" if n_categories else ""

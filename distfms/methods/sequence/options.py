@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -21,20 +21,21 @@ from distfms.spec import NonNegative, Section, expand_variables
 
 def resolve_groups(
     column_names: Sequence[str],
-    groups: Mapping[str, Sequence[str]] | None = None,
+    groups: Mapping[str, Sequence[str] | int] | None = None,
     prefix_separator: str | None = None,
 ) -> FeatureGroups:
     """Turn the groups of a job spec into a partition of the data's columns.
 
     Names and globs (``bp_*``) stand for columns. Those that no group names are put together by the
-    part of their name before `prefix_separator`, or are groups of their own; they follow in order
-    of their first column. Overlaps and names that match nothing are SpecErrors.
+    part of their name before `prefix_separator`, or are groups of their own, of which
+    `drawn_groups` may make larger ones; they follow in order of their first column. Overlaps and
+    names that match nothing are SpecErrors.
     """
     known = dict.fromkeys(column_names)  # in order, and quick to look up where there are many
-    groups = groups or {}
+    named = {name: own for name, own in (groups or {}).items() if not isinstance(own, int)}
     owner: dict[str, str] = {}
-    members: dict[str, list[int]] = {group: [] for group in groups}
-    for group, patterns in groups.items():
+    members: dict[str, list[int]] = {group: [] for group in named}
+    for group, patterns in named.items():
         what = f"of group {group!r} is not a feature column"
         own = dict.fromkeys(c for pattern in patterns for c in _matches(pattern, known, what))
         if not own:
@@ -48,7 +49,7 @@ def resolve_groups(
     for position, column in enumerate(column_names):
         if column not in owner:
             name = column.split(prefix_separator, 1)[0] if prefix_separator else column
-            if name in groups:
+            if name in named:
                 raise SpecError(
                     f"Column {column!r} is in no group and would make a group named {name!r} of "
                     f"its own, but the spec has a group of that name: rename the group or list "
@@ -110,6 +111,35 @@ def resolve_costs(
     )
 
 
+def drawn_groups(
+    groups: FeatureGroups, costs: GroupCosts, n_named: int, size: int, seed: int
+) -> tuple[FeatureGroups, GroupCosts]:
+    """Draw groups of `size` columns of one cost from all but the first groups, of one column each.
+
+    A group that is drawn costs what its columns cost together; the last of each cost may be
+    smaller. See Hu et al., Section 5.1.
+    """
+    if any(group >= n_named for item in costs.shared for group in item.groups):
+        raise SpecError(
+            "`sequence.shared_costs` and `sequence.requires` cannot name columns of groups that "
+            "are drawn at random (`sequence.groups`). List these columns in groups."
+        )
+    by_cost: dict[float, list[int]] = {}
+    for group in n_named + np.random.default_rng((seed, 1)).permutation(len(groups) - n_named):
+        by_cost.setdefault(float(costs.own[group]), []).append(int(group))
+    drawn = [
+        sorted(own[start : start + size])
+        for _, own in sorted(by_cost.items())
+        for start in range(0, len(own), size)
+    ]
+    names = (*groups.names[:n_named], *(f"{RANDOM}-{n}" for n in range(1, len(drawn) + 1)))
+    if len(set(names)) < len(names):
+        raise SpecError(f"Groups named {RANDOM}-1, … are those drawn at random: rename your own.")
+    columns = (tuple(groups.columns[group][0] for group in own) for own in drawn)
+    prices = np.append(costs.own[:n_named], [costs.own[own].sum() for own in drawn])
+    return FeatureGroups(names, (*groups.columns[:n_named], *columns)), replace(costs, own=prices)
+
+
 def _required(
     position: Mapping[str, int], requires: Mapping[str, Sequence[str]]
 ) -> dict[int, tuple[int, ...]]:
@@ -142,7 +172,13 @@ def _matches(pattern: str, known: Collection[str], what: str) -> list[str]:
     return found
 
 
-OTHERS = ("oracle", "random", "sparse")
+ORACLE = "oracle"
+"""The steps of a sequence by their gain per cost; see `evaluate.oracle_curve`."""
+
+RANDOM = "random"
+"""Entry of `groups` with the size of groups drawn at random."""
+
+OTHERS = (ORACLE, "random", "sparse")
 """Baselines that are no variant of a criterion."""
 
 _BLIND, _DOUBLING = "-blind", "-doubling"
@@ -211,12 +247,17 @@ class ExpandSection(Section):
 class SequenceOptions(Section):
     """Groups, their costs, and the rule that orders them."""
 
-    groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Names or globs of the columns of each group. Every other column is its own group."""
+    groups: dict[str, tuple[str, ...] | int] = Field(default_factory=dict)
+    """Names or globs of the columns of each group. Every other column is its own group or, with
+    `random: 10`, in a group of 10 columns of the same cost, drawn at random from the seed; such a
+    group costs what its columns cost together.
+    """
     prefix_separator: Annotated[str, Field(min_length=1)] | None = None
     """Separator: group the other columns by the part of their name before it."""
     costs: dict[str, NonNegative] = Field(default_factory=dict)
-    """Cost by group name or glob; `default` for the rest (1). Free groups come first."""
+    """Cost by name or glob of groups (of columns, where groups are drawn at random); `default` for
+    the rest (1). Free groups come first.
+    """
     cost_file: str | None = None
     """CSV or Parquet with the columns `group` and `cost`. Its rows are added to `costs`, so that
     the resolved spec is complete; entries of `costs` override the file.
@@ -301,6 +342,11 @@ class SequenceOptions(Section):
     """
 
     @property
+    def drawn_size(self) -> int:
+        """Columns of groups that are drawn at random, 0 for no such groups."""
+        return next((own for own in self.groups.values() if isinstance(own, int)), 0)
+
+    @property
     def by_statistics(self) -> bool:
         """Whether co-moments tell all that models need."""
         return self.family == "gaussian" and self.model == "linear"
@@ -320,6 +366,16 @@ class SequenceOptions(Section):
         if not isinstance(value, dict):
             return value
         return {name: (v,) if isinstance(v, str) else v for name, v in value.items()}
+
+    @model_validator(mode="after")
+    def _draws_once(self) -> Self:
+        sizes = [name for name, own in self.groups.items() if isinstance(own, int)]
+        if sizes and (sizes != [RANDOM] or self.drawn_size < 1 or self.prefix_separator):
+            raise ValueError(
+                f"`groups` may have one number, `{RANDOM}: 10`, the columns of each group drawn at "
+                "random: 1 or more, and not with `prefix_separator`, which leaves none to draw from"
+            )
+        return self
 
     @field_validator("class_weights", "threshold")
     @classmethod

@@ -1,15 +1,20 @@
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distfms.errors import SpecError
 from distfms.methods.sequence.options import (
+    SequenceOptions,
     SharedCostSection,
+    drawn_groups,
     read_cost_file,
     resolve_costs,
     resolve_groups,
 )
 from distfms.methods.sequence.problem import FeatureGroups
+from distfms.spec import parse_section
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,69 @@ def test_restrict_renumbers_and_drops_empty_groups():
     kept, surviving = groups.restrict([0, 2, 3, 4])
     assert kept == FeatureGroups(("a", "c"), ((0, 2), (1, 3)))
     assert surviving == (0, 2)
+
+
+# --- groups drawn at random
+
+
+@given(
+    prices=st.lists(st.sampled_from([1.0, 5.0, 20.0]), min_size=1, max_size=30),
+    size=st.integers(1, 6),
+    seed=st.integers(0, 3),
+)
+def test_drawn_groups_have_so_many_columns_of_one_cost_each(prices, size, seed):
+    names = ["a", *(f"x{i}" for i in range(len(prices))), "b"]
+    own = {"both": ["a", "b"], "random": size}
+    groups = resolve_groups(names, own)
+    assert groups == resolve_groups(names, {"both": ["a", "b"]})
+    costs = resolve_costs(groups.names, {"both": 7.0, **dict(zip(names[1:], prices, strict=False))})
+    found, paid = drawn_groups(groups, costs, 1, size, seed)
+    assert (found.names[0], found.columns[0], paid.own[0]) == ("both", (0, len(names) - 1), 7.0)
+    assert sorted(itertools.chain(*found.columns)) == list(range(len(names)))
+    assert found.names[1:] == tuple(f"random-{n}" for n in range(1, len(found)))
+    sizes = {price: [] for price in prices}
+    for columns, cost in zip(found.columns[1:], paid.own[1:], strict=True):
+        (price,) = {prices[c - 1] for c in columns}
+        assert columns == tuple(sorted(columns))
+        assert cost == pytest.approx(price * len(columns))
+        sizes[price].append(len(columns))
+    for price, own in sizes.items():
+        n_full, rest = divmod(prices.count(price), size)
+        assert own == [size] * n_full + [rest] * bool(rest)
+    assert found == drawn_groups(groups, costs, 1, size, seed)[0]
+
+
+def test_another_seed_draws_other_groups():
+    groups = resolve_groups([f"x{i}" for i in range(40)])
+    drawn = [drawn_groups(groups, resolve_costs(groups.names), 0, 10, seed)[0] for seed in (0, 1)]
+    assert drawn[0].names == drawn[1].names
+    assert drawn[0].columns != drawn[1].columns
+    assert drawn[0].columns[0] != tuple(range(10))
+
+
+@pytest.mark.parametrize("option", ["shared", "requires"])
+def test_what_is_drawn_has_no_name_before(option):
+    given = {"shared": {"s": SharedCostSection(groups=("b",), cost=1)}, "requires": {"b": ["c"]}}
+    groups = resolve_groups(["a", "b", "c"], {"g": ["a"], "random": 2})
+    costs = resolve_costs(groups.names, **{option: given[option]})
+    with pytest.raises(SpecError, match=r"columns of groups that are drawn at random"):
+        drawn_groups(groups, costs, 1, 2, 0)
+    groups = resolve_groups(["a", "b"], {"random-1": ["a"]})
+    with pytest.raises(SpecError, match="rename your own"):
+        drawn_groups(groups, resolve_costs(groups.names), 1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"groups": {"some": 10}},
+        {"groups": {"random": 0}},
+        {"groups": {"random": 10}, "prefix_separator": "_"},
+    ],
+)
+def test_only_random_has_a_number(content):
+    with pytest.raises(SpecError, match="random: 10"):
+        parse_section(SequenceOptions, content, "sequence")
 
 
 # --- costs
