@@ -22,7 +22,7 @@ from distfms.methods.frame.cross_validation import (
     split_fold,
 )
 from distfms.methods.frame.judging import Asked, judged, one_part
-from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds, search_all
+from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds
 from distfms.methods.frame.passes import Passes, Sums, side_by_side
 from distfms.methods.frame.rows import RowCounts
 from distfms.methods.sequence.data import SequenceData
@@ -146,7 +146,11 @@ class ByStatistics(Learner):
         """Return the paths of all rules by name; within a step."""
         if self.data.form.slabs is not None:
             return search_in_slabs(self.run, self.data, self.procedure)
-        return search_all(self.run, self.procedure, self.procedure.problem_on(self.whole))
+        problem = self.procedure.problem_on(self.whole)
+        with self.run.candidates(self.procedure.slabs(problem)) as where:
+            paths, seconds = self.procedure.search_all(problem, **where)
+        self.run.account(search_seconds=seconds)
+        return paths
 
     def models(self, orders: Mapping[str, Any]) -> Models:
         """Return the paths themselves; actors search without each fold where they judge."""

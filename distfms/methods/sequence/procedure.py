@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,25 @@ class SequenceProcedure(Procedure):
         """Return the slabs of groups that a problem's candidates are in."""
         return slabs_of(problem)
 
-    def search(self, problem: SequenceOutline, rule: OrderRule, **where: Any) -> SequencePath:
+    def search_all(
+        self, problem: SequenceOutline, **where: Any
+    ) -> tuple[dict[str, SequencePath], dict[str, list[float]]]:
+        """Return the paths of all rules by name, and when each had 0..K groups, in seconds."""
+        paths, seconds = dict[str, SequencePath](), dict[str, list[float]]()
+        for rule in self.rules:
+            clock = [perf_counter()]
+            paths[rule.name] = self.search(problem, rule, clock, **where)
+            if rule.budget is None:
+                seconds[rule.name] = [round(time - clock[0], 6) for time in clock]
+        return paths, seconds
+
+    def search(
+        self,
+        problem: SequenceOutline,
+        rule: OrderRule,
+        clock: list[float] | None = None,
+        **where: Any,
+    ) -> SequencePath:
         """Return the sequence of a rule, or the set of a budget as one that ends with it.
 
         `where` has the pool and the slabs, if the problem is an outline.
@@ -114,8 +133,8 @@ class SequenceProcedure(Procedure):
             return best_set(problem, rule.budget, self.max_groups, **where)
         if rule.criterion == "sparse":
             assert isinstance(problem, SequenceProblem)
-            return sparse_sequence(problem, self.max_groups)
-        return sequence(problem, **self._options(rule), **where)
+            return sparse_sequence(problem, self.max_groups, clock)
+        return sequence(problem, **self._options(rule), clock=clock, **where)
 
     def fitting(self, problem: SequenceProblem, rule: OrderRule, view: View) -> Fitting[GlmPath]:
         """Return the same search for models of another family, which asks for passes."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -108,8 +107,8 @@ def search_in_slabs(
         if first < last
     ]
     with run.pool(len(shards), slabs.shard_bytes, what="candidates") as pool:
-        search = partial(procedure.search, outline, pool=pool, slabs=shards)
-        paths = {rule.name: search(rule) for rule in procedure.rules}
+        paths, seconds = procedure.search_all(outline, pool=pool, slabs=shards)
+    run.account(search_seconds=seconds)
     run.note(slabs.note())
     return paths
 
