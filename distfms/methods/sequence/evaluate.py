@@ -154,14 +154,15 @@ class SequenceCurve:
 
 
 def compared(
-    curves: Mapping[str, SequenceCurve], alpha: float | None, with_oracle: bool
+    curves: Mapping[str, SequenceCurve], alpha: float | None, oracles: Mapping[str, str]
 ) -> dict[str, Any]:
     """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``."""
     own = next(iter(curves.values()))
     reference = curves.get("omp", own)
-    if with_oracle:
-        cost, value = oracle_curve(own.cost, own.value)
-        curves = {**curves, "oracle": SequenceCurve((), own.n_groups, cost, value, own.share)}
+    for name, rule in oracles.items():
+        of = curves[rule]
+        cost, value = oracle_curve(of.cost, of.value)
+        curves = {**curves, name: SequenceCurve((), of.n_groups, cost, value, of.share)}
     share = plateau(reference.cost, reference.value) if alpha is None else alpha
     cut = stopping_cost(reference.cost, reference.value, share)
     drawn = {name: curve.points() for name, curve in curves.items()}

@@ -8,6 +8,7 @@ from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence.evaluate import advised, fitted_together, point_of, steps_of
+from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.problem import longest_affordable
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.metrics import (
@@ -155,8 +156,8 @@ def _share(run: FinishedRun, model: int) -> tuple[float | None, str]:
 def _curve_blocks(run: FinishedRun) -> list[Block]:
     curves = curves_of(run.metrics)
     blocks: list[Block] = []
-    # The oracle reorders gains of the training rows; it is no rule that could be followed.
-    rules = [curve for curve in curves.values() if curve.name != "oracle"]
+    # An oracle reorders gains of the training rows; it is no rule that could be followed.
+    rules = [curve for curve in curves.values() if not curve.name.startswith(ORACLE)]
     if len(rules) > 1:
         blocks.append(_comparison_figure(run, rules))
     own = curves[run.selection["rule"]]
@@ -413,6 +414,8 @@ def _sequence_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def rule_title(name: str) -> str:
     """Return what readers call a rule; variants by their endings."""
+    if name.startswith(f"{ORACLE}:"):
+        return f"{_TITLES[ORACLE]} of {rule_title(name.removeprefix(f'{ORACLE}:'))}"
     endings = ""
     for ending, words in _VARIANTS.items():
         if name.endswith(ending):

@@ -163,7 +163,7 @@ def evaluate(learner: Learner, models: Models) -> dict[str, Any]:
     }
     content = {
         **head_of(learner.solved(models), scores.folds, last),
-        **compared(curves, job.options.alpha, OrderRule("oracle") in rules.baselines),
+        **compared(curves, job.options.alpha, rules.oracles),
         "budgets": [
             {"budget": rule.budget, "set": point}
             for rule, point in zip(rules.of_budgets, sets, strict=True)

@@ -21,6 +21,7 @@ from distfms.methods.frame.rows import RowSource
 from distfms.methods.frame.slab_search import MATRICES_WITH_GAPS, SlabForm
 from distfms.methods.sequence.evaluate import budget_ladder
 from distfms.methods.sequence.options import (
+    ORACLE,
     ExpandSection,
     OrderRule,
     SequenceOptions,
@@ -149,7 +150,9 @@ class Rules:
         names = options.baselines
         if names is None:
             names = ("omp", "fr-blind", "oracle") if options.by_statistics else ("oracle",)
-        others = dict.fromkeys(parse_rule(name) for name in names)
+        rules = [parse_rule(name) for name in names]
+        of_oracles = [rule.oracle_of for rule in rules if rule.oracle_of is not None]
+        others = dict.fromkeys([*rules, *of_oracles])
         budgets = budget_ladder(costs) if options.budgets == "auto" else options.budgets
         one = () if options.budget is None else (options.budget,)
         return cls(
@@ -161,7 +164,13 @@ class Rules:
     @property
     def compared(self) -> tuple[OrderRule, ...]:
         """Rules whose sequences are compared, the chosen one first."""
-        return (self.chosen, *(rule for rule in self.baselines if rule.criterion != "oracle"))
+        return (self.chosen, *(rule for rule in self.baselines if rule.criterion != ORACLE))
+
+    @property
+    def oracles(self) -> dict[str, str]:
+        """Names of oracles, each with the rule it is of."""
+        own = [rule for rule in self.baselines if rule.criterion == ORACLE]
+        return {rule.name: (rule.oracle_of or self.chosen).name for rule in own}
 
     @property
     def has_lasso(self) -> bool:

@@ -188,17 +188,21 @@ _BLIND, _DOUBLING = "-blind", "-doubling"
 class OrderRule:
     """How groups are put in order: by a criterion, or as one of `OTHERS`.
 
-    With a `budget` it finds a set for this cost instead; see :func:`greedy.best_set`.
+    With a `budget` it finds a set for this cost instead; see :func:`greedy.best_set`. The oracle of
+    another rule is `oracle_of` that.
     """
 
     criterion: str
     cost_aware: bool = True
     doubling: bool = False
     budget: float | None = None
+    oracle_of: OrderRule | None = None
 
     @property
     def name(self) -> str:
-        """Name in specs and results: ``fr``, ``fr-blind``, ``omp-doubling``, …."""
+        """Name in specs and results: ``fr``, ``fr-blind``, ``omp-doubling``, ``oracle:fr``, …."""
+        if self.oracle_of is not None:
+            return f"{ORACLE}:{self.oracle_of.name}"
         if self.budget is not None:
             return f"budget-{self.budget!r}"
         blind = "" if self.cost_aware else _BLIND
@@ -209,6 +213,9 @@ def parse_rule(name: str) -> OrderRule:
     """Rule of a name."""
     if name in OTHERS:
         return OrderRule(name)
+    base = name.removeprefix(f"{ORACLE}:")
+    if base != name and not base.startswith(ORACLE):
+        return OrderRule(ORACLE, oracle_of=parse_rule(base))
     rest = name.removesuffix(_DOUBLING)
     criterion = rest.removesuffix(_BLIND)
     rule = OrderRule(criterion, criterion == rest, rest != name)
@@ -216,7 +223,7 @@ def parse_rule(name: str) -> OrderRule:
         known = ", ".join((*CRITERIA, *OTHERS))
         raise SpecError(
             f"Unknown rule `{name}`; choose from {known}; the first four also with the endings "
-            f"{_BLIND} and {_DOUBLING}."
+            f"{_BLIND} and {_DOUBLING}; or `{ORACLE}:` and a rule."
         )
     return rule
 
@@ -319,7 +326,8 @@ class SequenceOptions(Section):
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
     `random`, `sparse` (the order in which groups enter a cost-weighted group lasso; for the family
-    `gaussian`). Left out: `omp, fr-blind, oracle`; `oracle` for families other than `gaussian`.
+    `gaussian`). `oracle:omp` is the oracle of `omp`, which is then compared too; `oracle` that of
+    the chosen rule. Left out: `omp, fr-blind, oracle`; `oracle` for families other than `gaussian`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective of `omp` (or of the rule itself, if `omp` is not a baseline) at
