@@ -27,7 +27,7 @@ from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import few_columns, few_job
 from tests.e2e.jobs import judgments_job, results, spec_of, write_judgments
 from tests.e2e.landmarks_jobs import landmarks_job, smooth_rows, task_job
-from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
+from tests.e2e.sequence_jobs import mixed_job, mixed_rows, with_labels, write_rows
 
 N_ACTORS = 2
 
@@ -43,7 +43,7 @@ def multiselect_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpe
 
 def sequence_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
     return mixed_job(
-        write_rows(data, mixed_rows()), output, data={"folds": folds}, engine=engine,
+        write_rows(data, with_labels(mixed_rows())), output, data={"folds": folds}, engine=engine,
         sequence={"ridge": 0.1, "budgets": [8]},
     )  # fmt: skip
 

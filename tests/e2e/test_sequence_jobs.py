@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,12 +15,16 @@ import distfms
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import DataError
 from distfms.methods.frame import slab_search
+from distfms.methods.sequence import learners
 from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import curve, mixed_job, mixed_rows, write_rows
+from tests.reference.landmarks import mean_ndcg
+from tests.reference.sequence import fitted, literal_sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,6 +61,121 @@ def test_accuracy_of_binary_labels(tmp_path, low):
         assert point["test"]["accuracy"] == pytest.approx(share, rel=1e-12)
         assert "validation" not in point
     assert content(folder, "metrics.json")["folds"] == []
+
+
+def graded(n_queries=60):
+    """Six rows of each query with four features and a target of 1 or 2, and the target's score."""
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(6 * n_queries, 4)) @ (np.eye(4) + 0.4)
+    score = X @ [0.2, 1.0, 0.0, 0.6] + rng.normal(size=len(X))
+    columns = dict(zip("abcd", X.T, strict=True))
+    query = [f"q{i // 6}" for i in range(len(X))]
+    return {**columns, "q": query, "y": 1.0 + (score > 0.5)}
+
+
+def natural(columns, rule, inside, outside):
+    """Accuracy and NDCG@5 on rows of all prefixes of a rule's sequence of others, from the rows."""
+    X, y = np.column_stack([columns[name] for name in "abcd"]), columns["y"]
+    mean, scale = X[inside].mean(axis=0), X[inside].std(axis=0)
+    Z, center = (X - mean) / scale, y[inside].mean()
+    Y = (y - center)[:, None] / y[inside].std()
+    groups = [[j] for j in range(4)]
+    order = literal_sequence(rule, Z[inside], Y[inside], groups, lambda *_: 1.0, 1e-5).order
+    found, query = [], np.array(columns["q"])[outside]
+    for k in range(5):
+        w = fitted(Z[inside], Y[inside], order[:k], 1e-5) if k else np.zeros((0, 1))
+        scores = center + y[inside].std() * (Z[outside][:, order[:k]] @ w)[:, 0]
+        right = ((scores > 1.5) == (y[outside] == 2)).mean()
+        found.append((right, mean_ndcg(scores, y[outside], query, 5)))
+    return np.array(found)
+
+
+def test_every_rule_is_judged_by_accuracy_and_ndcg_on_all_rows_in_one_pass(tmp_path, monkeypatch):
+    columns, passes = graded(), []
+    judge = learners.judged
+    monkeypatch.setattr(learners, "judged", lambda *args: passes.append(1) or judge(*args))
+    data = write_rows(tmp_path / "data", columns, n_files=1)
+    section = {"id": None, "query": "q", "missing": "error"}
+    rules = ["omp", "omp-single", "fr-blind", "omp-blind", "random", "sparse", "oracle:random"]
+    spec = mixed_job(data, tmp_path, data=section, sequence={**PLAIN, "baselines": rules})
+    folder = run_job(spec).folder
+    metrics = content(folder, "metrics.json")
+    parts = assign_parts(np.array(columns["q"], object), n_folds=3, test=0.25, seed=0)
+    for rule in ("fr", "omp-single"):
+        points = curve(metrics, rule)
+        rows = {"train": natural(columns, rule, parts < 3, parts < 3)}
+        rows["test"] = natural(columns, rule, parts < 3, parts == 3)
+        folds = [natural(columns, rule, (parts < 3) & (parts != f), parts == f) for f in range(3)]
+        share = [(parts == f).sum() for f in range(3)]
+        rows["validation"] = np.average(folds, axis=0, weights=share)
+        for name, expected in rows.items():
+            found = [[p[name]["accuracy"], p[name]["ndcg@5"]] for p in points]
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
+        assert not np.allclose(rows["test"], rows["validation"], rtol=1e-3)
+    assert [f["accuracy"] for f in metrics["folds"]] == pytest.approx([f[-1, 0] for f in folds])
+    assert len(passes) == 1
+    shares = [
+        [point["train"]["explained_variance"] for point in curve(metrics, name)]
+        for name in ("random", "oracle:random", "fr")
+    ]
+    gains = [np.sort(np.diff(own)) for own in shares]
+    np.testing.assert_allclose(np.diff(shares[1])[::-1], gains[0])
+    assert not np.allclose(gains[2], gains[0], rtol=1e-3)
+    seconds = content(folder, "manifest.json")["search_seconds"]
+    assert list(seconds) == ["fr", *rules[:-1]]
+    assert all(len(own) == 5 and own == sorted(own) and own[0] == 0 for own in seconds.values())
+    page = (folder / "report.html").read_text()
+    assert "Seconds of each rule by number of groups" in page
+    assert "NDCG@5 of all rules against cost" in page
+    assert "Accuracy of the chosen sequence" in page
+
+
+def test_groups_drawn_at_random_are_those_of_the_seed(tmp_path):
+    columns = graded(30)
+    data = write_rows(tmp_path / "data", columns, n_files=1)
+    section = {"id": None, "query": "q", "missing": "error", "folds": 0}
+    groups = {"first": ["b"], "random": 2}
+    sequence = {**PLAIN, "groups": groups, "costs": {"default": 2}, "baselines": ["omp"]}
+    jobs = [mixed_job(data, tmp_path, data=section, sequence=sequence, seed=s) for s in (0, 0, 3)]
+    found = [content(run_job(job).folder, "selection.json") for job in jobs]
+    steps = {step["group"]: step for step in found[0]["sequence"]}
+    assert found[0]["costs"] == {"first": 2.0, "random-1": 4.0, "random-2": 2.0}
+    assert [len(steps[name]["columns"]) for name in found[0]["costs"]] == [1, 2, 1]
+    assert sorted(c for step in steps.values() for c in step["columns"]) == list("abcd")
+    assert found[1] == found[0]
+    assert "Groups named random-1, … have up to 2 columns" in found[0]["notes"][0]
+    said = prepare(jobs[0]).job.describe()["groups"]
+    assert said == "3 (2 to 4 each, of 2 columns drawn at random)"
+    drawn = [{step["group"]: step["columns"] for step in own["sequence"]} for own in found]
+    assert drawn[2] != drawn[0]
+    model = distfms.GroupSequencer(groups=groups, costs={"default": 2}, random_state=0)
+    model.fit(pd.DataFrame({name: columns[name] for name in "abcd"}), columns["y"])
+    assert {name: list(own) for name, own in model.groups_.items()} == drawn[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"family": "logistic", "baselines": ["omp"]},
+        {"model": "lightgbm", "lightgbm": {"num_iterations": 5}, "baselines": ["omp"]},
+    ],
+)
+def test_models_fitted_to_rows_are_judged_so_too(tmp_path, options):
+    columns = graded(30)
+    data = write_rows(tmp_path / "data", columns, n_files=1)
+    section = {"id": None, "query": "q", "missing": "error"}
+    spec = mixed_job(data, tmp_path, data=section, sequence={**PLAIN, **options})
+    metrics = content(run_job(spec).folder, "metrics.json")
+    names = {"accuracy"} | ({"ndcg@5"} if "model" in options else set())
+    for curves in metrics["curves"]:
+        for rows in ("train", "validation", "test"):
+            assert all(names <= point[rows].keys() for point in curves["points"])
+    weight = [fold["weight"] for fold in metrics["folds"]]
+    for name in names:
+        last = {rows: curve(metrics, "fr")[-1][rows][name] for rows in ("train", "validation")}
+        assert last["train"] == metrics["train"][name]
+        folds = [fold[name] for fold in metrics["folds"]]
+        assert last["validation"] == pytest.approx(np.average(folds, weights=weight))
 
 
 def trap(n=500):

@@ -17,7 +17,7 @@ from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
 from tests.e2e.jobs import content, stage
 from tests.e2e.memory import Peaks
-from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
+from tests.e2e.sequence_jobs import mixed_job, mixed_rows, with_labels, write_rows
 
 PASSES = [f"statistics {k} of 5" for k in range(1, 6)]
 STEPS = ["categories", *PASSES, "select", "chosen", "evaluate", "model", "report"]
@@ -112,9 +112,7 @@ def test_result_is_that_of_one_process(mixed_columns, tmp_path, options, setting
 
 
 def test_accuracy_ranking_and_separate_test_rows(tmp_path):
-    columns = mixed_rows(400)
-    columns["y"] = np.where(np.isnan(columns["y"]), np.nan, (columns["y"] > 10) * 1.0)
-    columns["q"] = np.repeat(np.arange(80), 5)
+    columns = {**with_labels(mixed_rows(400)), "q": np.repeat(np.arange(80), 5)}
     rows = {name: values[:300] for name, values in columns.items()}
     others = {name: values[300:] for name, values in columns.items()}
     data = write_rows(tmp_path / "data", rows)

@@ -18,7 +18,7 @@ from tests.e2e import multiselect_jobs
 from tests.e2e.attribute_efficient_jobs import IDS, X, Y, few_columns, few_job
 from tests.e2e.jobs import STAGES, judgments_job, results, stage
 from tests.e2e.landmarks_jobs import landmarks_job, ranked_rows, ranking_job, smooth_rows
-from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
+from tests.e2e.sequence_jobs import mixed_job, mixed_rows, with_labels, write_rows
 from tests.faults.cases import manifest, small_blocks
 from tests.faults.dying import failing, killed
 
@@ -101,7 +101,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
         "queries, landmarks, statistics, tune, select, evaluate",
     ),
     "sequence": (
-        mixed_classes,
+        lambda: with_labels(mixed_classes()),
         sequence(expand={"splines": 2, "missing": True}, ridge="auto", budgets=[3.0]),
         "categories, expand, statistics, ridge, tune, select, evaluate",
     ),

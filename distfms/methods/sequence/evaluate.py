@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -109,6 +109,9 @@ def oracle_curve(cost: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.nd
     )
 
 
+NATURAL = ("accuracy", "ndcg@5")
+"""Measures of classes and of rankings, which regressions are judged by too."""
+
 MAX_POINTS = 200
 """Most points of a curve in ``metrics.json``."""
 
@@ -129,26 +132,28 @@ def kept_prefixes(path: Path) -> np.ndarray:
 class SequenceCurve:
     """How well the prefixes of a rule's sequence do that have models of their own, M of them.
 
-    `n_groups`, `cost` and `value` (M,) are their numbers of groups, their costs and the shares that
-    they explain of the training rows. `test` has the measures of the held-out rows, `validation`
-    those of the cross-validation; `share` among them.
+    `n_groups` and `cost` (M,) are their numbers of groups and their costs. `scores` has their
+    measures by rows, ``train``, ``validation`` and ``test``, the `share` that they explain among
+    them.
     """
 
     groups: tuple[str, ...]
     n_groups: np.ndarray
     cost: np.ndarray
-    value: np.ndarray
+    scores: Mapping[str, Mapping[str, np.ndarray]]
     share: str = "explained_variance"
-    test: Mapping[str, np.ndarray] = field(default_factory=dict)
-    validation: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def value(self) -> np.ndarray:
+        """Shares explained of the training rows, (M,)."""
+        return self.scores["train"][self.share]
 
     def points(self) -> list[dict[str, Any]]:
         """Return the entries of ``metrics.json``, thinned."""
         kept = thinned(len(self.cost), MAX_POINTS)
         scores = {
-            "train": {self.share: self.value[kept]},
-            "validation": {name: values[kept] for name, values in self.validation.items()},
-            "test": {name: values[kept] for name, values in self.test.items()},
+            rows: {name: values[kept] for name, values in own.items()}
+            for rows, own in self.scores.items()
         }
         return points_of({"budget": self.cost[kept], "n_groups": self.n_groups[kept]}, scores)
 
@@ -162,7 +167,8 @@ def compared(
     for name, rule in oracles.items():
         of = curves[rule]
         cost, value = oracle_curve(of.cost, of.value)
-        curves = {**curves, name: SequenceCurve((), of.n_groups, cost, value, of.share)}
+        scores = {"train": {of.share: value}}
+        curves = {**curves, name: SequenceCurve((), of.n_groups, cost, scores, of.share)}
     share = plateau(reference.cost, reference.value) if alpha is None else alpha
     cut = stopping_cost(reference.cost, reference.value, share)
     drawn = {name: curve.points() for name, curve in curves.items()}
@@ -188,7 +194,8 @@ def _timeliness(
     """Timeliness of every rule, on a scale that all share."""
     end = max(float(curve.cost[-1]) for curve in curves.values())
     final = max(float(curve.value[-1]) for curve in curves.values())
-    tests = {name: own.test[own.share] for name, own in curves.items() if own.share in own.test}
+    found = {name: own.scores.get("test", {}).get(own.share) for name, own in curves.items()}
+    tests = {name: values for name, values in found.items() if values is not None}
     best = max((float(values[-1]) for values in tests.values()), default=0.0)
     area = partial(timeliness, final=final)
     return {
@@ -262,7 +269,7 @@ def values_of(metrics: Mapping[str, Any]) -> np.ndarray:
     n_prefixes = metrics["curves"][0]["points"][-1]["n_groups"] + 1
     models = range(n_prefixes + len(metrics["budgets"]))
     points = [point_of(metrics, model) for model in models]
-    (share,) = points[0]["train"]
+    share = next(name for name in points[0]["train"] if name not in NATURAL)
     for rows in ("validation", "train"):
         found = [point.get(rows, {}) for point in points]
         values = np.array([own.get(share) for own in found], dtype=float)
@@ -289,7 +296,7 @@ def add_validation(
         gain = over_folds(own[-1] - prefix, validated.weight)
         mean = over_folds(own[-1], validated.weight).mean
         found = {share: float(mean), ERROR: float(gain.standard_error)}
-        entry["set"] = {**entry["set"], "validation": found}
+        entry["set"] = {**entry["set"], "validation": entry["set"].get("validation", {}) | found}
 
 
 def choose_models(

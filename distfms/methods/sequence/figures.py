@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
-from distfms.methods.sequence.evaluate import advised, fitted_together, point_of, steps_of
+from distfms.methods.sequence.evaluate import NATURAL, advised, fitted_together, point_of, steps_of
 from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.problem import longest_affordable
-from distfms.report.formatting import as_number, count, number, percent
+from distfms.report.formatting import as_number, count, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
     Curve,
@@ -62,8 +62,6 @@ WHY = {
     "budget": "what the budget pays for",
     "tuned": "the number of groups that tuning chose",
 }
-#: Measures of held-out rows beside the explained variance, as a figure names them.
-_SCORES = {"accuracy": "Accuracy", "ndcg@5": "NDCG@5"}
 
 
 def headline(run: FinishedRun) -> str:
@@ -155,14 +153,16 @@ def _share(run: FinishedRun, model: int) -> tuple[float | None, str]:
 
 def _curve_blocks(run: FinishedRun) -> list[Block]:
     curves = curves_of(run.metrics)
-    blocks: list[Block] = []
+    own, blocks = curves[run.selection["rule"]], list[Block]()
     # An oracle reorders gains of the training rows; it is no rule that could be followed.
     rules = [curve for curve in curves.values() if not curve.name.startswith(ORACLE)]
-    if len(rules) > 1:
-        blocks.append(_comparison_figure(run, rules))
-    own = curves[run.selection["rule"]]
-    blocks.append(_own_figure(run, own, curves.get("oracle")))
-    blocks += [_score_figure(run, own, key) for key in _SCORES if own.has("test", key)]
+    for measure in (_measure(run), *NATURAL):
+        known = [curve for curve in rules if any(curve.has(rows, measure) for rows in ROWS)]
+        if len(known) > 1:
+            blocks.append(_comparison_figure(run, known, measure))
+        if own in known:
+            oracle = curves.get(ORACLE, curves.get(f"{ORACLE}:{own.name}"))
+            blocks.append(_own_figure(run, own, measure, oracle))
     budgets = [_budget_table(run)] if run.metrics.get("budgets") else []
     return [*blocks, *budgets, _timeliness_table(run), *_seconds_figure(run)]
 
@@ -191,9 +191,8 @@ def _budget_table(run: FinishedRun) -> Table:
     )
 
 
-def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
-    rows, measure = trusted(curves, _measure(run)), _measure(run)
-    chosen = run.selection["rule"]
+def _comparison_figure(run: FinishedRun, curves: Sequence[Curve], measure: str) -> Figure:
+    rows, chosen = trusted(curves, measure), run.selection["rule"]
     ranked = sorted(curves, key=lambda c: (c.name != chosen, c.name not in _STYLES))
     shown = [curve for curve in curves if curve in ranked[:_LINES_SHOWN]]
     lines = [
@@ -203,8 +202,8 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
         )
     ]
     return Figure(
-        _chart(lines, run, f"Explained {_what(run)} of all rules against cost"),
-        f"Explained {_what(run)} against the cost spent, for all rules: {ROWS[rows]}. The "
+        _chart(lines, run, measure, "of all rules against cost"),
+        f"{measure_title(measure, True)} against the cost spent, for all rules: {ROWS[rows]}. The "
         "chosen sequence is the thicker line; the ring is where to stop: "
         f"{WHY[run.metrics['stop']['rule']]}." + more(len(curves), _LINES_SHOWN, "in metrics.json"),
     )
@@ -217,8 +216,7 @@ def _ring(run: FinishedRun, line: Line) -> list[tuple[float, float]]:
     return [(stop, reached[-1])] if reached and reached[-1] is not None else []
 
 
-def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
-    measure = _measure(run)
+def _own_figure(run: FinishedRun, own: Curve, measure: str, oracle: Curve | None) -> Figure:
     known = [rows for rows in reversed(ROWS) if own.has(rows, measure)]
     alone = len(known) == 1
     lines = [
@@ -231,11 +229,12 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
     said = "The chosen sequence alone. Where the lines separate, later groups are overfitting."
     if not _all_fitted(run):
         said += " Lines join the prefixes that models were fitted to."
-    if budgets := run.metrics.get("budgets"):
+    is_share = measure == _measure(run)
+    if is_share and (budgets := run.metrics.get("budgets")):
         best = [_share(run, entry["model"])[0] for entry in budgets]
         x = [entry["budget"] for entry in budgets]
         lines.append(Line(f"best for its budget, {_share(run, 0)[1]}", x, best, style=3, step=True))
-    if oracle is not None:
+    if is_share and oracle is not None:
         title = f"{rule_title('oracle')}, training rows"
         style = _STYLES["oracle"]
         lines.append(oracle.line("train", measure, title, style=style, dashed=True))
@@ -243,35 +242,25 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
             " The oracle order sorts the steps by their actual gain per cost, as if gains did not "
             "depend on the order: an approximate bound for this rule."
         )
-    return Figure(_chart(lines, run, f"Explained {_what(run)} of the chosen sequence"), said)
+    return Figure(_chart(lines, run, measure, "of the chosen sequence"), said)
 
 
-def _score_figure(run: FinishedRun, own: Curve, key: str) -> Figure:
-    name = _SCORES[key]
-    chart = line_chart(
-        [own.line("test", key, name, style=0, bold=True, step=True)],
-        title=f"{name} of the chosen sequence on held-out rows",
-        xlabel="cost spent",
-        ylabel=name,
-        marks=_stop_line(run),
-        y_percent=key == "accuracy",
-    )
-    return Figure(chart, f"{name} of the chosen sequence on held-out rows, against the cost spent.")
-
-
-def _chart(lines: Sequence[Line], run: FinishedRun, title: str) -> str:
+def _chart(lines: Sequence[Line], run: FinishedRun, measure: str, of: str) -> str:
+    limits: tuple[float | None, float | None] = (None, None)
     bottom, top = value_range(lines)
+    if measure not in NATURAL:
+        # An extrapolating prefix can be far below nothing explained; the chart need not follow it.
+        limits = (max(min(0.0, bottom), -0.5), 1.08 * top if top > 0 else None)
     return line_chart(
         # Between two prefixes the prediction is that of the earlier. What groups between two that
         # were fitted would add is unknown.
         [replace(line, step=line.step or _all_fitted(run)) for line in lines],
-        title=title,
+        title=f"{measure_title(measure, True)} {of}",
         xlabel="cost spent",
-        ylabel=f"explained {_what(run)}",
+        ylabel=measure_title(measure),
         marks=_stop_line(run),
-        # An extrapolating prefix can be far below nothing explained; the chart need not follow it.
-        y_limits=(max(min(0.0, bottom), -0.5), 1.08 * top if top > 0 else None),
-        y_percent=True,
+        y_limits=limits,
+        y_percent=not measure.startswith("ndcg"),
     )
 
 

@@ -21,6 +21,7 @@ from distfms.methods.frame.tuning import changed_options, choose, choose_options
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.data import SequenceData, read_columns, read_statistics
 from distfms.methods.sequence.evaluate import (
+    NATURAL,
     SequenceCurve,
     add_validation,
     advised,
@@ -155,11 +156,10 @@ def evaluate(learner: Learner, models: Models) -> dict[str, Any]:
     path, share = models.paths[rules.chosen.name], learner.procedure.share
     curves = curves_of(models, scores, share)
     sets = [curves.pop(rule.name).points()[-1] for rule in rules.of_budgets]
-    measures = {"train": scores.train, "test": scores.test.get(rules.chosen.name, {})}
     last = {
-        part: {name: float(values[-1]) for name, values in own.items()}
-        for part, own in measures.items()
-        if own
+        rows: {name: float(values[-1]) for name, values in own.items()}
+        for rows in ("train", "test")
+        if (own := scores.curves.get((rows, rules.chosen.name)))
     }
     content = {
         **head_of(learner.solved(models), scores.folds, last),
@@ -183,13 +183,19 @@ def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceC
     """Return the curve of every path, by rule."""
     curves, folds = dict[str, SequenceCurve](), scores.folds
     for number, (name, path) in enumerate(models.paths.items()):
-        mean = {}
-        if folds is not None:
-            scored = folds.means(number, share).mean[:-1]
-            mean = {share: path.of_prefixes(kept_prefixes(path), scored)[path.fitted]}
-        test = {key: values[path.fitted] for key, values in scores.test.get(name, {}).items()}
-        cost, value = path.curve_cost[path.fitted], path.curve_value[path.fitted]
-        curves[name] = SequenceCurve(path.groups, path.fitted, cost, value, share, test, mean)
+        train, test = (scores.curves.get((rows, name), {}) for rows in ("train", "test"))
+        found: dict[str, dict[str, np.ndarray]] = {
+            "train": {share: path.curve_value} | {k: train[k] for k in NATURAL if k in train},
+            "validation": {},
+            "test": dict(test),
+        }
+        for key in (share, *NATURAL):
+            if folds is not None and key in folds.answers[number][0]:
+                mean = folds.means(number, key).mean[:-1]
+                found["validation"][key] = path.of_prefixes(kept_prefixes(path), mean)
+        at = path.fitted
+        kept = {rows: {k: own[at] for k, own in of.items()} for rows, of in found.items()}
+        curves[name] = SequenceCurve(path.groups, at, path.curve_cost[at], kept, share)
     return curves
 
 
@@ -214,7 +220,7 @@ def report_of(
     }
     judged = learner.judged(
         {
-            key: (path, [path.affordable(spent)], parts)
+            key: (path.models_at([path.affordable(spent)]), parts)
             for key, (path, parts) in asked.items()
             if key[0] in wanted
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from typing import Any, TypeVar
 
@@ -24,13 +24,18 @@ from distfms.methods.frame.cross_validation import (
 from distfms.methods.frame.judging import Asked, judged, one_part
 from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds
 from distfms.methods.frame.passes import Passes, Sums, side_by_side
-from distfms.methods.frame.rows import RowCounts
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import kept_prefixes
 from distfms.methods.sequence.form import Rules
 from distfms.methods.sequence.glm import GlmDesign, GlmModel, GlmPath, View
 from distfms.methods.sequence.options import OrderRule
-from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
+from distfms.methods.sequence.problem import (
+    Ladder,
+    LinearModels,
+    Path,
+    PrefixModels,
+    SequenceProblem,
+)
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
 from distfms.methods.sequence.read import GlmReader, PrefixJudge, measures_of
 from distfms.methods.sequence.slabs import search_in_slabs
@@ -38,6 +43,8 @@ from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, spans
 
 #: Searches that make passes together: their models are summed up in one product with the rows.
 SIDE_BY_SIDE = 32
+#: Sequences of models that one pass judges.
+JUDGED = 128
 
 #: What a search is known by: a rule's name, or a fold and the number of a rule or point.
 Key = TypeVar("Key")
@@ -53,13 +60,12 @@ class Models:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Measures of prefixes 0..K: of the chosen path on the training rows, of all on held-out rows.
+    """Measures of prefixes 0..K by (rows, rule), rows being ``train`` or ``test``.
 
     `folds` are answers by rule and fold, None without cross-validation.
     """
 
-    train: Answer
-    test: Mapping[str, Answer]
+    curves: Mapping[tuple[str, str], Answer]
     folds: FoldAnswers | None
 
 
@@ -100,35 +106,62 @@ class Learner(ABC):
         """Return paths with the statistics that they are of."""
         return Solved(self.procedure, self.data.statistics, self.whole.train, None, models.paths)
 
+    @property
+    def train_parts(self) -> range:
+        """Parts of a batch that are training rows."""
+        return range(max(self.job.n_folds, 1))
+
+    def on_rows(self, paths: Mapping[str, Path]) -> dict[Any, tuple[Path, Sequence[int]]]:
+        """Return paths, by (rows, rule), with the parts of a batch that are these rows."""
+        parts = {"train": self.train_parts, "test": [-1]}
+        return {(rows, name): (paths[name], own) for rows, own in parts.items() for name in paths}
+
+    @cached_property
+    def natural(self) -> dict[str, Any]:
+        """Options of `PrefixJudge` for the `NATURAL` measures of regressions, empty for none.
+
+        Targets of two values each have an accuracy, and the rows of queries NDCG.
+        """
+        counts, roles = self.data.statistics["counts"], self.data.form.roles
+        values = counts.train().merge(counts.test).values
+        found: dict[str, Any] = {}
+        if self.procedure.family != "gaussian":
+            return found
+        if (np.isfinite(values).sum(axis=1) == 2).all():
+            found["threshold"] = np.nanmean(values, axis=1)
+        if roles.query is not None and len(roles.target) == 1:
+            found["ranks"] = True
+        return found
+
     def measured(
-        self, asked: Mapping[Key, tuple[Path, Sequence[int]]], **options: Any
+        self,
+        asked: Mapping[Key, tuple[Path, Sequence[int]]],
+        models: Mapping[Key, tuple[PrefixModels, Sequence[int]]] | None = None,
     ) -> dict[Key, Answer]:
-        """Measure all prefixes of paths on folds, or on held-out rows (−1), by passes over them."""
-        wanted = {key: (path, kept_prefixes(path), parts) for key, (path, parts) in asked.items()}
+        """Measure all prefixes of paths, and models, on folds or on held-out rows (−1)."""
+        kept = {key: kept_prefixes(path) for key, (path, _) in asked.items()}
+        wanted = {key: (path.models_at(kept[key]), parts) for key, (path, parts) in asked.items()}
         found = dict[Key, Answer]()
-        for key, members in self.judged(wanted, **options).items():
-            path, own, _ = wanted[key]
-            measures = measures_of(members).items()
-            found[key] = {name: path.of_prefixes(own, values) for name, values in measures}
+        for key, members in self.judged({**wanted, **(models or {})}, **self.natural).items():
+            found[key] = measures_of(members)
+            if key in asked:
+                path, own = asked[key][0], found[key].items()
+                found[key] = {name: path.of_prefixes(kept[key], values) for name, values in own}
         return found
 
     def judged(
-        self,
-        asked: Mapping[Key, tuple[Any, Sequence[int] | np.ndarray, Sequence[int]]],
-        **options: Any,
+        self, asked: Mapping[Key, tuple[PrefixModels, Sequence[int]]], **options: Any
     ) -> dict[Key, Mapping[str, Any]]:
-        """Judge models of some prefixes of paths on folds, or on held-out rows (−1), by passes.
+        """Judge models on folds, or on held-out rows (−1), by one pass for `JUDGED` of them.
 
         Returns for each what `PrefixJudge` adds up over these rows.
         """
         data, keys, found = self.data, list(asked), dict[Key, Mapping[str, Any]]()
         options |= {"classes": data.class_values, "class_weights": data.class_weights}
-        for start in range(0, len(keys), SIDE_BY_SIDE):
+        for start in range(0, len(keys), JUDGED):
             some = dict[Key, Asked]()
-            for key in keys[start : start + SIDE_BY_SIDE]:
-                path, prefixes, parts = asked[key]
-                numbers = np.searchsorted(path.fitted, prefixes, side="right") - 1
-                models = path.prefix_models().only(numbers)
+            for key in keys[start : start + JUDGED]:
+                models, parts = asked[key]
                 judge = PrefixJudge(models, data.form.options.family, **options)
                 some[key] = judge, [one_part(number) for number in parts]
             found |= judged(self.run, partial(data.form.source, data.plan), some)
@@ -157,33 +190,30 @@ class ByStatistics(Learner):
         return Models(orders, {})
 
     def scores(self, models: Models) -> Scores:
-        """Judge all models; within a step."""
-        solved, test = self.solved(models), dict[str, Answer]()
-        if solved.test is not None:
-            moments = solved.test["moments"]
-            test = {name: path.held_out(moments) for name, path in models.paths.items()}
-            chosen = self.rules.chosen.name
-            test[chosen] = {**test[chosen], **self._by_rows(solved.path)}
-        train = solved.path.held_out(self.whole.train["moments"])
-        return Scores(train, test, on_folds(self.run, self.job, solved))
+        """Judge all models; within a step. What statistics do not tell, one pass over rows does."""
+        solved = self.solved(models)
+        procedure = replace(self.procedure, with_models=bool(self.natural))
+        folds = on_folds(self.run, self.job, solved, procedure)
+        curves: dict[Any, Answer] = {
+            (rows, name): path.held_out(own["moments"])
+            for rows, own in solved.sets.items()
+            for name, path in models.paths.items()
+        }
+        if not self.natural:
+            return Scores(curves, folds)
+        answers, numbers = ((), ()) if folds is None else (folds.answers, folds.folds)
+        units = {(f, i): own[at] for i, own in enumerate(answers) for at, f in enumerate(numbers)}
+        of_folds = {unit: (_models_in(answer), [unit[0]]) for unit, answer in units.items()}
+        more = self.measured(self.on_rows(models.paths), of_folds)
+        # What statistics tell too is exact.
+        both = {key: {**own, **more[key], **own} for key, own in {**curves, **units}.items()}
+        answers = tuple(tuple(both[fold, n] for fold in numbers) for n in range(len(answers)))
+        return Scores(both, folds and replace(folds, answers=answers))
 
-    def _by_rows(self, path: Path) -> Answer:
-        """Accuracy and NDCG of prefixes, by a pass over the held-out rows."""
-        counts, roles = self.data.statistics["counts"], self.data.form.roles
-        threshold = _threshold(counts.train().merge(counts.test))
-        ranks = roles.query is not None and len(roles.target) == 1
-        if threshold is None and not ranks:
-            return {}
-        options: dict[str, Any] = {"threshold": threshold, "ranks": ranks}
-        found = self.measured({"test": (path, [-1])}, **options)["test"]
-        return {name: own for name, own in found.items() if name in ("accuracy", "ndcg@5")}
 
-
-def _threshold(counts: RowCounts) -> float | None:
-    """Middle of the two values of binary targets; None if one target is not binary."""
-    if counts.all_in(0.0, 1.0).all():
-        return 0.5
-    return 0.0 if counts.all_in(-1.0, 1.0).all() else None
+def _models_in(answer: Answer) -> LinearModels:
+    """Return the models that `SequenceProcedure.evaluate` answers with."""
+    return LinearModels.from_arrays({n.removeprefix("fold/"): own for n, own in answer.items()})
 
 
 class ByRows(Learner):
@@ -215,7 +245,7 @@ class ByRows(Learner):
         paths, own = self._refitted(self._of_rules(), orders), self.procedure
         if own.model != "linear":
             # What trees explain of the training rows, nobody knows so far.
-            asked = {name: (path, path.fitted, self.train_parts) for name, path in paths.items()}
+            asked = {name: (own.prefix_models(), self.train_parts) for name, own in paths.items()}
             for name, members in self.judged(asked).items():
                 paths[name] = replace(paths[name], share=measures_of(members)[own.share])
         searches = {
@@ -229,23 +259,14 @@ class ByRows(Learner):
 
     def scores(self, models: Models) -> Scores:
         """Judge all models; within a step."""
-        solved = self.solved(models)
-        asked: dict[Any, tuple[Path, Sequence[int]]] = {"train": (solved.path, self.train_parts)}
-        asked |= {("test", name): (path, [-1]) for name, path in models.paths.items()}
-        asked |= {unit: (path, [unit[0]]) for unit, path in models.of_folds.items()}
-        curves = self.measured(asked)
-        test = {name: own for name in models.paths if (own := curves["test", name])}
+        of_folds = {unit: (path, [unit[0]]) for unit, path in models.of_folds.items()}
+        curves = self.measured({**self.on_rows(models.paths), **of_folds})
 
         def answers(work: FoldWork) -> FoldAnswers:
             return self._answers(work, models.of_folds, curves)
 
-        folds = on_folds(self.run, self.job, solved, evaluate=answers)
-        return Scores(curves["train"], test, folds)
-
-    @property
-    def train_parts(self) -> range:
-        """Parts of a batch that are training rows."""
-        return range(max(self.job.n_folds, 1))
+        folds = on_folds(self.run, self.job, self.solved(models), evaluate=answers)
+        return Scores(curves, folds)
 
     # --- paths ---
 

@@ -473,6 +473,10 @@ class Path(ABC):
     def prefix_models(self) -> PrefixModels:
         """Return the models of the `fitted` prefixes."""
 
+    def models_at(self, prefixes: Sequence[int] | np.ndarray) -> PrefixModels:
+        """Return the models that some prefixes use."""
+        return self.prefix_models().only(np.searchsorted(self.fitted, prefixes, "right") - 1)
+
     def step_details(self) -> dict[str, np.ndarray]:
         """Return further numbers of each step, each of shape (K,), for ``selection.json``."""
         return {}

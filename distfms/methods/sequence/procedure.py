@@ -49,7 +49,8 @@ class SequenceProcedure(Procedure):
 
     `groups` partition the rows of a batch; `n_outputs` counts those of a model that is not
     gaussian, the classes of ``softmax``; `tol` ends each fit of such a model. With `as_one` all
-    columns are one group, whose model is that of all groups in any order.
+    columns are one group, whose model is that of all groups in any order. With `with_models`
+    `evaluate` also answers with the linear models, for what only rows tell.
     """
 
     rules: tuple[OrderRule, ...]
@@ -66,6 +67,7 @@ class SequenceProcedure(Procedure):
     ladder: Ladder = field(default_factory=Ladder)
     tol: float = TOLERANCE
     as_one: bool = False
+    with_models: bool = False
 
     @property
     def posed(self) -> dict[str, Any]:
@@ -182,7 +184,12 @@ class SequenceProcedure(Procedure):
 
     def evaluate(self, fold: Fold, rule: OrderRule, budgets: np.ndarray) -> Answer:
         """Search without a fold and score on it; the last score is that of the whole sequence."""
-        return _afforded(*self.found_on(fold, rule), np.append(budgets, np.inf))
+        (path, curve), ends = self.found_on(fold, rule), np.append(budgets, np.inf)
+        found = _afforded(path, curve, ends)
+        if not self.with_models:
+            return found
+        models = path.models_at([path.affordable(budget) for budget in ends])
+        return {**found, **{f"fold/{name}": own for name, own in models.to_arrays().items()}}
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure sequences that end after so many groups, on a fold."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,12 +213,36 @@ def test_many_rules_are_cut_to_what_can_be_told_apart() -> None:
     assert "forward regression (fr)" in first.svg
 
 
-def test_accuracy_has_a_figure_of_its_own() -> None:
+def test_accuracy_has_figures_of_its_own() -> None:
     content = metrics()
+    assert "Accuracy of" not in render(selection(), content)
     for i, point in enumerate(content["curves"][0]["points"]):
         point["test"]["accuracy"] = 0.6 + i / 10
-    assert "Accuracy of the chosen sequence on held-out rows" in render(selection(), content)
-    assert "Accuracy of" not in render(selection(), metrics())
+    page = render(selection(), content)
+    assert "Accuracy of the chosen sequence" in page
+    assert "Accuracy of all rules" not in page
+    for point in content["curves"][1]["points"]:
+        point["test"]["accuracy"] = 0.7
+    assert "Accuracy of all rules against cost" in render(selection(), content)
+
+
+def test_seconds_of_rules_are_drawn_where_there_are_some_to_compare() -> None:
+    seconds = {"fr": [0.0, 0.2, 0.5, 0.9], "omp": [0.0, 0.1, 0.2, 0.3]}
+    for found, shown in (({}, False), ({"fr": seconds["fr"]}, False), (seconds, True)):
+        told = {**MANIFEST, "search_seconds": found}
+        run = replace(finished(selection(), metrics()), manifest=told)
+        page = check_page(METHOD.page(run))
+        assert ("Seconds of each rule by number of groups" in page) == shown
+
+
+def test_the_oracle_of_a_rule_has_a_name_and_is_no_rule_to_follow() -> None:
+    title = "oracle order of matching pursuit (omp)"
+    assert figures.rule_title("oracle:omp") == title
+    content = metrics()
+    content["curves"].append(curve("oracle:omp"))
+    assert title not in render(selection(), content)
+    content["timeliness"]["oracle:omp"] = timely(0.5, 8.0)
+    assert title in render(selection(), content)
 
 
 def test_groups_that_were_fitted_together_are_shown_together() -> None:

@@ -172,7 +172,12 @@ def compare(alpha):
     paths = {name: search(train, name) for name in ("fr-blind", "omp")}
     test = comoments(X[200:], Y[200:])
     curves = {
-        name: SequenceCurve(p.groups, p.fitted, p.curve_cost, p.curve_value, test=p.held_out(test))
+        name: SequenceCurve(
+            p.groups,
+            p.fitted,
+            p.curve_cost,
+            {"train": {"explained_variance": p.curve_value}, "test": p.held_out(test)},
+        )
         for name, p in paths.items()
     }
     return curves, compared(curves, alpha, {"oracle": next(iter(curves)), "oracle:omp": "omp"})
@@ -192,7 +197,7 @@ def test_alpha_timeliness_is_cut_where_omp_reaches_alpha():
         entry = metrics["timeliness"][name]
         share = np.interp(x, curve.cost, curve.value).mean() / curve.value[-1]
         assert entry["alpha_timeliness"] == pytest.approx(share, rel=1e-4)
-        test = curve.test["explained_variance"]
+        test = curve.scores["test"]["explained_variance"]
         share = np.interp(x, curve.cost, test).mean() / test[-1]
         assert entry["test_alpha_timeliness"] == pytest.approx(share, rel=1e-4)
     assert metrics["timeliness"]["oracle"]["test_alpha_timeliness"] is None
