@@ -506,7 +506,7 @@ def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     dotted = ".".join([where, *location]) if where else ".".join(location)
     if problem["type"] == "extra_forbidden":
         known = list(_fields_at(model, location[:-1]))
-        listed = f"`distfms options {where.partition('.')[0]}` lists the keys."
+        listed = f"`distfms options {where.partition('.')[0]} --all` lists the keys."
         return f"Unknown key `{dotted}` in the job spec.{nearest(location[-1], known)} {listed}"
     if problem["type"] == "missing":
         return f"The job spec is missing the key `{dotted}`."

@@ -76,10 +76,20 @@ def _sets(engine: str | None, address: str | None, others: list[str] | None) -> 
     return [*(f'{key}="{value}"' for key, value in given.items() if value), *(others or ())]
 
 
+def _named_methods(begun: str) -> list[str]:
+    """Return methods for the completion of a word."""
+    from distfms.methods import METHODS
+
+    return [name for name in METHODS if name.startswith(begun)]
+
+
 @app.command()
 def init(
     method: Annotated[
-        str | None, typer.Argument(help="Method; left out, the four questions are shown.")
+        str | None,
+        typer.Argument(
+            help="Method; left out, the four questions are shown.", autocompletion=_named_methods
+        ),
     ] = None,
     data: Annotated[
         str | None, typer.Argument(help="Folder, file, glob or URL of data to look at.")
@@ -326,16 +336,30 @@ def report(run: Run, storage: Storage = None) -> None:
     say(f"Report: {draw(run, storage_options(storage))}")
 
 
+def _named_sections(begun: str) -> list[str]:
+    """Return sections for the completion of a word."""
+    from distfms.runs.options_table import section_models
+
+    return [name for name in section_models() if name.startswith(begun)]
+
+
 @app.command()
 def options(
     section: Annotated[
-        str | None, typer.Argument(help="Section, such as `multiselect` or `data.long`.")
+        str | None,
+        typer.Argument(
+            help="Section, such as `multiselect` or `data.long`.", autocompletion=_named_sections
+        ),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also list what beginners leave as it is.")
+    ] = False,
 ) -> None:
     """List the sections of the job spec, or the keys of one."""
     from distfms.runs.options_table import options_lines
 
-    for line in options_lines(section, width=min(shutil.get_terminal_size().columns, 100)):
+    width = min(shutil.get_terminal_size().columns, 100)
+    for line in options_lines(section, width, everything):
         say(line)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from html import escape
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -49,6 +50,15 @@ from distfms.estimators.parameters import (
 from distfms.methods.frame.contract import FinishedRun, Inputs
 from distfms.methods.frame.row_predictor import levels_of, plan_of_model, set_missing
 from distfms.spec import Section
+
+
+class Page(str):
+    """An HTML page as text, which notebooks show as a page."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self)}" width="100%" height="640"></iframe>'
 
 
 class JobEstimator(BaseEstimator):
@@ -324,11 +334,16 @@ class JobEstimator(BaseEstimator):
         else:
             self.feature_names_in_ = np.array(columns, dtype=object)
 
-    def report(self) -> str:
-        """Return the report of the run, the HTML page that a job writes."""
+    def report(self) -> Page:
+        """Return the report of the run, the HTML page that a job writes; notebooks show it."""
         check_is_fitted(self)
-        page: str = self.model_.page()
-        return page
+        return Page(self.model_.page())
+
+    def _html_repr(self) -> str:
+        """Return what notebooks show: parameters as of any estimator, and the result of a fit."""
+        shown: str = super()._html_repr()
+        model = getattr(self, "model_", None)
+        return shown if model is None else f"{shown}<p>{escape(model.headline())}</p>"
 
     def summary(self) -> str:
         """Return the result in words."""

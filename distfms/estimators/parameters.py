@@ -114,7 +114,7 @@ def said(text: str, method: str) -> str:
     text = re.sub(rf"(?:section )?`(?:data|tune|engine|{method})`: ", "", text)
     text = re.sub(r"\b[Ii]n the job spec, (?:section )?", "", text)
     text = text.replace("The job spec is missing the key", "There is no value for")
-    text = re.sub(r" `distfms options \w+` lists the keys\.", "", text)
+    text = re.sub(r" `distfms options \w+( --all)?` lists the keys\.", "", text)
     text = re.sub(r"Unknown key (`\S+`) in the job spec", r"Unknown parameter \1", text)
     text = re.sub(r" in the data section\b", "", text)
     return re.sub(r"`(\w+): ([^`]*)`", _assignment, text)

@@ -6,7 +6,7 @@ import ast
 import inspect
 import json
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -41,14 +41,31 @@ def section_models() -> dict[str, type[Section]]:
     return found
 
 
-def options_lines(section: str | None = None, width: int = 100) -> list[str]:
-    """List the keys of a section such as ``data.long``, or those at the top and all sections."""
+#: What a beginner sets.
+_FIRST = {
+    "multiselect": ("budget", "costs", "plan"),
+    "sequence": ("groups", "prefix_separator", "costs", "family", "budget"),
+    "landmarks": ("task", "similarity", "landmarks"),
+    "attribute_efficient": ("attributes_per_example", "penalty", "positive"),
+    "data": ("path", "long", "target", "id", "features", "exclude", "missing", "folds", "test"),
+    "engine": ("kind", "address", "workers"),
+    "output": ("path", "registry"),
+}
+
+
+def options_lines(
+    section: str | None = None, width: int = 100, everything: bool = True
+) -> list[str]:
+    """List the keys of a section such as ``data.long``, or those at the top and all sections.
+
+    Without `everything`, of large sections only those that a beginner sets.
+    """
     models = section_models()
     if section is None:
         column = max(map(len, models))
         return [
             "Keys at the top of a job spec:",
-            *_keys(TopKeys, "", width),
+            *_keys(TopKeys, "", width, TopKeys.model_fields),
             "",
             "Sections (`distfms options SECTION` lists the keys of one):",
             *(f"  {name:{column}}  {_summary(model)}" for name, model in models.items()),
@@ -56,13 +73,19 @@ def options_lines(section: str | None = None, width: int = 100) -> list[str]:
     if section not in models:
         raise SpecError(f"A job spec has no section `{section}`.{nearest(section, models)}")
     model = models[section]
-    return [f"{section}: {_summary(model)}", *_keys(model, section, width)]
+    keys: Collection[str] = model.model_fields
+    keys = keys if everything else _FIRST.get(section, keys)
+    lines = [f"{section}: {_summary(model)}", *_keys(model, section, width, keys)]
+    left = len(model.model_fields) - len(keys)
+    return [*lines, f"{left} more: distfms options {section} --all"] if left else lines
 
 
-def _keys(model: type[Section], section: str, width: int) -> Iterator[str]:
-    """Yield a line for each key, and its meaning below."""
+def _keys(model: type[Section], section: str, width: int, wanted: Collection[str]) -> Iterator[str]:
+    """Yield a line for each key that is wanted, and its meaning below."""
     schemas, meanings = model.model_json_schema()["properties"], key_meanings(model)
     for key, field in model.model_fields.items():
+        if key not in wanted:
+            continue
         yield f"  {key}: {_kind(schemas[key], f'{section}.{key}')}; {_default(field)}"
         indent = " " * 6
         yield from textwrap.wrap(

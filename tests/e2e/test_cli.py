@@ -125,7 +125,7 @@ def test_init_writes_a_spec_that_is_in_order(place, judgments, distfms, method):
     ("change", "words"),
     [
         ("data.features=[warm, loudd]", ["loudd", "'loud'"]),
-        ("multiselect.budgt=3", ["budget", "`distfms options multiselect` lists the keys"]),
+        ("multiselect.budgt=3", ["budget", "`distfms options multiselect --all` lists the keys"]),
         ("sed=3", ["`distfms options` lists the keys and sections"]),
         ("multiselect.costs.warm=.nan", ["warm"]),
     ],

@@ -154,6 +154,8 @@ def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
     assert model.report() == again.report()
     assert model.summary().startswith(said(model.model_.headline(), method))
     assert "<html" in model.report()
+    assert model.report()._repr_html_().startswith("<iframe srcdoc=")
+    assert model.model_.headline()[:20] in model._repr_html_()
     assert "finished" in json.loads((saved / "manifest.json").read_text())
     for points in again.curves_.values():
         assert [p["budget"] for p in points] == sorted(p["budget"] for p in points)

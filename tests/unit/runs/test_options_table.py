@@ -54,6 +54,8 @@ def test_kind_and_default_of_a_key(section, line):
     ("arguments", "code", "expected"),
     [
         ([], 0, "  tune "),
+        (["sequence"], 0, "more: distfms options sequence --all"),
+        (["sequence", "--all"], 0, "  baselines: "),
         (["tune"], 0, "  rule: best | one_standard_error"),
         (["multiselct"], 2, "no section `multiselct`. Did you mean 'multiselect'?"),
     ],
