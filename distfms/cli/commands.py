@@ -301,6 +301,14 @@ def predict(
     with_folds: Annotated[
         bool, typer.Option("--with-folds", help="Add each row's fold and whether it was held out.")
     ] = False,
+    formulas: Annotated[
+        bool,
+        typer.Option(
+            "--formulas",
+            help="Leave texts as they are that begin with = + - @, which spreadsheets take for "
+            "formulas; otherwise CSV has an apostrophe before them.",
+        ),
+    ] = False,
     engine: Engine = None,
     address: Address = None,
     storage: Storage = None,
@@ -321,6 +329,7 @@ def predict(
             budget=budget,
             allow=allow or (),
             with_folds=with_folds,
+            formulas=formulas,
             engine=parse_section(EngineSection, chosen, "engine"),
             storage_options=storage_options(storage),
             registry=registry,

@@ -74,6 +74,7 @@ def predict_file(
     budget: float | None = None,
     allow: Iterable[str] = (),
     with_folds: bool = False,
+    formulas: bool = False,
     engine: EngineSection | None = None,
     storage_options: Mapping[str, Any] | None = None,
     registry: str | None = None,
@@ -100,6 +101,9 @@ def predict_file(
     with_folds : bool
         Whether to add the part of the job that each row belongs to: ``held_out``, and its
         ``fold``, null where there is none.
+    formulas : bool
+        Whether texts in CSV may begin as formulas of a spreadsheet do (``= + - @``); otherwise an
+        apostrophe comes first.
     engine : EngineSection, optional
         Where to predict; default: on this machine.
     storage_options : mapping, optional
@@ -132,7 +136,7 @@ def predict_file(
             note = {"called": files.called, "data": hidden_in_urls(str(root)), **made_with}
             counts = predict_folder(predict, dataset, target, note, executor)
         else:
-            counts = _predict_one(predict, dataset.partitions, target, executor)
+            counts = _predict_one(predict, dataset.partitions, target, executor, formulas)
     of_model = f"; {files.called}" if files.called.startswith(PREFIX) else ""
     columns = ", ".join(predictor.columns)
     lines = [
@@ -166,12 +170,16 @@ def _opened(data: str, options: Mapping[str, Any] | None, spec: Mapping[str, Any
 
 
 def _predict_one(
-    predict: Predict, partitions: Sequence[Partition], out: Location, executor: Executor
+    predict: Predict,
+    partitions: Sequence[Partition],
+    out: Location,
+    executor: Executor,
+    formulas: bool,
 ) -> Counter[str]:
     """Write the predictions of all partitions to one file, while the next ones are predicted."""
     counts = Counter[str]()
     step = _AHEAD * executor.workers
-    with _written(out) as write, ThreadPoolExecutor(1) as behind:
+    with _written(out, formulas) as write, ThreadPoolExecutor(1) as behind:
         writing: list[Future[None]] = []
         for start in range(0, len(partitions), step):
             predicted = executor.map(predict, partitions[start : start + step])
@@ -285,9 +293,10 @@ def _real(place: Location) -> str:
 
 
 @contextmanager
-def _written(out: Location) -> Iterator[Callable[[Any], None]]:
+def _written(out: Location, formulas: bool) -> Iterator[Callable[[Any], None]]:
     """Yield a function that appends a table to a file which appears whole at the end."""
-    kind = CsvFile if out.name.lower().endswith(".csv") else GroupedFile
+    is_csv = out.name.lower().endswith(".csv")
+    kind = partial(CsvFile, formulas=formulas) if is_csv else GroupedFile
     try:
         with whole_file(out) as temporary, kind(temporary) as file:
             yield file.write

@@ -98,7 +98,7 @@ def resolved(spec: JobSpec) -> dict[str, Any]:
     The variables that storage options name are looked up on the cluster.
     """
     _refuse_clear_secrets(spec.data.storage_options, spec.data.places(), "data")
-    _refuse_clear_secrets(spec.output.storage_options, (), "output")
+    _refuse_clear_secrets(spec.output.storage_options, (spec.output.path,), "output")
 
     def absolute(path: Any) -> Any:
         if path is None or isinstance(path, list):

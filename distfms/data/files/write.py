@@ -114,10 +114,14 @@ class GroupedFile:
 
 
 class CsvFile:
-    """One CSV file, written table after table; the first decides about the columns."""
+    """One CSV file, written table after table; the first decides about the columns.
 
-    def __init__(self, path: Path) -> None:
+    Texts that a spreadsheet would take for formulas begin with an apostrophe, unless `formulas`.
+    """
+
+    def __init__(self, path: Path, formulas: bool = False) -> None:
         self._path = path
+        self._formulas = formulas
         self._writer: Any = None
 
     def __enter__(self) -> CsvFile:
@@ -127,12 +131,26 @@ class CsvFile:
         """Append rows."""
         import pyarrow.csv as csv
 
+        if not self._formulas:
+            table = _without_formulas(table)
         self._writer = self._writer or csv.CSVWriter(str(self._path), table.schema)
         self._writer.write_table(table)
 
     def __exit__(self, *_: object) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+def _without_formulas(table: pa.Table) -> pa.Table:
+    import pyarrow.compute as pc
+    import pyarrow.types as pt
+
+    for at, column in enumerate(table.columns):
+        if pt.is_string(column.type) or pt.is_large_string(column.type):
+            begins = pc.match_substring_regex(column, r"^[=+\-@\t\r]")
+            quoted = pc.binary_join_element_wise("'", column, "")
+            table = table.set_column(at, table.field(at), pc.if_else(begins, quoted, column))
+    return table
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.files.write import GroupedFile, write_table
+from distfms.data.files.write import CsvFile, GroupedFile, write_table
 
 
 @pytest.fixture
@@ -76,3 +76,15 @@ def test_same_row_groups_however_the_rows_come(tmp_path: Path, table: pa.Table) 
         contents.append((tmp_path / name).read_bytes())
     assert contents[0] == contents[1] == contents[2]
     assert pq.read_table(tmp_path / "one").equals(table)
+
+
+@pytest.mark.parametrize("formulas", [False, True])
+def test_spreadsheets_find_no_formulas(tmp_path, formulas):
+    texts = ["=1+1", "@x", "-", "+5", "plain", None]
+    with CsvFile(tmp_path / "p.csv", formulas) as file:
+        file.write(pa.table({"id": texts, "predicted": [-1.0] * 6}))
+    found = [
+        line.split(",")[0].strip('"') for line in (tmp_path / "p.csv").read_text().splitlines()
+    ]
+    expected = [text if formulas or text in ("plain", None) else f"'{text}" for text in texts]
+    assert found == ["id", *(text or "" for text in expected)]

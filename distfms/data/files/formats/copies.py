@@ -103,19 +103,31 @@ class Copies:
                 / f"{file.place.name}.parquet"
                 for file, schema, own in zip(others, schemas, names, strict=True)
             ]
-            missing = [place is None for place in pool.map(file_entry, places)]
-            if any(missing):
-                kinds = sorted({_format(file).name for file in others})
-                self.say(
-                    f"Converting {' and '.join(kinds)} to {self.folder}: {sum(missing)} of "
-                    f"{len(others)} files"
-                )
-                for line in _noted(others, schemas):
-                    self.say(line)
+            if None in (there := list(pool.map(file_entry, places))):
+                # Who comes second waits, and has nothing to convert and to say.
+                with locked_file(places[there.index(None)].parent / ".all.lock"):
+                    missing = sum(place is None for place in pool.map(file_entry, places))
+                    for line in self._converting(others, schemas, missing) if missing else ():
+                        self.say(line)
+                    list(pool.map(_copy, others, schemas, names, places))
             copies = pool.map(_copy, others, schemas, names, places)
             copy_of = dict(zip((file.path for file in others), copies, strict=True))
         delete_unused(self.folder, {self._place(file).name for file in others}, self.max_bytes)
         return [copy_of.get(file.path, file) for file in files]
+
+    def _converting(
+        self, files: Sequence[File], schemas: Sequence[pa.Schema], n: int
+    ) -> Iterator[str]:
+        """Yield what users should know of `n` files that are converted."""
+        kinds = " and ".join(sorted({_format(file).name for file in files}))
+        yield f"Converting {kinds} to {self.folder}: {n} of {len(files)} files"
+        noted: dict[str, list[str]] = {}
+        for file, schema in zip(files, schemas, strict=True):
+            for text in _format(file).notes(schema):
+                noted.setdefault(text, []).append(file.path)
+        for text, paths in noted.items():
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            yield f"{paths[0]}{more}: {text}"
 
     def _place(self, file: File) -> Location:
         form = _format(file)
@@ -178,17 +190,6 @@ def _schemas(
             _check(schemas[-1], file)
             check_same_schema(schemas[0], files[0], schemas[-1], file)
     return schemas
-
-
-def _noted(files: Sequence[File], schemas: Sequence[pa.Schema]) -> Iterator[str]:
-    """Yield what users should know of how files are read."""
-    noted: dict[str, list[str]] = {}
-    for file, schema in zip(files, schemas, strict=True):
-        for text in _format(file).notes(schema):
-            noted.setdefault(text, []).append(file.path)
-    for text, paths in noted.items():
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        yield f"{paths[0]}{more}: {text}"
 
 
 def _check(schema: pa.Schema, file: File) -> None:
