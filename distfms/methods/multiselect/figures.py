@@ -227,13 +227,21 @@ def _attribute_blocks(run: FinishedRun) -> list[Block]:
         "multiplies the average of the judgments (the mean where there are none) in the "
         f"prediction of {run.model['target']}, whose intercept is "
         f"{number(run.model['intercept'], 6)}; correlation with the label as if judged without "
-        "noise; b̂: covariance with the label; v̂: variance between raters of one object; σ̂: "
+        "noise; reliability: share of the variance of an average that is between objects, as in a "
+        "D-study, for what is bought or, where nothing is, one judgment; b̂: covariance with the "
+        "label; v̂: variance between raters of one object; σ̂: "
         "standard deviation between objects; have: judgments of an object on average; without: "
         "objects that have none."
     )
     rest = more(len(rows), _ATTRIBUTES_SHOWN, "in selection.json")
     table = Table(rows[:_ATTRIBUTES_SHOWN], caption + rest)
     return [*_attribute_figures(points, len(rows) - len(points)), table]
+
+
+def _reliability(attribute: Mapping[str, Any], n_judgments: int) -> float | None:
+    """Return the share of the variance of an average that is between objects (of a D-study)."""
+    between = attribute["sigma"] ** 2
+    return between / (between + attribute["v"] / n_judgments) if between else None
 
 
 def _attribute_rows(run: FinishedRun) -> list[dict[str, Any]]:
@@ -247,6 +255,7 @@ def _attribute_rows(run: FinishedRun) -> list[dict[str, Any]]:
             "Weight": weights.get(a["name"]),
             "Correlation": a["b"] / (a["sigma"] * deviation) if a["sigma"] and deviation else None,
             "v̂/σ̂²": a["v"] / a["sigma"] ** 2 if a["sigma"] else None,
+            "Reliability": _reliability(a, max(1, selection["repeats"].get(a["name"], 0))),
             "b̂": a["b"],
             "v̂": a["v"],
             "σ̂": a["sigma"],

@@ -235,6 +235,10 @@ def test_tables_of_the_page() -> None:
         ["warm", 0, None, -0.2],
         ["kind", 0, None, None],
     ]
+    for row in attributes.rows:  # of two judgments v̂ is halved
+        ratio = row["v̂/σ̂²"]
+        expected = ratio and pytest.approx(1 / (1 + ratio / max(1, row["Buy"])))
+        assert row["Reliability"] == expected
     assert "the prediction of mood, whose intercept is 3.25;" in attributes.caption
     baselines = found["The select"]
     assert [row["Way to spend"] for row in baselines.rows] == ["Full", "Scoring", "Copies"]
