@@ -6,16 +6,10 @@ import io
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from os import PathLike
-from typing import Any, BinaryIO, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-
-#: Timestamp of every member of an npz file, so that equal arrays give equal bytes.
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-#: "Made on Unix" in the zip header, whatever the machine.
-_UNIX = 3
 
 
 class Statistic(Protocol):
@@ -32,21 +26,15 @@ class Statistic(Protocol):
 class Fields:
     """Base of dataclasses of arrays and numbers that files of models have field by field.
 
-    Fields that hold statistics themselves are named in `nested`, with their classes; those in
-    `given` are not stored, as who reads a value knows them.
+    Those in `given` are not stored, as who reads a value knows them.
     """
 
-    nested: ClassVar[Mapping[str, type[Any]]] = {}
     given: ClassVar[Collection[str]] = ()
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays, without what is None."""
-        names = [field.name for field in fields(cast(Any, self))]
-        content = {name: getattr(self, name) for name in names if name not in self.given}
-        for name in self.nested:
-            inner = content.pop(name)
-            own = {} if inner is None else inner.to_arrays()
-            content |= {f"{name}_{key}": array for key, array in own.items()}
+        names = [field.name for field in fields(cast(Any, self)) if field.name not in self.given]
+        content = {name: getattr(self, name) for name in names}
         return {name: np.asarray(value) for name, value in content.items() if value is not None}
 
     @classmethod
@@ -54,9 +42,6 @@ class Fields:
         """Inverse of `to_arrays`."""
         of_class = {field.name: field.default for field in fields(cast(Any, cls))}
         content = {name: None for name, default in of_class.items() if default is MISSING} | given
-        for name, inner in cls.nested.items():
-            own = below(f"{name}_", arrays)
-            content[name] = inner.from_arrays(own) if own else None
         for name in of_class.keys() & arrays.keys():
             content[name] = arrays[name] if arrays[name].ndim else arrays[name].item()
         return cls(**content)
@@ -248,39 +233,28 @@ def over_folds(values: np.ndarray, weights: Sequence[float] | np.ndarray) -> Fol
 # --- files ----------------------------------------------------------------------------------------
 
 
-def save_npz(file: str | PathLike[str] | BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays (no objects) as an npz file whose bytes depend on the arrays alone.
+def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return arrays (no objects) as an npz file whose bytes depend on the arrays alone.
 
-    Members are stored uncompressed, sorted by name, in C order, with a fixed timestamp.
+    Members are stored uncompressed, sorted by name, in C order, with the timestamp that `zipfile`
+    gives a name without a file.
     """
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(arrays):
-            info = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
-            info.create_system = _UNIX
-            with archive.open(info, "w", force_zip64=True) as member:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 array = np.asarray(arrays[name], order="C")
                 np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
-
-
-def load_npz(file: str | PathLike[str] | BinaryIO) -> dict[str, np.ndarray]:
-    """Read what `save_npz` wrote; pickled or compressed content is refused with ValueError."""
-    with np.load(file, allow_pickle=False) as archive:
-        # A few bytes could stand for more than the memory holds.
-        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
-            raise ValueError("its arrays are compressed")
-        return {name: archive[name] for name in archive.files}
-
-
-def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return `arrays` as the bytes of an npz file (see `save_npz`)."""
-    buffer = io.BytesIO()
-    save_npz(buffer, arrays)
     return buffer.getvalue()
 
 
 def from_bytes(content: bytes) -> dict[str, np.ndarray]:
-    """Inverse of `to_bytes`."""
-    return load_npz(io.BytesIO(content))
+    """Inverse of `to_bytes`; pickled or compressed content is refused with ValueError."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        # A few bytes could stand for more than the memory holds.
+        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
+            raise ValueError("its arrays are compressed")
+        return {name: archive[name] for name in archive.files}
 
 
 def joined(groups: Mapping[Any, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
