@@ -31,7 +31,6 @@ from distfms.methods.multiselect.procedure import Found
 from distfms.methods.multiselect.read import (
     PLAN,
     WritePlan,
-    averages_reader,
     judgment_reader,
     loss_on,
     trained_columns,
@@ -39,8 +38,8 @@ from distfms.methods.multiselect.read import (
 )
 from distfms.methods.multiselect.read_errors import plain_errors
 from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_in_slabs
-from distfms.methods.multiselect.statistics import read_judgments
-from distfms.stats.base import Bundle, Folded
+from distfms.methods.multiselect.statistics import read_averages, read_judgments
+from distfms.stats.base import Bundle, Folded, joined
 from distfms.stats.comoments import CoMoments
 
 
@@ -67,7 +66,7 @@ def multiselect(run: Run, job: Job) -> Finished:
     solved = solved_by(job, statistics, found)
     averages = None
     if wants_averages(job.options):
-        averages = run.step("averages", lambda: read_averages(run, job, solved))
+        averages = run.step("averages", lambda: bought_averages(run, job, solved))
     model = fitted(job, solved, averages)
     errors = None
     if job.options.plain_error and solved.test is not None:
@@ -130,13 +129,10 @@ def bought(form: JudgmentForm, repeats: np.ndarray) -> tuple[JudgmentForm, np.nd
 # --- model ----------------------------------------------------------------------------------------
 
 
-def read_averages(run: Run, job: Job, solved: Solved) -> Folded[CoMoments]:
+def bought_averages(run: Run, job: Job, solved: Solved) -> Folded[CoMoments]:
     """Read the averages of the judgments that are bought, of the objects that have them."""
-    repeats = solved.path.final_repeats
-    form, support = bought(job.form, repeats)
-    counts = tuple(repeats[support].tolist())
-    bundle = run.reduce(lambda *of: averages_reader(form.source(*of), counts, form.buy_from))
-    averages: Folded[CoMoments] = bundle["averages"]
+    repeats = tuple(solved.path.final_repeats.tolist())
+    (averages,) = read_averages(run, job.form, [repeats])
     n_used = averages.train().n_samples
     n_lacking = solved.train["judgments"].n_objects - n_used
     if job.options.model == "refit" and n_lacking:
@@ -168,9 +164,8 @@ def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
         "means": problem.means[support],
     }
     if job.options.model == "projected" and np.isin(path.attributes, support).all():
-        own = {"problem": problem.take(support), "path": path.on(support)}
-        for kind, part in own.items():
-            weights |= {f"{kind}/{name}": array for name, array in part.to_arrays().items()}
+        own: Mapping[str, Any] = {"problem": problem.take(support), "path": path.on(support)}
+        weights |= joined({kind: part.to_arrays() for kind, part in own.items()})
     content = {
         "method": "multiselect",
         "kind": job.options.model,

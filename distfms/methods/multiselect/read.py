@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 #: Folder in the run folder.
 PLAN = "plan"
 
+#: Judgments of each attribute.
+Repeats = tuple[int, ...]
+
 _NUMBERED = re.compile(r"__[0-9]+$")
 
 
@@ -132,20 +135,26 @@ def copies_in_places(
 
 
 def averages_reader(
-    source: JudgmentSource, repeats: tuple[int, ...], buy_from: BuyFrom = "independent"
+    source: JudgmentSource, vectors: Sequence[Repeats], buy_from: BuyFrom
 ) -> SummaryReader:
-    """Return the reader of averages of the first r judgments, of the selected attributes."""
-    known = {"repeats": list(repeats), "buy_from": buy_from}
-    summarise = partial(_averages, repeats, buy_from)
-    return SummaryReader(source, "first averages", summarise, known)
+    """Return the reader of averages of judgments, by the number of the vector that asks for them.
+
+    A vector has the judgments to average of each attribute.
+    """
+    known = {"repeats": [list(r) for r in vectors], "buy_from": buy_from}
+    summarise = partial(_averages, vectors, buy_from)
+    return SummaryReader(source, "averages", summarise, known)
 
 
 def _averages(
-    repeats: tuple[int, ...], buy_from: BuyFrom, batch: JudgmentBatch, part: int
+    vectors: Sequence[Repeats], buy_from: BuyFrom, batch: JudgmentBatch, part: int
 ) -> dict[str, CoMoments]:
     judgments, label, weight = batch.part_view(part)
     raters = batch.raters_of(batch.part_slices[part])
-    return {"averages": refit_statistics(judgments, label, repeats, weight, raters, buy_from)}
+    return {
+        str(i): refit_statistics(judgments, label, r, weight, raters, buy_from)
+        for i, r in enumerate(vectors)
+    }
 
 
 # --- the acquisition plan ------------------------------------------------------------------------

@@ -8,24 +8,17 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-
 import numpy as np
 
-from distfms.data.rows.judgments import JudgmentBatch
 from distfms.methods.frame.contract import Job, Run
 from distfms.methods.frame.moments import Solved
-from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect.form import JudgmentForm
-from distfms.methods.multiselect.model import plain_loss, refit, refit_statistics
-from distfms.methods.multiselect.objective import BuyFrom
-from distfms.stats.comoments import CoMoments
+from distfms.methods.multiselect.model import plain_loss, refit
+from distfms.methods.multiselect.read import Repeats
+from distfms.methods.multiselect.statistics import read_averages
 
 #: Most values of all covariances of averages at once; budgets in between are left out for it.
 MOST_VALUES = 2**26
-
-Repeats = tuple[int, ...]
 
 
 def plain_errors(run: Run, job: Job, solved: Solved) -> dict[str, np.ndarray]:
@@ -51,38 +44,10 @@ def plain_errors(run: Run, job: Job, solved: Solved) -> dict[str, np.ndarray]:
     if len(thinned) < len(vectors):
         run.note(f"Plain errors were measured of {len(thinned):,} of {len(vectors):,} selections.")
     for repeats, averages in zip(thinned, read_averages(run, form, thinned), strict=True):
-        train, test = averages
+        train, test = averages.train(), averages.test
         if train.n_samples and test.n_samples:
             problem = solved.problem.problem
             model = refit(train, problem.names, repeats, ridge=problem.ridge)
             for name, at in places[repeats]:
                 found[name][at] = plain_loss(model, test)
     return found
-
-
-def read_averages(
-    run: Run, form: JudgmentForm, vectors: Sequence[Repeats]
-) -> list[tuple[CoMoments, CoMoments]]:
-    """Read the averages that repeat vectors ask for, of training and of held-out objects."""
-    if not vectors:
-        return []
-    support = np.flatnonzero(np.array(vectors).any(axis=0))
-    own, cut = form.on(support), [tuple(np.array(r)[support].tolist()) for r in vectors]
-    summarise = partial(_averages, cut, form.buy_from)
-    known = {"repeats": [list(r) for r in cut], "buy_from": form.buy_from}
-    bundle = run.reduce(
-        lambda *of: SummaryReader(own.source(*of), "averages of paths", summarise, known)
-    )
-    parts = [bundle[str(i)] for i in range(len(cut))]
-    return [(part.train(), part.test) for part in parts]
-
-
-def _averages(
-    vectors: Sequence[Repeats], buy_from: BuyFrom, batch: JudgmentBatch, part: int
-) -> dict[str, CoMoments]:
-    judgments, label, weight = batch.part_view(part)
-    raters = batch.raters_of(batch.part_slices[part])
-    return {
-        str(i): refit_statistics(judgments, label, r, weight, raters, buy_from)
-        for i, r in enumerate(vectors)
-    }

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Inputs, Run
 from distfms.methods.frame.remarks import far_remarks
 from distfms.methods.multiselect.form import JudgmentForm
-from distfms.methods.multiselect.read import judgment_reader
+from distfms.methods.multiselect.read import Repeats, averages_reader, judgment_reader
 from distfms.methods.multiselect.same_raters import rater_remarks
 from distfms.stats.base import Bundle, Folded
+from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.raters import COUNTS
 
@@ -54,3 +59,18 @@ def _check_objects(train: JudgmentStatistics, test: JudgmentStatistics, inputs: 
             f"The label {inputs.section.target[0]!r} is {train.means.mean[-1]:.6g} for all {n} "
             "training objects, so there is nothing to predict. Check `data.target`."
         )
+
+
+def read_averages(
+    run: Run, form: JudgmentForm, vectors: Sequence[Repeats]
+) -> list[Folded[CoMoments]]:
+    """Read the averages of the judgments that each vector asks for, of the objects that hold them.
+
+    They are of the attributes of which a vector asks for any.
+    """
+    if not vectors:
+        return []
+    support = np.flatnonzero(np.array(vectors).any(axis=0))
+    own, cut = form.on(support), [tuple(np.array(r)[support].tolist()) for r in vectors]
+    bundle = run.reduce(lambda *of: averages_reader(own.source(*of), cut, form.buy_from))
+    return [bundle[str(i)] for i in range(len(cut))]
