@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from distfms.data.files.partition import place_of
-from distfms.data.rows.columns import (
-    LARGEST,
-    batch_buffer,
-    fill_column,
-    number_view,
-    refuse_missing,
-    require_summable,
-)
+from distfms.data.rows.columns import LARGEST, ReadRows, batch_buffer, fill_column, number_view
 from distfms.data.rows.folds import FoldPlan, PartitionBatch, RowIndex, read_row_index
 from distfms.data.rows.roles import Roles
 from distfms.errors import DataError, first_of
@@ -293,7 +286,7 @@ def read_rows(
     partition = partition.loaded()
     rows = read_row_index(reader, partition, plan.roles, folds)
     values = batch_buffer(plan.n_columns, partition.n_rows)
-    filler = _Filler(reader, partition, plan, rows, missing, values)
+    filler = _Filler(ReadRows(reader, partition, rows.order), plan, rows, missing, values)
     columns: Sequence[SourceColumn] = plan.columns
     features = plan.roles.features
     matrix = reader.matrix(partition, features) if features else None
@@ -324,28 +317,21 @@ def require_observed(names: Sequence[str], weight: np.ndarray) -> None:
         )
 
 
+@dataclass(eq=False)
 class _Filler:
     """Fills a batch some columns at a time and applies the policy on what is not finite."""
 
-    def __init__(
-        self,
-        reader: PartitionReader,
-        partition: Partition,
-        plan: ColumnPlan,
-        rows: RowIndex,
-        missing: MissingPolicy,
-        values: np.ndarray,
-    ) -> None:
-        self.reader = reader
-        self.partition = partition
-        self.targets = set(plan.roles.target)
-        self.unknown = plan.unknown
-        self.order = rows.order
-        self.parts = [(p, cut) for p, cut in enumerate(rows.part_slices) if cut.stop > cut.start]
-        self.missing = missing
-        self.values = values
-        self.part_sums = np.zeros((len(rows.part_slices), len(values)))
-        self.incomplete: np.ndarray | None = None
+    read: ReadRows
+    plan: ColumnPlan
+    rows: RowIndex
+    missing: MissingPolicy
+    values: np.ndarray
+    incomplete: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        cuts, self.order = self.rows.part_slices, self.rows.order
+        self.parts = [(part, cut) for part, cut in enumerate(cuts) if cut.stop > cut.start]
+        self.part_sums = np.zeros((len(cuts), len(self.values)))
 
     def fill(self, columns: Sequence[SourceColumn], table: pa.Table) -> None:
         """Fill the rows of the batch of some source columns that follow one another."""
@@ -390,21 +376,16 @@ class _Filler:
             doubtful = np.any(~(np.abs(self.part_sums) < _ORDINARY), axis=0)
             for column in columns:
                 if doubtful[column.start : column.stop].any():
-                    self._look_at(column)
-
-    def _look_at(self, column: SourceColumn) -> None:
-        """Refuse too large values of a column and apply the policy on missing ones."""
-        values = self.values[column.start]
-        require_summable(self.reader, self.partition, column.name, values, self.order)
-        self._apply_policy(column.name, np.isnan(values))
+                    self.read.require_summable(column.name, self.values[column.start])
+                    self._apply_policy(column.name, np.isnan(self.values[column.start]))
 
     def _fill_category(self, column: SourceColumn, stored: pa.ChunkedArray) -> None:
         """Fill the indicator rows of a category, or the codes of a target."""
         levels = column.levels or ()
         codes, unknown = level_codes(stored, levels)
-        if unknown and self.unknown == "error":
+        if unknown and self.plan.unknown == "error":
             raise DataError(
-                f"The categorical column {column.name!r} of {self.partition.called} holds "
+                f"The categorical column {column.name!r} of {self.read.partition.called} holds "
                 f"{unknown[0]!r}, which is not among its listed levels."
             )
         if self.order is not None:
@@ -420,7 +401,7 @@ class _Filler:
         """Refuse missing values or note them, as the policy says."""
         if not absent.any():  # also where a sum of finite values has overflown
             return
-        is_target = name in self.targets
+        is_target = name in self.plan.roles.target
         if self.missing == "drop" or (self.missing == "mean" and is_target):
             self.incomplete = absent if self.incomplete is None else self.incomplete | absent
             return
@@ -428,7 +409,7 @@ class _Filler:
             return
         choices = "`missing: drop`" if is_target else "`missing: drop` or `mean`"
         advice = f"fill them, or choose {choices} in the data section."
-        raise refuse_missing(self.reader, self.partition, name, absent, self.order, advice)
+        raise self.read.lacks(name, absent, advice)
 
 
 def _compact(values: np.ndarray, keep: np.ndarray) -> np.ndarray:

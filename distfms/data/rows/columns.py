@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,59 +120,54 @@ def probably_finite(values: np.ndarray) -> bool:
         return math.isfinite(values.dot(values))
 
 
-def require_summable(
-    reader: Any,
-    partition: Partition,
-    column: str,
-    values: np.ndarray,
-    order: np.ndarray | None = None,
-    offsets: np.ndarray | None = None,
-) -> None:
-    """Refuse values of a column that are infinite, or whose squares sum up to more than a float.
+@dataclass(frozen=True, eq=False)
+class ReadRows:
+    """Rows of a partition in the order of a batch, None for that of the file; for messages."""
 
-    Row ``i`` of the batch has ``values[i]`` or, for lists, those from ``offsets[i]`` on.
-    """
-    bad = np.abs(values) > LARGEST
-    if not bad.any():
-        return
-    kind, remedy = "infinite", "replace them by finite numbers or by null, or exclude the column."
-    if not np.isinf(values).any():
-        kind = "too large"
-        remedy = (
-            "their squares overflow; look for damaged values, divide the column by a constant, or "
-            "exclude it."
+    reader: Any
+    partition: Partition
+    order: np.ndarray | None = None
+
+    def require_summable(
+        self, column: str, values: np.ndarray, offsets: np.ndarray | None = None
+    ) -> None:
+        """Refuse values that are infinite, or whose squares sum up to more than a float.
+
+        Row ``i`` of the batch has ``values[i]`` or, for lists, those from ``offsets[i]`` on.
+        """
+        bad = np.abs(values) > LARGEST
+        if not bad.any():
+            return
+        kind = "infinite"
+        remedy = "replace them by finite numbers or by null, or exclude the column."
+        if not np.isinf(values).any():
+            kind = "too large"
+            remedy = (
+                "their squares overflow; look for damaged values, divide the column by a constant, "
+                "or exclude it."
+            )
+        if offsets is not None:
+            rows = np.searchsorted(offsets, np.flatnonzero(bad), side="right") - 1
+            bad = np.bincount(rows, minlength=len(offsets) - 1) > 0
+        where, count = self.describe(bad)
+        noun = "value" if count == 1 else "values"
+        raise DataError(
+            f"The column {column!r} of {self.partition.called} has {count} {kind} {noun} ({where}): "
+            f"{remedy}"
         )
-    if offsets is not None:
-        rows = np.searchsorted(offsets, np.flatnonzero(bad), side="right") - 1
-        bad = np.bincount(rows, minlength=len(offsets) - 1) > 0
-    where, count = describe_rows(reader, partition, bad, order)
-    noun = "value" if count == 1 else "values"
-    raise DataError(
-        f"The column {column!r} of {partition.called} has {count} {kind} {noun} ({where}): {remedy}"
-    )
 
+    def lacks(self, column: str, missing: np.ndarray, advice: str) -> DataError:
+        """Return the error for missing values of a column."""
+        where, count = self.describe(missing)
+        quantity = f"all {count} values missing" if count == len(missing) else f"{count} missing"
+        noun = "" if count == len(missing) else " value" if count == 1 else " values"
+        return DataError(
+            f"The column {column!r} of {self.partition.called} has {quantity}{noun} ({where}): "
+            f"{advice}"
+        )
 
-def refuse_missing(
-    reader: Any,
-    partition: Partition,
-    column: str,
-    missing: np.ndarray,
-    order: np.ndarray | None,
-    advice: str,
-) -> DataError:
-    """Return the error for missing values of a column."""
-    where, count = describe_rows(reader, partition, missing, order)
-    quantity = f"all {count} values missing" if count == len(missing) else f"{count} missing"
-    noun = "" if count == len(missing) else " value" if count == 1 else " values"
-    return DataError(
-        f"The column {column!r} of {partition.called} has {quantity}{noun} ({where}): {advice}"
-    )
-
-
-def describe_rows(
-    reader: Any, partition: Partition, mask: np.ndarray, order: np.ndarray | None
-) -> tuple[str, int]:
-    """Return where the first marked row is, as text, and how many are marked."""
-    marked = np.flatnonzero(mask)
-    first = int(marked[0] if order is None else order[marked].min())
-    return reader.locate_row(partition, first), len(marked)
+    def describe(self, mask: np.ndarray) -> tuple[str, int]:
+        """Return where the first marked row is, as text, and how many are marked."""
+        marked = np.flatnonzero(mask)
+        first = int(marked[0] if self.order is None else self.order[marked].min())
+        return self.reader.locate_row(self.partition, first), len(marked)

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.rows.columns import (
-    describe_rows,
-    fill_numbers,
-    number_view,
-    refuse_missing,
-    require_summable,
-)
+from distfms.data.rows.columns import ReadRows, fill_numbers, number_view
 from distfms.errors import DataError, SpecError
 
 if TYPE_CHECKING:
@@ -335,7 +329,7 @@ def read_row_index(
         part_slices=part_slices(part, folds.n_parts),
         row_ids=rows + partition.row_offset,
         order=order,
-        weight=_weights(reader, partition, roles.weight, table, order),
+        weight=_weights(ReadRows(reader, partition, order), roles.weight, table),
         id=_values(table, roles.id, order),
         query=_values(table, roles.query, order),
     )
@@ -352,22 +346,19 @@ def _parts(table: Any, partition: Partition, roles: Roles, folds: FoldPlan) -> n
         raise DataError(f"In {partition.called}, column {roles.fold_key!r}: {error}") from error
 
 
-def _weights(
-    reader: Any, partition: Partition, name: str | None, table: Any, order: np.ndarray | None
-) -> np.ndarray | None:
+def _weights(rows: ReadRows, name: str | None, table: Any) -> np.ndarray | None:
     """Return the sample weights in batch order, refusing what is no weight."""
     if name is None:
         return None
-    weight = np.empty(partition.n_rows)
-    if not fill_numbers(table.column(name), weight, order):
-        require_summable(reader, partition, name, weight, order)
-        advice = "give every row a weight (0 drops it)."
-        raise refuse_missing(reader, partition, name, np.isnan(weight), order, advice)
+    weight = np.empty(rows.partition.n_rows)
+    if not fill_numbers(table.column(name), weight, rows.order):
+        rows.require_summable(name, weight)
+        raise rows.lacks(name, np.isnan(weight), "give every row a weight (0 drops it).")
     negative = weight < 0
     if negative.any():
-        where, count = describe_rows(reader, partition, negative, order)
+        where, count = rows.describe(negative)
         raise DataError(
-            f"The weight column {name!r} of {partition.called} has {count} negative "
+            f"The weight column {name!r} of {rows.partition.called} has {count} negative "
             f"{'value' if count == 1 else 'values'} ({where}): weights must be at least 0."
         )
     return weight

@@ -20,13 +20,11 @@ import numpy as np
 
 from distfms.data.files.partition import place_of
 from distfms.data.rows.columns import (
+    ReadRows,
     as_floats,
-    describe_rows,
     fill_numbers,
     number_view,
     probably_finite,
-    refuse_missing,
-    require_summable,
 )
 from distfms.data.rows.folds import FoldPlan, PartitionBatch, read_row_index
 from distfms.data.rows.roles import OF_ALL, OF_ONE, Roles, is_number_list, rater_columns
@@ -248,13 +246,14 @@ def read_judgments(
     """
     partition = partition.loaded()
     rows = read_row_index(reader, partition, roles, folds)
-    label, unlabelled = _read_label(reader, partition, roles, rows.order, missing)
+    label, unlabelled = _read_label(ReadRows(reader, partition, rows.order), roles, missing)
     if unlabelled is not None and label is not None:
         rows = rows.keep(~unlabelled)
         label = label[~unlabelled]
     attributes, raters = list[Ragged](), list[Ragged]()
-    ids = RaterCodes(reader, partition, layout.rater_columns)
-    for ragged, codes in _read_attributes(reader, partition, layout, ids):
+    stored = ReadRows(reader, partition)
+    ids = RaterCodes(stored, layout.rater_columns)
+    for ragged, codes in _read_attributes(stored, layout, ids):
         attributes.append(ragged if rows.order is None else _take(ragged, rows.order))
         if codes is not None:
             raters.append(codes)
@@ -271,40 +270,37 @@ def read_judgments(
 
 
 def _read_label(
-    reader: PartitionReader,
-    partition: Partition,
-    roles: Roles,
-    order: np.ndarray | None,
-    missing: str,
+    rows: ReadRows, roles: Roles, missing: str
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return the labels, and a mask of objects without one if they are to be dropped."""
     if not roles.target:
         return None, None
     name = roles.target[0]
-    label = np.empty(partition.n_rows)
-    if fill_numbers(reader.read(partition, [name]).column(name), label, order):
+    label = np.empty(rows.partition.n_rows)
+    column = rows.reader.read(rows.partition, [name]).column(name)
+    if fill_numbers(column, label, rows.order):
         return label, None
-    require_summable(reader, partition, name, label, order)
+    rows.require_summable(name, label)
     absent = np.isnan(label)
     if missing != "drop":
         advice = "give every object a label, or choose `missing: drop` in the data section."
-        raise refuse_missing(reader, partition, name, absent, order, advice)
+        raise rows.lacks(name, absent, advice)
     return label, absent
 
 
 def _read_attributes(
-    reader: PartitionReader, partition: Partition, layout: JudgmentLayout, raters: RaterCodes
+    rows: ReadRows, layout: JudgmentLayout, raters: RaterCodes
 ) -> Iterator[tuple[Ragged, Ragged | None]]:
     """Decode the attributes and their raters a few columns at a time, as the layout has them."""
     columns = (
         (name, table.column(name))
-        for table in reader.column_tables(partition, layout.columns)
+        for table in rows.reader.column_tables(rows.partition, layout.columns)
         for name in table.column_names
     )
     for attribute in layout.attributes:
         held = [next(columns) for _ in attribute.columns]
         read = _lists if attribute.form == "list" else _numbers
-        ragged, finite = read(reader, partition, held)
+        ragged, finite = read(rows, held)
         codes = None
         if layout.knows_raters:
             codes = raters.of(ragged, attribute.raters, attribute.name)
@@ -315,15 +311,13 @@ def _read_attributes(
             yield _without(ragged, absent), codes and _without(codes, absent)
 
 
-def _lists(
-    reader: PartitionReader, partition: Partition, held: Sequence[tuple[str, Any]]
-) -> tuple[Ragged, bool]:
+def _lists(rows: ReadRows, held: Sequence[tuple[str, Any]]) -> tuple[Ragged, bool]:
     """Return a column of lists, in the order of the file, and whether none is missing in them."""
     ((name, column),) = held
     ragged = lists_as_ragged(column)
     finite = probably_finite(ragged.values)
     if not finite:
-        require_summable(reader, partition, name, ragged.values, offsets=ragged.offsets)
+        rows.require_summable(name, ragged.values, ragged.offsets)
     return ragged, finite
 
 
@@ -358,16 +352,14 @@ def _without(ragged: Ragged, absent: np.ndarray) -> Ragged:
     return Ragged(ragged.values[~absent], present_before[ragged.offsets])
 
 
-def _numbers(
-    reader: PartitionReader, partition: Partition, held: Sequence[tuple[str, Any]]
-) -> tuple[Ragged, bool]:
+def _numbers(rows: ReadRows, held: Sequence[tuple[str, Any]]) -> tuple[Ragged, bool]:
     """Return numbered columns as lists, in the order of the file, and whether none is missing."""
-    judgments = np.empty((len(held), partition.n_rows))
+    judgments = np.empty((len(held), rows.partition.n_rows))
     finite = True
     for (name, column), out in zip(held, judgments, strict=True):
         if not fill_numbers(column, out):
             finite = False
-            require_summable(reader, partition, name, out)
+            rows.require_summable(name, out)
     k, n = judgments.shape
     offsets = np.arange(0, k * n + 1, k, dtype=np.int64)
     return Ragged(np.ascontiguousarray(judgments.T).reshape(-1), offsets), finite
@@ -386,12 +378,12 @@ def _take(ragged: Ragged, order: np.ndarray) -> Ragged:
 class RaterCodes:
     """The raters of one partition's judgments as whole numbers, −1 where one is not known."""
 
-    def __init__(self, reader: PartitionReader, partition: Partition, columns: Any) -> None:
-        self._reader, self._partition = reader, partition
+    def __init__(self, rows: ReadRows, columns: Any) -> None:
+        self._rows = rows
         self._codes: dict[Any, int] = {}
         self._lists: dict[str, Ragged] = {
             name: self._encoded(table.column(name))
-            for table in (reader.column_tables(partition, columns) if columns else ())
+            for table in (rows.reader.column_tables(rows.partition, columns) if columns else ())
             for name in table.column_names
         }
 
@@ -423,10 +415,10 @@ class RaterCodes:
         if column == OF_ALL:
             bad = counts > ids.counts()
         if bad.any():
-            where, _ = describe_rows(self._reader, self._partition, bad, None)
+            where, _ = self._rows.describe(bad)
             row = int(np.argmax(bad))
             raise DataError(
-                f"{self._partition.called} has {counts[row]} judgments of {attribute!r} but "
+                f"{self._rows.partition.called} has {counts[row]} judgments of {attribute!r} but "
                 f"{ids.counts()[row]} ids in the column {column!r} ({where}): give every judgment "
                 "the id of its rater (null if unknown), or set `multiselect.raters: ignore`."
             )
