@@ -27,23 +27,12 @@ from distfms.data.files.storage import LONE, list_files
 from distfms.data.files.write import CsvFile, GroupedFile, write_table
 from distfms.data.rows.folds import FoldPlan, assign_parts
 from distfms.data.rows.roles import require_columns
-from distfms.engine import make_executor
+from distfms.engine import make_executor, storage
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import (
-    Location,
-    absolute,
-    files_below,
-    is_temporary,
-    locate,
-    locked_file,
-    reading,
-    unwritable,
-    whole_file,
-    writing,
-)
+from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.hidden import hidden_in_urls
 from distfms.runs.finished import PREFIX, Run, RunFiles, checked_budget, read_run
@@ -119,7 +108,7 @@ def predict_file(
     budget = checked_budget(budget, "--budget")
     options = expanded(storage_options or {})
     into_folder, out = os.fspath(out).endswith("/"), os.fspath(out).rstrip("/") or "/"
-    target = locate(out, options)
+    target = storage.locate(out, options)
     files = read_run(run, storage_options, registry)
     method, finished = files.open(allow)
     dataset = _opened(data, options or None, files.spec())
@@ -132,7 +121,7 @@ def predict_file(
             executor.probe([file.path for file in dataset.files if Path(file.path).exists()])
         if into_folder:
             made_with = {"model": files.digest(), "budget": budget, "with_folds": with_folds}
-            root = absolute(locate(os.path.expanduser(data), options))
+            root = storage.absolute(storage.locate(os.path.expanduser(data), options))
             note = {"called": files.called, "data": hidden_in_urls(str(root)), **made_with}
             counts = predict_folder(predict, dataset, target, note, executor)
         else:
@@ -158,7 +147,7 @@ def _opened(data: str, options: Mapping[str, Any] | None, spec: Mapping[str, Any
             state = file_digest(form.model_dump_json(), *map(file_version, files))
             converted = copies.folder / f"judgments-{state[:16]}"
             seed = int(spec["seed"])
-            with locked_file(converted.parent / f".{converted.name}.lock"):
+            with storage.locked_file(converted.parent / f".{converted.name}.lock"):
                 convert(files, form, converted, seed=seed, copies=copies, labelled=False)
             data, options = str(converted), None
     return open_dataset(
@@ -180,15 +169,15 @@ def _predict_one(
     counts = Counter[str]()
     step = _AHEAD * executor.workers
     with _written(out, formulas) as write, ThreadPoolExecutor(1) as behind:
-        writing: list[Future[None]] = []
+        pending: list[Future[None]] = []
         for start in range(0, len(partitions), step):
             predicted = executor.map(predict, partitions[start : start + step])
-            for future in writing:
+            for future in pending:
                 future.result()
-            writing = [behind.submit(write, table) for table, _ in predicted]
+            pending = [behind.submit(write, table) for table, _ in predicted]
             for _, found in predicted:
                 counts.update(found)
-        for future in writing:
+        for future in pending:
             future.result()
     return counts
 
@@ -273,7 +262,7 @@ def _file_keys(inputs: Sequence[Mapping[str, Any]], dataset: Dataset) -> dict[st
 
 def _refuse_place(out: Location, data: str, options: Mapping[str, Any], into_folder: bool) -> None:
     """Refuse to write where the predictions would hurt the data."""
-    with reading(out):
+    with storage.reading(out):
         if not into_folder and out.is_dir():
             raise SpecError(
                 f"--out {out} is a folder. Name a Parquet or CSV file to write, or write {out}/ "
@@ -282,7 +271,7 @@ def _refuse_place(out: Location, data: str, options: Mapping[str, Any], into_fol
     suffix = PurePath(out.name).suffix.lower()
     if not into_folder and suffix not in ("", ".parquet", ".pq", ".csv"):
         raise SpecError(f"--out {out} ends in {suffix}; use .parquet or .csv.")
-    folder = _real(locate(os.path.expanduser(data), options))
+    folder = _real(storage.locate(os.path.expanduser(data), options))
     files = {_real(file.place) for file in list_files(data, options)}
     if _real(out) in files or f"{_real(out)}/".startswith(f"{folder}/"):
         raise SpecError(f"--out {out} is part of the data to predict, {data}. Name another place.")
@@ -298,10 +287,10 @@ def _written(out: Location, formulas: bool) -> Iterator[Callable[[Any], None]]:
     is_csv = out.name.lower().endswith(".csv")
     kind = partial(CsvFile, formulas=formulas) if is_csv else GroupedFile
     try:
-        with whole_file(out) as temporary, kind(temporary) as file:
+        with storage.whole_file(out) as temporary, kind(temporary) as file:
             yield file.write
     except OSError as error:
-        raise unwritable(out, error, "--out", "name another file") from error
+        raise storage.unwritable(out, error, "--out", "name another file") from error
 
 
 # --- a folder with a file for each partition -----------------------------------------------------
@@ -326,14 +315,14 @@ def predict_folder(
     SpecError
         If the folder holds something else, or predictions of other data or made otherwise.
     """
-    with reading(out):
-        found = [entry.name for entry in files_below(out)]
+    with storage.reading(out):
+        found = [entry.name for entry in storage.files_below(out)]
     own: dict[str, list[str]] = defaultdict(list)
     for name in found:
         if match := _OWN.fullmatch(name):
             own[match[1]].append(name)
     note = {**made_with, "status": "running", "files": [file.name for file in dataset.files]}
-    _refuse_others(out, [name for name in found if not is_temporary(name)], note)
+    _refuse_others(out, [name for name in found if not storage.is_temporary(name)], note)
     write_atomic(out / _NOTE, encode(_NOTE, note))
     work = [(partition, own.pop(_key(partition), [])) for partition in dataset.partitions]
     written = executor.map(partial(_write, predict, out), work)
@@ -365,14 +354,14 @@ def _write(
 
 def _remove(folder: Location, names: Iterable[str]) -> None:
     for name in names:
-        with writing(folder / name):
+        with storage.writing(folder / name):
             (folder / name).unlink(missing_ok=True)
 
 
 def _is_whole(place: Location) -> bool:
     """Whether a file of predictions has the content that its name tells."""
     match = _OWN.fullmatch(place.name)
-    with reading(place), suppress(FileNotFoundError):
+    with storage.reading(place), suppress(FileNotFoundError):
         return match is not None and digest(place).startswith(match[2])
     return False
 
@@ -397,7 +386,7 @@ def _refuse_others(out: Location, found: Sequence[str], note: Mapping[str, Any])
                 "folder."
             )
         return
-    with reading(out / _NOTE):
+    with storage.reading(out / _NOTE):
         before = parse_json(out / _NOTE, (out / _NOTE).read_bytes())
     for key in ("data", "model", "budget", "with_folds"):
         if before.get(key) != note[key]:

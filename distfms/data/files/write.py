@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,23 +29,15 @@ ROW_GROUP_BYTES = 32 * 2**20
 _ASSUMED_WIDTH = 16
 
 
-def write_table(
-    path: str | os.PathLike[str] | RemotePath,
-    table: pa.Table,
-    row_group_rows: int = ROW_GROUP_ROWS,
-    row_group_bytes: int = ROW_GROUP_BYTES,
-) -> Location:
+def write_table(path: str | os.PathLike[str] | RemotePath, table: pa.Table) -> Location:
     """Write one Parquet file atomically, in place of one that is there, and return its place."""
     target = locate(path)
-    with (
-        writing(target),
-        whole_file(target) as temporary,
-        GroupedFile(temporary, row_group_rows, row_group_bytes) as file,
-    ):
+    with writing(target), whole_file(target) as temporary, GroupedFile(temporary) as file:
         file.write(table)
     return target
 
 
+@dataclass(eq=False)
 class GroupedFile:
     """One Parquet file whose row groups end where rows or uncompressed bytes reach their bound.
 
@@ -52,19 +45,13 @@ class GroupedFile:
     A row group has at least one row. The first table written decides about the schema.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        row_group_rows: int = ROW_GROUP_ROWS,
-        row_group_bytes: int = ROW_GROUP_BYTES,
-    ) -> None:
-        self._path = path
-        self._max_rows = row_group_rows
-        self._max_bytes = row_group_bytes
-        self._pending: list[pa.Table] = []
-        self._pending_rows = 0
-        self._pending_bytes = 0
-        self._writer: Any = None
+    path: Path
+    max_rows: int = ROW_GROUP_ROWS
+    max_bytes: int = ROW_GROUP_BYTES
+    _pending: list[pa.Table] = field(default_factory=list)
+    _pending_rows: int = 0
+    _pending_bytes: int = 0
+    _writer: Any = None
 
     def __enter__(self) -> GroupedFile:
         return self
@@ -75,14 +62,14 @@ class GroupedFile:
 
         if self._writer is None:
             options = parquet_options(table.schema)
-            self._writer = pq.ParquetWriter(str(self._path), table.schema, **options)
+            self._writer = pq.ParquetWriter(str(self.path), table.schema, **options)
         ends = np.cumsum(_row_bytes(table))
         start = 0
         while start < table.num_rows:
             taken = int(ends[start - 1]) if start else 0
-            limit = taken + self._max_bytes - self._pending_bytes
+            limit = taken + self.max_bytes - self._pending_bytes
             fits = int(np.searchsorted(ends, limit, side="right"))
-            n_rows = min(fits - start, self._max_rows - self._pending_rows)
+            n_rows = min(fits - start, self.max_rows - self._pending_rows)
             if n_rows <= 0 and self._pending_rows:
                 self._flush()
                 continue
@@ -91,7 +78,7 @@ class GroupedFile:
             self._pending_rows += n_rows
             self._pending_bytes += int(ends[start + n_rows - 1]) - taken
             start += n_rows
-        if self._pending_rows == self._max_rows:
+        if self._pending_rows == self.max_rows:
             self._flush()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -159,8 +146,7 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
 
     encodings: dict[str, str] = {}
     others: list[str] = []
-    for field in schema:
-        path, kind = field.name, field.type
+    for path, kind in zip(schema.names, schema.types, strict=True):
         if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
             path, kind = f"{path}.list.element", kind.value_type
         if pt.is_float32(kind) or pt.is_float64(kind):

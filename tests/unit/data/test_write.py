@@ -57,12 +57,16 @@ def test_numbers_have_no_dictionary_and_others_do(tmp_path: Path, table: pa.Tabl
 
 def test_row_groups_end_at_rows_or_bytes(tmp_path: Path) -> None:
     table = pa.table({"x": np.arange(100.0)})
-    by_rows = pq.ParquetFile(write_table(tmp_path / "r", table, row_group_rows=40))
-    assert [by_rows.metadata.row_group(j).num_rows for j in range(3)] == [40, 40, 20]
-    by_bytes = pq.ParquetFile(write_table(tmp_path / "b", table, row_group_bytes=240))
-    assert [by_bytes.metadata.row_group(j).num_rows for j in range(4)] == [30, 30, 30, 10]
-    single = pq.ParquetFile(write_table(tmp_path / "s", table.slice(0, 3), row_group_bytes=1))
-    assert single.metadata.num_row_groups == 3
+    path = tmp_path / "x.parquet"
+    for limits, n_rows in (
+        ({"max_rows": 40}, [40, 40, 20]),
+        ({"max_bytes": 240}, [30, 30, 30, 10]),
+        ({"max_bytes": 1}, [1] * 100),
+    ):
+        with GroupedFile(path, **limits) as file:
+            file.write(table)
+        metadata = pq.ParquetFile(path).metadata
+        assert [metadata.row_group(j).num_rows for j in range(metadata.num_row_groups)] == n_rows
 
 
 def test_same_row_groups_however_the_rows_come(tmp_path: Path, table: pa.Table) -> None:
