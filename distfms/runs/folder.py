@@ -32,21 +32,9 @@ import numpy as np
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from distfms.engine import storage
 from distfms.engine.remote import OBJECT_STORAGE, RemotePath
-from distfms.engine.storage import (
-    Location,
-    check_writable,
-    files_below,
-    is_temporary,
-    locked_file,
-    read_each,
-    read_regular,
-    reading,
-    unwritable,
-    whole_file,
-    write_whole,
-    writing,
-)
+from distfms.engine.storage import Location
 from distfms.errors import DistfmsError, EngineError, SpecError
 from distfms.stats.base import to_bytes
 from distfms.stats.codec import chunks
@@ -104,9 +92,9 @@ class Manifest(BaseModel):
 
 def read_manifest(folder: Location) -> Manifest | None:
     """Read the manifest of a run folder, None if it has none."""
-    with reading(folder / MANIFEST):
+    with storage.reading(folder / MANIFEST):
         try:
-            payload = read_regular(folder / MANIFEST) or b""
+            payload = storage.read_regular(folder / MANIFEST) or b""
         except (FileNotFoundError, NotADirectoryError):
             return None
     return parse_manifest(folder, payload)
@@ -141,10 +129,10 @@ def choose_folder(
     ``base`` is the folder of all runs of the job; ``say`` is told of damaged runs that are skipped.
     """
     if named is not None:
-        with reading(named):
+        with storage.reading(named):
             _refuse_foreign(named, identity)
         return named
-    with reading(base):
+    with storage.reading(base):
         return _unfinished_or_new(base, identity, say)
 
 
@@ -155,7 +143,7 @@ def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]
     beginning of their identity.
     """
     ending = f"-{identity[:8]}"
-    for path, content in read_each(base, MANIFEST, ending):
+    for path, content in storage.read_each(base, MANIFEST, ending):
         try:
             found = parse_manifest(path, content)
         except SpecError as error:
@@ -198,8 +186,8 @@ def now() -> str:
 
 def write_atomic(path: Location, payload: bytes) -> None:
     """Write a file whole or not at all, and explain why it could not be."""
-    with writing(path):
-        write_whole(path, payload)
+    with storage.writing(path):
+        storage.write_whole(path, payload)
 
 
 def digest(path: Location) -> str:
@@ -210,7 +198,7 @@ def digest(path: Location) -> str:
     elif not path.is_dir():
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    result, entries = hashlib.sha256(), files_below(path)
+    result, entries = hashlib.sha256(), storage.files_below(path)
     if isinstance(path, RemotePath) and not entries:
         raise FileNotFoundError(errno.ENOENT, f"{path} does not exist")
     for entry in entries:
@@ -220,7 +208,7 @@ def digest(path: Location) -> str:
 
 def intact(path: Location, sha256: str) -> bool:
     """Whether a file or folder is there and is what the manifest vouches for."""
-    with reading(path):
+    with storage.reading(path):
         try:
             return digest(path) == sha256
         except FileNotFoundError:
@@ -259,10 +247,10 @@ class RunFolder:
         self._owner: bytes | None = None
         self._manifest = Manifest()  # as this driver wrote it, once it is the owner
         try:
-            check_writable(path)
+            storage.check_writable(path)
         except OSError as error:
             places = "choose another place with --out or `output:`"
-            raise unwritable(path, error, "The output folder", places) from error
+            raise storage.unwritable(path, error, "The output folder", places) from error
 
     # --- one writer ---
 
@@ -278,7 +266,7 @@ class RunFolder:
             f"Another process is writing the run {self.path}. Wait until it ends, or choose "
             "another folder with --out."
         )
-        with locked_file(self.path / ".lock", busy):
+        with storage.locked_file(self.path / ".lock", busy):
             yield
 
     def claim(self, **entries: Any) -> Manifest:
@@ -300,7 +288,7 @@ class RunFolder:
         if self._owner is None:
             return
         place, found = self.path / OWNER, None
-        with reading(place), suppress(FileNotFoundError, NotADirectoryError):
+        with storage.reading(place), suppress(FileNotFoundError, NotADirectoryError):
             found = place.read_bytes()
         if found is None:
             raise EngineError(
@@ -327,8 +315,8 @@ class RunFolder:
         """Remove what a killed driver left half-written; object storage keeps nothing of it."""
         if isinstance(self.path, RemotePath) and self.path.protocol in OBJECT_STORAGE:
             return
-        for entry in files_below(self.path):
-            if is_temporary(entry.name):
+        for entry in storage.files_below(self.path):
+            if storage.is_temporary(entry.name):
                 with suppress(OSError):
                     entry.place.unlink()
 
@@ -362,11 +350,15 @@ class RunFolder:
 
     def _write(self, name: str, content: Any) -> str:
         if content is None:
-            with reading(self.path / name):
+            with storage.reading(self.path / name):
                 return digest(self.path / name)
         sha256, place = hashlib.sha256(), self.path / name
         pieces = chunks(content) if name.endswith(".step") else [encode(name, content)]
-        with writing(place), whole_file(place) as temporary, temporary.open("wb") as stream:
+        with (
+            storage.writing(place),
+            storage.whole_file(place) as temporary,
+            temporary.open("wb") as stream,
+        ):
             for piece in pieces:
                 stream.write(piece)
                 sha256.update(piece)

@@ -182,26 +182,19 @@ def readable(path: str, form: str = "Parquet") -> Iterator[None]:
             f"The file {path} is not readable by this user: fix its permissions."
         ) from error
     except (ArrowInvalid, ArrowNotImplementedError, OSError) as error:
-        if isinstance(error, OSError) and not _speaks_of_content(str(error)):
+        # Trouble with the store is worth a retry.
+        if isinstance(error, OSError) and not _CONTENT.search(str(error)):
             raise
+        why = str(error).partition("\n")[0].rstrip(". ")
         raise DataError(
             f"The file {path} cannot be read as {form}: it is truncated, damaged or in another "
-            f"format ({_first_line(error)}). Rewrite it or remove it from the dataset."
+            f"format ({why}). Rewrite it or remove it from the dataset."
         ) from error
     except (ArrowException, DistfmsError, MemoryError):
         raise
     except Exception as error:
         # The clients of remote storage have errors of their own.
         raise os_error(error) from error
-
-
-def _speaks_of_content(message: str) -> bool:
-    """Whether an error is about damaged content; trouble with the store is worth a retry."""
-    return _CONTENT.search(message) is not None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0].rstrip(". ")
 
 
 def refuse_duplicate_columns(schema: pa.Schema, path: str) -> None:

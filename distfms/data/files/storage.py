@@ -12,18 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from distfms.data.files.formats import FORMATS
+from distfms.engine import storage
 from distfms.engine.remote import is_url
-from distfms.engine.storage import (
-    File,
-    Location,
-    etag_of,
-    file_entry,
-    files_below,
-    locate,
-    reading,
-    remove_tree,
-    stamp_of,
-)
+from distfms.engine.storage import File, Location
 from distfms.errors import DataError
 
 #: Ends of names by format, in the order in which a folder is searched.
@@ -61,10 +52,10 @@ def list_files(path: Paths, storage_options: Mapping[str, Any] | None = None) ->
     in_list = not isinstance(path, str | os.PathLike)
     for item in items:
         text = os.fspath(item)
-        place = locate(
+        place = storage.locate(
             text if is_url(text) else Path(text).expanduser().absolute(), storage_options
         )
-        with reading(place):
+        with storage.reading(place):
             root, own = _resolve(text, place)
         found += [(root, file) for file in own]
     own_names = _own_names(root for root, _ in found)
@@ -88,7 +79,7 @@ def list_files(path: Paths, storage_options: Mapping[str, Any] | None = None) ->
 
 
 def _resolve(item: str, place: Location) -> tuple[Location, list[File]]:
-    file = file_entry(place)
+    file = storage.file_entry(place)
     if file is not None:
         return place.parent, [file]
     if place.is_dir():
@@ -105,7 +96,7 @@ def _resolve(item: str, place: Location) -> tuple[Location, list[File]]:
 
 def _folder(root: Location) -> list[File]:
     """List the files under a folder in name order."""
-    found = _visible(files_below(root))
+    found = _visible(storage.files_below(root))
     for endings in _ENDINGS:
         files = [file for file in found if file.name.lower().endswith(endings)]
         if files:
@@ -126,7 +117,7 @@ def _glob(pattern: Location) -> tuple[Location, list[File]]:
     root, below = pattern, list[str]()
     while _GLOB_CHARACTERS.search(str(root)):
         root, below = root.parent, [root.name, *below]
-    files = _visible(files_below(root, "/".join(below)))
+    files = _visible(storage.files_below(root, "/".join(below)))
     if not files:
         raise DataError(f"No file matches {pattern}: check the pattern in `data.path`.")
     return root, files
@@ -171,14 +162,14 @@ def cache_folder() -> Path:
 def delete_unused(folder: Location, used: Collection[str], max_bytes: int) -> None:
     """Delete the entries of a folder that were used least recently, until the rest fits."""
     sizes, last = dict[str, int](), dict[str, float]()
-    for entry in files_below(folder):
+    for entry in storage.files_below(folder):
         name = entry.name.partition("/")[0]
         sizes[name] = sizes.get(name, 0) + entry.n_bytes
         last[name] = max(last.get(name, 0.0), entry.modified_s)
     excess = sum(sizes.values()) - max_bytes
     for name in sorted(sizes, key=lambda name: last[name]):
         if excess > 0 and name not in used and last[name] < time.time() - _UNUSED_S:
-            remove_tree(folder / name)
+            storage.remove_tree(folder / name)
             excess -= sizes[name]
 
 
@@ -222,4 +213,4 @@ def current_state(filesystem: Any, path: str) -> tuple[int, str, Any]:
         return status.st_size, str(status.st_mtime_ns), (status.st_ino, status.st_ctime_ns)
     handler.fs.invalidate_cache(path)
     info = handler.fs.info(path)
-    return int(info.get("size") or 0), stamp_of(info), etag_of(info) or object()
+    return int(info.get("size") or 0), storage.stamp_of(info), storage.etag_of(info) or object()

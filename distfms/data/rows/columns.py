@@ -152,8 +152,8 @@ class ReadRows:
         where, count = self.describe(bad)
         noun = "value" if count == 1 else "values"
         raise DataError(
-            f"The column {column!r} of {self.partition.called} has {count} {kind} {noun} ({where}): "
-            f"{remedy}"
+            f"The column {column!r} of {self.partition.called} has {count} {kind} {noun} "
+            f"({where}): {remedy}"
         )
 
     def lacks(self, column: str, missing: np.ndarray, advice: str) -> DataError:

@@ -22,17 +22,8 @@ from distfms.data.files.formats.base import Format, FormatError, MisfitError
 from distfms.data.files.partition import digest
 from distfms.data.files.storage import cache_folder, delete_unused
 from distfms.data.files.write import GroupedFile
-from distfms.engine.storage import (
-    File,
-    Location,
-    file_entry,
-    locked_file,
-    open_stream,
-    reading,
-    whole_file,
-    write_whole,
-    writing,
-)
+from distfms.engine import storage
+from distfms.engine.storage import File, Location
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -63,7 +54,7 @@ class Copies:
     def columns(self, file: File) -> list[str]:
         """Return the names of a file's columns."""
         if format_of(file.path) is not None:
-            with writing(self.folder):
+            with storage.writing(self.folder):
                 return [name for name, _ in self._types(file).columns]
         import pyarrow.parquet as pq
 
@@ -92,7 +83,7 @@ class Copies:
         others = [file for file in files if format_of(file.path) is not None]
         if not others:
             return list(files)
-        with writing(self.folder), ThreadPoolExecutor(_THREADS) as pool:
+        with storage.writing(self.folder), ThreadPoolExecutor(_THREADS) as pool:
             found = list(pool.map(self._types, others))
             schemas = _schemas(others, found, columns)
             names = [list(columns or schema.names) for schema in schemas]
@@ -103,10 +94,10 @@ class Copies:
                 / f"{file.place.name}.parquet"
                 for file, schema, own in zip(others, schemas, names, strict=True)
             ]
-            if None in (there := list(pool.map(file_entry, places))):
+            if None in (there := list(pool.map(storage.file_entry, places))):
                 # Who comes second waits, and has nothing to convert and to say.
-                with locked_file(places[there.index(None)].parent / ".all.lock"):
-                    missing = sum(place is None for place in pool.map(file_entry, places))
+                with storage.locked_file(places[there.index(None)].parent / ".all.lock"):
+                    missing = sum(place is None for place in pool.map(storage.file_entry, places))
                     for line in self._converting(others, schemas, missing) if missing else ():
                         self.say(line)
                     list(pool.map(_copy, others, schemas, names, places))
@@ -138,7 +129,7 @@ class Copies:
     def _types(self, file: File) -> Types:
         """Return the columns of a file and the types they suggest; parsed where not known yet."""
         place = self._place(file) / _TYPES
-        if (known := file_entry(place)) is not None:
+        if (known := storage.file_entry(place)) is not None:
             columns, metadata = json.loads(place.read_bytes())
             types = Types([(name, kind) for name, kind in columns], metadata)
             if time.time() - known.modified_s < _USED_S:
@@ -153,7 +144,7 @@ class Copies:
             ]
             told = (schema.metadata or {}).items()
             types = Types(columns, {key.decode(): text.decode() for key, text in told})
-        write_whole(place, json.dumps(types).encode(), durable=False)
+        storage.write_whole(place, json.dumps(types).encode(), durable=False)
         return types
 
 
@@ -206,15 +197,15 @@ def _check(schema: pa.Schema, file: File) -> None:
 def _copy(file: File, schema: pa.Schema, columns: Sequence[str], place: Location) -> File:
     """Return the copy of a file; it is written where there is none."""
     here = isinstance(place, Path)
-    with locked_file(place.parent / ".lock"):
-        if file_entry(place) is None:
-            with whole_file(place) as temporary:
+    with storage.locked_file(place.parent / ".lock"):
+        if storage.file_entry(place) is None:
+            with storage.whole_file(place) as temporary:
                 _write(file, schema, columns, temporary)
                 require_unchanged(file)
                 if here and isinstance(file.place, Path):
                     # A copy made again is the same version of the data.
                     os.utime(temporary, ns=(int(file.stamp), int(file.stamp)))
-    copy = file_entry(place)
+    copy = storage.file_entry(place)
     assert copy is not None
     return replace(copy, name=file.name, key=file.key, source=file.path)
 
@@ -246,7 +237,11 @@ def opened(file: File) -> Iterator[Any]:
 
     form = format_of(file.path)
     called = "Parquet" if form is None else form.name
-    with reading(file.place), readable(file.path, called), open_stream(file.place) as stream:
+    with (
+        storage.reading(file.place),
+        readable(file.path, called),
+        storage.open_stream(file.place) as stream,
+    ):
         zipped = form is not None and file.path.lower().endswith(".gz")
         try:
             yield pa.CompressedInputStream(stream, "gzip") if zipped else stream
@@ -256,8 +251,8 @@ def opened(file: File) -> Iterator[Any]:
 
 def require_unchanged(file: File) -> None:
     """Refuse a file that is not the one that was listed."""
-    with reading(file.place):
-        now = file_entry(file.place)
+    with storage.reading(file.place):
+        now = storage.file_entry(file.place)
     if now is None or (now.n_bytes, now.stamp) != (file.n_bytes, file.stamp):
         raise DataError(
             f"The file {file.path} changed during the conversion: convert it again when nothing "
