@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.synthetic import Recipe, column_names, judged_schema, list_column
-from distfms.data.files.builtin import CatalogEntry, require
+from benchmarks.synthetic import (
+    Generator,
+    Recipe,
+    column_names,
+    judged_schema,
+    list_column,
+    require,
+)
 
 
 def gram(rng: np.random.Generator, *, n_features: int = 100, noise: float = 1.0) -> Recipe:
@@ -197,6 +203,6 @@ def _recipe(expectations: np.ndarray, weights: np.ndarray) -> Recipe:
     )
 
 
-GRAM = CatalogEntry("gram", target="target", id=None, make=gram)
-RIDGE = CatalogEntry("attribute-efficient-ridge", target="target", id=None, make=ridge)
-LASSO = CatalogEntry("attribute-efficient-lasso", target="target", id=None, make=lasso)
+GRAM = Generator("gram", target="target", id=None, make=gram)
+RIDGE = Generator("attribute-efficient-ridge", target="target", id=None, make=ridge)
+LASSO = Generator("attribute-efficient-lasso", target="target", id=None, make=lasso)

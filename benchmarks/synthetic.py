@@ -10,12 +10,12 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.files.builtin import CatalogEntry, require
 from distfms.data.files.write import GroupedFile
 from distfms.errors import SpecError, nearest
 from distfms.stats.ragged import Ragged, offsets_of
@@ -47,6 +47,22 @@ class Recipe:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Generator:
+    """What makes a recipe of a random stream; its keyword-only parameters are the options."""
+
+    name: str
+    target: str
+    id: str | None
+    make: Callable[..., Recipe]
+
+
+def require(holds: bool, message: str) -> None:
+    """Refuse options that make no dataset; the message goes without a full stop."""
+    if not holds:
+        raise SpecError(message + ".")
+
+
 def make(name: str, out: str | os.PathLike[str], rows: int, **options: Any) -> Path:
     """Write a synthetic dataset by the generator's name; see :func:`generate`."""
     if name not in GENERATORS:
@@ -55,7 +71,7 @@ def make(name: str, out: str | os.PathLike[str], rows: int, **options: Any) -> P
 
 
 def generate(
-    generator: CatalogEntry,
+    generator: Generator,
     out: str | os.PathLike[str],
     rows: int,
     *,
@@ -76,8 +92,9 @@ def generate(
 
     for name, number, least in (("rows", rows, 1), ("seed", seed, 0)):
         require(number >= least, f"{name} is too small: {number}")
-    resolved = generator.resolve(options)
-    recipe = generator.make(_stream(seed, _WHOLE), **resolved)
+    bound = signature(generator.make).bind(_stream(seed, _WHOLE), **options)
+    bound.apply_defaults()
+    recipe, resolved = generator.make(*bound.args, **bound.kwargs), bound.kwargs
     metadata = {
         "generator": generator.name,
         "parameters": resolved,
@@ -298,7 +315,7 @@ def _correlated_groups(
 
 #: Every generator by name.
 _ENTRIES = (
-    CatalogEntry("judgments", target="label", id="object", make=_judgments),
-    CatalogEntry("correlated-groups", target="target", id=None, make=_correlated_groups),
+    Generator("judgments", target="label", id="object", make=_judgments),
+    Generator("correlated-groups", target="target", id=None, make=_correlated_groups),
 )
 GENERATORS = {entry.name: entry for entry in _ENTRIES}

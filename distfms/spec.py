@@ -30,7 +30,7 @@ from pydantic import (
 from distfms.errors import SpecError, nearest
 from distfms.hidden import HIDDEN
 
-S = TypeVar("S", bound="Section")
+S = TypeVar("S", bound=BaseModel)
 
 # Strict: `budget: "10"` and `budget: true` are slips, not numbers.
 Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]

@@ -12,17 +12,18 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, Field, Strict, field_validator
 
 from distfms.data.files.storage import cache_folder
 from distfms.data.files.write import write_table
 from distfms.engine.storage import locked_file, writing
 from distfms.errors import SpecError, nearest
+from distfms.spec import parse_section
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,46 +31,24 @@ if TYPE_CHECKING:
 _N_SHARDS = 4
 
 
+class _NoOptions(BaseModel, extra="forbid"):
+    """What a dataset without options takes."""
+
+
 @dataclass(frozen=True)
 class CatalogEntry:
     """A dataset that can be made.
 
-    `target` is the column to predict, `id` that which names the rows; all others are features. The
-    keyword-only parameters of `make` are the options, and their defaults say their types. `version`
-    is raised whenever the rows change.
+    `target` is the column to predict, `id` that which names the rows; all others are features.
+    `make` takes what `Options` has. `version` is raised whenever the rows change.
     """
 
     name: str
     target: str
-    id: str | None
+    id: str
     make: Callable[..., Any]
+    Options: type[BaseModel] = _NoOptions
     version: int = 1
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Defaults by name."""
-        parameters = signature(self.make).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-
-    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all options, those given in place of the defaults; wrong ones are refused."""
-        options = self.options
-        for name, value in given.items():
-            if name not in options:
-                advice = nearest(name, options) if options else " It has none."
-                raise SpecError(f"{self.name!r} has no option {name!r}.{advice}")
-            kind = type(options[name])
-            whole_as_float = kind is float and type(value) is int
-            if type(value) is not kind and not whole_as_float:
-                raise SpecError(f"option {name!r} is {value!r}; it must be {kind.__name__}.")
-            options[name] = kind(value)
-        return options
-
-
-def require(holds: bool, message: str) -> None:
-    """Refuse options that make no dataset; the message goes without a full stop."""
-    if not holds:
-        raise SpecError(message + ".")
 
 
 def builtin_dataset(
@@ -83,7 +62,7 @@ def builtin_dataset(
     if name not in BUILTIN:
         raise SpecError(f"There is no embedded dataset `{name}`.{nearest(name, BUILTIN)}")
     entry = BUILTIN[name]
-    resolved = entry.resolve(options or {})
+    resolved = parse_section(entry.Options, options, "data.options").model_dump()
     version = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()[:8]
     folder = Path(cache or cache_folder()) / "builtin" / f"{name}-v{entry.version}-{version}"
     if folder.is_dir():
@@ -101,14 +80,27 @@ def builtin_dataset(
     return folder
 
 
-def _digits(*, patch: str = "2x2", judgments: int = 2, seed: int = 0) -> pa.Table:
+class _DigitsOptions(_NoOptions):
+    patch: str = "2x2"
+    judgments: Annotated[int, Strict(), Field(ge=1)] = 2
+    seed: Annotated[int, Strict(), Field(ge=0)] = 0
+
+    @field_validator("patch")
+    @classmethod
+    def _divides_images(cls, value: str) -> str:
+        if not re.fullmatch("[1248]x[1248]", value):
+            raise ValueError(
+                "it must be HEIGHTxWIDTH with sides of 1, 2, 4 or 8 pixels, such as 2x2"
+            )
+        return value
+
+
+def _digits(patch: str, judgments: int, seed: int) -> pa.Table:
     """8×8 images as patches of pixels; a judgment is a pixel of its patch, with replacement."""
     import pyarrow as pa
     from sklearn.datasets import load_digits
 
-    height, width = _patch_shape(patch)
-    require(judgments >= 1, f"option 'judgments' is {judgments}; it must be at least 1")
-    require(seed >= 0, f"option 'seed' is {seed}; it must be at least 0")
+    height, width = map(int, patch.split("x"))
     bundled = load_digits()
     n = len(bundled.target)
     patches = bundled.images.reshape(n, 8 // height, height, 8 // width, width)
@@ -137,16 +129,6 @@ def _digits_3v5() -> pa.Table:
     rows = np.flatnonzero(np.isin(bundled.target, (3, 5)))
     target = np.where(bundled.target[rows] == 5, 1.0, -1.0)
     return _plain(bundled.feature_names, bundled.data[rows], "five", target, id="image")
-
-
-def _patch_shape(patch: str) -> tuple[int, int]:
-    match = re.fullmatch(r"([1248])x([1248])", patch)
-    if match is None:
-        raise SpecError(
-            f"option 'patch' is {patch!r}; it must be HEIGHTxWIDTH with sides of 1, 2, 4 or 8 "
-            "pixels, such as 2x2."
-        )
-    return int(match[1]), int(match[2])
 
 
 def _breast_cancer() -> pa.Table:
@@ -193,7 +175,7 @@ def _plain(
 _ENTRIES = (
     # 1797 images of digits; attributes are patches of neighbouring pixels, a judgment is a random
     # pixel of the patch.
-    CatalogEntry("digits", "digit", "image", _digits),
+    CatalogEntry("digits", "digit", "image", _digits, _DigitsOptions),
     # 365 images of threes (−1) and fives (1): the 64 pixels of each.
     CatalogEntry("digits-3v5", "five", "image", _digits_3v5),
     # 1797 images of digits: the 64 pixels of each.

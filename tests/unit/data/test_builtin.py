@@ -115,12 +115,12 @@ def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("name", "options", "message"),
     [
         ("digit", {}, "no embedded dataset `digit`. Did you mean 'digits'"),
-        ("digits", {"judgment": 3}, "no option 'judgment'. Did you mean 'judgments'"),
-        ("digits", {"judgments": 0}, "'judgments' is 0"),
-        ("digits", {"judgments": "2"}, "must be int"),
-        ("digits", {"patch": "3x3"}, "'patch' is '3x3'"),
-        ("digits", {"seed": -1}, "'seed' is -1"),
-        ("wine", {"seed": 1}, "no option 'seed'. It has none"),
+        ("digits", {"judgment": 3}, r"`data.options.judgment`.* Did you mean 'judgments'"),
+        ("digits", {"judgments": 0}, "`data.options.judgments` is 0: it must be greater"),
+        ("digits", {"judgments": "2"}, "must be a valid integer"),
+        ("digits", {"patch": "3x3"}, "`data.options.patch` is '3x3': it must be HEIGHTxWIDTH"),
+        ("digits", {"seed": -1}, "`data.options.seed` is -1"),
+        ("wine", {"seed": 1}, "Unknown key `data.options.seed`"),
     ],
 )
 def test_wrong_use(tmp_path: Path, name: str, options: dict[str, Any], message: str) -> None:
