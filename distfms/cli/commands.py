@@ -7,17 +7,21 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
 from distfms.cli import models
 from distfms.cli.terminal import AsJson, Registry, Storage, complain, say, storage_options
 from distfms.errors import DistfmsError, SpecError
+
+if TYPE_CHECKING:
+    from distfms.runs.job_spec import JobSpec
 
 app = typer.Typer(
     name="distfms",
@@ -71,9 +75,22 @@ def _common(
     _debug = debug
 
 
-def _sets(engine: str | None, address: str | None, others: list[str] | None) -> list[str]:
-    given = {"engine.kind": engine, "engine.address": address}
-    return [*(f'{key}="{value}"' for key, value in given.items() if value), *(others or ())]
+@contextmanager
+def _started(
+    spec: Path, sets: list[str] | None, engine: dict[str, str | None], **how: Any
+) -> Iterator[tuple[Callable[[str], None], JobSpec, dict[str, Any]]]:
+    """Yield what prints results, a spec, and whom to tell what while it runs until it is stopped.
+
+    `engine` has keys of that section; `how` is what `open_log` takes.
+    """
+    from distfms.runs.events import open_log
+    from distfms.runs.interrupts import end_at_once, orderly_end
+    from distfms.runs.job_spec import load_spec
+
+    given = [f'engine.{key}="{value}"' for key, value in engine.items() if value]
+    with orderly_end(complain), open_log(say=say, **how) as (tell, say_more, progress):
+        told = {"say": say_more, "progress": progress, "on_silence": end_at_once}
+        yield tell, load_spec(spec, [*given, *(sets or ())]), told
 
 
 def _named_methods(begun: str) -> list[str]:
@@ -162,21 +179,11 @@ def run(
 ) -> None:
     """Run a job, or resume it after a stop."""
     from distfms.runs.driver import run_job
-    from distfms.runs.events import open_log
     from distfms.runs.finished import headline
-    from distfms.runs.interrupts import end_at_once, orderly_end
-    from distfms.runs.job_spec import load_spec
 
-    with orderly_end(complain), open_log(log, say, quiet, verbose) as (tell, say_more, progress):
-        loaded = load_spec(spec, _sets(engine, address, set_))
-        result = run_job(
-            loaded,
-            out=out,
-            from_step=from_step,
-            say=say_more,
-            progress=progress,
-            on_silence=end_at_once,
-        )
+    on, how = {"kind": engine, "address": address}, {"quiet": quiet, "verbose": verbose}
+    with _started(spec, set_, on, kind=log, **how) as (tell, loaded, told):
+        result = run_job(loaded, out=out, from_step=from_step, **told)
     tell(headline(result.folder))
     tell(f"Report: {result.folder / 'report.html'}")
 
@@ -201,21 +208,11 @@ def retrain(
 ) -> None:
     """Retrain on new data; promote the model if it passes its gate, else exit with code 3."""
     from distfms.retrain.job import retrain
-    from distfms.runs.events import open_log
-    from distfms.runs.interrupts import end_at_once, orderly_end
-    from distfms.runs.job_spec import load_spec
 
-    with orderly_end(complain), open_log(log, say, quiet, verbose) as (tell, say_more, progress):
-        loaded = load_spec(spec, _sets(engine, address, set_))
-        outcome = retrain(
-            loaded,
-            loaded.registry(registry),
-            anew=anew,
-            accept=accept or (),
-            say=say_more,
-            progress=progress,
-            on_silence=end_at_once,
-        )
+    on, how = {"kind": engine, "address": address}, {"quiet": quiet, "verbose": verbose}
+    with _started(spec, set_, on, kind=log, **how) as (tell, loaded, told):
+        models = loaded.registry(registry)
+        outcome = retrain(loaded, models, anew=anew, accept=accept or (), **told)
     if outcome.folder is not None:
         tell(f"Report: {outcome.folder / 'report.html'}")
     if outcome.reasons:
