@@ -29,8 +29,6 @@ _MOST_PAIRS = 256
 FAR = 1e6
 #: Chance of a false alarm, over all comparisons of a dataset.
 _LEVEL = 0.01
-#: Sampled rows that show of most columns that they are in no order, or have a fraction.
-_HEAD = 32
 #: Fewest gaps, and fewest values, that are compared.
 _LEAST = 10
 
@@ -317,15 +315,6 @@ def _furthest(values: np.ndarray, rest: Moments, column: int) -> tuple[float, fl
 
 
 def _rises(sample: np.ndarray) -> np.ndarray:
-    """Whether the observed values of columns rise strictly; most show soon that they do not."""
-    if sample.shape[1] > _HEAD:
-        found = _rises(sample[:, :_HEAD])
-        found[found] = _all_rise(sample[found])
-        return found
-    return _all_rise(sample)
-
-
-def _all_rise(sample: np.ndarray) -> np.ndarray:
     """Whether the observed values of columns rise strictly."""
     before = np.fmax.accumulate(sample, axis=1)[:, :-1]
     later = sample[:, 1:]
@@ -341,10 +330,6 @@ def _whole(sample: np.ndarray) -> np.ndarray:
 
 def _differ(sample: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Which of the columns wanted hold whole numbers that differ."""
-    found = np.zeros(len(sample), dtype=bool)
-    for some in (sample[:, :_HEAD], sample):
-        columns = np.flatnonzero(wanted)
-        ordered = np.sort(some[columns], axis=1)
-        wanted = found.copy()
-        wanted[columns] = _whole(some[columns]) & ~(np.diff(ordered, axis=1) == 0).any(axis=1)
-    return wanted
+    found = wanted & _whole(sample)
+    found[found] = (np.diff(np.sort(sample[found], axis=1), axis=1) != 0).all(axis=1)
+    return found
