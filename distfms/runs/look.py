@@ -6,16 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from distfms.data.files.partition import Dataset
 from distfms.data.files.texts import read_numbers
 from distfms.data.rows.roles import is_categorical, is_number, is_number_list
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Most rows and values that are looked at.
 _ROWS, _CELLS = 20_000, 4_000_000
@@ -116,10 +116,6 @@ def look_at(dataset: Dataset) -> Look:
 
 
 def _column(name: str, values: pa.Array) -> Column:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.types as pt
-
     n = len(values)
     if is_number_list(values.type):
         return Column(name, "judgments", n, values.null_count)
@@ -150,8 +146,6 @@ def _column(name: str, values: pa.Array) -> Column:
 
 def _doubts(column: Column, found: pa.Array, n: int) -> Column:
     """Return a column with what speaks against using it."""
-    import pyarrow as pa
-
     if not column.n_levels:
         return replace(column, excluded="has no value")
     if column.n_levels == 1:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
+import pyarrow as pa
 from pydantic import BaseModel, Field, Strict, field_validator
 
 from distfms.data.files.storage import cache_folder
@@ -24,9 +25,6 @@ from distfms.data.files.write import write_table
 from distfms.engine.storage import locked_file, writing
 from distfms.errors import SpecError, nearest
 from distfms.spec import parse_section
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _N_SHARDS = 4
 
@@ -97,7 +95,6 @@ class _DigitsOptions(_NoOptions):
 
 def _digits(patch: str, judgments: int, seed: int) -> pa.Table:
     """8×8 images as patches of pixels; a judgment is a pixel of its patch, with replacement."""
-    import pyarrow as pa
     from sklearn.datasets import load_digits
 
     height, width = map(int, patch.split("x"))
@@ -163,8 +160,6 @@ def _bundled(name: str, target: str, id: str = "sample", **options: Any) -> pa.T
 def _plain(
     names: Sequence[str], data: np.ndarray, target: str, labels: np.ndarray, id: str = "sample"
 ) -> pa.Table:
-    import pyarrow as pa
-
     kind = np.int64 if labels.dtype.kind == "i" else np.float64
     columns = {id: pa.array(np.arange(len(data))), target: pa.array(labels.astype(kind))}
     for name, column in zip(names, data.T, strict=True):

@@ -15,9 +15,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.long_form import (
@@ -39,9 +42,6 @@ from distfms.data.rows.roles import OF_ONE
 from distfms.engine.storage import File, Location, files_below, whole_file, write_whole
 from distfms.errors import DataError, nearest
 from distfms.spec import LongForm
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MEMORY_BYTES = 2**30
 #: Bytes a long row takes at the peak of the pivot, and more with a worker: measured, rounded up.
@@ -168,8 +168,6 @@ def _divide(objects: Sequence[pa.Array]) -> tuple[list[tuple[pa.Array, list[int]
     Returns the objects of each file with the numbers of the files that name them, and how many
     objects several files name.
     """
-    import pyarrow as pa
-
     if not any(map(len, objects)):
         raise DataError("the source holds no judgments.")
     n = len(objects)
@@ -233,10 +231,6 @@ class _Converter:
         self, file: File, place: Location, known: Mapping[str, Any]
     ) -> tuple[pa.Array, dict[str, Any]]:
         """Return the objects that a file names, its attributes and counts; read where changed."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
         kind = self.source.object_type
         version = [file_version(file), str(kind)]
         if known.get("version") == version:
@@ -274,8 +268,6 @@ class _Converter:
         return counts
 
     def _schema(self) -> pa.Schema:
-        import pyarrow as pa
-
         names = self.label.attributes_besides(self.attributes)
         fields = [(self.form.object, self.source.object_type)]
         fields += [(self.label.name, pa.float64())] if self.label.name else []
@@ -293,9 +285,6 @@ class _Converter:
 
     def _ranges(self, part: _Part, folder: Path) -> Iterator[tuple[pa.Array, pa.Table]]:
         """Yield ranges of objects with their rows, at most about as many as memory holds."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         # Objects differ in their numbers of rows.
         n_ranges = -(-part.n_rows // max(1, 2 * self.memory_rows // 3))
         step = max(1, -(-len(part.objects) // min(max(1, n_ranges), _MOST_RANGES)))
@@ -323,9 +312,6 @@ class _Converter:
 
     def _coded(self, part: _Part) -> Iterator[pa.Table]:
         """Yield the judgments of a part's objects: objects and attributes as their positions."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         for rows in self.batches(part.files):
             rows = rows.filter(rows.column("value").is_valid())
             for number, names in enumerate((part.objects, pa.array(self.attributes))):
@@ -335,8 +321,6 @@ class _Converter:
 
     def _pivot(self, ids: pa.Array, rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, int]:
         """Return the rows of objects that have a label, and the number of second judgments."""
-        import pyarrow as pa
-
         names, form, rule = list(self.attributes), self.form, self.label
         cells, n_duplicates = drop_duplicates(Cells.from_table(rows, ids), names, form.duplicates)
         label = None

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from distfms.data.files.formats.copies import Copies, opened, require_unchanged
 from distfms.data.rows.columns import as_floats, number_view
@@ -15,9 +19,6 @@ from distfms.data.rows.folds import GOLDEN, mix
 from distfms.engine.storage import File
 from distfms.errors import DataError, nearest
 from distfms.spec import LongForm
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Duplicates = Literal["error", "keep", "first"]
 
@@ -46,9 +47,6 @@ class LongSource:
         object_type: pa.DataType | None = None,
     ) -> LongSource:
         """Check that each file has the columns; the first one decides about objects."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         named = {role: name for role, name in roles.items() if name is not None}
         if len(set(named.values())) < len(named):
             raise DataError(f"one column is named for two roles: {named}.")
@@ -71,9 +69,6 @@ class LongSource:
         Columns are named by role: object, attribute and worker (strings), value and label (float64,
         null where it is missing).
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         columns = list(self.roles.values())
         for file in self.files:
             first_row = 0
@@ -89,9 +84,6 @@ class LongSource:
             require_unchanged(file)
 
     def _checked(self, role: str, column: pa.Array, path: str, first_row: int) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         name = self.roles[role]
         if role in ("value", "label"):
             numbers = _as_numbers(column, name, path, first_row)
@@ -122,9 +114,6 @@ class Labels:
         cls, files: Sequence[File], form: LongForm, copies: Copies, object_type: pa.DataType
     ) -> Labels:
         """Read them from files; rows without a label are as good as absent."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         roles = {"object": form.object, "label": form.label}
         table = LongSource.open(files, roles, copies, object_type)
         rows = pa.concat_tables(table.batches(_LABEL_ROWS))
@@ -139,16 +128,11 @@ class Labels:
 
     def look_up(self, ids: pa.Array) -> np.ndarray:
         """Return the labels of objects, float64 of shape (n,), NaN where there is none."""
-        import pyarrow.compute as pc
-
         at = pc.index_in(ids, self.ids).fill_null(-1)
         return np.append(self.values, np.nan)[number_view(at)]
 
     def n_others(self, objects: Sequence[pa.Array]) -> int:
         """Return how many labels are of none of these objects."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         known = pc.is_in(self.ids, pa.chunked_array(objects))
         return len(self.ids) - (pc.sum(known).as_py() or 0)
 
@@ -166,9 +150,6 @@ def _require_column(names: Sequence[str], name: str, role: str, where: str) -> N
 
 def _as_numbers(array: pa.Array, name: str, path: str, first_row: int) -> np.ndarray:
     """Convert numbers, booleans, or text that holds numbers to float64, missing values to NaN."""
-    import pyarrow as pa
-    import pyarrow.types as pt
-
     if pt.is_temporal(array.type) or pt.is_nested(array.type):
         raise DataError(f"column {name!r} of {path} holds {array.type}, not numbers.")
     try:
@@ -184,8 +165,6 @@ def _as_numbers(array: pa.Array, name: str, path: str, first_row: int) -> np.nda
 
 
 def _is_number(text: Any) -> bool:
-    import pyarrow as pa
-
     try:
         pa.scalar(text).cast(pa.float64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -211,9 +190,6 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _decoded(kind: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-    import pyarrow.types as pt
-
     if pt.is_null(kind):
         # A column without any value.
         return pa.string()
@@ -386,8 +362,6 @@ def list_columns(cells: Cells, attributes: Sequence[int]) -> list[pa.Array]:
 
     Lists are empty where nothing was judged.
     """
-    import pyarrow as pa
-
     by_attribute = np.argsort(cells.attributes, kind="stable")
     codes, objects = cells.attributes[by_attribute], cells.objects[by_attribute]
     values, workers = pa.array(cells.values[by_attribute]), None
