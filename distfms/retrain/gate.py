@@ -10,8 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from distfms.data.files.partition import Dataset
-from distfms.data.files.storage import LONE
+from distfms.data.files.partition import LONE, Dataset
 from distfms.engine.storage import File
 from distfms.errors import SpecError, nearest
 from distfms.methods.frame.contract import FinishedRun, Inputs, Job, Judged, Method, Run

@@ -21,9 +21,9 @@ from typing import Any
 from distfms.data.files.convert import convert, file_version
 from distfms.data.files.dataset import PartitionReader, open_dataset
 from distfms.data.files.formats.copies import Copies
-from distfms.data.files.partition import Dataset, Partition
+from distfms.data.files.partition import LONE, Dataset, Partition
 from distfms.data.files.partition import digest as file_digest
-from distfms.data.files.storage import LONE, list_files
+from distfms.data.files.storage import list_files
 from distfms.data.files.write import CsvFile, GroupedFile, write_table
 from distfms.data.rows.folds import FoldPlan, assign_parts
 from distfms.data.rows.roles import require_columns

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distfms.data.files.footers import row_remarks
+from distfms.data.files.betraying import row_remarks
 from distfms.engine.memory import n_processors
 from distfms.engine.storage import Location
 from distfms.errors import SpecError

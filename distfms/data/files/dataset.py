@@ -17,6 +17,10 @@ from itertools import islice
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
 from distfms.data.files.footers import (
     check_same_schema,
     describe_schema,
@@ -46,9 +50,6 @@ from distfms.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
 # A row group beyond this many times the limits of a partition is read in batches of rows.
 _LARGE = 2
 
@@ -84,8 +85,6 @@ class PartitionReader:
         return self._opened(partition)
 
     def _opened(self, partition: Partition, buffer_size: int = 0) -> pq.ParquetFile:
-        import pyarrow.parquet as pq
-
         # Buffering ahead hides the latency of a remote store; on a local disk its helper threads
         # only get in the way of the workers (measured: a tenth of the decoding time).
         ahead = self._is_remote and not buffer_size
@@ -138,8 +137,6 @@ class PartitionReader:
 
     def _types(self, schema: pa.Schema) -> pa.Schema:
         """Return columns as they are read."""
-        import pyarrow as pa
-
         floats = self.floats | self.numbers
         own = (field.with_type(pa.float64()) if field.name in floats else field for field in schema)
         return pa.schema(own, metadata=schema.metadata)
@@ -209,8 +206,6 @@ class PartitionReader:
 
     @property
     def _is_remote(self) -> bool:
-        from pyarrow import fs
-
         return not isinstance(self.filesystem, fs.LocalFileSystem)
 
     def matrix(self, partition: Partition, columns: Sequence[str]) -> np.ndarray | None:
@@ -262,8 +257,6 @@ class _BatchRows:
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return columns, in the order given, each at most once."""
-        import pyarrow as pa
-
         for name in columns:
             if name not in self.decoded:
                 batch = self.streams[name].take(self.number)

@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from functools import lru_cache
-from itertools import pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+from pyarrow import ArrowException, ArrowInvalid, ArrowNotImplementedError
 
 from distfms.data.files.storage import current_state
 from distfms.data.rows.roles import index_columns, index_metadata
@@ -20,23 +23,12 @@ from distfms.engine.remote import os_error
 from distfms.engine.storage import File, RowGroup, reading
 from distfms.errors import DataError, DistfmsError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from distfms.data.files.partition import Dataset
-    from distfms.spec import DataSection
-
-
 # Footers are small reads, dominated by latency on remote stores.
 _FOOTER_THREADS = 16
 # What is read of a file's end in one go, as pyarrow does.
 _TAIL_BYTES = 64 * 2**10
 # Most least and greatest values that are kept of a file: reading each takes microseconds.
 _MOST_LIMITS = 2_000
-LIKE_AN_ID = re.compile(r"(^|[\W_])(id|idx|index|key|row|uid|unnamed)([\W_]|\d|$)", re.IGNORECASE)
-# Rows from which as many whole numbers as rows are no accident.
-MANY = 100
 # How pyarrow says that content is damaged.
 _CONTENT = re.compile(
     "deserializ|thrift|corrupt|ompress|flate|unexpected end|eof|page|magic", re.IGNORECASE
@@ -156,9 +148,6 @@ def _footer_of(filesystem: Any, path: str) -> bytes:
 
 
 def _parse(footer: bytes) -> pq.ParquetFile:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     return pq.ParquetFile(pa.BufferReader(footer))
 
 
@@ -168,8 +157,6 @@ def readable(path: str, form: str = "Parquet") -> Iterator[None]:
 
     Trouble with the store itself (the network, say) passes through: it is worth a retry.
     """
-    from pyarrow import ArrowException, ArrowInvalid, ArrowNotImplementedError
-
     try:
         yield
     except FileNotFoundError as error:
@@ -248,8 +235,6 @@ def _column_types(schema: pa.Schema) -> dict[str, str]:
 
 def _logical_type(dtype: pa.DataType) -> str:
     """Name a type; how strings are stored (dictionary, 64-bit offsets, views) does not matter."""
-    import pyarrow.types as pat
-
     if pat.is_dictionary(dtype):
         values = _logical_type(dtype.value_type)
         return values if values == "string" else f"dictionary<{values}>"
@@ -263,58 +248,3 @@ def _logical_type(dtype: pa.DataType) -> str:
 def describe_schema(schema: pa.Schema) -> str:
     """Return a schema as text for fingerprints, with the logical types alone."""
     return ";".join(f"{name}:{dtype}" for name, dtype in _column_types(schema).items())
-
-
-# --- columns that tell the row ------------------------------------------------------------------
-
-
-def row_remarks(dataset: Dataset, section: DataSection, columns: Sequence[str]) -> list[str]:
-    """Say which index is passed over, and which of the columns that are read may betray the row.
-
-    Known are the least and greatest value of every row group, where the footers have them.
-    """
-    left = [name for name in index_columns(dataset.schema) if name not in columns]
-    remarks = [
-        f"The column {name!r} is the index of a pandas frame and is not used. To use it, name it "
-        "in `features`."
-        for name in left
-        if not any(fnmatchcase(name, pattern) for pattern in section.exclude)
-    ]
-    return [*remarks, *(row_remark(*own) for own in betraying(dataset, section, columns).items())]
-
-
-def row_remark(name: str, why: str) -> str:
-    """Say what to do about a column that may betray the row."""
-    return (
-        f"The column {name!r} {why}. A model that uses such a column does not generalise: "
-        f"exclude it (`exclude: [{name!r}]`), or set it as `data.id` or `data.time`."
-    )
-
-
-def betraying(dataset: Dataset, section: DataSection, columns: Sequence[str]) -> dict[str, str]:
-    """Return which of the columns look by their footers as if they told the row, and why."""
-    found, files = dict[str, str](), dataset.files
-    known = (*section.target, section.id, section.weight, section.query, section.time)
-    for name in columns:
-        of_files = [file.limits.get(name, ()) for file in files if file.n_rows]
-        if name in known or not of_files or not all(of_files):
-            continue
-        if why := _why(name, of_files, dataset.n_rows):
-            found[name] = why
-    return found
-
-
-def _why(name: str, of_files: Sequence[Sequence[tuple[float, float]]], n_rows: int) -> str:
-    """Return what makes a column look as if it told the row; empty for nothing."""
-    ranges = [
-        (min(low for low, _ in limits), max(high for _, high in limits)) for limits in of_files
-    ]
-    parts, place = (ranges, "file") if len(ranges) > 1 else (of_files[0], "row group")
-    wide = len(parts) > 1 and all(low < high for low, high in parts)
-    if wide and all(own[1] < other[0] for own, other in pairwise(parts)):
-        return f"rises from {place} to {place}, like a row number or a time"
-    width = max(high for _, high in ranges) - min(low for low, _ in ranges) + 1
-    whole = isinstance(width, int) and n_rows >= MANY
-    if whole and (width == n_rows or (width > n_rows and LIKE_AN_ID.search(name))):
-        return f"may hold a different whole number in each of its {n_rows:,} rows, like an id"
-    return ""

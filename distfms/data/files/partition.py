@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from distfms.data.files.storage import LONE
 from distfms.data.rows.roles import index_metadata
 from distfms.errors import DataError
 
@@ -21,6 +20,10 @@ T = TypeVar("T")
 
 #: What rows in memory are called in messages.
 NAME = "X"
+
+#: The key of one file by itself, and of rows in memory: its name has no say. That of others is the
+#: path below the folder or the fixed head of a glob; in a list the name.
+LONE = "memory/X"
 
 MAX_ROWS = 131_072
 """Default limit of rows in a partition."""

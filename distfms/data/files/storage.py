@@ -11,7 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from pyarrow import fs
+
 from distfms.data.files.formats import FORMATS
+from distfms.data.files.partition import LONE
 from distfms.engine import storage
 from distfms.engine.remote import is_url
 from distfms.engine.storage import File, Location
@@ -19,9 +22,6 @@ from distfms.errors import DataError
 
 #: Ends of names by format, in the order in which a folder is searched.
 _ENDINGS = ((".parquet",), *(form.endings for form in FORMATS))
-#: The key of one file by itself, and of rows in memory: its name has no say. That of others is the
-#: path below the folder or the fixed head of a glob; in a list the name.
-LONE = "memory/X"
 #: Age at which copies of data may be deleted: a job may be reading them.
 _UNUSED_S = 86_400.0
 
@@ -195,8 +195,6 @@ def common_filesystem(files: Sequence[File]) -> Any:
 
 def arrow_filesystem(place: Location) -> Any:
     """Return the pyarrow file system of a place."""
-    from pyarrow import fs
-
     if isinstance(place, Path):
         return fs.LocalFileSystem()
     return fs.PyFileSystem(fs.FSSpecHandler(place.system()))

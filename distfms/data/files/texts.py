@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from distfms.errors import DataError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: What stands where a value is missing, in lower case and without blanks around it.
 GAPS = (
@@ -25,9 +25,6 @@ def read_numbers(texts: Any) -> tuple[pa.Array, pa.Array]:
 
     Commas between thousands are left out; `GAPS` and bounds such as ``<5`` are missing values.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     plain = pc.utf8_trim_whitespace(texts.cast(pa.string()))
     grouped = pc.match_substring_regex(plain, _THOUSANDS)
     plain = pc.if_else(grouped, pc.replace_substring(plain, ",", ""), plain)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from distfms.data.files.footers import LIKE_AN_ID, MANY, row_remark
+from distfms.data.files.betraying import LIKE_AN_ID, MANY, row_remark
 from distfms.data.files.partition import Dataset, place_of
 from distfms.data.rows.batches import ColumnPlan
 from distfms.stats.signs import ColumnSigns

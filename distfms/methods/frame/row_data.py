@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.files.footers import betraying
+from distfms.data.files.betraying import betraying
 from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, RowBatch, require_observed
 from distfms.data.rows.columns import as_floats

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.files.dataset import PartitionReader
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.batches import ColumnPlan, SourceColumn, read_rows
 from distfms.data.rows.columns import as_arrow, n_positive
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.errors import DataError
+
+if TYPE_CHECKING:
+    from distfms.data.files.dataset import PartitionReader
 
 MISSING = "values_missing"
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from distfms.data.files.dataset import PartitionReader
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.batches import (
     MAX_LEVELS,
@@ -34,6 +33,9 @@ from distfms.spec import DataSection
 from distfms.stats.base import Bundle, Folded, Statistic
 from distfms.stats.comoments import CoMoments
 from distfms.stats.signs import ColumnSigns
+
+if TYPE_CHECKING:
+    from distfms.data.files.dataset import PartitionReader
 
 S = TypeVar("S", bound=Statistic)
 T = TypeVar("T")

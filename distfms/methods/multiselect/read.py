@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from distfms.data.files.dataset import PartitionReader
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.files.write import write_table
 from distfms.data.rows.columns import as_arrow, n_positive
@@ -38,6 +37,8 @@ from distfms.stats.signs import ColumnSigns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from distfms.data.files.dataset import PartitionReader
 
 #: Folder in the run folder.
 PLAN = "plan"

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from distfms.data.files.formats.base import Format, FormatError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 def _schema(stream: Any) -> pa.Schema:
-    import pyarrow as pa
-
     return pa.schema([(field.name, _plain(field)) for field in pa.ipc.open_file(stream).schema])
 
 
 def _plain(field: pa.Field) -> pa.DataType:
     """Return the type of a column without encoding."""
-    import pyarrow as pa
-
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_nested(kind):
         raise FormatError(f"has {kind} in column {field.name!r}: write such columns as Parquet.")
@@ -28,8 +23,6 @@ def _plain(field: pa.Field) -> pa.DataType:
 
 
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
     file, wanted = pa.ipc.open_file(stream), pa.schema([schema.field(name) for name in columns])
     for number in range(file.num_record_batches):
         yield file.get_batch(number).select(columns).cast(wanted)

@@ -14,7 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from distfms.data.files.footers import check_same_schema, readable, refuse_duplicate_columns
 from distfms.data.files.formats import format_of
@@ -25,9 +28,6 @@ from distfms.data.files.write import GroupedFile
 from distfms.engine import storage
 from distfms.engine.storage import File, Location
 from distfms.errors import DataError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Raised with every change of how copies of all formats are made.
 _VERSION = "2"
@@ -56,8 +56,6 @@ class Copies:
         if format_of(file.path) is not None:
             with storage.writing(self.folder):
                 return [name for name, _ in self._types(file).columns]
-        import pyarrow.parquet as pq
-
         with opened(file) as stream:
             names: list[str] = pq.ParquetFile(stream).schema_arrow.names
         return names
@@ -158,8 +156,6 @@ def _schemas(
     files: Sequence[File], found: Sequence[Types], columns: Mapping[str, pa.DataType | None] | None
 ) -> list[pa.Schema]:
     """Return the schema of each file, from the types that the rows of all files suggest."""
-    import pyarrow as pa
-
     decided: dict[str, str] = {}
     for types in found:
         decided |= {n: t for n, t in types.columns if decided.get(n, "null") == "null"}
@@ -212,8 +208,6 @@ def _copy(file: File, schema: pa.Schema, columns: Sequence[str], place: Location
 
 def _write(file: File, schema: pa.Schema, columns: Sequence[str], out: Path) -> None:
     """Write a file as Parquet; whole numbers become floats where a fraction turns up late."""
-    import pyarrow as pa
-
     try:
         with opened(file) as stream, GroupedFile(out) as copy:
             copy.write(pa.schema([schema.field(name) for name in columns]).empty_table())
@@ -233,8 +227,6 @@ def _write(file: File, schema: pa.Schema, columns: Sequence[str], out: Path) -> 
 @contextmanager
 def opened(file: File) -> Iterator[Any]:
     """Open a file; explain what is wrong with it, and failures of storage."""
-    import pyarrow as pa
-
     form = format_of(file.path)
     called = "Parquet" if form is None else form.name
     with (

@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pv
+from pyarrow import ArrowInvalid
 
 from distfms.data.files.formats.base import Format, MisfitError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Bytes of a file that are parsed at once; the first ones decide about types.
 _BLOCK_BYTES = 2**24
@@ -67,8 +68,6 @@ class Dialect:
 
 
 def _schema(stream: Any) -> pa.Schema:
-    import pyarrow as pa
-
     head = stream.read(_BLOCK_BYTES)
     if len(head) == _BLOCK_BYTES:
         head = head[: head.rfind(b"\n") + 1] or head
@@ -83,8 +82,6 @@ def _schema(stream: Any) -> pa.Schema:
 
 
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    from pyarrow import ArrowInvalid
-
     dialect = _dialect_of(schema)
     try:
         yield from _parsed(stream, dialect, column_types=schema, include_columns=columns)
@@ -99,8 +96,6 @@ def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator
 
 def _parsed(stream: Any, dialect: Dialect, **options: Any) -> Any:
     """Parse CSV in one thread: only so does pyarrow tell the row of an error."""
-    import pyarrow.csv as pv
-
     return pv.open_csv(
         stream,
         pv.ReadOptions(

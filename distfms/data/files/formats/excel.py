@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import BadZipFile
 
-from distfms.data.files.formats.base import Format, FormatError
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from distfms.data.files.formats.base import Format, FormatError
 
 
 def _table(stream: Any) -> pa.Table:
     import pandas as pd
-    import pyarrow as pa
 
     try:
         frame = pd.read_excel(stream)
@@ -31,8 +29,6 @@ def _schema(stream: Any) -> pa.Schema:
 
 
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
     wanted = pa.schema([schema.field(name) for name in columns])
     yield from _table(stream).select(columns).cast(wanted).to_batches()
 

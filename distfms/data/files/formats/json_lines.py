@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.types as pt
 
 from distfms.data.files.formats.base import Format, FormatError, MisfitError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Bytes of a file that are parsed at once, and the most that a line may have.
 _BLOCK_BYTES, _LINE_BYTES = 2**24, 2**28
@@ -19,8 +20,6 @@ _SHOWN = 40
 
 def _schema(stream: Any) -> pa.Schema:
     """Return the types by all lines: any of them may be the first to have a key."""
-    import pyarrow as pa
-
     types: dict[str, pa.DataType] = {}
     for first, block in _blocks(stream):
         known = dict(types)
@@ -34,8 +33,6 @@ def _schema(stream: Any) -> pa.Schema:
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type of a column with values of two types; None if it cannot have both."""
-    import pyarrow as pa
-
     numbers, texts = (pa.int64(), pa.float64()), (pa.timestamp("s"), pa.string())
     for kinds in (numbers, texts, (pa.bool_(),)):
         chain = (pa.null(), *kinds)
@@ -45,8 +42,6 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
     wanted = pa.schema([schema.field(name) for name in columns])
     types = dict(zip(wanted.names, wanted.types, strict=True))
     for first, block in _blocks(stream):
@@ -73,9 +68,6 @@ def _parsed(
     block: bytes, first: int, types: Mapping[str, pa.DataType], schema: pa.Schema | None = None
 ) -> pa.Table:
     """Parse lines, of which the first has a number, into the columns of a schema or into all."""
-    import pyarrow as pa
-    import pyarrow.json as pj
-
     rest = "infer" if schema is None else "ignore"
     try:
         table = pj.read_json(
@@ -128,17 +120,12 @@ _ADVICE = 'write one object a line, such as {"x": 1.5, "y": 2}.'
 
 
 def _type_of(value: Any) -> pa.DataType:
-    import pyarrow as pa
-
     kinds = {bool: pa.bool_(), str: pa.string()}
     return kinds.get(type(value), pa.float64())
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
     """Return whether a value can be in a column of a type."""
-    import pyarrow as pa
-    import pyarrow.types as pt
-
     if pt.is_timestamp(kind) and isinstance(value, str):
         try:
             pa.scalar(value).cast(kind)
