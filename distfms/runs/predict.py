@@ -282,7 +282,7 @@ def _real(place: Location) -> str:
 
 
 @contextmanager
-def _written(out: Location, formulas: bool) -> Iterator[Callable[[Any], None]]:
+def _written(out: Location, formulas: bool = False) -> Iterator[Callable[[Any], None]]:
     """Yield a function that appends a table to a file which appears whole at the end."""
     is_csv = out.name.lower().endswith(".csv")
     kind = partial(CsvFile, formulas=formulas) if is_csv else GroupedFile
