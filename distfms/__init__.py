@@ -26,6 +26,7 @@ _PUBLIC = {
     "LandmarkRanker": "distfms.estimators.landmarks",
     "AttributeEfficientRidge": "distfms.estimators.attribute_efficient",
     "AttributeEfficientLasso": "distfms.estimators.attribute_efficient",
+    "computing_on": "distfms.engine",
     "load": "distfms.runs.serve",
     "load_estimator": "distfms.estimators.load",
     "DistfmsError": "distfms.errors",

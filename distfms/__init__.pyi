@@ -11,6 +11,7 @@ from distfms.estimators.landmarks import LandmarkOrdinalRegressor as _LandmarkOr
 from distfms.estimators.landmarks import LandmarkRanker as _LandmarkRanker
 from distfms.estimators.attribute_efficient import AttributeEfficientRidge as _AttributeEfficientRidge
 from distfms.estimators.attribute_efficient import AttributeEfficientLasso as _AttributeEfficientLasso
+from distfms.engine import computing_on as computing_on
 from distfms.runs.serve import load as load
 from distfms.estimators.load import load_estimator as load_estimator
 from distfms.errors import DistfmsError as DistfmsError

@@ -7,8 +7,9 @@ memory projection. Importing it loads neither dask nor ray.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distfms.engine.base import Executor
@@ -43,3 +44,32 @@ def make_executor(
     from distfms.engine.local import LocalExecutor
 
     return LocalExecutor(engine.workers, processes=engine.processes)
+
+
+@contextmanager
+def computing_on(kind: str, **engine: Any) -> Iterator[None]:
+    """Compute Dask collections on a cluster, in this process, while the context is open.
+
+    Those that estimators are given are computed there, by `fit` and `score`, and those that
+    ``predict`` and ``transform`` return::
+
+        with distfms.computing_on("ray", address="head:6379"):
+            scores = selector.fit(X, y).predict(X).compute()
+
+    Parameters
+    ----------
+    kind, **engine
+        As in section `engine` of a job.
+
+    Raises
+    ------
+    SpecError, EngineError
+        There is no such option, or no usable cluster.
+    """
+    import dask
+
+    from distfms.spec import EngineSection, parse_section
+
+    section = parse_section(EngineSection, {"kind": kind, **engine}, "engine")
+    with make_executor(section) as executor, dask.config.set(scheduler=executor.get):
+        yield

@@ -97,6 +97,24 @@ class Executor(_Closing):
             Workers running a task kept dying, or the cluster was lost.
         """
 
+    @abstractmethod
+    def get(self, dsk: Any, keys: Any, **options: Any) -> Any:
+        """Run any graph of Dask: ``collection.compute(scheduler=executor.get)``.
+
+        Parameters
+        ----------
+        dsk : mapping or dask expression
+            Task, or constant, of each key.
+        keys : key or nested list of keys
+        **options
+            Of Dask's scheduler.
+
+        Returns
+        -------
+        object
+            The values of the keys, in tuples for lists (lists, of a Dask cluster).
+        """
+
     def map(
         self, fn: Callable[[A], R], items: Iterable[A], *, retry: RetryPolicy = USUAL
     ) -> list[R]:

@@ -62,6 +62,10 @@ class DaskExecutor(Executor):
                 for future in futures:
                     future.release()
 
+    def get(self, dsk: Any, keys: Any, **options: Any) -> Any:
+        """Run any graph of Dask; see `Executor.get`."""
+        return self._client.get(dsk, keys, **options)
+
     def probe(self, paths: Sequence[str]) -> None:
         """Check that every worker sees these paths as this machine does; see `Executor.probe`."""
         nodes.require_paths(paths, self._examine)

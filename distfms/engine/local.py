@@ -9,7 +9,6 @@ import threading
 from collections.abc import Hashable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures import Executor as Workers
-from contextlib import nullcontext
 from functools import partial
 from multiprocessing import resource_tracker, util
 from multiprocessing.connection import wait as wait_for_process
@@ -58,21 +57,14 @@ class LocalExecutor(Executor):
         self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
     ) -> Partial[Any]:
         """Run a graph and return its root; see `Executor.compute`."""
-        from dask import multiprocessing, threaded
-
-        get: Any = threaded.get
-        if self.processes:
-            # Neither fusion nor batching: a task is what is scheduled and what is lost.
-            get = partial(multiprocessing.get, optimize_graph=False, chunksize=1)
         hooks = (None, None, None, partial(_after_task, watch), None)
         tasks = dict(graph.tasks)
         n_losses = 0
         while True:
             finished: dict[Hashable, Any] = {}
-            given = {"pool": self._open_pool(), "cache": finished, "callbacks": [hooks]}
             try:
-                with nullcontext() if self.processes else single_threaded_blas():
-                    return get(tasks, graph.root, **given)
+                root: Partial[Any] = self.get(tasks, graph.root, cache=finished, callbacks=[hooks])
+                return root
             except BrokenExecutor as error:
                 self._abandon()
                 n_losses += 1
@@ -88,6 +80,17 @@ class LocalExecutor(Executor):
                 raise
             # Only what was lost is done again: results at hand become constants of the graph.
             tasks.update({key: (partial(itself, value),) for key, value in finished.items()})
+
+    def get(self, dsk: Any, keys: Any, **options: Any) -> Any:
+        """Run any graph of Dask; see `Executor.get`."""
+        from dask import multiprocessing, threaded
+
+        options["pool"] = self._open_pool()
+        if self.processes:
+            # Neither fusion nor batching: a task is what is scheduled and what is lost.
+            return multiprocessing.get(dsk, keys, optimize_graph=False, chunksize=1, **options)
+        with single_threaded_blas():
+            return threaded.get(dsk, keys, **options)
 
     def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
         """Open a pool of processes of this machine; see `Executor.pool`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 from distfms.engine import nodes
 from distfms.engine.base import ActorPool, Executor
 from distfms.engine.blas import limit_blas_threads
-from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, UnitReport, UnitRunner, Watch
+from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, UnitReport, Watch
 from distfms.engine.memory import available_bytes, require_room
 from distfms.engine.ray_session import RaySession, explained
 from distfms.engine.replay_pool import ActorLoss, Host, ReplayPool, Reply, dump
@@ -22,13 +23,14 @@ _INLINE_BYTES = 64 * 2**10
 class RayExecutor(Executor):
     """Runs work on a Ray cluster.
 
-    The tasks of the Dask graph are Ray tasks. Values stay on the nodes; the driver receives the
-    root of the graph, and what leaves report. Leaves are handed out as others finish, two for
-    each processor, so that merges are not queued behind all units and few values exist at the
-    same time. Ray runs tasks of lost workers again, and those whose values were lost with a node.
-    After an error or an interrupt, the few tasks handed out already run to their end: cancelling
-    a task that is just finishing was seen to abort the whole driver in Ray 2.60
-    (``task_manager.cc: Tried to complete task that was not pending``).
+    Dask's own scheduler decides what is next; its tasks are Ray tasks. Values stay on the nodes,
+    and Ray starts a task where most of what it needs is; the driver receives the values that were
+    asked for, and what leaves report. Two tasks are out for each processor, so that merges are not
+    queued behind all units and few values exist at the same time. Ray runs tasks of lost workers
+    again, and those whose values were lost with a node. After an error or an interrupt, the few
+    tasks handed out already run to their end: cancelling a task that is just finishing was seen to
+    abort the whole driver in Ray 2.60 (``task_manager.cc: Tried to complete task that was not
+    pending``).
 
     Parameters
     ----------
@@ -59,29 +61,19 @@ class RayExecutor(Executor):
         self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
     ) -> Partial[Any]:
         """Run a graph and return its root; see `Executor.compute`."""
-        import ray
+        root: Partial[Any] = self.get(graph.tasks, graph.root, watch=watch, retry=retry)
+        return root
 
-        options = {"num_cpus": 1, "max_retries": retry.attempts - 1}
-        run_leaf = ray.remote(num_returns=2, **options)(_run_leaf)
-        run_merge = ray.remote(**options)(_run_merge)
-        leaves = set(graph.leaves)
-        values: dict[Any, Any] = {}
-        reports: set[Any] = set()
+    def get(
+        self, dsk: Any, keys: Any, *, watch: Any = None, retry: RetryPolicy = USUAL, **options: Any
+    ) -> Any:
+        """Run any graph of Dask; see `Executor.get`."""
+        from dask.local import get_async
+
+        tasks = _RayTasks(self.session.check, watch, retry)
+        settled = {"num_workers": 2 * self.workers, **options, "chunksize": 1}
         try:
-            for key, (task, *needed) in graph.tasks.items():
-                if key in leaves:
-                    while len(reports) >= 2 * self.workers:
-                        self._advance(reports, watch)
-                    values[key], told = run_leaf.remote(task, *(values[k] for k in needed))
-                    reports.add(told)
-                elif needed:
-                    # Let go of, so that what is merged can be forgotten.
-                    values[key] = run_merge.remote(task, *(values.pop(k) for k in needed))
-                else:
-                    values[key] = ray.put(task())
-            while reports or not ray.wait([values[graph.root]], timeout=_POLL_S)[0]:
-                self._advance(reports, watch)
-            return ray.get(values[graph.root])
+            return _fetched(keys, get_async(tasks.submit, dsk=dsk, result=keys, **settled))
         except BaseException as error:
             self.session.check()
             raise explained(error) from error.__cause__
@@ -107,28 +99,64 @@ class RayExecutor(Executor):
         """Disconnect; stop the cluster when it was started here."""
         self.session.close()
 
-    def _advance(self, reports: set[Any], watch: Watch | None) -> None:
-        """Wait for a leaf to finish and hand on what it reports; raise the error of one."""
+
+class _RayTasks:
+    """The Ray tasks of a graph that are out, in the place of Dask's pool and of all its futures.
+
+    A future that says at once that it is done, and waits for whichever task is next when it is
+    asked, keeps all waiting in the calling thread.
+    """
+
+    def __init__(self, check: Callable[[], None], watch: Watch | None, retry: RetryPolicy) -> None:
         import ray
 
-        done = ray.wait(list(reports), timeout=_POLL_S)[0] if reports else []
-        self.session.check()
-        for ref in done:
-            reports.discard(ref)
-            for report in ray.get(ref):
-                if watch is not None:
-                    watch(report)
+        options = {"num_returns": 2, "num_cpus": 1, "max_retries": retry.attempts - 1}
+        self._run = ray.remote(**options)(_run_task)
+        self._check = check
+        self._watch = watch
+        self._out: dict[Any, tuple[Any, Any]] = {}
+
+    def submit(self, _: Any, batch: Sequence[Any]) -> _RayTasks:
+        """Start the only task of a batch."""
+        ((key, (task, needed), *_),) = batch
+        value, told = self._run.remote(task, tuple(needed), *needed.values())
+        self._out[told] = key, value
+        return self
+
+    def add_done_callback(self, call: Callable[[_RayTasks], None]) -> None:
+        """Say that a task is done."""
+        call(self)
+
+    def result(self) -> list[tuple[Any, Any, bool]]:
+        """Wait for a task; return its key and value as Dask takes them, or raise its error."""
+        import ray
+
+        done: list[Any] = []
+        while not done:
+            done, _ = ray.wait([*self._out], timeout=_POLL_S)
+            self._check()
+        key, value = self._out.pop(done[0])
+        for report in ray.get(done[0]):
+            if self._watch is not None:
+                self._watch(report)
+        return [(key, (value, None), False)]
 
 
-def _run_leaf(
-    task: Callable[[Any], Partial[Any]], runner: UnitRunner[Any]
-) -> tuple[Partial[Any], tuple[UnitReport, ...]]:
-    done = task(runner)
-    return Partial(done.value, done.account), done.reports
+def _run_task(task: Any, keys: Sequence[Any], *values: Any) -> tuple[Any, tuple[UnitReport, ...]]:
+    """Run a task of Dask's where the values of these keys are; return reports beside its value."""
+    value = task(dict(zip(keys, values, strict=True)))
+    if isinstance(value, Partial):
+        return replace(value, reports=()), value.reports
+    return value, ()
 
 
-def _run_merge(task: Callable[..., Partial[Any]], *values: Partial[Any]) -> Partial[Any]:
-    return task(*values)
+def _fetched(keys: Any, found: Any) -> Any:
+    """Return values, which are on the nodes or constants, in tuples as keys are in lists."""
+    import ray
+
+    if isinstance(keys, list):
+        return tuple(map(_fetched, keys, found))
+    return ray.get(found) if isinstance(found, ray.ObjectRef) else found
 
 
 class RayPool(ReplayPool):

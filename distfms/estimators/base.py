@@ -135,7 +135,7 @@ class JobEstimator(BaseEstimator):
         ----------
         X : array-like, frame (pandas, polars, Arrow), Dask array or frame, or path, of n rows
             Strings and categories of a frame are categories. A path names Parquet files, as in a
-            job.
+            job. Dask collections are computed where Dask is told to, see `distfms.computing_on`.
         y : array-like of shape (n,) or (n, P), Dask collection, or str or list of str
             Target, chunked like `X` if both are Dask collections; or names of columns of a frame or
             of files, whose other columns are the features.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import distfms
 from distfms.engine.base import Executor, map_reduce
 from distfms.engine.cache import PartialCache
 from distfms.engine.dask_cluster import DaskExecutor
@@ -176,3 +181,89 @@ def test_tasks_run_with_one_blas_thread(executor: Executor) -> None:
 
 def blas_probe(index: int) -> list[int]:
     return tasks.blas_threads(index)
+
+
+# --- graphs of Dask itself ----------------------------------------------------------------------
+
+
+def test_same_bits_of_arrays_trees_and_bags_of_dask(executor: Executor) -> None:
+    import dask
+    import dask.array as da
+    import dask.bag as db
+
+    chunked = da.from_array(np.random.default_rng(0).normal(size=(40, 6)), chunks=(7, 4))
+    leaves = [dask.delayed(tasks.gram)(seed) for seed in range(5)]
+    tree = tasks.in_fixed_tree(leaves, dask.delayed(tasks.add))
+    bag = db.from_sequence(range(10), npartitions=3).map(tasks.square)
+    lazy = (chunked.T @ chunked, chunked.std(axis=0), tree, bag.fold(tasks.add), leaves[0])
+    expected = dask.compute(*lazy, scheduler="synchronous")
+    for found, wanted in zip(dask.compute(*lazy, scheduler=executor.get), expected, strict=True):
+        assert np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
+
+
+def test_keys_of_a_graph_may_be_nested_constant_and_the_same(executor: Executor) -> None:
+    dsk = {
+        "a": 3,
+        ("b", 0): (tasks.square, "a"),
+        "list": ["a", ("b", 0), [("b", 0)]],
+        "other": "list",
+        "sum": (sum, ["a", ("b", 0)]),
+        "never": (tasks.always_fails_on_three, "a"),
+    }
+    found = executor.get(dsk, [["a", ("b", 0)], ["sum", [], "a"], "other"])
+    # In lists by a client of Dask's, in tuples by its schedulers here.
+    assert json.dumps(found) == "[[3, 9], [12, [], 3], [3, 9, [9]]]"
+    assert executor.get(dsk, "sum") == 12
+
+
+def test_error_of_a_collection_arrives_as_itself(executor: Executor, tmp_path: Path) -> None:
+    import dask
+
+    ticket = tasks.tickets(tmp_path, 6)[5]
+    broken = dask.delayed(tasks.square)(dask.delayed(tasks.bad_from_five)(ticket))
+    with pytest.raises(DataError, match="column 'a' of unit 5 is infinite"):
+        broken.compute(scheduler=executor.get)
+
+
+@pytest.mark.parametrize("engine", ["ray", "dask"])
+def test_collections_of_estimators_are_computed_on_the_engine(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    import dask.array as da
+    import dask.dataframe as dd
+
+    address = None
+    if engine == "dask":
+        address = request.getfixturevalue("scheduler_address")
+    else:
+        request.getfixturevalue("ray_session")
+    rows = np.random.default_rng(1).normal(size=(120, 3))
+    X = da.from_array(rows, chunks=(50, 3))
+    watched = X.map_blocks(partial(_in_sight, tmp_path), dtype=float)
+    frame = dd.from_pandas(pd.DataFrame(rows), npartitions=2).map_partitions(
+        partial(_in_sight, tmp_path), meta=pd.DataFrame(rows)
+    )
+    y = rows[:, 0] > rows[:, 1] ** 2
+    expected = distfms.LandmarkClassifier(landmarks=10, keep=4).fit(X, y)
+    with distfms.computing_on(engine, address=address):
+        found = distfms.LandmarkClassifier(landmarks=10, keep=4).fit(watched, y)
+        scores = found.decision_function(watched).compute()
+        similar = found.transform(watched).compute()
+        assert found.score(watched, y) == expected.score(X, y)
+        ordered = distfms.GroupSequencer(folds=0).fit(frame, y.astype(float))
+    assert found.coef_.tobytes() == expected.coef_.tobytes()
+    np.testing.assert_array_equal(scores, np.asarray(expected.decision_function(X)))
+    np.testing.assert_array_equal(similar, np.asarray(expected.transform(X)))
+    assert ordered.n_features_in_ == 3
+    seen = {int(path.name) for path in tmp_path.iterdir()}
+    assert seen
+    assert os.getpid() not in seen
+    # Afterwards Dask is where it was.
+    watched.compute(scheduler="threads" if engine == "dask" else None)
+    assert (tmp_path / str(os.getpid())).exists()
+
+
+def _in_sight(folder: Path, rows: Any) -> Any:
+    if len(rows):  # Dask tries functions on nothing where it stands
+        (folder / str(os.getpid())).touch()
+    return rows

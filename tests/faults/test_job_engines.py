@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from distfms.engine.ray_cluster import RayExecutor
 from distfms.engine.ray_session import RaySession
 from distfms.errors import EngineError
 from distfms.runs.driver import run_job
@@ -47,6 +48,30 @@ def test_same_bits(engine: Any, kind: str, jobs: Jobs, tmp_path: Path) -> None:
     n_reads = len(plan.reads()) + BY_ACTORS.get(kind, 0)
     assert sum(stage.get("n_read", 0) for stage in stages) == n * n_reads
     jobs.require_sound(kind, tmp_path / "runs", folder)
+
+
+def test_passes_of_a_job_on_ray_are_graphs_of_dask(
+    ray_session: None, jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+    from dask.local import get_sync
+
+    graphs = []
+
+    def get(self: RayExecutor, dsk: Any, keys: Any, **options: Any) -> Any:
+        graphs.append(dsk)
+        # Nothing goes to Ray past this: what Dask runs here is the whole pass.
+        monkeypatch.setattr(ray, "remote", None)
+        return get_sync(dsk, keys)
+
+    with RayExecutor(workers=2):  # its workers are awake
+        monkeypatch.setattr(RayExecutor, "get", get)
+        spec = jobs.spec("multiselect", tmp_path / "runs", engine={"kind": "ray", "workers": 2})
+        folder = run_job(spec).folder
+    assert graphs
+    for graph in graphs:
+        assert sum("unit" in key[0] for key in graph) == CASES["multiselect"].n_partitions
+    jobs.require_sound("multiselect", tmp_path / "runs", folder)
 
 
 def test_input_that_a_ray_node_does_not_see_is_found_before_the_run(

@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 
 from distfms.engine.base import map_reduce
-from distfms.engine.graph import RetryPolicy
+from distfms.engine.graph import RetryPolicy, Unit, UnitRunner, build_graph
 from distfms.engine.local import LocalExecutor
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import EngineError
@@ -32,6 +33,41 @@ def test_failure_is_told_before_all_units_ran(executor: RayExecutor, tmp_path: P
 def slow_but_three(ticket: tasks.Ticket) -> tuple[int, ...]:
     time.sleep(0.1)
     return tasks.always_fails_on_three(ticket)
+
+
+def test_collection_survives_a_lost_worker(executor: RayExecutor, tmp_path: Path) -> None:
+    items = tasks.tickets(tmp_path, N_UNITS)
+    leaves = [dask.delayed(tasks.killed_once_on_three)(item) for item in items]
+    tree = tasks.in_fixed_tree(leaves, dask.delayed(tasks.concatenate))
+    assert tree.compute(scheduler=executor.get) == tuple(range(N_UNITS))
+    assert [item.attempts for item in items] == [1, 1, 1, 2, 1, 1, 1, 1]
+    items[3].path.unlink()
+    with pytest.raises(EngineError, match=r"repeatedly lost the work \(WorkerCrashedError"):
+        tree.compute(scheduler=executor.get, retry=RetryPolicy(1))
+    assert items[3].attempts == 1
+
+
+def test_few_values_are_between_the_tasks_of_a_pass(executor: RayExecutor) -> None:
+    """256 units, four tasks at a time; breadth first would hold 128 and more."""
+    peak = told = 0
+
+    def look(key: Any, value: Any, dsk: Any, state: Any, worker: Any) -> None:
+        nonlocal peak
+        peak = max(peak, len(state["cache"]) + len(state["running"]))
+        assert len(state["running"]) <= 2 * executor.workers
+
+    def count(report: Any) -> None:
+        nonlocal told
+        told += 1
+
+    units = [Unit(str(i), i) for i in range(256)]
+    runner: UnitRunner[int] = UnitRunner(tasks.square, tasks.add, None, RetryPolicy(), True)
+    graph, hooks = build_graph(units, runner), (None, None, None, look, None)
+    root = executor.get(graph.tasks, graph.root, watch=count, callbacks=[hooks])
+    assert root.value == sum(i * i for i in range(256))
+    assert told == 256
+    # Each running task can hold up one full subtree of each size, on a busy machine.
+    assert peak <= (4 + 1) * 8
 
 
 @pytest.mark.parametrize("kind", ["ray", "processes", "threads"])
