@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 from distfms.engine import nodes
@@ -29,6 +30,16 @@ _PROBE_S = 60.0
 _ASK_S = 1.0
 _SILENCE_S = 60.0
 _REMOVAL_S = 5.0
+
+_CLUSTER_LOST = (
+    "The Ray cluster that this job started lost one of its processes, probably for lack of memory. "
+    "Run the same command again; finished work is kept."
+)
+_NODE_LOST = (
+    "This machine is no longer a node of the Ray cluster at {}: its raylet is gone, probably for "
+    "lack of memory. Start it again with `ray start`, then run the same command again; finished "
+    "work is kept."
+)
 
 TOKEN_ADVICE = (
     "Set RAY_AUTH_MODE to `token`, and RAY_AUTH_TOKEN_PATH to the file that holds the cluster's "
@@ -73,6 +84,7 @@ class RaySession:
         self._timeout_s = timeout_s
         self._closed = threading.Event()
         self._folder = ""
+        self._print: Any = None
         self._witness: Witness | None = None
         try:
             check_address("ray", self.address)
@@ -82,12 +94,14 @@ class RaySession:
 
         self._owns = not ray.is_initialized()
         self.started_here = self._owns and self.address == "local"
+        self._lost = _CLUSTER_LOST if self.started_here else _NODE_LOST.format(self.address)
         if self._owns:
             self._connect(workers)
         else:
             self._require_same_cluster()
         try:
             self._head = self._find_head()
+            self._raylet = self._find_raylet()
             self._asked_s = self._answered_s = time.monotonic()
             if not self.started_here:
                 cluster = f"The Ray cluster at {self.address}"
@@ -96,7 +110,7 @@ class RaySession:
             self.close()
             raise
         if on_silence is not None and self._owns and self._head and self.address != "local":
-            watch = (self._head, on_silence, self._closed)
+            watch = (self._head, partial(self._end, on_silence), self._closed)
             threading.Thread(target=watch_head, args=watch, daemon=True).start()
 
     @property
@@ -150,20 +164,20 @@ class RaySession:
         }
 
     def check(self) -> None:
-        """Raise EngineError when the head of the cluster has not answered for a while.
+        """Raise EngineError when this machine's node, or the head for a while, does not answer.
 
-        Ray itself waits for a minute and then ends the whole process.
+        Without a head Ray waits for a minute and then ends the whole process. Without its node,
+        with which the head ends the job, it ends the process or waits for ever.
         """
-        if self._witness is not None:
+        if self.started_here and self._witness is not None:
             if self._witness.lost():
-                raise EngineError(
-                    "The Ray cluster that this job started lost one of its processes, probably for "
-                    "lack of memory. Run the same command again; finished work is kept."
-                )
+                raise EngineError(self._lost)
             return
         if self._head is None or time.monotonic() - self._asked_s < _ASK_S:
             return
         self._asked_s = time.monotonic()
+        if self._raylet is not None and not nodes.knock(*self._raylet, self._timeout_s):
+            raise EngineError(self._lost)
         if nodes.knock(*self._head, _ASK_S):
             self._answered_s = time.monotonic()
         elif time.monotonic() - self._answered_s > self._timeout_s:
@@ -175,6 +189,7 @@ class RaySession:
     def close(self) -> None:
         """Disconnect, and stop the cluster when it was started here; safe to call twice."""
         import ray
+        from ray._private import worker
 
         if self._closed.is_set() or not self._owns:
             return
@@ -182,15 +197,16 @@ class RaySession:
             with _quiet():
                 ray.shutdown()
         finally:
+            worker.print_to_stdstream = self._print
             # Not before: with a head that is cut off, Ray's end does not end either.
             self._closed.set()
-            if self._witness is not None:
-                self._witness.dismiss()
+            self._dismiss()
             _remove(self._folder)
 
     def _connect(self, workers: int | None) -> None:
         """Connect to a cluster or start one."""
         import ray
+        from ray._private import worker
 
         options: dict[str, Any] = {}
         if self.address == "local":
@@ -204,7 +220,7 @@ class RaySession:
                     f"{self._timeout_s:.0f} s). Start one with `ray start --head`, or check host "
                     "and port."
                 )
-            if not _speaks_grpc(host, port, self._timeout_s):
+            if not nodes.speaks_grpc(host, port, self._timeout_s):
                 raise EngineError(
                     f"{self.address} is not the head of a Ray cluster. Give the address that `ray "
                     "start --head` printed when it started; it usually ends in :6379."
@@ -224,9 +240,22 @@ class RaySession:
             with suppress(Exception):
                 ray.shutdown()
             raise _not_connected(self.address, error) from error
-        if self.address == "local":
+        # Ray would print what it hears of nodes, with dumps of their states, on standard output.
+        self._print, worker.print_to_stdstream = worker.print_to_stdstream, _log
+        if self.started_here:
             self._folder = made.address_info["session_dir"]
-            self._witness = Witness(others)
+        else:
+            others = children()
+        lost = f"{self._lost[0].lower()}{self._lost[1:]}"
+        self._witness = Witness(others, f"The job was killed, or {lost}")
+
+    def _dismiss(self) -> None:
+        if self._witness is not None:
+            self._witness.dismiss()
+
+    def _end(self, on_silence: Callable[[str], None], words: str) -> None:
+        self._dismiss()
+        on_silence(words)
 
     def _require_same_cluster(self) -> None:
         import ray
@@ -250,6 +279,16 @@ class RaySession:
             text = ray.get_runtime_context().gcs_address or ""
         host, _, port = text.removeprefix("ray://").rpartition(":")
         return (host, int(port)) if port.isdigit() else None
+
+    def _find_raylet(self) -> tuple[str, int] | None:
+        """Return host and port of the node that this process works through, if it can be seen."""
+        import ray
+
+        if self.address.startswith("ray://"):
+            return None
+        own = ray.get_runtime_context().get_node_id()
+        places = {n["NodeID"]: (n["NodeManagerAddress"], n["NodeManagerPort"]) for n in ray.nodes()}
+        return places[own] if nodes.knock(*places[own], self._timeout_s) else None
 
 
 def watch_head(
@@ -334,20 +373,6 @@ def _not_connected(address: str, error: Exception) -> EngineError:
     )
 
 
-def _speaks_grpc(host: str, port: str, timeout_s: float) -> bool:
-    """Return whether a gRPC server answers, as Ray's do; Ray would wait for one for minutes."""
-    if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
-        return True  # Ray knows the certificates
-    import grpc  # type: ignore[import-untyped]
-
-    with grpc.insecure_channel(f"{host}:{port}") as channel:
-        try:
-            grpc.channel_ready_future(channel).result(timeout=timeout_s)
-        except grpc.FutureTimeoutError:
-            return False
-    return True
-
-
 def _canonical(address: str) -> tuple[str, str]:
     """Return host, by its number, and port of an address."""
     host, _, port = address.rpartition(":")
@@ -362,6 +387,10 @@ def _remove(folder: str) -> None:
     while folder and os.path.isdir(folder) and time.monotonic() < last_s:
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(0.05)
+
+
+def _log(said: Mapping[str, Any], **how: Any) -> None:
+    logging.getLogger("ray").info("%s", "\n".join(said["lines"]))
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """A process that says how a driver ended which had no time to say it itself.
 
-Ray ends the process of a driver at once, without an exception, when the cluster's own processes
-are gone. The witness waits for the driver's end; run as a program, it imports nothing before.
+Ray ends the process of a driver at once, without an exception, when the cluster's own processes,
+or those of the driver's node, are gone. The witness waits for the driver's end; run as a program,
+it imports nothing before.
 """
 
 from __future__ import annotations
@@ -14,11 +15,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
-_ENDED = (
-    "The job was killed, or the Ray cluster that it started lost a process, probably for lack of "
-    "memory. Run the same command again; finished work is kept."
-)
-
 # Without these Ray ends every process that is connected.
 _VITAL = ("gcs_server", "raylet")
 
@@ -26,17 +22,17 @@ _VITAL = ("gcs_server", "raylet")
 class Witness:
     """Watches this process and those it has started, but for some others.
 
-    When this process ends and has not dismissed it, the witness says so and ends the others, some
-    of which would stay for a minute.
+    When this process ends and has not dismissed it, the witness says these ``words`` and ends what
+    was started, some of which would stay for a minute.
     """
 
-    def __init__(self, others: Collection[Any]) -> None:
+    def __init__(self, others: Collection[Any], words: str) -> None:
         self._cluster = [process for process in children() if process not in others]
         self._vital = [process for process in self._cluster if process.name() in _VITAL]
         command = [sys.executable, "-P", __file__]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         cluster = [(process.pid, process.create_time()) for process in self._cluster]
-        self._send((sys.path, cluster))
+        self._send((sys.path, cluster, words))
         atexit.register(self.dismiss)
 
     def lost(self) -> bool:
@@ -68,11 +64,11 @@ def children() -> list[Any]:
 
 def _attend() -> None:
     """Wait for the end of the driver, and say what it could not."""
-    sys.path[:], cluster = pickle.load(sys.stdin.buffer)
+    sys.path[:], cluster, words = pickle.load(sys.stdin.buffer)
     with suppress(EOFError):
         pickle.load(sys.stdin.buffer)
         return
-    print(f"Error: {_ENDED}", file=sys.stderr, flush=True)
+    print(f"Error: {words}", file=sys.stderr, flush=True)
     import psutil
 
     for pid, start_s in cluster:

@@ -71,6 +71,24 @@ def wait_until_known(nodes: list[str]) -> None:
         time.sleep(0.5)
 
 
+@contextmanager
+def pool_off_the_head(executor: RayExecutor, shards: list[Any]) -> Iterator[Any]:
+    """A pool of two on nodes that work: on a busy machine Ray may still put one on the head."""
+    seats = {node["NodeID"] for node in executor.session.living_nodes()}
+    while True:
+        with executor.pool(2) as pool:
+            pool.start(pool_tasks.build, shards)
+            if seats.issuperset(pool.step(own_node)):
+                yield pool
+                return
+
+
+def own_node(state: Any, message: None) -> tuple[None, str]:
+    import ray
+
+    return None, ray.get_runtime_context().get_node_id()
+
+
 def told(action: Callable[[], Any]) -> dict[str, Any]:
     """Class and text of the error of an action, and how long it took."""
     begin_s = time.monotonic()
@@ -147,8 +165,7 @@ def nodes_and_head_lost(folder: str) -> dict[str, Any]:
         cluster(3, from_head=True) as (made, _),
         RayExecutor(made.address, timeout_s=2.0) as executor,
     ):
-        with executor.pool(2) as pool:
-            pool.start(pool_tasks.build, shards)
+        with pool_off_the_head(executor, shards) as pool:
             pool.step(pool_tasks.walk, (3, None))
             walked = pool.step(pool_tasks.walk, (3, pool_tasks.Mishap(3, "node")))
             counts = vars(pool.counts)
@@ -176,13 +193,13 @@ def node_killed_on_three(ticket: engine_tasks.Ticket) -> tuple[int, ...]:
     return (ticket.index,)
 
 
-def head_lost_under_a_job(folder: str, kind: str) -> dict[str, Any]:
-    """The head goes away under the command line; the same command then meets another cluster."""
+def lost_under_a_job(folder: str, kind: str, lost: str) -> dict[str, Any]:
+    """The head or all nodes go under the command line, which then meets another cluster."""
     place, found = Path(folder), []
     struck = {"step": 5} if kind == "blocks" else {"partition": 2}
     for attempt in ("first", "second"):
         plan = Plan(str(place / attempt), mishap="wait" if attempt == "first" else "", **struck)
-        with cluster(1) as (made, _):
+        with cluster(1) as (made, nodes):
             engine = {"kind": "ray", "address": made.address, "workers": 1}
             spec = CASES[kind].spec(place / "data", place / "runs", engine=engine)
             with subprocess.Popen(
@@ -194,7 +211,10 @@ def head_lost_under_a_job(folder: str, kind: str) -> dict[str, Any]:
                 if plan.mishap:
                     while not plan.happened and process.poll() is None:
                         time.sleep(0.1)
-                    made.head_node.kill_gcs_server(False)
+                    if lost == "head":
+                        made.head_node.kill_gcs_server(False)
+                    for node in (made.head_node, *nodes) if lost == "node" else ():
+                        node.kill_raylet(False)  # whichever it came through
                 said, error = process.communicate(timeout=280)
             found.append(
                 {
@@ -234,7 +254,7 @@ def doze(state: float, message: None) -> tuple[None, float]:
 
 def main() -> None:
     """Run the script of the first argument with the others."""
-    functions = (joining, client, nodes_and_head_lost, head_lost_under_a_job, command_lines)
+    functions = (joining, client, nodes_and_head_lost, lost_under_a_job, command_lines)
     scripts = {function.__name__: function for function in functions}
     found = scripts[sys.argv[1]](*sys.argv[2:])
     sys.stdout.write("\n" + json.dumps(found) + "\n")

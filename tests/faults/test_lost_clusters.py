@@ -22,15 +22,25 @@ LIMIT_S = 600.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 60.0)]
 
 
+SAID = {
+    "head": "is gone. Start the cluster again, then run the same command again",
+    "node": "its raylet is gone, probably for lack of memory. Start it again with `ray start`",
+}
+
+
+@pytest.mark.parametrize("lost", ["head", "node"])
 @pytest.mark.parametrize("kind", ["multiselect", "blocks"])
-def test_head_gone_under_the_command_line(kind: str, jobs: Jobs, tmp_path: Path) -> None:
+def test_head_or_own_node_gone_under_the_command_line(
+    kind: str, lost: str, jobs: Jobs, tmp_path: Path
+) -> None:
     CASES[kind].write(tmp_path / "data")
-    found = run_script("head_lost_under_a_job", str(tmp_path), kind, limit_s=LIMIT_S)
+    found = run_script("lost_under_a_job", str(tmp_path), kind, lost, limit_s=LIMIT_S)
     first, second = found["first"], found["second"]
     assert first["code"] == 1
     error = first["error"][first["error"].index("Error: ") :]
-    assert "is gone. Start the cluster again, then run the same command again" in error
+    assert SAID[lost] in error
     assert error.count("\n") == 1
+    assert "raylet)" not in first["said"]
     # Another cluster goes on from there.
     assert second["code"] == 0, second["error"]
     assert "Resuming" in second["said"]

@@ -19,6 +19,7 @@ from tests.conformance import engine_tasks as tasks
 from tests.conformance import pool_tasks
 from tests.conformance.engine_tasks import attempts
 from tests.conformance.pool_tasks import pool_of
+from tests.faults.ray_scripts import doze
 from tests.faults.test_engine_faults import N_UNITS, units_of
 from tests.ray_here import run_script
 
@@ -116,7 +117,7 @@ def test_lost_nodes_and_a_lost_head(tmp_path: Path) -> None:
     counts = {name: n for name, n in found["counts"].items() if n}
     # Ray may put the actor in its place on the lost node once more, before it is missed.
     assert counts.pop("n_lost") in (1, 2)
-    assert counts == {"n_steps": 2, "n_built": 6, "n_replayed": 2}
+    assert counts == {"n_steps": 3, "n_built": 6, "n_replayed": 2}
     assert found["value"] == list(range(N_UNITS))
     assert (found["n_computed"], found["bytes_read"]) == (N_UNITS, 100 * N_UNITS)
     assert found["attempts"] == [1, 1, 1, 2, 1, 1, 1, 1]
@@ -126,13 +127,35 @@ def test_lost_nodes_and_a_lost_head(tmp_path: Path) -> None:
     assert found["headless"]["seconds"] < 60
 
 
-def test_head_that_does_not_answer_is_gone(
-    executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("silent", "said"),
+    [
+        ("_head", r"head of the Ray cluster.*is gone.*kept"),
+        ("_raylet", r"^This machine is no longer a node of the Ray cluster.*`ray start`.*kept"),
+    ],
+)
+def test_head_or_node_that_does_not_answer_is_gone(
+    silent: str, said: str, executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = executor.session
-    with socket.socket() as unheard:
+    with socket.socket() as unheard, executor.pool(1) as pool:
+        pool.start(float, ["0.2"])
         unheard.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(session, "_head", unheard.getsockname())
+        monkeypatch.setattr(session, silent, unheard.getsockname())
         monkeypatch.setattr(session, "_timeout_s", 0.3)
-        with pytest.raises(EngineError, match=r"head of the Ray cluster.*is gone.*kept"):
+        with pytest.raises(EngineError, match=said):
             executor.map(time.sleep, [0.2] * 40)
+        with pytest.raises(EngineError, match=said):
+            [pool.step(doze) for _ in range(40)]
+
+
+def test_what_ray_tells_of_its_nodes_goes_to_the_log(
+    executor: RayExecutor, capfd: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    from ray._private import worker
+
+    with caplog.at_level("INFO", "ray"):
+        told = {"lines": ["Raylet is terminated.", "state-dump"], "pid": "raylet", "is_err": False}
+        worker.print_to_stdstream(told, ignore_prefix=False)
+    assert capfd.readouterr() == ("", "")
+    assert caplog.messages == ["Raylet is terminated.\nstate-dump"]
