@@ -138,7 +138,7 @@ class RaySession:
         return {n["NodeID"]: int(n["Resources"].get("memory", 0)) for n in self.living_nodes()}
 
     def examine(self, packages: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Have every node say what it has; by its name."""
+        """Have every node say what it has; by its name. Nodes lost meanwhile are left out."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -151,13 +151,15 @@ class RaySession:
             ]
         try:
             found = ray.get(asked, timeout=_PROBE_S)
-        except ray.exceptions.GetTimeoutError as error:
+        except ray.exceptions.RayError as error:
+            if set(living) - {node["NodeID"] for node in self.living_nodes()}:
+                return self.examine(packages, paths)
+            if not isinstance(error, ray.exceptions.GetTimeoutError):
+                raise explained(error) from error
             raise EngineError(
                 f"A node of the Ray cluster at {self.address} did not start a worker within "
                 f"{_PROBE_S:.0f} s. See `ray status` and the logs of its nodes."
             ) from error
-        except ray.exceptions.RayError as error:
-            raise explained(error) from error
         return {
             f"node {said['host']} ({node[:8]})": said
             for node, said in zip(living, found, strict=True)

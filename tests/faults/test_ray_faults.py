@@ -159,3 +159,14 @@ def test_what_ray_tells_of_its_nodes_goes_to_the_log(
         worker.print_to_stdstream(told, ignore_prefix=False)
     assert capfd.readouterr() == ("", "")
     assert caplog.messages == ["Raylet is terminated.\nstate-dump"]
+
+
+def test_node_that_is_lost_while_it_is_asked_is_left_out(
+    executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = executor.session
+    there = session.living_nodes()
+    answers = iter([[*there, {**there[0], "NodeID": "0" * 56}], there, there])
+    monkeypatch.setattr(session, "living_nodes", lambda: next(answers))
+    assert len(session.examine((), ())) == len(there)
+    assert list(answers) == []
