@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import time
 import warnings
@@ -19,6 +20,8 @@ from distfms.errors import EngineError
 
 # Tasks are pickled here and run there, and numpy does the sums: these must be the same.
 _SAME_VERSION = ("distfms", "dask", "distributed", "cloudpickle", "numpy")
+# Those that distributed gives a level and a handler; others inherit them.
+_LOGGERS = ("distributed", "distributed.client")
 _POLL_S = 1.0
 
 
@@ -235,11 +238,18 @@ async def _kind_of_server(address: str, timeout_s: float) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what distributed warns of and this module has dealt with itself."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="(?s).*Mismatched versions found")
-        warnings.filterwarnings("ignore", message="Sending large graph of size")
-        warnings.filterwarnings(
-            "ignore", category=DeprecationWarning, module="(distributed|tornado)"
-        )
-        yield
+    """Keep back what distributed warns of and logs and this module has dealt with itself."""
+    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+    try:
+        for name in levels:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="(?s).*Mismatched versions found")
+            warnings.filterwarnings("ignore", message="Sending large graph of size")
+            warnings.filterwarnings(
+                "ignore", category=DeprecationWarning, module="(distributed|tornado)"
+            )
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.e2e.jobs import stage
 from tests.faults.cases import CASES, Jobs, manifest
 from tests.faults.disturbance import Plan, command_of
 from tests.ray_here import run_script
+from tests.waiting import until
 
 # Nodes start and are missed slowly, the more so on a machine that has other work.
 LIMIT_S = 600.0
@@ -88,3 +91,34 @@ def test_own_ray_cluster_loses_a_process(lost: str, jobs: Jobs, tmp_path: Path) 
     (run,) = (tmp_path / "mixed").glob("20*")
     assert run_job(jobs.spec("sequence", tmp_path)).resumed
     jobs.require_sound("sequence", tmp_path / "mixed", run)
+
+
+@pytest.mark.parametrize("kind", ["multiselect", "glm"])
+def test_killed_dask_scheduler_is_told_in_a_sentence(kind: str, jobs: Jobs, tmp_path: Path) -> None:
+    dask, there = Path(sys.executable).with_name("dask"), tmp_path / "scheduler.json"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    options = ["--no-dashboard", f"--scheduler-file={there}"]
+    scheduler = [dask, "scheduler", "--host=127.0.0.1", "--port=0", *options]
+    worker = [dask, "worker", "--nthreads=1", "--no-nanny", "--death-timeout=60", *options]
+    plan = Plan(str(tmp_path / "plan"), mishap="wait", partition=2)
+    with subprocess.Popen(scheduler, **quiet) as head, subprocess.Popen(worker, **quiet) as hand:
+        try:
+            until(there.exists)
+            address = json.loads(there.read_text())["address"]
+            spec = jobs.spec(kind, tmp_path / "runs", engine={"kind": "dask", "address": address})
+            command = command_of(plan, spec, tmp_path)
+            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+                until(lambda: plan.happened or process.poll() is not None)
+                head.kill()
+                error = process.communicate(timeout=120)[1]
+        finally:
+            head.kill()
+            hand.kill()
+    assert process.returncode == 1
+    said = f"The Dask scheduler at {address} dropped the work of this job: it stopped, was"
+    assert error[error.index("Error: ") :].startswith(f"Error: {said}")
+    assert "Traceback" not in error
+    assert "distributed" not in error
+    assert run_job(jobs.spec(kind, tmp_path / "runs")).resumed
+    (run,) = (tmp_path / "runs" / spec.name).glob("20*")
+    jobs.require_sound(kind, tmp_path / "runs", run)
