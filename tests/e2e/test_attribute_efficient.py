@@ -116,7 +116,7 @@ def test_what_all_attributes_would_teach(data, tmp_path, penalty):
     own = {"penalty": penalty, "bound": 10.0, "repeats": 2}
     metrics = content(run_job(few_job(data, tmp_path, own)).folder, "metrics.json")
     curves = {curve["name"]: curve["points"] for curve in metrics["curves"]}
-    full = ["online", "offline", "rows"] if penalty == "lasso" else ["online", "rows"]
+    full = ["online", "offline", "rows"]
     assert list(curves) == [*options.ALGORITHMS[penalty], "pairs", *full]
     last = {name: points[-1] for name, points in curves.items()}
     for name in full:

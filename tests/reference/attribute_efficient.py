@@ -102,6 +102,20 @@ def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped):
     return n_seen
 
 
+def ridge_within(X, y, B):
+    """The least squared loss over ‖w‖₂ ≤ B: the multiplier by bisection, each time with a solve."""
+    G, c = X.T @ X / len(y), y @ X / len(y)
+    w = np.linalg.pinv(G, rcond=1e-12, hermitian=True) @ c
+    low, high = 0.0, np.linalg.norm(c) / B
+    while np.linalg.norm(w) > B and low < (middle := (low + high) / 2) < high:
+        tried = np.linalg.solve(G + middle * np.eye(len(c)), c)
+        if np.linalg.norm(tried) > B:
+            low, w = middle, tried
+        else:
+            high = middle
+    return w
+
+
 def pair_moments(rows, y, mean=None):
     """A, b̂, v and V from sums over rows (n, d), NaN where not observed; about `mean` (d + 1,)."""
     M = (~np.isnan(rows)).astype(float)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from scipy.optimize import nnls
+from scipy.optimize import brentq, nnls
 
 from distfms.linalg import unit_diagonal
 
@@ -43,6 +43,42 @@ def online(
         else:
             weights -= moves
             weights /= max(1.0, np.sqrt((weights**2).sum()) / bound)
+
+
+def offline_ridge(gram: np.ndarray, cross: np.ndarray, bound: float) -> np.ndarray:
+    """Minimise the squared loss over ‖w‖₂ ≤ bound, exactly.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (d, d)
+        E[x xᵀ].
+    cross : ndarray of shape (d,)
+        E[y x].
+    bound : float
+
+    Notes
+    -----
+    The weights are (gram + λI)⁻¹ cross, with λ = 0 if they are within the bound then, and otherwise
+    the λ at which they are on it. 1/‖w‖ is nearly a straight line in λ, and λ ‖w‖ < ‖cross‖.
+
+    References
+    ----------
+    Conn, Gould and Toint, "Trust-Region Methods" (2000), section 7.3.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > len(values) * np.finfo(float).eps * values[-1]
+    values, vectors = values[kept], vectors[:, kept]
+    rotated = vectors.T @ cross
+
+    def excess(penalty: float) -> float:
+        return 1.0 / bound - 1.0 / float(np.linalg.norm(rotated / (values + penalty)))
+
+    penalty = 0.0
+    if np.linalg.norm(rotated / values) > bound:
+        most = 2.0 * np.linalg.norm(rotated) / bound
+        penalty = brentq(excess, 0.0, most, xtol=1e-300, rtol=1e-15)
+    found: np.ndarray = vectors @ (rotated / (values + penalty))
+    return found
 
 
 def offline_lasso(gram: np.ndarray, cross: np.ndarray, bound: float) -> np.ndarray:

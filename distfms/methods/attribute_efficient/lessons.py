@@ -145,14 +145,19 @@ def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
 
 def _in_full(lesson: Lesson, found: list[Ordered]) -> Learned:
     """Learn within the bound from all attributes of the examples: row by row, or at once."""
-    from distfms.methods.attribute_efficient.full_information import offline_lasso, online
+    from distfms.methods.attribute_efficient.full_information import (
+        offline_lasso,
+        offline_ridge,
+        online,
+    )
 
     design, n = lesson.design, sum(len(order) for *_, order in found)
     d, bound, is_lasso = design.n_attributes, design.bound, design.penalty == "lasso"
     scaled = ((rows[own] / design.norm, target[own] - design.offset) for rows, target, own in found)
     if lesson.name == "offline":
         sums = reduce(np.add, (np.vstack([x.T, y]) @ x / n for x, y in scaled))
-        weights = offline_lasso(sums[:-1], sums[-1], bound) / design.norm
+        solve_within = offline_lasso if is_lasso else offline_ridge
+        weights = solve_within(sums[:-1], sums[-1], bound) / design.norm
         return Learned(weights, n, d * n, intercept=design.offset)
     # Theorems 3.3 and 4.4 with k → ∞.
     phase = Phase(design.penalty, d, design.n_examples, np.inf, bound, np.ones(d))

@@ -104,10 +104,10 @@ class AttributeEfficientOptions(Section):
     """
     baselines: tuple[str, ...] | None = None
     """What to compare with: algorithms of the penalty, `pairs`, and what observes all attributes:
-    `online` takes a step for each row; `rows` is the ridge, solved at once with its constant chosen
-    on folds; `offline`, for `penalty: lasso`, the best weights within `bound`. By default all of
-    them or, with `solver: pairs`, `rows` and the algorithm that draws in the same way. With
-    `data.missing: pairs` the job compares with a ridge on imputed means alone.
+    `online` takes a step for each row, `offline` has the best weights within `bound`, and `rows` is
+    the ridge, solved at once with its constant chosen on folds. By default all of them or, with
+    `solver: pairs`, `rows` and the algorithm that draws in the same way. With `data.missing: pairs`
+    the job compares with a ridge on imputed means alone.
     """
     repeats: Annotated[int, Strict(), Field(ge=0, le=1000)] = 10
     """Repeats of the curves, for error bars; 0 for no curves."""
@@ -181,8 +181,7 @@ class AttributeEfficientOptions(Section):
 
     @property
     def _all_baselines(self) -> tuple[str, ...]:
-        offline = ("offline",) if self.penalty == "lasso" else ()
-        return (*ALGORITHMS[self.penalty], "pairs", "online", *offline, "rows")
+        return (*ALGORITHMS[self.penalty], "pairs", *FULL)
 
     @property
     def compared(self) -> tuple[str, ...]:

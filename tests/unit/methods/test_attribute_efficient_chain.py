@@ -10,7 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distfms.methods.attribute_efficient import kernels
-from distfms.methods.attribute_efficient.full_information import offline_lasso, online
+from distfms.methods.attribute_efficient.full_information import (
+    offline_lasso,
+    offline_ridge,
+    online,
+)
 from distfms.methods.attribute_efficient.learner import (
     Chain,
     Design,
@@ -20,7 +24,7 @@ from distfms.methods.attribute_efficient.learner import (
     logarithms,
     point_probabilities,
 )
-from tests.reference.attribute_efficient import gaelr, gaerr
+from tests.reference.attribute_efficient import gaelr, gaerr, ridge_within
 
 KEY = 2**63 + 12345
 #: Largest difference of weights, relative to the largest weight.
@@ -256,24 +260,28 @@ def test_learning_from_all_attributes(penalty):
     assert 20 < active < 480
 
 
+@pytest.mark.parametrize("solver", [offline_ridge, offline_lasso])
 @pytest.mark.parametrize("share", [0.001, 0.5, 1.5, 1000.0])  # of the least squares' norm
 @pytest.mark.parametrize("decades", [0, 3])  # the units of attributes differ by twice as many
-def test_the_offline_lasso_is_the_best_within_the_bound(decades, share):
+def test_offline_weights_are_the_best_within_the_bound(decades, share, solver):
     rng = np.random.default_rng(5)
     own = rng.normal(size=(200, 6)) @ (np.eye(6) + 0.5)
     y = own @ rng.normal(size=6) + rng.normal(size=200)
     units = 10.0 ** np.linspace(-decades, decades, 6)
     least = np.linalg.lstsq(own, y)[0]
     X = np.column_stack((own, own[:, 0], np.zeros(200))) * [*units, units[0], 1.0]
-    bound = share * np.abs(least / units).sum()
-    weights = offline_lasso(X.T @ X / 200, y @ X / 200, bound)
-    assert np.abs(weights).sum() <= bound * (1 + 1e-9)
+    norm, dual = (1, np.inf) if solver is offline_lasso else (2, 2)
+    bound = share * np.linalg.norm(least / units, norm)
+    weights = solver(X.T @ X / 200, y @ X / 200, bound)
+    assert np.linalg.norm(weights, norm) <= bound * (1 + 1e-9)
     residuals = X @ weights - y
     gradient = residuals @ X
-    gap = gradient @ weights + bound * np.abs(gradient).max()
+    gap = gradient @ weights + bound * np.linalg.norm(gradient, dual)
     excess = residuals @ residuals - np.sum((own @ least - y) ** 2)
     # No weights within the bound are better than the gap of duality says, none at all than these.
     assert min(gap, excess) < 1e-8 * (y @ y)
+    if solver is offline_ridge and not decades:
+        np.testing.assert_allclose(weights, ridge_within(X, y, bound), rtol=1e-8, atol=1e-12)
 
 
 def test_formulas_of_the_paper():
