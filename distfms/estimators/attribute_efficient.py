@@ -394,9 +394,11 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             gaps = self.missing == "pairs"
             penalty, units = options.penalty, options.units
             return PairsLearner(n_attributes, draws, penalty, gaps, n_first, units)
+        planned = int(n_examples or 1)
         design = design_with(
             options,
-            int(n_examples or 1),
+            planned,
+            planned,
             bound=float(self.bound or 1.0),
             norm=float(self.norm or 1.0),
             moments=moments,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -56,27 +57,32 @@ def literal_design(penalty, sampling, n_examples, own=TRAIN, **more):
     return Design(penalty, sampling, D, 5, n_examples, bound, norm, moments, **more)
 
 
-def learned_from(own, penalty, sampling):
-    chain = Chain(literal_design(penalty, sampling, int(own.sum()), own), stream(stream(0, 0), 0))
+def learned_from(own, penalty, sampling, **more):
+    design = literal_design(penalty, sampling, int(own.sum()), own, **more)
+    chain = Chain(design, stream(stream(0, 0), 0))
     chain.learn(X, Y, order(stream(0, 0), own))
     return chain
 
 
 @pytest.mark.parametrize(
-    ("penalty", "algorithm", "sampling"),
+    ("penalty", "algorithm", "sampling", "first"),
     [
-        ("ridge", "ddaerr", "moments"),
-        ("ridge", "aerr", "uniform"),
-        ("ridge", "two_phase_ddaerr", "two_phase"),
-        ("lasso", "ddaelr", "moments"),
-        ("lasso", "two_phase_ddaelr", "two_phase"),
+        ("ridge", "ddaerr", "moments", None),
+        ("ridge", "aerr", "uniform", None),
+        ("ridge", "two_phase_ddaerr", "two_phase", 301),
+        ("lasso", "ddaelr", "moments", 301),
+        ("lasso", "two_phase_ddaelr", "two_phase", None),
     ],
 )
-def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampling):
+def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampling, first):
     own = {"penalty": penalty, "algorithm": algorithm, "repeats": 2, "baselines": []}
+    own |= {"first_examples": first} if first else {}
     folder = run_job(few_job(data, tmp_path, own)).folder
     selection, metrics = content(folder, "selection.json"), content(folder, "metrics.json")
-    chain = learned_from(TRAIN, penalty, sampling)
+    share = Fraction(first or int(TRAIN.sum()) // 10, int(TRAIN.sum()))
+    chain = learned_from(TRAIN, penalty, sampling, first_share=share)
+    told = {} if sampling != "two_phase" else {"first_examples": share * TRAIN.sum()}
+    assert {name: selection[name] for name in ("first_examples",) if name in selection} == told
     weights = np.array([selection["coefficients"][name] for name in NAMES])
     np.testing.assert_allclose(weights, chain.weights, rtol=1e-9, atol=1e-15)
     assert selection["examples"] == TRAIN.sum()

@@ -78,7 +78,7 @@ CASES = {
     ),
     "two phases": (
         *("attribute_efficient", "y", "mse", {**ONLINE, **TWO_PHASE}),
-        {"confidence": 0.0, "first_step_factor": 10.0},
+        {"confidence": 0.0, "first_step_factor": 10.0, "first_examples": 30},
     ),
 }
 CELLS = [(form, option) for form, case in CASES.items() for option in case[-1]]

@@ -130,6 +130,8 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     scanned = selection["scanned_for"]
     passed = f"; a pass over all of them found {scanned}" if scanned else ""
     n_chains = selection.get("chains", 1)
+    if first := selection.get("first_examples"):
+        passed += f"; those of the first {count(first, 'example')} were drawn alike"
     if n_chains > 1:
         passed += f"; {n_chains} chains learned, and the error is that of one chain's examples"
     curves, (judged, loss) = list(curves_of(run.metrics).values()), _judged(run)

@@ -40,6 +40,12 @@ def make_job(options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> J
     _check_roles(form)
     n_attributes, has_gaps = len(form.roles.features), inputs.section.missing == "pairs"
     options.require_attributes(n_attributes)
+    n_rows = int(inputs.train.n_rows * (1.0 - inputs.section.test))
+    if (options.first_examples or 0) >= n_rows:
+        raise SpecError(
+            f"`attribute_efficient.first_examples` is {options.first_examples:,}, but there are "
+            f"{n_rows:,} training rows: leave some for the second phase."
+        )
     if options.attributes_per_example is None and (options.solver == "online" or not has_gaps):
         raise SpecError(
             "`attribute_efficient.attributes_per_example` is missing: set the number of "

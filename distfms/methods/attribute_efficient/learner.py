@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from types import ModuleType
 from typing import Literal
 
@@ -166,6 +167,8 @@ class Design:
         Taken off every target: the intercept of the model.
     confidence : float
         1 − δ of the moments that a first phase estimates; 0 takes ε = 0.
+    first_share : Fraction
+        m₁/m, of the first of two phases.
     """
 
     penalty: Penalty
@@ -182,6 +185,7 @@ class Design:
     first_step_factor: float = 1.0
     offset: float = 0.0
     confidence: float = 0.0
+    first_share: Fraction = Fraction(1, FIRST_PHASE)
 
     @property
     def improvement_ratio(self) -> float:
@@ -198,7 +202,9 @@ class Design:
     @property
     def first_examples(self) -> int:
         """Examples of the first phase, m₁; 0 where there is one phase."""
-        return max(1, self.n_examples // FIRST_PHASE) if self.sampling == "two_phase" else 0
+        if self.sampling != "two_phase":
+            return 0
+        return max(1, int(self.n_examples * self.first_share))
 
     def refuse(self, length: float, target: float, name: str) -> DataError:
         """Say what is wrong with an example whose observed values have a `length`."""

@@ -85,6 +85,8 @@ class Online:
         """Return entries of ``selection.json`` before and after those that both learners have."""
         design = design_of(self.job.options, train)
         own = {"bound": design.bound, "norm": design.norm, "step": learned.step}
+        if design.first_examples:
+            own["first_examples"] = design.first_examples
         return {"chains": self.job.options.chains, **own}, {}
 
 

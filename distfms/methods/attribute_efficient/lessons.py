@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial, reduce
 from itertools import groupby
 from typing import Any, Protocol
@@ -203,6 +204,7 @@ def design_of(
     return design_with(
         options,
         n_examples,
+        n_rows,
         bound=bound,
         norm=norm_of(options.penalty, members) if options.scale else 1.0,
         moments=second,
@@ -249,8 +251,12 @@ def predictor_of(learned: Learned, members: Members) -> Predictor:
     return whole if learned.gaps is None else ByPattern(whole, learned.gaps)
 
 
-def design_with(options: AttributeEfficientOptions, n_examples: int, **known: Any) -> Design:
-    """Return what each chain learns from its share of the examples."""
+def design_with(
+    options: AttributeEfficientOptions, n_examples: int, n_rows: int, **known: Any
+) -> Design:
+    """Return what each chain learns from its share of the examples, which are some of the rows."""
+    if options.first_examples is not None:
+        known["first_share"] = Fraction(options.first_examples, n_rows)
     return Design(
         penalty=options.penalty,
         sampling=options.sampling,

@@ -29,6 +29,7 @@ TUNABLE = (
     "bound",
     "step_factor",
     "first_step_factor",
+    "first_examples",
     "split",
     "inner_product",
     "confidence",
@@ -67,7 +68,7 @@ class AttributeEfficientOptions(Section):
     algorithm: Algorithm | None = None
     """`ddaerr` (ridge) and `ddaelr` (lasso) draw attributes by their second moments, which a pass
     over all rows finds; `aerr` and `aelr` draw uniformly; `two_phase_ddaerr` and `two_phase_ddaelr`
-    do so for the first tenth of the examples, to estimate the moments. Default: by second moments.
+    do so for the first examples, to estimate the moments. Default: by second moments.
     """
     bound: Positive | None = None
     """Largest norm of the weights of scaled attributes: B of the paper. No target may be larger.
@@ -77,6 +78,10 @@ class AttributeEfficientOptions(Section):
     """Multiplies the step of the theory, of this algorithm and of those it is compared with."""
     first_step_factor: Positive = 1.0
     """Multiplies the step of the theory in the first of two phases."""
+    first_examples: Annotated[int, Strict(), Field(ge=1)] | None = None
+    """Examples of the first of two phases: m₁ of the paper. Where a curve or a chain has a share of
+    the examples, it has that share of these. Default: a tenth.
+    """
     split: Literal["even", "one"] = "even"
     """Attributes that estimate the inner product with the weights: half of them, or one."""
     inner_product: Literal["improved", "base"] = "improved"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from distfms.methods.attribute_efficient.learner import (
     logarithms,
     point_probabilities,
 )
+from distfms.methods.attribute_efficient.lessons import design_with
+from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
 from tests.reference.attribute_efficient import gaelr, gaerr, ridge_within
 
 KEY = 2**63 + 12345
@@ -147,17 +150,17 @@ def test_scaling_split_and_base_sampling(penalty, even, norm):
 # With long first steps and a small bound the scale has fallen by far when the first phase ends.
 @pytest.mark.parametrize("penalty", ["ridge", "lasso"])
 @pytest.mark.parametrize(
-    ("confidence", "bound", "factor"), [(0.0, 2.0, 1.0), (0.9, 2.0, 1.0), (0.0, 0.1, 10.0)]
+    ("confidence", "bound", "factor", "m1"),
+    [(0.0, 2.0, 1.0, 400), (0.9, 2.0, 1.0, 1333), (0.0, 0.1, 10.0, 400)],
 )
-def test_two_phases(penalty, confidence, bound, factor):
+def test_two_phases(penalty, confidence, bound, factor, m1):
     m, d, norm = 4_000, 20, 3.0
     X, y = examples(penalty, m, d, 2.0)
     X *= norm
     more = {"first_step_factor": factor, "confidence": confidence}
+    more |= {} if m1 == m // 10 else {"first_share": Fraction(m1, m)}
     design = Design(penalty, "two_phase", d, 5, m, bound, norm, **more)
     chain, literal = Chain(design, KEY), Literal(design, KEY)
-    m1 = design.first_examples
-    assert m1 == 400
     points = literal.run(X[:m1], y[:m1], 0, design.phase(), factor)
     # The moments of the first phase: mean squares of what was observed.
     twin = Chain(design, KEY)
@@ -182,6 +185,15 @@ def test_two_phases(penalty, confidence, bound, factor):
     literal.run(X[m1:], y[m1:], m1, second, 1.0)
     assert chain.n_seen == literal.n_seen
     assert relative(chain.weights * norm, literal.average) < 1e-8
+
+
+def test_what_has_a_share_of_the_examples_has_that_share_of_a_first_phase():
+    content = {"attributes_per_example": 4, "first_examples": 100, "chains": 2}
+    content |= {"algorithm": "two_phase_ddaerr"}
+    design = design_with(
+        AttributeEfficientOptions(**content), 400, 800, bound=1.0, norm=1.0, n_attributes=9
+    )
+    assert (design.n_examples, design.first_examples) == (200, 25)
 
 
 @pytest.mark.parametrize("even", [True, False])
