@@ -248,6 +248,7 @@ class AttributeEfficientRidge(_AttributeEfficientRidge):
         inner_product: Literal['improved', 'base'] = ...,
         confidence: float = ...,
         scale: bool = ...,
+        norm: float | None = ...,
         intercept: bool = ...,
         positive: float | None = ...,
         chains: int = ...,
@@ -261,7 +262,6 @@ class AttributeEfficientRidge(_AttributeEfficientRidge):
         random_state: int = ...,
         n_jobs: int | None = ...,
         verbose: bool = ...,
-        norm: Any = ...,
         second_moments: Any = ...,
         n_examples: Any = ...,
     ) -> None: ...
@@ -283,6 +283,7 @@ class AttributeEfficientLasso(_AttributeEfficientLasso):
         inner_product: Literal['improved', 'base'] = ...,
         confidence: float = ...,
         scale: bool = ...,
+        norm: float | None = ...,
         intercept: bool = ...,
         positive: float | None = ...,
         chains: int = ...,
@@ -296,7 +297,6 @@ class AttributeEfficientLasso(_AttributeEfficientLasso):
         random_state: int = ...,
         n_jobs: int | None = ...,
         verbose: bool = ...,
-        norm: Any = ...,
         second_moments: Any = ...,
         n_examples: Any = ...,
     ) -> None: ...

@@ -46,19 +46,16 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         "attributes_per_example": None,
         "baselines": (),
         "repeats": 0,
-        "norm": None,
         "second_moments": None,
         "n_examples": None,
     }
     _meanings: ClassVar[Mapping[str, str]] = {
         "attributes_per_example": "Attributes to draw of each row: k + 1 of the paper. Default: 5 "
         "or, with `missing='pairs'`, all that a row has.",
-        "norm": "Divisor of the attributes in a session, by default 1.",
         "second_moments": "E[x²] of the attributes, shape (d,), for a session.",
         "n_examples": "Planned number of examples; the online step and two phases depend on it.",
     }
     attributes_per_example: int | None
-    norm: float | None
     second_moments: Any
     n_examples: int | None
     bound: float | None
@@ -400,7 +397,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             planned,
             planned,
             bound=float(self.bound or 1.0),
-            norm=float(self.norm or 1.0),
+            norm=options.norm or 1.0,
             moments=moments,
             n_attributes=n_attributes,
         )

@@ -15,6 +15,7 @@ from distfms.data.rows.folds import assign_parts, hash_keys, mix
 from distfms.errors import SpecError
 from distfms.methods.attribute_efficient import flow, options
 from distfms.methods.attribute_efficient import read as read_module
+from distfms.methods.attribute_efficient.kernels import uniform
 from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.learners import training_rows
 from distfms.methods.attribute_efficient.lessons import stream
@@ -25,6 +26,7 @@ from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import IDS, NAMES, D, N, X, Y, few_columns, few_job
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import write_rows
+from tests.reference.attribute_efficient import observed_norm
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 
@@ -52,6 +54,12 @@ def order(key, own=TRAIN):
 
 def literal_design(penalty, sampling, n_examples, own=TRAIN, **more):
     norm = np.linalg.norm(X[own], axis=1).max() if penalty == "ridge" else np.abs(X[own]).max()
+    if sampling != "moments":
+        rows, key = X[order(stream(0, 0), own)], np.uint64(stream(stream(0, 0), 0))
+        u = np.array([uniform(key, i) for i in range(5 * n_examples)]).reshape(-1, 5)
+        n_first = int(n_examples * more.get("first_share", Fraction(1, 10)))
+        points = (u[: n_first if sampling == "two_phase" else None, :3] * D).astype(int)
+        norm = observed_norm(rows, points, penalty == "lasso")
     moments = (X[own] ** 2).mean(axis=0)
     bound = np.abs(Y[own]).max()
     return Design(penalty, sampling, D, 5, n_examples, bound, norm, moments, **more)
@@ -87,7 +95,9 @@ def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampl
     np.testing.assert_allclose(weights, chain.weights, rtol=1e-9, atol=1e-15)
     assert selection["examples"] == TRAIN.sum()
     assert selection["attributes_seen"] == chain.n_seen <= 5 * TRAIN.sum()
-    counts = {"observed": chain.n_seen, "scanned": D * int(TRAIN.sum())}
+    assert selection["norm"] == pytest.approx(chain.design.norm, rel=1e-12)
+    scanned = D * int(TRAIN.sum()) if sampling == "moments" else 0
+    counts = {"observed": chain.n_seen, "scanned": scanned}
     assert content(folder, "manifest.json")["attributes"] == counts
     moments = (X[TRAIN] ** 2).mean(axis=0)
     np.testing.assert_allclose(list(selection["second_moments"].values()), moments, rtol=1e-12)
@@ -165,13 +175,16 @@ def test_chains_are_averaged_by_their_examples(data, tmp_path):
     assert "; 2 chains learned" in (folder / "report.html").read_text()
 
 
+@pytest.mark.parametrize("scale", [{"scale": False}, {"scale": True}, {"norm": 7.0}])
 @pytest.mark.parametrize("algorithm", ["aerr", "two_phase_ddaerr"])
-def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm):
-    own = {"algorithm": algorithm, "scale": False, "bound": 9.0, "repeats": 0}
+def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm, scale):
+    own = {"algorithm": algorithm, "bound": 9.0, "repeats": 0, **scale}
     first = run_job(few_job(data, tmp_path / "a", own)).folder
     key = stream(0, 0)
     sampling = "uniform" if algorithm == "aerr" else "two_phase"
-    design = Design("ridge", sampling, D, 5, int(TRAIN.sum()), 9.0, 1.0)
+    design = literal_design("ridge", sampling, int(TRAIN.sum()))
+    norm = design.norm if scale.get("scale") else scale.get("norm", 1.0)
+    design = replace(design, bound=9.0, norm=norm, moments=None)
     twin, noise = Chain(design, stream(key, 0)), np.random.default_rng(1).random(X.shape)
     noise[~TRAIN] = X[~TRAIN]
     n_seen = 0
@@ -187,7 +200,7 @@ def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm):
     ).folder
     selections = [content(folder, "selection.json") for folder in (first, second)]
     assert selections[0]["second_moments"] != selections[1]["second_moments"]
-    for name in ("coefficients", "attributes_seen", "examples", "sampling"):
+    for name in ("coefficients", "attributes_seen", "examples", "sampling", "norm"):
         assert selections[0][name] == selections[1][name]
     assert selections[0]["attributes_seen"] == n_seen
     assert content(first, "manifest.json")["attributes"] == {"observed": n_seen, "scanned": 0}

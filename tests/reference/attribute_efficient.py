@@ -102,6 +102,14 @@ def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped):
     return n_seen
 
 
+def observed_norm(X, points, lasso):
+    """What to divide attributes by, from the points (m, k) that are drawn alike."""
+    squares = [X[t, i] ** 2 for t in range(len(points)) for i in points[t]]
+    if lasso:
+        return max(squares) ** 0.5
+    return 1.5 * (X.shape[1] * sum(squares) / len(squares)) ** 0.5
+
+
 def ridge_within(X, y, B):
     """The least squared loss over ‖w‖₂ ≤ B: the multiplier by bisection, each time with a solve."""
     G, c = X.T @ X / len(y), y @ X / len(y)

@@ -316,8 +316,9 @@ def krylov(
 class Learned:
     """What some examples taught: weights (d,) for attributes as they come, and what was observed.
 
-    `sampling` (d,) and `step` are those at the end. Of a solve, `noise_level` is ν and `shares` are
-    what each candidate weighs; `gaps` are what rows with missing values are predicted from.
+    `sampling` (d,) and `step` are those at the end, `norm` is what attributes were divided by. Of a
+    solve, `noise_level` is ν and `shares` are what each candidate weighs; `gaps` are what rows with
+    missing values are predicted from.
     """
 
     weights: np.ndarray
@@ -329,6 +330,7 @@ class Learned:
     noise_level: float = 0.0
     shares: np.ndarray | None = None
     gaps: Gaps | None = None
+    norm: float = 1.0
 
 
 @np.errstate(over="ignore")  # of weights of what hardly varies in a fold

@@ -135,6 +135,8 @@ class Phase:
 
 #: Length that no scaled row exceeds but by rounding.
 LONGEST = 1.0 + 1e-9
+#: Most examples that the norm is estimated from.
+MOST_FOR_NORM = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,6 +315,18 @@ class Chain:
             for array, kept in zip(self.state, self._before, strict=True):
                 array[...] = kept
         raise design.refuse(length, float(target[n_done]), f"row {n_done}")
+
+    def observed_norm(self, rows: np.ndarray, order: np.ndarray) -> float:
+        """Return what to divide rows by, from what is drawn alike of the first ones.
+
+        1.5 times the root mean square of ‖x‖₂, or the greatest |x|; 1 if all are 0. A chain with
+        another norm, too, observes what is looked at.
+        """
+        n_first = min(self.design.first_examples or len(order), len(order), MOST_FOR_NORM)
+        drawn = [self.draw(number)[0][: self.design.n_point] for number in range(n_first)]
+        squares = rows[order[:n_first, None], drawn] ** 2
+        is_lasso, d = self.design.penalty == "lasso", self.design.n_attributes
+        return float(np.sqrt(squares.max() if is_lasso else 2.25 * d * squares.mean())) or 1.0
 
     def check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
         """Raise DataError if an example cannot be learned from."""

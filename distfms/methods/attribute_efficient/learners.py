@@ -58,18 +58,19 @@ class Online:
         """Refuse targets beyond the bound; say what the theory assumes."""
         options: AttributeEfficientOptions = self.job.options
         design_of(options, train)
-        largest = norm_of(options.penalty, train)
-        if not options.scale and largest > 1.0:
+        largest, given = norm_of(options.penalty, train), options.norm or 1.0
+        if (options.norm or not options.scale) and largest > given:
             run.note(
-                f"The theory assumes attributes of norm 1 at most, but norms go up to {largest:g}: "
-                "its steps are too long. Set `scale: true` or a `step_factor`."
+                f"The theory assumes attributes of norm {given:g} at most, but norms go up to "
+                f"{largest:g}: its steps are too long. Set `scale: true`, a larger `norm` or a "
+                "`step_factor`."
             )
         if options.scanned_for:
             n_values = train["counts"].n_rows * len(self.job.features)
             run.note(
                 f"A pass over all {n_values:,} attributes of the training rows found "
-                f"{options.scanned_for}; they do not count as observed. With `scale: false`, "
-                "two-phase and uniform algorithms learn only from what they observe."
+                f"{options.scanned_for}; they do not count as observed. Two-phase and uniform "
+                "algorithms learn only from what they observe."
             )
 
     def search(self, run: Run, procedure: LearningProcedure, train: Members) -> dict[str, Learned]:
@@ -84,7 +85,7 @@ class Online:
     def said(self, learned: Learned, train: Members) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return entries of ``selection.json`` before and after those that both learners have."""
         design = design_of(self.job.options, train)
-        own = {"bound": design.bound, "norm": design.norm, "step": learned.step}
+        own = {"bound": design.bound, "norm": learned.norm, "step": learned.step}
         if design.first_examples:
             own["first_examples"] = design.first_examples
         return {"chains": self.job.options.chains, **own}, {}

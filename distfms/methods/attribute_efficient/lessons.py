@@ -60,7 +60,7 @@ class Lesson:
     `design` is that of one chain, `name` that of the algorithm, or of what is no chain: ``pairs``
     and ``rows`` are solved on folds; ``online`` and ``offline`` observe all attributes
     within the bound. `key` decides the order of the examples and the draws, `units` those that
-    are solved in.
+    are solved in. With `observes_norm`, each chain has a norm of its own.
     """
 
     design: Design
@@ -70,6 +70,7 @@ class Lesson:
     name: str = ""
     fold: int = -1
     units: Units = "deviations"
+    observes_norm: bool = False
 
 
 def learn(lesson: Lesson, examples: Examples, number: int = 0) -> Learned:
@@ -78,8 +79,11 @@ def learn(lesson: Lesson, examples: Examples, number: int = 0) -> Learned:
     found = _first(-(-lesson.n_examples // lesson.n_chains), ordered)
     if lesson.name in (*ON_FOLDS, *FULL):
         return (_on_folds if lesson.name in ON_FOLDS else _in_full)(lesson, list(found))
-    chain = Chain(lesson.design, stream(lesson.key, number))
+    chain = Chain(lesson.design, key := stream(lesson.key, number))
     for rows, target, order in found:
+        if lesson.observes_norm and not chain.n_examples and len(order):
+            norm = chain.observed_norm(rows, order)
+            chain = Chain(replace(lesson.design, norm=norm), key)
         chain.learn(rows, target, order)
     return Learned(
         chain.weights,
@@ -88,6 +92,7 @@ def learn(lesson: Lesson, examples: Examples, number: int = 0) -> Learned:
         chain.probabilities,
         chain.step,
         lesson.design.offset,
+        norm=chain.design.norm,
     )
 
 
@@ -96,8 +101,8 @@ def average(chains: list[Learned]) -> Learned:
     n_examples = sum(chain.n_examples for chain in chains)
     shares = [chain.n_examples / max(n_examples, 1) for chain in chains]
     weights = np.sum([s * c.weights for s, c in zip(shares, chains, strict=True)], axis=0)
-    n_seen = sum(chain.n_seen for chain in chains)
-    return replace(chains[0], weights=weights, n_examples=n_examples, n_seen=n_seen)
+    n_seen, norm = sum(chain.n_seen for chain in chains), float(np.mean([c.norm for c in chains]))
+    return replace(chains[0], weights=weights, n_examples=n_examples, n_seen=n_seen, norm=norm)
 
 
 def stream(key: int, number: int) -> int:
@@ -183,11 +188,15 @@ def weights_after(first: Moments) -> np.ndarray:
 
 
 def design_of(
-    options: AttributeEfficientOptions, members: Members, n_examples: int | None = None
+    options: AttributeEfficientOptions,
+    members: Members,
+    n_examples: int | None = None,
+    in_full: bool = False,
 ) -> Design:
     """Return what a chain learns, from statistics of its rows; `n_examples` of all chains.
 
-    A DataError says that targets are beyond the bound.
+    The norm is 1 where chains observe it, unless rows are observed `in_full`. A DataError says that
+    targets are beyond the bound.
     """
     moments, n_rows = members["moments"], members["counts"].n_rows
     n_examples = n_rows if n_examples is None else n_examples
@@ -200,13 +209,15 @@ def design_of(
             f"The target goes up to {where}, beyond `bound` ({bound:g}), as no prediction can: set "
             f"it to at least {farthest:g}, leave it out, or divide the target."
         )
-    second = moments.second_moment[:-1]
+    second, norm = moments.second_moment[:-1], options.norm or 1.0
+    if options.norm is None and options.scale and (in_full or not options.observes_norm):
+        norm = norm_of(options.penalty, members)
     return design_with(
         options,
         n_examples,
         n_rows,
         bound=bound,
-        norm=norm_of(options.penalty, members) if options.scale else 1.0,
+        norm=norm,
         moments=second,
         n_attributes=len(second),
         offset=offset,
@@ -300,9 +311,9 @@ class LearningProcedure(Procedure):
 
     def lesson(self, train: Members) -> Lesson:
         """Return what is learned of all training rows, or of those without a fold."""
-        n_examples, fold = train["counts"].n_rows, train.get("left_out", -1)
-        design = design_of(self.options, train)
-        return Lesson(design, self.key, n_examples, self.options.chains, fold=fold)
+        options, n_examples = self.options, train["counts"].n_rows
+        own = _lesson(options.chosen, n_examples, self.key, options, train)
+        return replace(own, fold=train.get("left_out", -1))
 
     def search(self, problem: Members, rule: NamedRule) -> Learned:
         """Solve from pairs, or learn from rows."""
@@ -370,12 +381,13 @@ def _lesson(
 ) -> Lesson:
     """Return a lesson; those of one repeat, with one key, have the same order of examples."""
     if name in (*ON_FOLDS, *FULL):
-        design = design_of(options, members, options.chains * size)
+        design = design_of(options, members, options.chains * size, in_full=name in FULL)
         return Lesson(design, key, size, name=name, units=options.units)
     # Beside a solver that centres the target, the online learner centres it too.
     online = {"solver": "online", "algorithm": name, "intercept": options.centred}
-    design = design_of(options.model_copy(update=online), members, size)
-    return Lesson(design, key, size, options.chains, name)
+    own = options.model_copy(update=online)
+    design, observes_norm = design_of(own, members, size), own.observes_norm
+    return Lesson(design, key, size, own.chains, name, observes_norm=observes_norm)
 
 
 def curves(

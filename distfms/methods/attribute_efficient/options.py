@@ -34,7 +34,7 @@ TUNABLE = (
     "inner_product",
     "confidence",
 )
-ONLINE_ONLY = (*TUNABLE, "scale", "chains")
+ONLINE_ONLY = (*TUNABLE, "scale", "norm", "chains")
 
 Algorithm = Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"]
 Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
@@ -94,8 +94,13 @@ class AttributeEfficientOptions(Section):
     """
     scale: bool = True
     """Divide all attributes by the largest norm of a row (ridge) or the largest value (lasso), as
-    the theory assumes. A pass over all attributes of all rows finds it. Reported coefficients are
-    for unscaled attributes.
+    the theory assumes. Algorithms that draw by second moments find it in their pass over all rows;
+    others take 1.5 times the root mean square norm, or the largest value, of what they observe of
+    the first examples, 1,000 at most. Reported coefficients are for unscaled attributes.
+    """
+    norm: Positive | None = None
+    """What to divide all attributes by, where it is known. Default: what `scale` finds; without it,
+    and in a session, 1.
     """
     intercept: bool = False
     """Centre the target by its mean, found by a pass over all rows. No target may then be farther
@@ -179,10 +184,15 @@ class AttributeEfficientOptions(Section):
     @property
     def scanned_for(self) -> str:
         """What a pass over all attributes of all rows finds before anything is learned, as text."""
-        found = ["the scale"] if self.scale and self.solver != "pairs" else []
-        if self.sampling == "moments":
-            found.append("the second moments")
-        return " and ".join(found)
+        if self.sampling != "moments":
+            return ""
+        scans = self.solver != "pairs" and self.scale and self.norm is None
+        return "the scale and " * scans + "the second moments"
+
+    @property
+    def observes_norm(self) -> bool:
+        """Whether chains divide attributes by what they observe."""
+        return self.scale and self.norm is None and self.sampling != "moments"
 
     @property
     def _all_baselines(self) -> tuple[str, ...]:
@@ -210,7 +220,7 @@ NOT_TUNABLE = {
     "units": "run one job for each",
     "chains": _STATES,
     "penalty": "the algorithms and the scale depend on it; run one job for each",
-    "scale": "the bound and the steps mean something else without it",
+    **dict.fromkeys(("scale", "norm"), "the bound and the steps mean something else without it"),
     "positive": "it defines the target",
     "intercept": "it defines the target, and losses are measured against it",
     **dict.fromkeys(("baselines", "repeats", "sizes"), _AFTERWARDS),

@@ -27,7 +27,7 @@ from distfms.methods.attribute_efficient.learner import (
 )
 from distfms.methods.attribute_efficient.lessons import design_with
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
-from tests.reference.attribute_efficient import gaelr, gaerr, ridge_within
+from tests.reference.attribute_efficient import gaelr, gaerr, observed_norm, ridge_within
 
 KEY = 2**63 + 12345
 #: Largest difference of weights, relative to the largest weight.
@@ -194,6 +194,20 @@ def test_what_has_a_share_of_the_examples_has_that_share_of_a_first_phase():
         AttributeEfficientOptions(**content), 400, 800, bound=1.0, norm=1.0, n_attributes=9
     )
     assert (design.n_examples, design.first_examples) == (200, 25)
+
+
+@pytest.mark.parametrize(("sampling", "n"), [("uniform", 1000), ("two_phase", 200)])
+@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
+def test_the_norm_comes_from_what_is_drawn_of_the_first_examples(penalty, sampling, n):
+    X, _ = examples(penalty, 2_000, 12, 1.0)
+    chain = Chain(Design(penalty, sampling, 12, 5, 2_000, 1.0, 9.0), KEY)
+    own, order = X.copy(), np.random.default_rng(0).permutation(2_000)
+    points = (uniforms(KEY, range(5 * n)).reshape(-1, 5)[:, :3] * 12).astype(int)
+    own[:] = np.nan
+    own[order[:n, None], points] = X[order[:n, None], points]
+    expected = observed_norm(X[order], points, penalty == "lasso")
+    assert chain.observed_norm(own, order) == pytest.approx(expected, rel=1e-12)
+    assert chain.observed_norm(np.zeros((1, 12)), np.zeros(1, dtype=int)) == 1.0
 
 
 @pytest.mark.parametrize("even", [True, False])
