@@ -26,7 +26,7 @@ from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import IDS, NAMES, D, N, X, Y, few_columns, few_job
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import write_rows
-from tests.reference.attribute_efficient import observed_norm
+from tests.reference.attribute_efficient import observed_norm, ridge_within
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 
@@ -143,6 +143,54 @@ def test_what_all_attributes_would_teach(data, tmp_path, penalty):
         assert losses[name] < 0.02 < losses["online"] < 1.0  # the target is a linear function
         assert last[name]["test"]["deviation"] < 1e-4  # whatever the order
     assert losses["pairs"] < losses[metrics["curves"][0]["name"]]
+
+
+def test_each_baseline_is_tuned_by_itself(data, tmp_path):
+    """Against chains, the steps on all attributes and the ridge within the bound, fold by fold."""
+    grid = {"algorithm": ["ddaerr"], "step_factor": [30.0, 100.0], "bound": [5.0, 40.0]}
+    own = {"tune_baselines": True, "baselines": ["aerr", "online", "offline", "rows"], "sizes": 1}
+    folder = run_job(few_job(data, tmp_path, {**own, "repeats": 1}, tune={"grid": grid})).folder
+    tuning, metrics = content(folder, "tuning.json"), content(folder, "metrics.json")
+    steps = [stage["name"] for stage in content(folder, "manifest.json")["stages"]]
+    assert steps[1:5] == ["tune", "tune aerr", "tune online", "tune offline"]
+
+    def loss(name, rows, out, bound=None, step_factor=1.0):
+        design = literal_design("ridge", "moments", int(rows.sum()), rows)
+        norm, learned = design.norm, X[order(stream(0, 0), rows)]
+        target = Y[order(stream(0, 0), rows)]
+        if name == "aerr":
+            design = literal_design("ridge", "uniform", int(rows.sum()), rows)
+            chain = Chain(
+                replace(design, bound=bound, step_factor=step_factor), stream(stream(0, 0), 0)
+            )
+            chain.learn(learned, target)
+            weights = chain.weights
+        elif name == "online":
+            step, w, total = step_factor / rows.sum() ** 0.5, np.zeros(D), np.zeros(D)
+            for x, y in zip(learned / norm, target, strict=True):
+                total += w
+                w = w - step * (w @ x - y) * x
+                w = w * min(1.0, bound / np.linalg.norm(w))
+            weights = total / rows.sum() / norm
+        else:
+            weights = ridge_within(learned / norm, target, bound) / norm
+        return np.sum((X[out] @ weights - Y[out]) ** 2) / np.sum(Y[out] ** 2)
+
+    assert list(tuning["baselines"]) == ["aerr", "online", "offline"]
+    for name, found in tuning["baselines"].items():
+        assert len(found["points"]) == (2 if name == "offline" else 4)
+        for point in found["points"]:
+            folds = [
+                loss(name, TRAIN & (f != PARTS), f == PARTS, **point["options"]) for f in range(3)
+            ]
+            assert point["folds"] == pytest.approx(folds, rel=1e-8)
+        best = min(found["points"], key=lambda point: point["mean"])
+        assert found["chosen"] == best["options"]
+        expected = loss(name, TRAIN, ~TRAIN, **found["chosen"])  # of the first repeat
+        last = metrics["baselines"][name]["test"]["relative_loss"]
+        assert last == pytest.approx(expected, rel=1e-8)
+    assert tuning["chosen"]["step_factor"] != tuning["baselines"]["online"]["chosen"]["step_factor"]
+    assert "Chosen for AERR: " in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize("window_bytes", [1, 2 * 300 * 8 * 15, 2**28])

@@ -141,6 +141,14 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
         few(ONLINE, tune={"grid": {"step_factor": [0.01, 1.0]}}),
         "statistics, tune, select, evaluate",
     ),
+    "few attributes, tuned baselines": (
+        some_rows,
+        few(
+            {**ONLINE, "tune_baselines": True, "baselines": ["aerr", "offline", "rows"]},
+            tune={"grid": {"bound": [9.0, 30.0]}},
+        ),
+        "statistics, tune, tune aerr, tune offline, select, evaluate",
+    ),
     "few attributes, pairs": (some_rows, few(PAIRS), "draws, statistics, select, evaluate"),
     "few attributes, gaps": (
         partial(some_rows, 0.2),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun
-from distfms.report.formatting import count, number, percent
+from distfms.report.formatting import count, number, options_text, percent
 from distfms.report.metrics import (
     ROWS,
     Curve,
@@ -191,12 +191,17 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
     )
     n_repeats = curves[0].points[0]["repeats"]
     tuned = "step_factor" in run.selection.get("tuning", {}).get("chosen", {})
+    by_itself = run.metrics.get("tuning", {}).get("baselines", {})
     caption = (
         f"Mean relative loss on {_ROWS[rows]}, against the attributes observed while learning. "
         f"Bands: one standard deviation over {count(n_repeats, 'repeat')} with other orders and "
         "draws. Online algorithms take the steps of the theory for each size"
-        f"{', with the step_factor that was chosen' if tuned else ''}. "
-        "Values beyond the scale are in the table."
+        f"{', with the step_factor that was chosen' if tuned and not by_itself else ''}. "
+        + "".join(
+            f"Chosen for {_TITLES[name]}: {options_text(own['chosen'])}. "
+            for name, own in by_itself.items()
+        )
+        + "Values beyond the scale are in the table."
     )
     return [Figure(chart, caption), _comparison_table(curves, rows, chosen, _POINTS)]
 

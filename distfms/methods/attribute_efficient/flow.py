@@ -16,8 +16,10 @@ from distfms.methods.attribute_efficient.learners import (
     learner_of,
     procedure_of,
     training_rows,
+    tuned_baselines,
 )
 from distfms.methods.attribute_efficient.lessons import (
+    TunedBaselines,
     constant_of,
     curves,
     ends,
@@ -36,7 +38,7 @@ from distfms.methods.frame.judging import HELD_OUT, TRAIN, judged
 from distfms.methods.frame.moments import Solved, TrainMembers, head_of, on_folds, points_on_folds
 from distfms.methods.frame.row_data import tell_counts
 from distfms.methods.frame.row_predictor import sources_of
-from distfms.methods.frame.tuning import choose_options
+from distfms.methods.frame.tuning import ChosenOptions, choose_options
 from distfms.stats.base import Bundle, joined
 from distfms.stats.classification import CLASS_SUMS, class_report
 
@@ -49,28 +51,26 @@ def attribute_efficient(run: Run, job: Job) -> Finished:
 
     Steps: `draws` (for pairs, unless all attributes are drawn alike: which come first),
     `statistics` (moments, norms and counts; for pairs also moments of the pairs observed), `tune`
-    (with a grid), `select` (a solve from the pairs, or chains that learn online, side by side),
-    `evaluate` (what the baselines learn from more and more examples, and the errors of all models
-    on training rows, folds and held-out rows; where rows have gaps, of a ridge on imputed means).
+    (with a grid; then `tune …` of each baseline, where these are tuned by themselves), `select` (a
+    solve from the pairs, or chains that learn online, side by side), `evaluate` (what the baselines
+    learn from more and more examples, and the errors of all models on training rows, folds and
+    held-out rows; where rows have gaps, of a ridge on imputed means).
     """
     learner = learner_of(run, job)
     statistics = run.step("statistics", lambda: read_statistics(run, learner))
     train = TrainMembers(statistics)
-    by_rows = partial(evaluate_with_rows, run, job, statistics)
-    of_options = partial(procedure_of, job)
-    points = partial(points_on_folds, run, job, statistics, of_options, evaluate=by_rows)
-    options, tuning = choose_options(run, job, points)
-    learner, procedure = replace(learner, job=replace(job, options=options)), of_options(options)
+    options, tuning = tuned(run, job, statistics)
+    job = replace(job, options=options)
+    learner, procedure = replace(learner, job=job), procedure_of(job, options)
+    others = {name: tuned(run, own, statistics, name) for name, own in tuned_baselines(job)}
+    if tuning is not None and others:
+        tuning["baselines"] = {name: own for name, (_, own) in others.items()}
     paths = run.step("select", lambda: search(run, learner, procedure, train))
     solved = Solved(procedure, statistics, train, train, paths)
-
-    def judged() -> dict[str, Any]:
-        return evaluate(run, learner, solved, on_folds(run, job, solved, evaluate=by_rows))
-
     return Finished(
         selection=selection_of(learner, solved),
         **model_of(job, solved),
-        metrics=run.step("evaluate", judged),
+        metrics=run.step("evaluate", lambda: evaluate(run, learner, solved, others)),
         judge=job.form.judge(job.name, coded=job.form.coded),
         tuning=tuning,
         summary=learner.summary,
@@ -85,6 +85,14 @@ def read_statistics(run: Run, learner: Learner) -> Bundle:
     learner.check(run, train)
     tell_counts(run, form, form.row_plan, found["counts"])
     return found
+
+
+def tuned(run: Run, job: Job, statistics: Bundle, name: str = "") -> ChosenOptions:
+    """Choose the options of a job, or of a baseline with a name, by cross-validation."""
+    by_rows = partial(evaluate_with_rows, run, job, statistics)
+    of_options = partial(procedure_of, job, name=name)
+    points = partial(points_on_folds, run, job, statistics, of_options, evaluate=by_rows)
+    return choose_options(run, job, points, name)
 
 
 def search(run: Run, learner: Learner, procedure: Any, train: Members) -> dict[str, Learned]:
@@ -110,12 +118,12 @@ def evaluate_with_rows(run: Run, job: Job, statistics: Bundle, work: FoldWork) -
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def evaluate(
-    run: Run, learner: Learner, solved: Solved, validated: FoldAnswers | None
-) -> dict[str, Any]:
+def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines) -> dict[str, Any]:
     """Return the content of ``metrics.json``."""
     job, train = learner.job, solved.train
-    lessons = [] if job.form.takes_gaps else lessons_of(job.options, train, job.seed)
+    by_rows = partial(evaluate_with_rows, run, job, solved.statistics)
+    validated = on_folds(run, job, solved, evaluate=by_rows)
+    lessons = [] if job.form.takes_gaps else lessons_of(job.options, train, job.seed, others)
     learned = learned_by_chains(run, job, train, lessons)
     sums, classes = errors_of(run, job, solved, learned), bool(train["counts"].all_in(-1, 1)[0])
     found = {part: measures(of_part, classes) for part, of_part in sums.items()}

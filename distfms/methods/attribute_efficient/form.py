@@ -65,6 +65,7 @@ def make_job(options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> J
         describe=partial(form.describe, options),
         judged_by={"mse": False},
         for_actors=partial(form.for_actors, options),
+        untuned=options.tune_baselines * "`tune_baselines` needs a grid: add the section `tune`.",
     )
 
 
@@ -210,4 +211,6 @@ class AttributeForm(RowForm):
         )
         if options.solver == "online":
             said["chains"] = str(options.chains)
+        if options.tune_baselines:
+            said["baselines"] = "each is tuned by a cross-validation of its own"
         return {**said, **self.first_values()}

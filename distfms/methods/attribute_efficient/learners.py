@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -25,7 +25,12 @@ from distfms.methods.attribute_efficient.lessons import (
     stream,
     weights_after,
 )
-from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
+from distfms.methods.attribute_efficient.options import (
+    ON_FOLDS,
+    TUNABLE,
+    TUNABLE_IN_FULL,
+    AttributeEfficientOptions,
+)
 from distfms.methods.attribute_efficient.read import (
     TrainingRows,
     first_phase_reader,
@@ -160,11 +165,21 @@ def drawing_weights_of(run: Run, job: Job, alike: Draws) -> np.ndarray:
     return weights_after(first["observed"].train())
 
 
-def procedure_of(job: Job, options: AttributeEfficientOptions) -> LearningProcedure:
-    """Return what is learned of some rows, with some options."""
-    return LearningProcedure(
-        options, stream(job.seed, 0), job.form.operations(options), job.form.takes_gaps
-    )
+def procedure_of(job: Job, options: AttributeEfficientOptions, name: str = "") -> LearningProcedure:
+    """Return what is learned of some rows, with some options; by default by their algorithm."""
+    n_operations, takes_gaps = job.form.operations(options), job.form.takes_gaps
+    return LearningProcedure(options, stream(job.seed, 0), n_operations, takes_gaps, name)
+
+
+def tuned_baselines(job: Job) -> Iterator[tuple[str, Job]]:
+    """List the names of baselines that are tuned by themselves, with the job of each grid."""
+    options: AttributeEfficientOptions = job.options
+    if job.tune is None or not options.tune_baselines or not options.repeats:
+        return
+    for name in options.compared[1:]:
+        tunable = () if name in ON_FOLDS else TUNABLE_IN_FULL.get(name, TUNABLE[1:])
+        if grid := {own: tried for own, tried in job.tune.grid.items() if own in tunable}:
+            yield name, replace(job, tune=job.tune.model_copy(update={"grid": grid}))
 
 
 def training_rows(job: Job, fill: np.ndarray) -> TrainingRows:

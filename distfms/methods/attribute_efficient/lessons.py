@@ -45,6 +45,9 @@ from distfms.methods.frame.curves import points_of
 from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.stats.comoments import Moments
 
+#: Names of algorithms that were tuned by themselves, and what was chosen.
+TunedBaselines = Mapping[str, tuple[Any, Any]]
+
 
 class Examples(Protocol):
     """Training examples in an order that a key decides."""
@@ -290,6 +293,8 @@ class LearningProcedure(Procedure):
     key: int
     operations: float
     takes_gaps: bool = False
+    #: What is learned by, where it is not the chosen algorithm.
+    name: str = ""
 
     @property
     def rules(self) -> tuple[NamedRule, ...]:  # type: ignore[override]
@@ -312,7 +317,7 @@ class LearningProcedure(Procedure):
     def lesson(self, train: Members) -> Lesson:
         """Return what is learned of all training rows, or of those without a fold."""
         options, n_examples = self.options, train["counts"].n_rows
-        own = _lesson(options.chosen, n_examples, self.key, options, train)
+        own = _lesson(self.name or options.chosen, n_examples, self.key, options, train)
         return replace(own, fold=train.get("left_out", -1))
 
     def search(self, problem: Members, rule: NamedRule) -> Learned:
@@ -355,8 +360,10 @@ def on_rows(
     return evaluate(Fold(train, held_out, fold.number), item)
 
 
-def lessons_of(options: AttributeEfficientOptions, members: Members, seed: int) -> list[Lesson]:
-    """List the lessons that curves are made of.
+def lessons_of(
+    options: AttributeEfficientOptions, members: Members, seed: int, others: TunedBaselines
+) -> list[Lesson]:
+    """List the lessons that curves are made of; `others` are tuned by themselves.
 
     Rows that are observed in full have as many attributes in fewer examples, and all rows.
     """
@@ -367,7 +374,7 @@ def lessons_of(options: AttributeEfficientOptions, members: Members, seed: int) 
     at_once = (*ON_FOLDS, "offline")
     full = sorted({size * drawn // n_attributes for size in sizes} | {n_rows})
     return [
-        _lesson(name, size, stream(seed, repeat), options, members)
+        _lesson(name, size, stream(seed, repeat), others.get(name, (options,))[0], members)
         for name in options.compared
         if name not in at_once or name == options.chosen or n_attributes <= MOST_CURVES
         for size in (full if name in FULL else sizes)

@@ -34,7 +34,9 @@ TUNABLE = (
     "inner_product",
     "confidence",
 )
-ONLINE_ONLY = (*TUNABLE, "scale", "norm", "chains")
+ONLINE_ONLY = (*TUNABLE, "scale", "norm", "chains", "tune_baselines")
+#: Options of `TUNABLE` that what observes all attributes within the bound has.
+TUNABLE_IN_FULL = {"online": ("bound", "step_factor"), "offline": ("bound",)}
 
 Algorithm = Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"]
 Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
@@ -118,6 +120,11 @@ class AttributeEfficientOptions(Section):
     the ridge, solved at once with its constant chosen on folds. By default all of them or, with
     `solver: pairs`, `rows` and the algorithm that draws in the same way. With `data.missing: pairs`
     the job compares with a ridge on imputed means alone.
+    """
+    tune_baselines: bool = False
+    """Choose bound, steps and other options of `tune` for each algorithm that is compared by its
+    own cross-validation. Otherwise all take those of the job's algorithm. `pairs` and `rows` choose
+    their constants themselves.
     """
     repeats: Annotated[int, Strict(), Field(ge=0, le=1000)] = 10
     """Repeats of the curves, for error bars; 0 for no curves."""
@@ -223,7 +230,7 @@ NOT_TUNABLE = {
     **dict.fromkeys(("scale", "norm"), "the bound and the steps mean something else without it"),
     "positive": "it defines the target",
     "intercept": "it defines the target, and losses are measured against it",
-    **dict.fromkeys(("baselines", "repeats", "sizes"), _AFTERWARDS),
+    **dict.fromkeys(("baselines", "tune_baselines", "repeats", "sizes"), _AFTERWARDS),
 }
 #: What `tune` may compare by, and whether more is better.
 MEASURES = {"relative_loss": False, "mse": False}

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 
@@ -208,6 +209,10 @@ def choose(
 Answers = Callable[[Sequence[Point], str], tuple[FoldAnswers, np.ndarray]]
 
 
+#: Options, and the content of ``tuning.json`` or None where nothing was compared.
+ChosenOptions = tuple[Any, dict[str, Any] | None]
+
+
 def changed_options(options: Any, point: Mapping[str, Any]) -> Any:
     """Return options with some changed."""
     return type(options).model_validate({**options.model_dump(), **point})
@@ -255,8 +260,10 @@ def grid_in_words(job: Job) -> str:
     )
 
 
-def choose_options(run: Run, job: Job, answers: Answers) -> tuple[Any, dict[str, Any] | None]:
+def choose_options(run: Run, job: Job, answers: Answers, of: str = "") -> ChosenOptions:
     """Choose options by cross-validation, where the spec has a grid; step ``tune``.
+
+    `of` names what is not the job's own model, such as a baseline; step ``tune {of}``.
 
     Returns
     -------
@@ -267,15 +274,18 @@ def choose_options(run: Run, job: Job, answers: Answers) -> tuple[Any, dict[str,
     """
     if job.tune is None:
         return job.options, None
-    tune = job.tune
-    tuning = run.step("tune", lambda: _compared_points(run, job, tune, answers))
+    what = f" of {of}" * bool(of)
+    make = partial(_compared_points, run, job, answers, what)
+    tuning = run.step(f"tune {of}".strip(), make)
     return changed_options(job.options, tuning["chosen"]), tuning
 
 
-def _compared_points(run: Run, job: Job, tune: TuneSection, answers: Answers) -> dict[str, Any]:
+def _compared_points(run: Run, job: Job, answers: Answers, what: str) -> dict[str, Any]:
+    assert job.tune is not None
+    tune = job.tune
     points, measure = grid_points(tune.grid), str(tune.measure)
     found, values = answers(points, measure)
-    run.account(tuning={"fits": found.n_done, "kept": found.n_kept})
+    run.account(**{f"tuning{what}": {"fits": found.n_done, "kept": found.n_kept}})
     n_folds, n_usable = job.n_folds, len(found.folds)
     if n_usable < n_folds:
         run.note(
@@ -292,7 +302,7 @@ def _compared_points(run: Run, job: Job, tune: TuneSection, answers: Answers) ->
     better = load_method(job.name).measures[measure]
     choice = choose(values, found.weight, tune.rule, better)
     chosen = options_text(points[choice.chosen])
-    run.note(f"Chosen by cross-validation among {len(points):,} points: {chosen}.")
+    run.note(f"Chosen by cross-validation among {len(points):,} points{what}: {chosen}.")
     said = {"measure": measure, "higher_is_better": better, "rule": tune.rule}
     return said | compared(points, found, values, choice)
 
