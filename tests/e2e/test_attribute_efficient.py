@@ -26,7 +26,7 @@ from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import IDS, NAMES, D, N, X, Y, few_columns, few_job
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import write_rows
-from tests.reference.attribute_efficient import observed_norm, ridge_within
+from tests.reference.attribute_efficient import excess_risk, observed_norm, ridge_within
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 
@@ -102,6 +102,19 @@ def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampl
     moments = (X[TRAIN] ** 2).mean(axis=0)
     np.testing.assert_allclose(list(selection["second_moments"].values()), moments, rtol=1e-12)
     assert abs(sum(selection["sampling"].values()) - 1.0) < 1e-12
+    bounds, s = metrics["bounds"], (X[TRAIN] ** 2).mean(axis=0) / selection["norm"] ** 2
+    known = (D, 3, TRAIN.sum(), selection["bound"], s)
+    for place, how in enumerate(("moments", "two_phase", "uniform", "full")):
+        found = list(bounds["excess_risk"].values())[place]
+        expected = None if how == "two_phase" else excess_risk(penalty, how, *known)
+        assert found == (expected if expected is None else pytest.approx(expected))
+    assert bounds["zero_risk"] == pytest.approx((Y[TRAIN] ** 2).mean() / 2)
+    said = "No theorem holds for" if sampling == "two_phase" else "is vacuous: predicting 0"
+    page = (folder / "report.html").read_text()
+    assert said in page
+    size = np.linalg.norm(X[TRAIN], axis=1) if penalty == "ridge" else np.abs(X[TRAIN])
+    assert bounds["largest_norm"] == pytest.approx(size.max() / selection["norm"])
+    assert f"(here: up to {bounds['largest_norm']:.3g})" in page
     # Measures, by hand.
     for part, rows in (("train", TRAIN), ("test", ~TRAIN)):
         errors = (X[rows] @ weights - Y[rows]) ** 2

@@ -113,7 +113,7 @@ def sections(run: FinishedRun) -> list[PageSection]:
     )
     return [
         PageSection("", [*notes(run.manifest), _key_numbers(run)]),
-        PageSection("What attributes buy", _curve_blocks(run)),
+        PageSection("What attributes buy", [*_curve_blocks(run), *_bounds(run)]),
         class_section(run.metrics),
         PageSection("The model", [*measures, _coefficient_table(run.selection)]),
     ]
@@ -204,6 +204,28 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
         + "Values beyond the scale are in the table."
     )
     return [Figure(chart, caption), _comparison_table(curves, rows, chosen, _POINTS)]
+
+
+def _bounds(run: FinishedRun) -> list[Text]:
+    """Say what the theorems of the paper promise, in relative losses."""
+    if not (found := run.metrics.get("bounds")):
+        return []
+    zero, chosen = found["zero_risk"], run.selection["algorithm"]
+    risks = {name: risk / zero for name, risk in found["excess_risk"].items() if risk is not None}
+    listed = ", ".join(f"{number(risk, 3)} ({_TITLES[name]})" for name, risk in risks.items())
+    text = (
+        "By Table 1 of Kukliansky and Shamir, the expected relative loss exceeds that of the best "
+        f"weights within the bound by at most {listed}, where no norm is beyond 1 (here: up to "
+        f"{number(found['largest_norm'], 3)})."
+    )
+    if chosen not in risks:
+        text += f" No theorem holds for {_TITLES[chosen]} here: set `confidence`, or use more rows."
+    elif risks[chosen] >= 1.0:
+        text += (
+            f" The bound of {_TITLES[chosen]} is vacuous: predicting {_constant(run)} always has a "
+            "relative loss of 1. More examples or attributes make it smaller."
+        )
+    return [Text(text)]
 
 
 def _line(curve: Curve, rows: str, bold: bool) -> Line:

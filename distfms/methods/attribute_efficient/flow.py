@@ -28,6 +28,7 @@ from distfms.methods.attribute_efficient.lessons import (
     linear_of,
     on_rows,
     predictor_of,
+    risk_bounds,
 )
 from distfms.methods.attribute_efficient.predictors import Predictor
 from distfms.methods.attribute_efficient.read import judge_errors, measures
@@ -145,6 +146,8 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
         for part, of_part in found.items()
     }
     report = {}
+    if job.options.solver == "online":
+        report["bounds"] = risk_bounds(job.options, train, solved.path.norm)
     if classes:
         positive, judged = job.options.positive, [*found][-1]
         names = ["-1", "1"] if positive is None else ["others", f"{positive:g}"]

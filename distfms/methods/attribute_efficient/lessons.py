@@ -24,8 +24,9 @@ from distfms.methods.attribute_efficient.from_pairs import (
     solve,
 )
 from distfms.methods.attribute_efficient.gaps import solve_gaps
-from distfms.methods.attribute_efficient.learner import Chain, Design, Penalty, Phase
+from distfms.methods.attribute_efficient.learner import Chain, Design, Penalty
 from distfms.methods.attribute_efficient.options import (
+    ALGORITHMS,
     FULL,
     MOST_CURVES,
     ON_FOLDS,
@@ -41,7 +42,7 @@ from distfms.methods.attribute_efficient.predictors import (
 from distfms.methods.attribute_efficient.read import Ordered, TrainingRows, errors, measures
 from distfms.methods.frame.contract import Answer, FoldAnswers
 from distfms.methods.frame.cross_validation import Fold, Members
-from distfms.methods.frame.curves import points_of
+from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.stats.comoments import Moments
 
@@ -168,9 +169,8 @@ def _in_full(lesson: Lesson, found: list[Ordered]) -> Learned:
         solve_within = offline_lasso if is_lasso else offline_ridge
         weights = solve_within(sums[:-1], sums[-1], bound) / design.norm
         return Learned(weights, n, d * n, intercept=design.offset)
-    # Theorems 3.3 and 4.4 with k → ∞.
-    phase = Phase(design.penalty, d, design.n_examples, np.inf, bound, np.ones(d))
-    step, weights, total = design.step_factor * phase.step(), np.zeros(d), np.zeros(d)
+    step = design.step_factor * design.in_full(design.n_examples).step()
+    weights, total = np.zeros(d), np.zeros(d)
     for x, y in scaled:
         online(x, y, weights, total, is_lasso, step, bound)
     return Learned(total / n / design.norm, n, d * n, step=step, intercept=design.offset)
@@ -225,6 +225,26 @@ def design_of(
         n_attributes=len(second),
         offset=offset,
     )
+
+
+def risk_bounds(
+    options: AttributeEfficientOptions, members: Members, norm: float
+) -> dict[str, Any]:
+    """Return what the theorems promise by Table 1 of the paper, for attributes divided by a norm.
+
+    `excess_risk` is by algorithm, None where no theorem holds; `zero_risk` is the risk of the zero
+    predictor, and `largest_norm` that of a row or value, 1 at most where theorems hold.
+    """
+    found, moments, n_rows = {}, members["moments"], members["counts"].n_rows
+    for name, sampling in ALGORITHMS[options.penalty].items():
+        own = options.model_copy(update={"algorithm": name, "norm": norm})
+        design = design_of(own, members)
+        phase = design.phase(design.moments if sampling == "two_phase" else None)
+        found[name] = number_or_none(phase.excess_risk(options.step_factor))
+    found["online"] = number_or_none(design.in_full(n_rows).excess_risk(options.step_factor))
+    square = moments.variance[-1] + (moments.mean[-1] - design.offset) ** 2
+    largest = norm_of(options.penalty, members) / norm
+    return {"excess_risk": found, "zero_risk": 0.5 * float(square), "largest_norm": largest}
 
 
 def norm_of(penalty: Penalty, members: Members) -> float:

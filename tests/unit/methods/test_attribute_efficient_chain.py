@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -27,7 +28,13 @@ from distfms.methods.attribute_efficient.learner import (
 )
 from distfms.methods.attribute_efficient.lessons import design_with
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
-from tests.reference.attribute_efficient import gaelr, gaerr, observed_norm, ridge_within
+from tests.reference.attribute_efficient import (
+    excess_risk,
+    gaelr,
+    gaerr,
+    observed_norm,
+    ridge_within,
+)
 
 KEY = 2**63 + 12345
 #: Largest difference of weights, relative to the largest weight.
@@ -308,6 +315,27 @@ def test_offline_weights_are_the_best_within_the_bound(decades, share, solver):
     assert min(gap, excess) < 1e-8 * (y @ y)
     if solver is offline_ridge and not decades:
         np.testing.assert_allclose(weights, ridge_within(X, y, bound), rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("m", [3, 900, 10**9])
+@pytest.mark.parametrize("how", ["uniform", "moments", "two_phase", "full"])
+@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
+def test_bounds_on_the_excess_risk(penalty, how, m):
+    s, n_first = np.array([0.04, 0.01, 0.25] + [0.0] * 57), max(1, m // 10)
+    sampling = "uniform" if how == "full" else how
+    design = Design(penalty, sampling, 60, 6, m, 1.5, 2.0, s, confidence=0.9)
+    phase = design.phase(s) if how == "two_phase" else design.phase()
+    phase = design.in_full(m) if how == "full" else phase
+    own = m - n_first if how == "two_phase" else m
+    expected = excess_risk(penalty, how, 60, 3, own, 1.5, s / 4, n_first, 6, 0.1)
+    few = penalty == "lasso" and own < math.log(120)
+    found = phase.excess_risk()
+    assert math.isnan(found) if few else found == pytest.approx(expected)
+    # Each of the two terms is half of the bound, at the step that is the best for it.
+    for factor in (0.25, 4.0) if m > 900 else ():
+        assert phase.excess_risk(factor) == pytest.approx(4.0 * expected)
+    if how == "two_phase":
+        assert math.isnan(replace(phase, doubt=0.0).excess_risk())
 
 
 def test_formulas_of_the_paper():
