@@ -252,7 +252,7 @@ def norm_of(penalty: Penalty, members: Members) -> float:
     moments = members["moments"]
     if penalty == "lasso":
         return float(np.maximum(np.abs(moments.minimum), np.abs(moments.maximum))[:-1].max())
-    return float(np.sqrt(members["norms"].largest_square))
+    return float(members["norms"].maximum[0])
 
 
 def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:

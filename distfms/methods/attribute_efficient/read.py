@@ -25,17 +25,6 @@ from distfms.stats.comoments import Moments
 WINDOW_BYTES = 2**28
 
 
-@dataclass(frozen=True)
-class Norms:
-    """Largest sum of squares of a row, without missing values; a mergeable statistic."""
-
-    largest_square: float = 0.0
-
-    def merge(self, other: Norms) -> Norms:
-        """Return the longer row of both."""
-        return Norms(max(self.largest_square, other.largest_square))
-
-
 #: Rows, targets, and which of them in which order.
 Ordered = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -55,10 +44,10 @@ def statistics_reader(source: RowSource, draws: Draws | None = None) -> SummaryR
 def _summary(batch: RowBatch, part: int) -> dict[str, Any]:
     own = batch.part_slices[part]
     refuse_far(batch, own)
-    squares = np.nansum(batch.features[:, own] ** 2, axis=0)
+    lengths = np.sqrt(np.nansum(batch.features[:, own] ** 2, axis=0))
     return {
         "moments": Moments.from_block(batch.values[:, own]),
-        "norms": Norms(float(squares.max(initial=0.0))),
+        "norms": Moments.from_block(lengths[None]),
         "counts": RowCounts.from_block(batch, part),
     }
 
