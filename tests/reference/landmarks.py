@@ -105,14 +105,23 @@ def mean_ndcg(scores: np.ndarray, relevance: np.ndarray, query: np.ndarray, k: i
     return np.mean(found)
 
 
-def sparse_steps(K, y, bound: float, epsilon: float, smoothness: float, most: int):
-    """Algorithm 2 for the squared loss of centred similarities; weights after every step."""
+def smoothed_slope(t: float, epsilon: float, beta: float) -> float:
+    """Derivative of the smoothed ε-insensitive loss."""
+    size = 0.0 if abs(t) <= epsilon else min(beta * (abs(t) - epsilon), 1.0)
+    return math.copysign(size, t)
+
+
+def sparse_steps(K, y, bound, epsilon, smoothness, most, derivative=lambda t: 2 * t):
+    """Algorithm 2 on centred similarities and target, by default for the squared loss.
+
+    Returns the weights after every step.
+    """
     K, y = K - K.mean(axis=0), y - y.mean()
     w = [0.0] * K.shape[1]
     found = []
     for _ in range(most):
-        residual = [dot(row, w) - t for row, t in zip(K, y, strict=True)]
-        theta = [2 * dot(residual, column) / len(y) for column in K.T]
+        slopes = [derivative(dot(row, w) - t) for row, t in zip(K, y, strict=True)]
+        theta = [dot(slopes, column) / len(y) for column in K.T]
         r = max(range(len(w)), key=lambda j: abs(theta[j]))
         delta = dot(theta, w) + bound * abs(theta[r])
         if delta <= epsilon:

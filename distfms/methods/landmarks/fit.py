@@ -26,6 +26,7 @@ from distfms.methods.landmarks.squared import (
     Linear,
     SquaredProblem,
     ladder,
+    stepwise,
 )
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 
@@ -121,7 +122,7 @@ class FitPass:
             curvature = np.full_like(curvature[:1], self.loss.steepest)
         slope, curvature = slope * weight, curvature * weight
         if by_all:
-            return {"gradient": values @ slope.sum(axis=1).T}
+            return {"weight": np.array(weight.sum()), "gradient": values @ slope.sum(axis=1).T}
         designs = [np.vstack((values, own)) for own in self.loss.shifts(target)]
         gradient = sum(own @ slope[:, t].T for t, own in enumerate(designs))
         hessian = np.zeros((len(curvature), len(designs[0]), len(designs[0])))
@@ -193,6 +194,15 @@ class Fitted:
 
 MakePass = Callable[..., Sums]
 """From a loss, a model and what is wanted to sums over the rows."""
+
+
+def _maker(problem: PassProblem, label: str) -> MakePass:
+    """Return what passes over the rows of a problem, with the similarities of a label."""
+    centre, passed = problem.squared[label].mean[:-1], problem.make_pass
+    assert passed is not None
+    return lambda loss, model, wanted="model": passed(
+        FitPass(label, loss, model, centre, wanted=wanted)
+    )
 
 
 def _path(label: str, order: np.ndarray, fits: Sequence[Fitted], ridge: float) -> LandmarkPath:
@@ -313,21 +323,43 @@ class PassProcedure(LandmarkProcedure):
             given = {"task": "regression", "ridge": own.ridge, "bound": None}
             plain = replace(self, options=self.options.model_copy(update=given))
             return plain._search(problem, rule, own, [0, own.n_landmarks])
+        if not self.options.refit:
+            return self._steps(own, rule.name, _maker(problem, rule.name))
         keep = min(self.keep, own.n_landmarks)
         sizes = [k for k in ladder(keep) if 10 * k >= keep]
         return self._search(problem, rule, own, sizes)
+
+    def _steps(self, problem: SquaredProblem, label: str, make_pass: MakePass) -> LandmarkPath:
+        """Take the steps of Algorithm 2 on centred similarities and target, a pass for each."""
+        ridge, bound, extra = self.ridge(problem), self.options.bound, self.start(problem)
+        assert bound is not None
+        unit = float(np.sqrt(problem.target_variance))
+        penalty, spread = problem.added(ridge / unit), np.diagonal(problem.covariance)[:-1]
+
+        def model(order: Any, weights: np.ndarray) -> Linear:
+            own = np.array(order, dtype=np.intp)
+            return Linear(own, weights[:, np.newaxis], extra - problem.mean[own] @ weights, extra)
+
+        def slope(order: Any, weights: np.ndarray) -> np.ndarray:
+            sums = make_pass(self.loss, model(order, weights), "landmark")
+            found: np.ndarray = sums["gradient"][:, 0] / sums["weight"]
+            return found + penalty[:, order] @ weights
+
+        smoothness = float((self.loss.steepest * spread + np.diagonal(penalty)).max())
+        most = min(self.keep, problem.n_landmarks)
+        found = stepwise(slope, most, bound, smoothness, self.options.tolerance * unit)
+        order, kept = found["order"], found["weights"]
+        models = [
+            model(order[:k], kept[k - 1, :k] if k else np.zeros(0)) for k in ladder(len(order))
+        ]
+        progress = {name: found[name].item() for name in ("n_steps", "gap")}
+        return LandmarkPath(label, order, ridge, models=tuple(models), progress=progress)
 
     def _search(
         self, problem: Any, rule: NamedRule, own: SquaredProblem, sizes: Sequence[int]
     ) -> LandmarkPath:
         keep = sizes[-1]
-        order, fits = np.arange(keep), dict[int, Fitted]()
-
-        def make_pass(loss: Loss, model: Linear, wanted: Any = "model") -> Sums:
-            message = FitPass(rule.name, loss, model, own.mean[:-1], wanted=wanted)
-            sums: Sums = problem.make_pass(message)
-            return sums
-
+        order, fits, make_pass = np.arange(keep), dict[int, Fitted](), _maker(problem, rule.name)
         last = None
         sparse = self.options.task == "sparse"
         for k in range(1, keep + 1) if sparse else sizes:
@@ -377,7 +409,7 @@ class PassProcedure(LandmarkProcedure):
         Of the chosen similarity, also count how the last model tells classes apart (`TOLD`).
         """
         sizes, models = self.grid(path), path.models
-        at = np.searchsorted(sizes, budgets, "right") - 1
+        at = np.maximum(np.searchsorted(sizes, budgets, "right") - 1, 0)
         sums = held_out["judge"](self.judge(path))
         largest = np.array([np.abs(own.weights).max(initial=0.0) for own in models]) * sizes
         is_number = isinstance(self.loss, EpsilonInsensitive)

@@ -129,7 +129,7 @@ class ByPasses(Squared):
         """Return the models of all similarities, fitted by passes over the training rows."""
         with self._passes() as make_pass:
             paths = search_all(self.run, procedure, replace(problem, make_pass=make_pass))
-        fits = paths[self.labels[0]].progress["fits"]
+        fits = paths[self.labels[0]].progress.get("fits", ())
         gaps = [fit["gap"] for fit in fits if fit["status"] != "converged"]
         if gaps:
             self.run.note(

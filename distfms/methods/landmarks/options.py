@@ -141,12 +141,14 @@ class LandmarksOptions(Section):
     without `refit` the largest sum C_W of their sizes, on similarities as they are.
     """
     refit: bool = True
-    """Whether `sparse` with squared loss fits all weights again after each choice. Otherwise it
-    takes the steps of the paper's Algorithm 2, within a `bound`.
+    """Whether `sparse` fits all weights again after each choice. Otherwise it takes the steps of
+    the paper's Algorithm 2, within a `bound` and on similarities and target less their means; with
+    the loss `epsilon_insensitive`, which `smoothing` rounds (1/β), each step passes over the rows.
     """
     tolerance: Positive = 1e-3
-    """Those steps end where no model within the bound has a mean squared error that is lower by
-    more than this part of the target's variance, or where another landmark would be one too many.
+    """Those steps end where no model within the bound has a mean loss that is lower by more than
+    this part of the target's variance (of its standard deviation with `epsilon_insensitive`), or
+    where another landmark would be one too many.
     """
     clip: bool = True
     """Whether predictions of `regression` and `sparse` are cut to the range of the target in the
@@ -191,8 +193,8 @@ class LandmarksOptions(Section):
                 f"the task `{self.task}` does not have the loss `{self.loss}`; it has "
                 f"{', '.join(LOSSES[self.task])}"
             )
-        if not self.refit and (self.task, self.chosen_loss) != ("sparse", "squared"):
-            raise ValueError("`refit: false` is for the task `sparse` with squared loss")
+        if not self.refit and self.task != "sparse":
+            raise ValueError("`refit: false` is for the task `sparse`")
         if not self.refit and self.bound is None:
             raise ValueError("`refit: false` needs a `bound`, the largest sum of weights' sizes")
         if self.task == "ranking" and self.metric not in ("auto", "none"):

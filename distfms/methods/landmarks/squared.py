@@ -12,7 +12,7 @@ forward greedy selection, with the refit of all chosen weights after each step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -45,7 +45,7 @@ _TIED = 1e-10
 #: or curvature below which all is rounding.
 _DEGREE, _NOTHING = 1.2, 1e-14
 #: Steps of Algorithm 2 before it is given up.
-_MOST_STEPS = 100_000
+_MOST_STEPS, _TINY = 100_000, float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,20 +266,27 @@ def greedy(problem: SquaredProblem, n_steps: int, ridge: float) -> np.ndarray:
 
 
 def stepwise(
-    problem: SquaredProblem, n_kept: int, ridge: float, bound: float, tolerance: float
+    slope_of: Callable[[list[int], np.ndarray], np.ndarray],
+    n_kept: int,
+    bound: float,
+    smoothness: float,
+    least: float,
 ) -> dict[str, np.ndarray]:
     """Take steps of Algorithm 2 towards one landmark after another, with Σ|u| ≤ C_W.
 
     Parameters
     ----------
-    problem : SquaredProblem
+    slope_of : callable
+        From landmarks and their weights to the gradient θ (L,) of the mean loss.
     n_kept : int
         Most landmarks of a model: the step that would take another is not done.
-    ridge : float
     bound : float
         C_W.
-    tolerance : float
-        ε, as a part of the variance of the target: the steps end where δ is no greater.
+    smoothness : float
+        β, the largest curvature along a weight; the paper's is for similarities up to 1.
+    least : float
+        ε: the steps end where δ is no greater, or after ⌈8·C_W²·β/ε⌉ of them, which are the paper's
+        8·C_W²/ε² for its β = 1/ε.
 
     Returns
     -------
@@ -287,19 +294,14 @@ def stepwise(
         ``order`` (k,) of landmarks by their first step; ``weights`` (k, k), the last models of no
         more than 1 … k landmarks, which have that order; ``n_steps``; ``gap``, δ of the last step:
         no model within the bound has a loss that is lower by more.
-
-    Notes
-    -----
-    β bounds the curvature along a step, 2·max Var K(x, l); the paper's is for similarities up to 1.
     """
-    gram, target = problem.penalised(ridge), problem.covariance[:-1, -1]
-    smoothness = 2.0 * float(np.diagonal(gram).max())
-    least = tolerance * problem.target_variance
     order: list[int] = []
     weights, kept, gap, n_steps = np.zeros(n_kept), np.zeros((n_kept, n_kept)), np.inf, 0
-    while n_steps < _MOST_STEPS:
+    most = 8.0 * bound * smoothness / max(least, _TINY) * bound
+    most = min(max(np.ceil(most), 1.0), _MOST_STEPS)
+    while n_steps < most:
         own = weights[: len(order)]
-        slope = 2.0 * (own @ gram[order] - target)
+        slope = slope_of(order, own)
         landmark = int(np.argmax(np.abs(slope)))
         gap = float(slope[order] @ own + bound * abs(slope[landmark]))
         if gap <= least or (landmark not in order and len(order) == n_kept):
@@ -314,6 +316,20 @@ def stepwise(
     k = len(order)
     found = {"order": np.array(order, dtype=np.intp), "weights": kept[:k, :k]}
     return {**found, "n_steps": np.array(n_steps), "gap": np.array(gap)}
+
+
+def squared_steps(
+    problem: SquaredProblem, n_kept: int, ridge: float, bound: float, tolerance: float
+) -> dict[str, np.ndarray]:
+    """Take the steps of `stepwise` for squared loss; ε is a part of the variance of the target."""
+    gram, target = problem.penalised(ridge), problem.covariance[:-1, -1]
+    return stepwise(
+        lambda order, weights: 2.0 * (weights @ gram[order] - target),
+        n_kept,
+        bound,
+        2.0 * float(np.diagonal(gram).max()),
+        tolerance * problem.target_variance,
+    )
 
 
 def refitted(
@@ -484,7 +500,7 @@ class LandmarkProcedure(Procedure):
             return LandmarkPath(rule.name, np.arange(own.n_landmarks), own.ridge)
         ridge = self.ridge(own)
         if not options.refit and options.bound is not None:
-            steps = stepwise(own, self.keep, ridge, options.bound, options.tolerance)
+            steps = squared_steps(own, self.keep, ridge, options.bound, options.tolerance)
             progress = {name: steps[name].item() for name in ("n_steps", "gap")}
             return LandmarkPath(
                 rule.name, steps["order"], ridge, steps["weights"], progress=progress

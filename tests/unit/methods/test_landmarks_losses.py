@@ -232,3 +232,32 @@ def test_landmarks_are_chosen_where_the_loss_falls_most_steeply():
         slopes = slopes / K.std(axis=0)
         assert path.order[k] == np.argmax(slopes)
         assert slopes[path.order[:k]].max() < 0.05 * slopes.max()
+
+
+@pytest.mark.parametrize(("most", "tolerance"), [(6, 0.02), (2, 0.02), (6, 10.0)])
+def test_algorithm_2_takes_the_steps_of_the_paper_with_its_smoothed_loss(most, tolerance):
+    K, y = rows(n=60, n_landmarks=6)
+    loss, rule, bound = EpsilonInsensitive(0.5, 0.2), NamedRule("own"), 6.0
+    parts = [EmbeddedRows(0, {"own": np.ascontiguousarray(K.T)}, y, np.ones(60))]
+    own = {"task": "sparse", "refit": False, "bound": bound, "tolerance": tolerance, "ridge": 0.0}
+    options = LandmarksOptions(**own, loss="epsilon_insensitive", keep=most)
+    procedure = PassProcedure((rule,), options, 6, loss=loss)
+    moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
+    problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
+    path, epsilon = procedure.search(problem, rule), tolerance * y.std()
+
+    smoothness = np.var(K, axis=0).max() / 0.5
+    wanted = literal.sparse_steps(
+        *(K, y, bound, epsilon, smoothness, 10_000),
+        lambda t: literal.smoothed_slope(t, 0.2, 1 / 0.5),
+    )
+    within = [w for w in wanted if np.count_nonzero(w) <= most]
+    assert path.progress["n_steps"] == len(within) > (5 if tolerance < 1 else -1)
+    assert (path.progress["gap"] <= epsilon) == (most == 6)
+    for model in path.models:
+        dense = np.zeros(6)
+        dense[model.landmarks] = model.weights[:, 0]
+        few = [np.zeros(6), *(w for w in wanted if np.count_nonzero(w) <= len(model.weights))]
+        np.testing.assert_allclose(dense, few[-1], rtol=1e-9, atol=1e-12)
+        scores = model.scores(K.T[model.landmarks])[0]
+        np.testing.assert_allclose(scores, (K - K.mean(axis=0)) @ dense + y.mean(), atol=1e-9)

@@ -20,7 +20,7 @@ from distfms.methods.landmarks.squared import (
     greedy,
     ladder,
     refitted,
-    stepwise,
+    squared_steps,
 )
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
@@ -80,7 +80,7 @@ def test_errors_on_other_rows_count_how_far_their_means_are_off():
 def test_the_steps_of_algorithm_2_are_those_of_the_paper():
     K, y = rows(n=40, n_landmarks=7)
     problem, tolerance = problem_of(K, y), 0.05
-    found = stepwise(problem, 7, 0.0, 6.0, tolerance)
+    found = squared_steps(problem, 7, 0.0, 6.0, tolerance)
     smoothness = 2 * np.var(K, axis=0).max()
     wanted = literal.sparse_steps(K, y, 6.0, tolerance * y.var(), smoothness, 10_000)
     assert found["n_steps"] == len(wanted) > 5
@@ -91,7 +91,7 @@ def test_the_steps_of_algorithm_2_are_those_of_the_paper():
     assert found["gap"] <= tolerance * y.var()
     one = next(w for w in reversed(wanted) if np.count_nonzero(w) == 1)
     assert found["weights"][0, 0] == pytest.approx(one[found["order"][0]])
-    few = stepwise(problem, 2, 0.0, 6.0, tolerance)
+    few = squared_steps(problem, 2, 0.0, 6.0, tolerance)
     assert few["order"].tolist() == found["order"][:2].tolist()
     assert few["gap"] > tolerance * y.var()
 
