@@ -17,7 +17,7 @@ from distfms.errors import DataError
 from distfms.estimators.base import JobClassifier, JobEstimator, JobRegressor, PredictingEstimator
 from distfms.estimators.inputs import in_memory, kind_of
 from distfms.methods.frame.contract import FinishedRun
-from distfms.methods.frame.ranking import RankingScores
+from distfms.methods.frame.ranking import WHOLE, RankingScores
 from distfms.methods.landmarks.method import LandmarkModel
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
@@ -302,12 +302,15 @@ class LandmarkRanker(PredictingEstimator, LandmarkBase):
         return self
 
     def score(  # type: ignore[override]
-        self, X: Any, y: Any, query: Any, cutoff: int = 5
+        self, X: Any, y: Any, query: Any, cutoff: int | None = 5
     ) -> float:
-        """Mean NDCG of the first `cutoff` positions, over the queries that have a relevant row."""
+        """Mean NDCG of the first `cutoff` positions, or of whole lists (None).
+
+        Over the queries that have a relevant row.
+        """
         keys, relevance = hash_keys(in_memory(X, query)), np.asarray(in_memory(X, y), dtype=float)
         if keys.shape != relevance.shape:
             raise DataError(f"There are {len(relevance)} relevances and {len(keys)} queries.")
         found, order = np.asarray(self.predict(X)), np.argsort(keys, kind="stable")
         rows = (keys[order], relevance[order], found[order, np.newaxis])
-        return float(RankingScores.from_rows(*rows, (cutoff,)).mean[0, 0])
+        return float(RankingScores.from_rows(*rows, (cutoff or WHOLE,)).mean[0, 0])

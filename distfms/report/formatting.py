@@ -136,16 +136,14 @@ _MEASURES = {
     "auroc": "AUROC",
     "auprc": "AUPRC",
     "macro_f1": "macro F1",
-    "ndcg@1": "NDCG@1",
-    "ndcg@3": "NDCG@3",
-    "ndcg@5": "NDCG@5",
-    "ndcg@10": "NDCG@10",
+    "ndcg": "NDCG of whole lists",
 }
 
 
 def measure_title(name: str, capital: bool = False) -> str:
     """Return what readers call a measure of ``metrics.json``."""
-    title = _MEASURES.get(name) or name.removeprefix("n_").replace("_", " ")
+    title = name.removeprefix("n_").replace("_", " ").replace("ndcg@", "NDCG@")
+    title = _MEASURES.get(name, title)
     return title[0].upper() + title[1:] if capital else title
 
 

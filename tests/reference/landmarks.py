@@ -71,6 +71,13 @@ def smoothed(t: float, epsilon: float, beta: float) -> float:
     return t - epsilon - 1 / (2 * beta)
 
 
+def all_margins(f: float, level: float, thresholds: Vector, gamma: float, corner) -> float:
+    """IMC: Σ_{j ≤ y} [f − b_j]_γ + Σ_{j > y} [b_j − f]_γ, with [x]_γ = corner(γ − x)."""
+    pairs = list(enumerate(thresholds, 1))
+    above = sum(corner(gamma - (f - b)) for j, b in pairs if j <= level)
+    return above + sum(corner(gamma - (b - f)) for j, b in pairs if j > level)
+
+
 def discounted_norm(gains: Vector) -> float:
     """‖G‖_D: the largest Σ G_i / F(π(i)), F(t) = log(1 + t)."""
     return max(
@@ -95,8 +102,8 @@ def normalised_gains(relevance: np.ndarray, query: np.ndarray) -> np.ndarray:
     return found
 
 
-def mean_ndcg(scores: np.ndarray, relevance: np.ndarray, query: np.ndarray, k: int) -> float:
-    """Mean NDCG of the queries that have a relevant row."""
+def mean_ndcg(scores: np.ndarray, relevance: np.ndarray, query: np.ndarray, k: int | None) -> float:
+    """Mean NDCG of the queries that have a relevant row; of whole lists without k."""
     found = []
     for own in (query == q for q in np.unique(query)):
         if relevance[own].max() > 0:

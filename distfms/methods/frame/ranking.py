@@ -22,6 +22,9 @@ from distfms.errors import DataError
 CUTOFF = 5
 """Positions of a ranking that count by default."""
 
+WHOLE = 2**62
+"""As many positions as there are."""
+
 MAX_RELEVANCE = 30
 
 

@@ -11,6 +11,7 @@ from distfms.errors import SpecError
 from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
+from distfms.methods.frame.ranking import WHOLE
 from distfms.methods.frame.row_data import RowForm
 from distfms.methods.landmarks.fit import ERRORS
 from distfms.methods.landmarks.metric import LANDMARKS_TAUGHT
@@ -24,9 +25,9 @@ from distfms.methods.landmarks.similarity import (
 )
 from distfms.methods.landmarks.squared import COLUMNS, LandmarkProcedure
 
-#: Positions of a ranking that NDCG is reported for.
-CUTOFFS = (1, 3, 5, 10)
-RANKING_MEASURES = tuple(f"ndcg@{cutoff}" for cutoff in CUTOFFS)
+#: Positions of a ranking that measures count: the first few, or more than there are.
+CUTOFFS = (1, 3, 5, 10, WHOLE)
+RANKING_MEASURES = (*(f"ndcg@{cutoff}" for cutoff in CUTOFFS[:-1]), "ndcg")
 #: Rows of which a metric is learned by default, and how many numbers these have at most.
 METRIC_ROWS, METRIC_VALUES = 8192, 2**22
 

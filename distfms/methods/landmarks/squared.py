@@ -29,7 +29,7 @@ from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.stats.comoments import CoMoments
 
 MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False} | dict.fromkeys(
-    ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10"), True
+    ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "ndcg"), True
 )
 """What `tune` compares models by, and whether more is better."""
 

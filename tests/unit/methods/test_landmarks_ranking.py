@@ -66,7 +66,7 @@ def test_rankings_of_all_kinds_of_input(tmp_path):
     model = LandmarkRanker(landmarks=30, folds=0).fit(X, relevance, query)
     wanted = model.predict(X)
     other, truth, its_query = ranked_rows(seed=1)
-    for k in (1, 5):
+    for k in (1, 5, None):
         ndcg = literal.mean_ndcg(model.predict(other), truth, its_query, k)
         assert model.score(other, truth, its_query, k) == pytest.approx(ndcg)
     frame = pd.DataFrame(X, columns=list("abc")).assign(grade=relevance, q=query)
