@@ -278,6 +278,7 @@ def test_precomputed_similarities(columns, tmp_path):
     [
         ("ordinal", "level", {}),
         ("ordinal", "level", {"spacing": 0.2, "similarity": ["gaussian", "linear"]}),
+        ("ordinal", "level", {"loss": "all_margins"}),
         ("classification", "high", {}),
         ("classification", "level", {"loss": "hinge", "smoothing": 0.5}),
         ("regression", "y", {"loss": "epsilon_insensitive", "epsilon": 0.05}),

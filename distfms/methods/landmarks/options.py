@@ -16,7 +16,7 @@ DEFAULT_LANDMARKS, DEFAULT_KEPT = 500, 50
 LOSSES = {
     "regression": ("squared", "epsilon_insensitive"),
     "sparse": ("squared", "epsilon_insensitive"),
-    "ordinal": ("margin",),
+    "ordinal": ("margin", "all_margins"),
     "classification": ("logistic", "hinge"),
     "ranking": ("squared",),
 }
@@ -79,11 +79,15 @@ class LandmarksOptions(Section):
     (`data.query`), whose target is their relevance, 0, 1, 2, …. `sparse` chooses `keep` landmarks
     one by one; the others take them at random.
     """
-    loss: Literal["squared", "epsilon_insensitive", "margin", "hinge", "logistic"] | None = None
+    loss: (
+        Literal["squared", "epsilon_insensitive", "margin", "all_margins", "hinge", "logistic"]
+        | None
+    ) = None
     """`squared` (the default) or `epsilon_insensitive` for `regression` and `sparse`, `squared` for
-    `ranking` (to normalised gains), `margin` for `ordinal`, `logistic` (the default) or `hinge` for
-    `classification`. All but `squared` are fitted by passes over rows that stay in memory where
-    they fit.
+    `ranking` (to normalised gains), `margin` (the default: from the two thresholds of a row's
+    level) or `all_margins` (from all thresholds, which are learned) for `ordinal`, `logistic` (the
+    default) or `hinge` for `classification`. All but `squared` are fitted by passes over rows that
+    stay in memory where they fit.
     """
     epsilon: NonNegative | None = None
     """Error without a loss, in units of the target; by default a tenth of its standard deviation.
@@ -91,8 +95,8 @@ class LandmarksOptions(Section):
     gamma: Positive = 0.5
     """Margin that predictions keep from the thresholds of `ordinal`, whose levels are 1 apart."""
     spacing: NonNegative | None = None
-    """Learn the thresholds of `ordinal`, with at least this distance between them; by default they
-    are fixed half-way between the levels.
+    """Learn the thresholds of the loss `margin`, with at least this distance between them; by
+    default they are fixed half-way between the levels.
     """
     levels: tuple[float, ...] | None = None
     """Values that a target with classes or levels may have, ascending; others are refused. By
@@ -193,6 +197,8 @@ class LandmarksOptions(Section):
                 f"the task `{self.task}` does not have the loss `{self.loss}`; it has "
                 f"{', '.join(LOSSES[self.task])}"
             )
+        if self.spacing is not None and self.loss == "all_margins":
+            raise ValueError("`spacing` is for the loss `margin`; leave it out with `all_margins`")
         if not self.refit and self.task != "sparse":
             raise ValueError("`refit: false` is for the task `sparse`")
         if not self.refit and self.bound is None:

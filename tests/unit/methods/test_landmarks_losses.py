@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from distfms.methods.frame.moments import NamedRule
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
 from distfms.methods.landmarks.losses import (
+    AllMargins,
     EpsilonInsensitive,
     Margin,
     OrdinalMargin,
@@ -28,6 +29,7 @@ LOSSES = [
     (Margin(0.5, 3, True), 3),
     (OrdinalMargin(0.4, 4, 0.7, None), 4),
     (OrdinalMargin(0.4, 4, 0.7, 0.3), 4),
+    (AllMargins(0.4, 4, 0.7, None), 4),
 ]
 
 
@@ -120,6 +122,9 @@ def literal_cost(loss, K, y, parameters, n_beside):
         return corner(np.abs(f + beside[0] - y) - loss.epsilon).mean()
     if isinstance(loss, Margin):
         return corner(1 - np.where(y > 0, 1, -1) * (f + beside[0])).mean()
+    if isinstance(loss, AllMargins):
+        rows = zip(f, y, strict=True)
+        return np.mean([literal.all_margins(a, at, beside, loss.gamma, corner) for a, at in rows])
     shift = beside[0] if loss.spacing is None else 0.0
     inner = 0.5 + np.arange(loss.n_levels - 1) if loss.spacing is None else np.cumsum(beside)
     b, level, f = np.r_[-1e9, inner, 1e9], y.astype(int), f + shift
@@ -135,6 +140,7 @@ def literal_cost(loss, K, y, parameters, n_beside):
         OrdinalMargin(0.05, 4, 0.5, None),
         OrdinalMargin(0.05, 4, 0.5, 0.5),
         OrdinalMargin(0.05, 4, 0.5, 1.5),
+        AllMargins(0.05, 4, 0.5, None),
     ],
 )
 def test_no_other_solver_finds_a_better_model(loss, bound):
@@ -169,7 +175,9 @@ def test_no_other_solver_finds_a_better_model(loss, bound):
     assert (found[-n:] >= least).all()
     if bound is not None:
         assert np.sqrt(5) * np.linalg.norm(found[:-n]) <= bound * (1 + 1e-12)
-    if isinstance(loss, OrdinalMargin) and loss.spacing == 0.5:
+    if isinstance(loss, AllMargins):
+        np.testing.assert_array_equal(loss.thresholds(found[-n:]), found[-n:])  # in order unasked
+    elif isinstance(loss, OrdinalMargin) and loss.spacing == 0.5:
         fixed, _ = fitted(replace(loss, spacing=None), K, y, ridge=ridge, bound=bound)
         assert ours.minimum.value <= fixed.minimum.value
         assert np.isclose(found[-n:], 0.5).any()
