@@ -119,6 +119,12 @@ def files(tmp_path_factory):
         ("smooth", {"task": "ordinal", "levels": [2, 1]}, "must ascend"),
         (
             "smooth",
+            {"task": "ordinal", "loss": "all_margins", "spacing": 0.5, "data.target": "level"},
+            "`spacing` is for the loss `margin`",
+        ),
+        ("smooth", {"refit": False, "bound": 1.0}, "for the task `sparse`"),
+        (
+            "smooth",
             {"task": "ordinal", "levels": [1, 2, 3], "data.target": "level", "data.exclude": ["y"]},
             r"value 4, which is not among `landmarks\.levels`",
         ),

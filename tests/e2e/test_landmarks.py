@@ -168,7 +168,16 @@ def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
     assert selection["similarity"] == "gaussian"
     assert len(selection["landmarks"]) == 12
     assert len(set(selection["order"])) == 12
-    assert [curve["name"] for curve in metrics["curves"]] == ["gaussian", "linear"]
+    names = ["gaussian", "linear", "all landmarks"]
+    assert [curve["name"] for curve in metrics["curves"]] == names
+    # Figure 1a: beside models on all landmarks, and kernel regression.
+    alone = run_job(landmarks_job(data, tmp_path, landmarks={"baselines": []})).folder
+    (dense,) = content(alone, "metrics.json")["curves"]
+    beside = metrics["curves"][2]["points"]
+    assert [point["budget"] for point in beside] == [1, 2, 5, 10, 20, 50, 60]
+    for rows in ("train", "validation", "test"):
+        found, wanted = ([p[rows]["mse"] for p in own] for own in (beside, dense["points"]))
+        assert found == pytest.approx(wanted, rel=1e-9)
     compared = content(folder, "similarities.json")
     assert compared["best"] == "gaussian"
     assert compared["errors"]["gaussian"] < compared["errors"]["linear"]
@@ -181,7 +190,10 @@ def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
     for heading in ("Error and number of landmarks", "How good the similarities are"):
         assert heading in report
     goodness = report.partition("Share τ")[2].partition("</table>")[0]
-    assert goodness.count("<tr") == 2 * len(points)
+    assert goodness.count("<tr") == 2 * len(points) + 7
+    chart = report.partition("Error against the number of landmarks")[2].partition("<table")[0]
+    for name in (*names, "kernel regression, gaussian"):
+        assert name in chart
     # The model needs its 12 landmarks only.
     with np.load(folder / "weights.npz") as arrays:
         assert arrays["landmarks"].shape == (12, 4)
@@ -267,7 +279,7 @@ def test_precomputed_similarities(columns, tmp_path):
     narrow = {name: own[name] for name in ("id", *selection["landmarks"])}
     found = predicted(folder, write_rows(tmp_path / "narrow", narrow), tmp_path / "out.parquet")
     assert np.mean((found - columns["y"]) ** 2) < 0.4 * columns["y"].var()
-    assert content(folder, "metrics.json")["baselines"].keys() == {"mean"}
+    assert content(folder, "metrics.json")["baselines"].keys() == {"all landmarks", "mean"}
 
 
 # --- other losses -------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun
+from distfms.methods.landmarks.squared import DENSE
 from distfms.report.formatting import as_number, count, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
@@ -133,7 +134,8 @@ def _error_figure(run: FinishedRun) -> Figure:
     # A reference far above the curves would flatten them.
     highest = _MOST_ABOVE * value_range(lines)[1]
     ends = [min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves)]
-    drawn = {name: value for name, value in references.items() if value <= highest}
+    sparse_beside = f"kernel regression, {chosen}" if run.selection["task"] == "sparse" else None
+    drawn = {n: v for n, v in references.items() if v <= highest or n == sparse_beside}
     lines += [
         Line(name, ends, [value] * 2, style=len(curves) + i, dashed=True)
         for i, (name, value) in enumerate(drawn.items())
@@ -147,7 +149,7 @@ def _error_figure(run: FinishedRun) -> Figure:
         log_x=True,
         y_limits=(0.0, None),
     )
-    chose = reading == "validation" and len(curves) > 1
+    chose = reading == "validation" and len({curve.name for curve in curves} - {DENSE}) > 1
     return Figure(
         chart,
         f"{measure_title(measure, capital=True)} against the number of landmarks: {ROWS[reading]}"

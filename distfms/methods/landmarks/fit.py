@@ -21,6 +21,7 @@ from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss, Margin
 from distfms.methods.landmarks.squared import (
     COLUMNS,
+    DENSE,
     LandmarkPath,
     LandmarkProcedure,
     Linear,
@@ -252,8 +253,7 @@ class PassProcedure(LandmarkProcedure):
 
     def problem(self, train: Members, fold: int = -1) -> Any:
         """Return the problem; ``make_pass`` is among the members of a fold."""
-        own = {rule.name: train[rule.name] for rule in self.rules}
-        return PassProblem(super().problem(own, fold), train.get("make_pass"))
+        return PassProblem(super().problem(train, fold), train.get("make_pass"))
 
     def ridge(self, problem: SquaredProblem) -> float:
         """Return the ridge of the spec, or that of a problem in terms of the loss."""
@@ -318,6 +318,11 @@ class PassProcedure(LandmarkProcedure):
 
     def search(self, problem: Any, rule: NamedRule) -> Any:
         """Fit models on more and more landmarks, each beginning where the one before it ended."""
+        if rule.name == DENSE:
+            rule, keep = self.rules[0], self.keep
+            own = problem.squared[rule.name]
+            sizes = [k for k in ladder(own.n_landmarks) if 10 * k >= keep]
+            return self.dense()._search(problem, rule, own, sizes)
         own = problem.squared[rule.name]
         if rule.name == COLUMNS:
             given = {"task": "regression", "ridge": own.ridge, "bound": None}

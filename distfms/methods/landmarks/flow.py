@@ -90,7 +90,7 @@ def compare_similarities(learner: Squared) -> dict[str, Any]:
     # By ridges of their own, so that a grid of ridges has one answer.
     procedure = learner.procedure(changed_options(job.options, {"ridge": None}))
     ends = np.array([float(procedure.keep)])
-    items = [(rule, ends) for rule in procedure.rules if rule.name != COLUMNS]
+    items = [(rule, ends) for rule in procedure.rules[: len(learner.labels)]]
     work = fold_work(job, partial(scored, procedure), items, [procedure] * len(items))
     found = learner.on_folds(work)
     values = np.array([[answer[measure][0] for answer in own] for own in found.answers])

@@ -48,7 +48,7 @@ from distfms.methods.landmarks.read import (
     ranked,
     split_learned,
 )
-from distfms.methods.landmarks.squared import COLUMNS, LandmarkPath, LandmarkProcedure
+from distfms.methods.landmarks.squared import COLUMNS, DENSE, LandmarkPath, LandmarkProcedure
 
 #: What models are known by where they are judged.
 Key = TypeVar("Key", bound=Hashable)
@@ -82,8 +82,9 @@ class Squared:
         n_landmarks = len(self.data.landmarks.arrays["landmarks"])
         if options.landmarks and not options.is_precomputed:  # `tune` may try fewer
             n_landmarks = min(n_landmarks, options.landmarks)
-        labels = (*self.labels, *(COLUMNS,) * (COLUMNS in options.baselines))
-        rules = tuple(NamedRule(label) for label in labels)
+        dense = options.task == "sparse" and "all_landmarks" in options.baselines
+        others = {DENSE: dense, COLUMNS: COLUMNS in options.baselines}
+        rules = tuple(NamedRule(n) for n in (*self.labels, *(n for n in others if others[n])))
         return LandmarkProcedure(rules, options, n_landmarks, self.data.maps)
 
     def search(self, procedure: Any, problem: Any) -> dict[str, LandmarkPath]:

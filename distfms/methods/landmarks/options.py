@@ -166,14 +166,16 @@ class LandmarksOptions(Section):
     """Rows of each fold, and of the held-out rows, that kernel regression is fitted to and judged
     on, and that decide the default of `sigma` (500 of them at most).
     """
-    baselines: tuple[Literal["columns", "kernel_regression", "lightgbm"], ...] = (
+    baselines: tuple[Literal["columns", "all_landmarks", "kernel_regression", "lightgbm"], ...] = (
         "columns",
+        "all_landmarks",
         "kernel_regression",
     )
     """What the model is compared with: a linear model of the same loss on the `columns` themselves
     (of 2,000 at most, its ridge chosen by generalised cross-validation), and the best constant,
-    which is the mean for squared loss; `kernel_regression`, and LightGBM with its defaults
-    (`lightgbm`, where that is installed), on a sample.
+    which is the mean for squared loss; for `sparse`, models on more and more landmarks in random
+    order up to `all_landmarks`; `kernel_regression`, and LightGBM with its defaults (`lightgbm`,
+    where that is installed), on a sample.
     """
 
     @field_validator("similarity", mode="before")

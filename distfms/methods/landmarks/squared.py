@@ -35,6 +35,8 @@ MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": Fals
 
 #: What a reference has in place of similarities: the columns themselves, or trees on them.
 COLUMNS, LIGHTGBM = "columns", "lightgbm"
+#: Models on the first landmarks in random order, all in the end, that sparse ones are beside.
+DENSE = "all landmarks"
 
 
 #: Share of a landmark's variance that others must leave unexplained for it to be chosen.
@@ -479,7 +481,8 @@ class LandmarkProcedure(Procedure):
 
     def problem(self, train: Members, fold: int = -1) -> Any:
         """Return the problem of each similarity, of all training rows or without a fold."""
-        return {rule.name: self._problem(train[rule.name], rule.name, fold) for rule in self.rules}
+        names = [rule.name for rule in self.rules if rule.name != DENSE]
+        return {name: self._problem(train[name], name, fold) for name in names}
 
     def _problem(self, moments: Any, name: str, fold: int) -> SquaredProblem:
         if name == COLUMNS:
@@ -493,8 +496,16 @@ class LandmarkProcedure(Procedure):
         """Return the ridge of the spec, or that of a problem."""
         return problem.ridge if self.options.ridge is None else self.options.ridge
 
+    def dense(self) -> Any:
+        """Return the procedure of models on all landmarks of the first similarity."""
+        bound = self.options.bound if self.options.refit else None
+        changes = {"task": "regression", "keep": None, "refit": True, "bound": bound}
+        return replace(self, options=self.options.model_copy(update=changes))
+
     def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""
+        if rule.name == DENSE:
+            return self.dense().search(problem, self.rules[0])
         own, options = problem[rule.name], self.options
         if rule.name == COLUMNS:
             return LandmarkPath(rule.name, np.arange(own.n_landmarks), own.ridge)
@@ -519,7 +530,8 @@ class LandmarkProcedure(Procedure):
             for row, k in zip(weights, sizes, strict=True):
                 row[path.order] = path.weights[k - 1] if k else 0.0
             return weights
-        bound = None if path.label == COLUMNS else self.options.bound
+        # Without a refit, the bound is that of its steps, not of models beside them.
+        bound = self.options.bound if self.options.refit and path.label != COLUMNS else None
         return refitted(problem[path.label], path.order, sizes, path.ridge, bound)
 
     def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:
