@@ -13,6 +13,7 @@ from sklearn.metrics import balanced_accuracy_score, confusion_matrix, roc_auc_s
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import DataError, SpecError
 from distfms.estimators.inputs import of_files, of_memory
+from distfms.methods.landmarks import references
 from distfms.methods.landmarks.read import SampleReader
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec, load_spec
@@ -119,6 +120,34 @@ def test_a_model_on_all_landmarks(run, data, columns, tmp_path):
     assert metrics["linear"]["behind"] < -metrics["linear"]["standard_error"] < 0
     assert "linear model" not in (folder / "report.html").read_text().partition("</h1>")[0]
     assert "still" in " ".join(content(folder, "manifest.json")["notes"])
+
+
+@pytest.mark.parametrize("most", [10**6, 100])
+def test_kernel_regression_compares_with_all_training_rows(
+    data, columns, tmp_path, monkeypatch, most
+):
+    monkeypatch.setattr(references, "_MOST_PAIRS", most)
+    own = {"landmarks": 20, "sample": 50, "similarity": "manhattan", "ridge": 1.0}
+    rows = {"folds": 2, "max_partition_rows": 90}
+    folder = run_job(landmarks_job(data, tmp_path, landmarks=own, data=rows)).folder
+    found = content(folder, "metrics.json")["baselines"]["kernel regression, manhattan"]
+    sample = decode((folder / "statistics" / "landmarks.step").read_bytes()).sample
+    parts = assign_parts(np.array(columns["id"], object), n_folds=2, test=0.25, seed=0)
+    X, y = np.column_stack([columns[f"x{j}"] for j in range(3)]), columns["y"]
+    Z = (X - X[parts < 2].mean(axis=0)) / X[parts < 2].std(axis=0)
+    errors = []
+    for part, train in ((-1, parts < 2), (0, parts == 1), (1, parts == 0)):
+        judged = [int(name[1:]) for name in sample.parts[part].ids]
+        with_all = np.flatnonzero(train)
+        if most == 100:
+            others = sample.train() if part < 0 else sample.parts[1 - part]
+            with_all = [int(name[1:]) for name in others.ids]
+        K = literal.embedding("manhattan", Z[judged], Z[with_all], {})
+        errors.append(np.mean((literal.kernel_regression(K, y[with_all]) - y[judged]) ** 2))
+        assert len(judged) == 50
+    assert found["test"]["mse"] == pytest.approx(errors[0], rel=1e-9)
+    assert found["validation"]["mse"] == pytest.approx(np.mean(errors[1:]), rel=1e-9)
+    assert found["test"]["n_train"] == (50 if most == 100 else (parts < 2).sum())
 
 
 def test_what_is_linear_is_said_to_be_so(tmp_path):

@@ -166,17 +166,18 @@ def _baseline_table(run: FinishedRun) -> Table:
         {
             "Model": name,
             **{t: measured(entry, part, measure) for part, t in parts.items()},
-            "Rows compared with": sampled.get("n_train"),
+            "Training rows": sampled.get("n_train"),
             "Guarded": sampled.get("n_guarded"),
         }
         for name, entry in {**model, **run.metrics["baselines"]}.items()
         for sampled in (entry.get("test") or entry.get("validation") or {},)
     ]
+    n_rows = count(run.metrics["train"]["n_rows"], "training row")
     return Table(
         rows,
-        f"{measure_title(measure, capital=True)} of the model and its references. Kernel "
-        "regression compares with every row of a sample. Rows whose similarities sum to zero are "
-        "predicted by the mean and counted as guarded.",
+        f"{measure_title(measure, capital=True)} of the model and its references. There are "
+        f"{n_rows}, of which kernel regression and LightGBM use those counted here. Rows whose "
+        "similarities sum to zero are predicted by the mean and counted as guarded.",
         dict.fromkeys(parts.values(), "measure"),
         emphasis=[0],
     )

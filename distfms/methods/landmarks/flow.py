@@ -126,7 +126,7 @@ def evaluate(learner: Squared, solved: Solved) -> dict[str, Any]:
     found["measure"] = measure
     if COLUMNS in options.baselines:
         found |= beside_columns(learner, found, validated)
-    found["baselines"] |= references(data)
+    found["baselines"] |= references(learner.run, data)
     if validated is not None:  # the fewest landmarks within one standard error
         values = validated.values(0, measure)
         if np.isfinite(values).all(axis=-1).any():  # a ranking needs grades that differ

@@ -163,8 +163,9 @@ class LandmarksOptions(Section):
     their quantiles in a `sample`, or unchanged.
     """
     sample: Count = 4096
-    """Rows of each fold, and of the held-out rows, that kernel regression is fitted to and judged
-    on, and that decide the default of `sigma` (500 of them at most).
+    """Rows of each fold, and of the held-out rows, that kernel regression is judged on, and that
+    decide the default of `sigma` (500 of them at most). Kernel regression compares them with all
+    training rows, or with those of the sample if there are more than 63,245 (or 2²⁷ numbers).
     """
     baselines: tuple[Literal["columns", "all_landmarks", "kernel_regression", "lightgbm"], ...] = (
         "columns",

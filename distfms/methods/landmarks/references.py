@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.landmarks.read import LandmarkData
+from distfms.methods.frame.contract import Run
+from distfms.methods.landmarks.read import LandmarkData, SampleReader
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.landmarks.squared import LIGHTGBM, coded
 from distfms.methods.landmarks.trees import boosted_trees
@@ -18,26 +19,42 @@ from distfms.stats.sample import RowSample
 
 #: A sum of similarities counts as none where it is at most this part of the sum of their sizes.
 _NO_WEIGHT = 1e-6
-#: Rows that similarities to all rows of a sample are computed for at a time.
-_JUDGED_ROWS = 512
+#: Rows that similarities to all rows of a sample are computed for at a time, and the most of these.
+_JUDGED_ROWS, _SIMILARITIES = 512, 2**25
+#: Square of the number of training rows up to which kernel regression compares with all of them, if
+#: they are no more numbers than this.
+_MOST_PAIRS, _MOST_VALUES = 4_000_000_000, 2**27
 
 
-def references(data: LandmarkData) -> dict[str, Any]:
-    """Return the errors of what is fitted to a sample of the rows, by name."""
+def references(run: Run, data: LandmarkData) -> dict[str, Any]:
+    """Return the errors of what is fitted to a sample of the rows, by name; within a step."""
     options, sample, n = data.form.options, data.landmarks.sample, data.plan.n_features
     classes, found = data.class_values, dict[str, Any]()
     several = options.task == "ranking" or (
         options.task == "classification" and len(classes or ()) > 2
     )
     if "kernel_regression" in options.baselines and not (several or options.is_precomputed):
+        rows = all_rows(run, data)
         for label, mapping in data.plain.items():
             predict = partial(kernel_regression, mapping)
-            errors = reference_errors(predict, classes, sample, n)
+            errors = reference_errors(predict, classes, rows, n, options.sample)
             found[f"kernel regression, {label}"] = errors
     if LIGHTGBM in options.baselines and options.task != "ranking":
-        predict = partial(boosted_trees, options.task)
-        found["LightGBM"] = reference_errors(predict, classes, sample, n)
+        predict, most = partial(boosted_trees, options.task), data.form.sample_size
+        found["LightGBM"] = reference_errors(predict, classes, sample, n, most)
     return found
+
+
+def all_rows(run: Run, data: LandmarkData) -> Folded[RowSample]:
+    """Return all rows of each part by another pass over them, or the sample if they are many."""
+    sample = data.landmarks.sample
+    n = int(next(iter(data.statistics.members.values())).train().n_samples)
+    many = n**2 > _MOST_PAIRS or n * data.plan.n_features > _MOST_VALUES
+    if not many and sample.train().n_rows < n:
+        source = partial(data.form.source, data.plan)
+        found = run.reduce(lambda *of: SampleReader.of(source(*of), n), cache=False)
+        sample = found["sample"]
+    return sample
 
 
 def kernel_regression(
@@ -63,8 +80,9 @@ def kernel_regression(
     """
     everyone = replace(mapping, landmarks=np.ascontiguousarray(train.T))
     values, n_guarded = np.empty(rows.shape[1]), 0
-    for start in range(0, rows.shape[1], _JUDGED_ROWS):
-        own = slice(start, start + _JUDGED_ROWS)
+    step = min(_JUDGED_ROWS, max(_SIMILARITIES // max(len(target), 1), 1))
+    for start in range(0, rows.shape[1], step):
+        own = slice(start, start + step)
         similarities = everyone(rows[:, own])
         total, size = similarities.sum(axis=0), np.abs(similarities).sum(axis=0)
         guarded = np.abs(total) <= _NO_WEIGHT * size
@@ -79,11 +97,12 @@ Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, int]]
 
 
 def reference_errors(
-    predict: Predict, classes: Sequence[float] | None, sample: Folded[RowSample], n: int
+    predict: Predict, classes: Sequence[float] | None, sample: Folded[RowSample], n: int, most: int
 ) -> dict[str, Any]:
-    """Judge a reference of n features on samples of the held-out rows, and of each fold."""
+    """Judge a reference of n features on so many of the held-out rows, and of each fold."""
 
     def errors(train: RowSample, held_out: RowSample) -> dict[str, Any]:
+        held_out = held_out.first(most)
         target, truth = (coded(classes, own.values[n]) for own in (train, held_out))
         values, n_guarded = predict(train.values[:n], target, held_out.values[:n])
         if classes is not None:
