@@ -27,8 +27,12 @@ ORDER = {"cost_aware": True, "doubling": True, "max_groups": 3}
 #: Form of a method: method, target, measure in a grid and of a run, section, and for each option
 #: that the form has a value far from that of the section, or the default.
 CASES = {
-    "squared": ("landmarks", "y", "mse", LANDMARKS, OF_ALL),
+    "squared": ("landmarks", "y", "mse", LANDMARKS, {**OF_ALL, "landmarks_from": "kmeans"}),
     "sparse": ("landmarks", "y", "r2", SPARSE, {"ridge": 10.0, "keep": 2, "refit": False}),
+    "metric": (
+        *("landmarks", "y", "r2", {**LANDMARKS, "metric": "diagonal"}),
+        {"landmarks_from": "kmeans"},
+    ),
     "stepwise": (
         *("landmarks", "y", "mse", {**SPARSE, "refit": False, "tolerance": 0.01}),
         {"tolerance": 0.5, "bound": 1.0, "keep": 2, "ridge": 10.0},
@@ -44,7 +48,7 @@ CASES = {
     ),
     "ordinal": (
         *("landmarks", "level", "mae", {**LANDMARKS, "task": "ordinal", "spacing": 0.5}),
-        {"ridge": 10.0, "gamma": 4.0, "spacing": 5.0},
+        {"ridge": 10.0, "gamma": 4.0, "spacing": 5.0, "landmarks_from": "kmeans"},
     ),
     "classes": ("landmarks", "flag", "loss", {**LANDMARKS, "task": "classification"}, OF_ALL),
     "hinge": (

@@ -238,6 +238,25 @@ def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
         assert arrays["weights"].shape[1:] == (12, 1)
 
 
+def test_landmarks_by_kmeans(data, columns, tmp_path):
+    own = {"landmarks_from": "kmeans", "similarity": ["linear", "gaussian"], "landmarks": 15}
+    folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
+    selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
+    assert selection["similarity"] == "gaussian, kmeans"
+    assert "kernel regression, gaussian" in metrics["baselines"]
+    X = np.column_stack([columns[f"x{j}"] for j in range(3)])
+    sample = decode((folder / "statistics" / "landmarks.step").read_bytes()).sample.train()
+    rows = [int(name[1:]) for name in sample.ids]
+    Z = (X[rows] - X[rows].mean(axis=0)) / X[rows].std(axis=0)
+    wanted = [f"r{rows[i]}" for i in literal.kmeans(Z, 15, 100)]
+    assert selection["landmarks"] == wanted
+    with np.load(folder / "weights.npz") as arrays:
+        found = arrays["landmarks"][:, :3]
+    np.testing.assert_array_equal(found, X[[int(name[1:]) for name in wanted]])
+    with pytest.raises(SpecError, match="kmeans` cannot be used: the features are similarities"):
+        run_job(landmarks_job(data, tmp_path, landmarks={**own, "similarity": "precomputed"}))
+
+
 def test_landmarks_of_a_table(columns, tmp_path):
     gaps = {**columns, "y": np.where(np.arange(N) % 3 == 0, np.nan, columns["y"])}
     data = write_rows(tmp_path / "rows", gaps)

@@ -164,6 +164,20 @@ def steepest(K: np.ndarray, y: np.ndarray, f: np.ndarray, epsilon: float, beta: 
     return [abs(dot(slopes, column)) for column in (K - K.mean(axis=0)).T]
 
 
+def kmeans(rows: np.ndarray, n: int, most: int) -> list[int]:
+    """Rows nearest to the centres of k-means that begins at the first n, each once; then others."""
+    centres = rows[:n].copy()
+    for _ in range(most):
+        nearest = [max(range(n), key=lambda c: euclidean(x, centres[c])) for x in rows]
+        own = [rows[np.equal(nearest, c)] for c in range(n)]
+        moved = [few.sum(axis=0) / max(len(few), 1) for few in own]
+        if np.sum((centres - moved) ** 2) < 1e-4:
+            break
+        centres = np.array(moved)
+    found = [max(range(len(rows)), key=lambda i: euclidean(rows[i], c)) for c in centres]
+    return list(dict.fromkeys([*found, *range(len(rows))]))[:n]
+
+
 def metric_similarity(name: str, x: Vector, z: Vector, T: np.ndarray, sigma: float) -> float:
     """k(‖T(x − z)‖) for a matrix T."""
     r = math.sqrt(sum(v * v for v in T @ (np.asarray(x) - np.asarray(z))))

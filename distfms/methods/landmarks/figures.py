@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun
+from distfms.methods.landmarks.similarity import RANDOM, of_source
 from distfms.methods.landmarks.squared import DENSE
 from distfms.report.formatting import as_number, count, measure_title, number, percent
 from distfms.report.metrics import (
@@ -134,7 +135,11 @@ def _error_figure(run: FinishedRun) -> Figure:
     # A reference far above the curves would flatten them.
     highest = _MOST_ABOVE * value_range(lines)[1]
     ends = [min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves)]
-    sparse_beside = f"kernel regression, {chosen}" if run.selection["task"] == "sparse" else None
+    sparse_beside = (
+        f"kernel regression, {of_source(chosen, RANDOM)}"
+        if run.selection["task"] == "sparse"
+        else None
+    )
     drawn = {n: v for n, v in references.items() if v <= highest or n == sparse_beside}
     lines += [
         Line(name, ends, [value] * 2, style=len(curves) + i, dashed=True)

@@ -47,7 +47,7 @@ def landmarks(run: Run, job: Job) -> Finished:
     grid), `select` (the landmarks of every model; where fits take passes over the rows, the models
     themselves), `evaluate` (errors on all rows, folds and held-out rows, and those of references).
     """
-    form: LandmarkForm = job.form
+    form: LandmarkForm = job.form.tried(job.tune)
     data = read_data(run, form)
     learner = with_best_first(learner_of(run, job, data))
     options, tuning = choose_options(run, job, learner.points)
@@ -73,7 +73,7 @@ def learner_of(run: Run, job: Job, data: LandmarkData) -> Squared:
     """Return what fits the models of the task and loss."""
     kind = ByRanking if job.options.task == "ranking" else Squared
     kind = ByPasses if data.form.by_passes else kind
-    return kind(run, job, data, tuple(own.label for own in data.form.similarities))
+    return kind(run, job, data, tuple(own.label for own in job.form.similarities))
 
 
 def with_best_first(learner: Squared) -> Squared:
@@ -229,7 +229,9 @@ def selection_of(data: LandmarkData, solved: Solved) -> dict[str, Any]:
         "task": options.task,
         "similarity": path.label,
         "parameters": dict(data.maps[path.label].similarity.parameters),
-        "landmarks": data.landmarks.ids[path.order].tolist(),
+        "landmarks": data.landmarks.ids[data.maps[path.label].similarity.source][
+            path.order
+        ].tolist(),
         "order": path.order.tolist(),
         "n_candidates": solved.procedure.candidates,
         "scaling": options.used_scaling,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any
 
 from distfms.errors import SpecError
@@ -18,6 +19,7 @@ from distfms.methods.landmarks.metric import LANDMARKS_TAUGHT
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.similarity import (
     KERNELS,
+    KMEANS,
     MOST_COLUMNS,
     PRECOMPUTED,
     Similarity,
@@ -59,6 +61,11 @@ def _check(form: LandmarkForm) -> None:
             "`landmarks.similarity` lists `precomputed` beside others: the features are either "
             "similarities or values to compare."
         )
+    if KMEANS in form.sources and (PRECOMPUTED in names or find_spec("dask_ml") is None):
+        why = (
+            "the features are similarities" if PRECOMPUTED in names else "dask-ml is not installed"
+        )
+        raise SpecError(f"`landmarks.landmarks_from: kmeans` cannot be used: {why}.")
     if PRECOMPUTED in names and form.roles.text_features:
         raise SpecError(
             f"With the similarity `precomputed` all features are numbers; "
@@ -92,9 +99,10 @@ def check_tried(name: str, tried: Job, first: Job) -> None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LandmarkForm(RowForm):
-    """Rows that are compared with landmarks; `options` are those of the spec."""
+    """Rows that are compared with landmarks, from `sources`; `options` are those of the spec."""
 
     options: LandmarksOptions
+    sources: tuple[str, ...]
 
     @classmethod
     def of_options(cls, options: LandmarksOptions, inputs: Inputs, seed: int) -> LandmarkForm:
@@ -105,7 +113,7 @@ class LandmarkForm(RowForm):
         SpecError, DataError
         """
         rows = RowForm.of(inputs, seed, classes=options.task == "classification")
-        own: dict[str, Any] = {"options": options}
+        own: dict[str, Any] = {"options": options, "sources": (options.landmarks_from,)}
         if options.task in ("regression", "sparse"):
             own["class_option"] = "`landmarks.task: classification` (or `ordinal`)"
         return cls(**vars(rows) | own)
@@ -113,7 +121,13 @@ class LandmarkForm(RowForm):
     @cached_property
     def similarities(self) -> tuple[Similarity, ...]:
         """Similarities that are compared, as the spec has them."""
-        return tuple(section.similarity for section in self.options.similarity)
+        given = [section.similarity for section in self.options.similarity]
+        return tuple(replace(own, source=source) for source in self.sources for own in given)
+
+    def tried(self, tune: Any) -> LandmarkForm:
+        """Return the form with all sources of landmarks that a grid compares."""
+        sources = () if tune is None else tune.grid.get("landmarks_from", ())
+        return replace(self, sources=tuple(dict.fromkeys((*self.sources, *sources))))
 
     @property
     def learned(self) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ from distfms.methods.landmarks.read import (
     ranked,
     split_learned,
 )
+from distfms.methods.landmarks.similarity import of_source
 from distfms.methods.landmarks.squared import COLUMNS, DENSE, LandmarkPath, LandmarkProcedure
 
 #: What models are known by where they are judged.
@@ -84,7 +85,8 @@ class Squared:
             n_landmarks = min(n_landmarks, options.landmarks)
         dense = options.task == "sparse" and "all_landmarks" in options.baselines
         others = {DENSE: dense, COLUMNS: COLUMNS in options.baselines}
-        rules = tuple(NamedRule(n) for n in (*self.labels, *(n for n in others if others[n])))
+        labels = [of_source(label, options.landmarks_from) for label in self.labels]
+        rules = tuple(NamedRule(n) for n in (*labels, *(n for n in others if others[n])))
         return LandmarkProcedure(rules, options, n_landmarks, self.data.maps)
 
     def search(self, procedure: Any, problem: Any) -> dict[str, LandmarkPath]:
@@ -130,7 +132,7 @@ class ByPasses(Squared):
         """Return the models of all similarities, fitted by passes over the training rows."""
         with self._passes() as make_pass:
             paths = search_all(self.run, procedure, replace(problem, make_pass=make_pass))
-        fits = paths[self.labels[0]].progress.get("fits", ())
+        fits = next(iter(paths.values())).progress.get("fits", ())
         gaps = [fit["gap"] for fit in fits if fit["status"] != "converged"]
         if gaps:
             self.run.note(

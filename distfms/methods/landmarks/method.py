@@ -153,7 +153,7 @@ METHOD = Method(
     starter={"task": "regression", "landmarks": None},
     takes_unlabelled=True,
     tunable=(
-        *("landmarks", "keep", "ridge", "bound", "refit", "tolerance"),
+        *("landmarks", "landmarks_from", "keep", "ridge", "bound", "refit", "tolerance"),
         *("epsilon", "gamma", "spacing", "smoothing"),
     ),
     not_tunable={

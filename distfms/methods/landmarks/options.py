@@ -116,6 +116,11 @@ class LandmarksOptions(Section):
     """Number of rows to compare others with, drawn from the training rows by hash, or from
     `data.unlabelled_path`. By default 500, or all rows if fewer.
     """
+    landmarks_from: Literal["random", "kmeans"] = "random"
+    """Which of the sampled rows are landmarks: `random` ones, or those nearest to the centres of
+    k-means on the scaled features (`kmeans`). If `tune` compares numbers of `landmarks`, fewer are
+    the first of the largest number.
+    """
     keep: Count | None = None
     """Number of landmarks in the model: for `sparse` those chosen (default 50), otherwise the first
     in random order (default all).

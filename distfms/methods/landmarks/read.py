@@ -31,9 +31,13 @@ from distfms.methods.frame.row_predictor import plan_of_model, sources_of
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, naming
 from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
 from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
+from distfms.methods.landmarks.kmeans import kmeans_rows
 from distfms.methods.landmarks.metric import Lesson, Metric, learned, under
 from distfms.methods.landmarks.similarity import (
+    KMEANS,
+    RANDOM,
     LandmarkMap,
+    Similarity,
     column_map,
     landmark_arrays,
     landmark_maps,
@@ -56,8 +60,8 @@ class Landmarks:
     ----------
     arrays : mapping of str to ndarray
         Of a map to them; ``deviation`` of the columns.
-    ids : ndarray of shape (L,)
-        What names them.
+    ids : mapping of str to ndarray of shape (L,)
+        What names them, by source.
     range : ndarray of shape (2,)
         Least and greatest target of the training rows.
     sample : Folded of RowSample
@@ -65,7 +69,7 @@ class Landmarks:
     """
 
     arrays: Mapping[str, np.ndarray]
-    ids: np.ndarray
+    ids: Mapping[str, np.ndarray]
     range: np.ndarray
     sample: Folded[RowSample]
 
@@ -203,13 +207,17 @@ def take_landmarks(run: Run, form: LandmarkForm, plan: ColumnPlan) -> Landmarks:
         )
     require_observed(plan.feature_names, moments.weight[: plan.n_features])
     tell_counts(run, form, plan, found["counts"])
-    chosen, arrays = landmark_arrays(pool, moments, plan.n_features, options, form.most_landmarks)
+    arrays = landmark_arrays(pool, moments, plan.n_features, options, form.most_landmarks)
+    n = len(arrays["landmarks"])
     constant = [n for n, s in zip(plan.feature_names, arrays["scale"], strict=True) if not s]
     if constant:
         run.note(f"Constant columns are ignored: {', '.join(constant)}.")
-    ids: Any = chosen.row_ids if chosen.ids is None else chosen.ids
-    if options.is_precomputed:
-        ids = np.array(plan.feature_names)
+    named: Any = pool.row_ids if pool.ids is None else pool.ids
+    ids = {RANDOM: np.array(plan.feature_names) if options.is_precomputed else named[:n]}
+    if KMEANS in form.sources:
+        features = pool.values[: plan.n_features]
+        places = kmeans_rows(LandmarkMap.of(Similarity("linear"), arrays).scaled(features), n)
+        arrays[KMEANS], ids[KMEANS] = features[:, places].T, named[places]
     span = np.array([moments.minimum[-1], moments.maximum[-1]])
     return Landmarks(arrays, ids, span, sample)
 

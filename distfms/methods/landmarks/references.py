@@ -11,7 +11,7 @@ import numpy as np
 
 from distfms.methods.frame.contract import Run
 from distfms.methods.landmarks.read import LandmarkData, SampleReader
-from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.methods.landmarks.similarity import RANDOM, LandmarkMap, of_source
 from distfms.methods.landmarks.squared import LIGHTGBM, coded
 from distfms.methods.landmarks.trees import boosted_trees
 from distfms.stats.base import Folded
@@ -35,7 +35,7 @@ def references(run: Run, data: LandmarkData) -> dict[str, Any]:
     )
     if "kernel_regression" in options.baselines and not (several or options.is_precomputed):
         rows = all_rows(run, data)
-        for label, mapping in data.plain.items():
+        for label, mapping in {of_source(n, RANDOM): f for n, f in data.plain.items()}.items():
             predict = partial(kernel_regression, mapping)
             errors = reference_errors(predict, classes, rows, n, options.sample)
             found[f"kernel regression, {label}"] = errors

@@ -19,6 +19,7 @@ from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
 
 PRECOMPUTED = "precomputed"
+RANDOM, KMEANS = "random", "kmeans"
 #: Numbers of a block of similarities that is worked on at a time, and the bounds of its rows.
 _BLOCK_VALUES = 2**21
 _BLOCK_ROWS = (1024, 8192)
@@ -37,6 +38,11 @@ PARAMETERS: Mapping[str, Mapping[str, float | None]] = {
 }
 
 
+def of_source(label: str, source: str) -> str:
+    """Return the label of a similarity with landmarks from another source."""
+    return label.removesuffix(f", {KMEANS}") + f", {KMEANS}" * (source == KMEANS)
+
+
 @dataclass(frozen=True)
 class Similarity:
     """A similarity with its parameters.
@@ -50,16 +56,19 @@ class Similarity:
         ``cosine`` ⟨x, l⟩/‖x‖‖l‖, ``precomputed`` (the columns of the data are similarities), or
         ``module:function``, called with rows (n, d) and landmarks (L, d) for an array (n, L).
     parameters : tuple of (str, float)
+    source : {"random", "kmeans"}
+        Of the landmarks.
     """
 
     name: str
     parameters: tuple[tuple[str, float], ...] = ()
+    source: str = RANDOM
 
     @property
     def label(self) -> str:
         """Name with the parameters that were given, unlike that of any other."""
         given = ", ".join(f"{name} {value:g}" for name, value in self.parameters)
-        return f"{self.name}({given})" if given else self.name
+        return of_source(f"{self.name}({given})" if given else self.name, self.source)
 
     def resolved(self, n_columns: int, sigma: Callable[[], float]) -> Similarity:
         """Return the similarity with all its parameters.
@@ -366,8 +375,8 @@ _SIGMA_ROWS = 500
 
 def landmark_arrays(
     pool: RowSample, moments: Moments, n_features: int, options: Any, n_landmarks: int
-) -> tuple[RowSample, dict[str, np.ndarray]]:
-    """Choose landmarks from sampled rows; return them, and the arrays of a map to them.
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a map to the first of some sampled rows, which are its landmarks.
 
     Parameters
     ----------
@@ -392,9 +401,8 @@ def landmark_arrays(
         arrays["quantiles"] = normal_scores(pool.values[:n_features])
     arrays["deviation"] = scales(moments, n_features, "standard")[1]
     if options.is_precomputed:
-        return pool, {**arrays, "landmarks": np.eye(n_features)}
-    chosen = pool.first(n_landmarks)
-    return chosen, {**arrays, "landmarks": chosen.values[:n_features].T}
+        return {**arrays, "landmarks": np.eye(n_features)}
+    return {**arrays, "landmarks": pool.values[:n_features, :n_landmarks].T}
 
 
 def scales(moments: Moments, n: int, scaling: str) -> tuple[np.ndarray, np.ndarray]:
@@ -455,6 +463,7 @@ def landmark_maps(
     return {
         own.label: replace(
             centred if own.name in _OF_DISTANCES else plain,
+            landmarks=arrays[KMEANS if own.source == KMEANS else "landmarks"],
             similarity=own.resolved(n_columns, sigma),
         )
         for own in similarities

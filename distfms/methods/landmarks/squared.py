@@ -476,7 +476,7 @@ class LandmarkProcedure(Procedure):
 
     def problem_on(self, fold: Fold) -> Any:
         """Return the problems of all rows but a fold's, which no other option decides about."""
-        key = ("problem", self.candidates)
+        key = ("problem", self.candidates, self.rules)
         return fold.once(key, lambda: self.problem(fold.train, fold.number))
 
     def problem(self, train: Members, fold: int = -1) -> Any:

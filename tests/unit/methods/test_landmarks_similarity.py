@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm, rankdata
 
 from distfms.errors import SpecError
-from distfms.methods.landmarks import similarity
+from distfms.methods.landmarks import kmeans, similarity
+from distfms.methods.landmarks.kmeans import kmeans_rows
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import (
     LandmarkMap,
@@ -24,6 +25,16 @@ from tests.reference import landmarks as literal
 NAMES = [name for name in similarity.PARAMETERS if name != similarity.PRECOMPUTED]
 RNG = np.random.default_rng(3)
 ROWS, LANDMARKS = RNG.normal(size=(4, 23)), RNG.normal(size=(5, 4))
+
+
+@pytest.mark.parametrize("n", [1, 7, 40])
+def test_kmeans_takes_the_rows_nearest_to_its_centres(monkeypatch, n):
+    rows = np.random.default_rng(0).normal(size=(3, 40))
+    rows[:, 39] = rows[:, 0]  # of two centres that are the same one has no rows
+    monkeypatch.setattr(kmeans, "_CHUNK_ROWS", 16)
+    found = kmeans_rows(rows, n)
+    assert found.tolist() == literal.kmeans(rows.T, n, 100)
+    assert len(set(found)) == n
 
 
 def plain(name, landmarks=LANDMARKS, sigma=1.7, **parameters):
@@ -100,7 +111,7 @@ def test_offsets_of_columns_cost_no_digits(name, offset):
     rows = offset + np.round(rng.normal(size=(3, 60)), 3)  # exact to 2e-7 with the largest offset
     moments = Moments.from_block(np.ascontiguousarray(rows))
     sample = RowSample.from_rows(60, np.arange(60, dtype=np.uint64), np.arange(60), rows, None)
-    _, arrays = landmark_arrays(sample, moments, 3, LandmarksOptions(scaling="none"), 60)
+    arrays = landmark_arrays(sample, moments, 3, LandmarksOptions(scaling="none"), 60)
     mapping, product = landmark_maps(
         [Similarity(name), Similarity("linear")], arrays, sample
     ).values()
