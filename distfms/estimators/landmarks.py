@@ -123,13 +123,15 @@ def _similarities(mapping: LandmarkMap, features: np.ndarray) -> np.ndarray:
 def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     """Return similarities of a Dask array by dask-ml, None where it does not have the kernel."""
     name, p = mapping.similarity.name, dict(mapping.similarity.parameters)
-    is_plain = not (mapping.transform.size or mapping.quantiles.size)
-    if name not in ("linear", "polynomial", "gaussian", "sigmoid") or not is_plain:
+    if name not in ("linear", "polynomial", "gaussian", "sigmoid") or mapping.quantiles.size:
         return None
     from dask_ml.metrics import pairwise
 
     used = np.flatnonzero(mapping.scale > 0)
     rows = ((X[:, used] - mapping.shift[used]) / mapping.scale[used]).rechunk({1: -1})
+    if mapping.transform.size:
+        t = mapping.transform
+        rows = rows * t if t.ndim == 1 else rows @ t.T
     landmarks = np.ascontiguousarray(mapping.scaled(mapping.landmarks.T).T)
     if name == "gaussian":
         return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / max(p["sigma"] ** 2, 1e-300))

@@ -1,8 +1,11 @@
 """What only the estimators with landmarks do: similarities, classes, levels."""
 
+from functools import partial
+
 import dask.array as da
 import numpy as np
 import pytest
+from dask_ml.metrics import pairwise
 
 from distfms import LandmarkClassifier, LandmarkOrdinalRegressor, LandmarkRegressor
 from distfms.methods.landmarks.losses import probabilities
@@ -35,21 +38,33 @@ def test_predictions_are_weighted_similarities(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "scaling"),
+    ("name", "scaling", "metric"),
     [
-        *((name, "standard") for name in ("linear", "polynomial", "gaussian", "sigmoid")),
-        *((name, "quantile") for name in ("manhattan", "linear")),
+        *((n, "standard", "none") for n in ("linear", "polynomial", "gaussian", "sigmoid")),
+        *((name, "quantile", "none") for name in ("manhattan", "linear")),
+        *(("gaussian", "standard", metric) for metric in ("diagonal", "full")),
+        ("gaussian", "quantile", "diagonal"),
+        ("laplace", "standard", "full"),
     ],
 )
-def test_similarities_of_dask_arrays(name, scaling):
+def test_similarities_of_dask_arrays(monkeypatch, name, scaling, metric):
     X, y = rows()
     more = np.column_stack([X, np.ones(300)])
-    model = LandmarkRegressor(name, landmarks=20, metric="none", scaling=scaling, folds=0).fit(
+    model = LandmarkRegressor(name, landmarks=20, metric=metric, scaling=scaling, folds=0).fit(
         more, y
     )
-    lazy = model.transform(da.from_array(more, chunks=(90, 2)))
-    assert isinstance(lazy, da.Array)
+    assert model.metric_["kind"] == metric
+    of_dask_ml = []
+    for kernel in ("linear", "polynomial", "rbf", "sigmoid"):
+        own = getattr(pairwise, f"{kernel}_kernel")
+        spied = partial(lambda own, *a, **k: of_dask_ml.append(own) or own(*a, **k), own)
+        monkeypatch.setattr(pairwise, f"{kernel}_kernel", spied)
+    given = da.from_array(more, chunks=(90, 2))
+    lazy, predicted = model.transform(given), model.predict(given)
+    assert (isinstance(lazy, da.Array), isinstance(predicted, da.Array)) == (True, True)
+    assert len(of_dask_ml) == (scaling == "standard" and name != "laplace")
     np.testing.assert_allclose(lazy.compute(), model.transform(more), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(predicted.compute(), model.predict(more), rtol=1e-9)
 
 
 def test_landmarks_from_a_table():
