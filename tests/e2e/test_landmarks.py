@@ -54,19 +54,29 @@ def run(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"metric": "diagonal", "iterations": 1}, {"similarity": ["linear", "gaussian", "laplace"]}],
-    ids=["metric", "similarities"],
+    ("options", "name", "values"),
+    [
+        ({"metric": "diagonal", "iterations": 1}, "ridge", (1e3, 1e-4)),
+        ({"similarity": ["linear", "gaussian", "laplace"]}, "ridge", (1e3, 1e-4)),
+        ({"similarity": ["laplace", "gaussian"]}, "landmarks", (5, 10)),
+        ({"similarity": ["laplace", "gaussian"], "landmarks_from": "kmeans"}, "keep", (5, 10)),
+    ],
 )
-def test_a_point_of_a_grid_of_ridges_is_a_run_with_that_ridge(data, tmp_path, options):
-    own = {"landmarks": 20, "metric": "none", **options}
-    tune = {"grid": {"ridge": [1e3, 1e-4]}, "measure": "mse"}
-    job = {"landmarks": own, "tune": tune}
-    points = content(run_job(landmarks_job(data, tmp_path / "grid", **job)).folder, "tuning.json")
-    for point, ridge in zip(points["points"], (1e3, 1e-4), strict=True):
-        alone = landmarks_job(data, tmp_path / f"{ridge}", landmarks={**own, "ridge": ridge})
-        folds = content(run_job(alone).folder, "metrics.json")["folds"]
+def test_a_point_of_a_grid_is_a_run_with_that_value(data, tmp_path, options, name, values):
+    own = {"landmarks": 60, "metric": "none", **options}
+    job = {"landmarks": own, "tune": {"grid": {name: [*values]}, "measure": "mse"}}
+    grid = run_job(landmarks_job(data, tmp_path / "grid", **job)).folder
+    tuning, best = content(grid, "tuning.json"), {}
+    for point, value in zip(tuning["points"], values, strict=True):
+        alone = landmarks_job(data, tmp_path / f"{value}", landmarks={**own, name: value})
+        folder = run_job(alone).folder
+        folds = content(folder, "metrics.json")["folds"]
         assert point["folds"] == pytest.approx([fold["mse"] for fold in folds], rel=1e-6)
+        best[value] = content(folder, "selection.json")["similarity"]
+    chosen = content(grid, "selection.json")["similarity"]
+    assert chosen == best[tuning["chosen"][name]]
+    if name in ("landmarks", "keep"):
+        assert len(set(best.values())) == 2
 
 
 def test_a_model_on_all_landmarks(run, data, columns, tmp_path):

@@ -88,7 +88,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     "landmarks": (
         smooth_classes,
         landmarks(metric="diagonal", iterations=1, similarity=["linear", "gaussian"]),
-        "landmarks, metric, statistics, similarities, tune, select, evaluate",
+        "landmarks, metric, statistics, tune, similarities, select, evaluate",
     ),
     "landmarks, classes": (
         smooth_classes,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -11,23 +10,17 @@ import numpy as np
 
 from distfms.methods.frame.contract import Answer, Finished, FoldAnswers, Job, Run
 from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.moments import (
-    Solved,
-    TrainMembers,
-    fold_work,
-    metrics_of,
-    on_folds,
-    scored,
-)
+from distfms.methods.frame.moments import Solved, TrainMembers, metrics_of, on_folds
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
-from distfms.methods.frame.tuning import changed_options, choose, choose_options
+from distfms.methods.frame.tuning import choose, choose_options
 from distfms.methods.landmarks.fit import TOLD
 from distfms.methods.landmarks.form import LandmarkForm
 from distfms.methods.landmarks.guarantee import guarantee
 from distfms.methods.landmarks.learners import ByPasses, ByRanking, Squared
 from distfms.methods.landmarks.losses import Margin, OrdinalMargin
 from distfms.methods.landmarks.metric import told
+from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData, read_data
 from distfms.methods.landmarks.references import references
 from distfms.methods.landmarks.squared import COLUMNS, MEASURES, Linear, side_by_side
@@ -43,14 +36,16 @@ def landmarks(run: Run, job: Job) -> Finished:
 
     Steps: `categories` (levels of text), `classes` (of the target) or `queries` (gains of a
     ranking), `landmarks` (with a sample of the rows), `metric` (learned from the target),
-    `statistics` (co-moments of similarities), `similarities` (the best of several), `tune` (with a
-    grid), `select` (the landmarks of every model; where fits take passes over the rows, the models
-    themselves), `evaluate` (errors on all rows, folds and held-out rows, and those of references).
+    `statistics` (co-moments of similarities), `tune` (with a grid, each point by the best of
+    several similarities), `similarities` (the best of several), `select` (the landmarks of every
+    model; where fits take passes over the rows, the models themselves), `evaluate` (errors on all
+    rows, folds and held-out rows, and those of references).
     """
     form: LandmarkForm = job.form.tried(job.tune)
     data = read_data(run, form)
-    learner = with_best_first(learner_of(run, job, data))
+    learner = learner_of(run, job, data)
     options, tuning = choose_options(run, job, learner.points)
+    learner = with_best_first(learner, options)
     procedure, train = learner.procedure(options), TrainMembers(data.statistics)
     problem = procedure.problem(train)
     paths = run.step("select", lambda: learner.search(procedure, problem))
@@ -76,32 +71,25 @@ def learner_of(run: Run, job: Job, data: LandmarkData) -> Squared:
     return kind(run, job, data, tuple(own.label for own in job.form.similarities))
 
 
-def with_best_first(learner: Squared) -> Squared:
+def with_best_first(learner: Squared, options: LandmarksOptions) -> Squared:
     """Return the learner with the best of several similarities first; step ``similarities``."""
     if len(learner.labels) < 2:
         return learner
-    compared = partial(compare_similarities, learner)
+    compared = partial(compare_similarities, learner, options)
     best = learner.run.step("similarities", compared, "similarities.json")["best"]
-    return replace(learner, labels=tuple(sorted(learner.labels, key=lambda label: label != best)))
+    return learner.with_first(best)
 
 
-def compare_similarities(learner: Squared) -> dict[str, Any]:
-    """Compare the similarities by cross-validation."""
-    job, measure = learner.job, learner.data.form.main_measure
-    # By ridges of their own, so that a grid of ridges has one answer.
-    procedure = learner.procedure(changed_options(job.options, {"ridge": None}))
-    ends = np.array([float(procedure.keep)])
-    items = [(rule, ends) for rule in procedure.rules[: len(learner.labels)]]
-    work = fold_work(job, partial(scored, procedure), items, [procedure] * len(items))
-    found = learner.on_folds(work)
-    values = np.array([[answer[measure][0] for answer in own] for own in found.answers])
-    choice = choose(values, found.weight, "best", MEASURES[measure])
+def compare_similarities(learner: Squared, options: LandmarksOptions) -> dict[str, Any]:
+    """Compare the similarities by cross-validation, and say which are tied with the best."""
+    measure = learner.data.form.main_measure
+    found, choice = learner.compared(options)
     best, errors = learner.labels[choice.best], choice.mean.tolist()
-    away = [behind(found, measure, i, choice.best) for i in range(len(items))]
+    away = [behind(found, measure, i, choice.best) for i in range(len(learner.labels))]
     pairs = zip(learner.labels, away, strict=True)
     tied = [name for name, by in pairs if name != best and by.mean <= by.standard_error]
     learner.run.note(
-        f"Of {len(items)} similarities, {best} is the best in cross-validation"
+        f"Of {len(learner.labels)} similarities, {best} is the best in cross-validation"
         + (f"; within one standard error: {', '.join(tied)}." if tied else ".")
     )
     own = dict(zip(learner.labels, errors, strict=True))

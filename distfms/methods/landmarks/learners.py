@@ -32,11 +32,14 @@ from distfms.methods.frame.moments import (
     Scores,
     Solved,
     TunedItem,
+    fold_work,
     points_on_folds,
+    scored,
     scores_of,
     search_all,
 )
 from distfms.methods.frame.passes import Passes, Sums
+from distfms.methods.frame.tuning import Choice, changed_options, choose
 from distfms.methods.landmarks.fit import FitPass, JudgePass, PassProblem, PassProcedure
 from distfms.methods.landmarks.form import RANKING_MEASURES
 from distfms.methods.landmarks.losses import loss_of
@@ -49,7 +52,13 @@ from distfms.methods.landmarks.read import (
     split_learned,
 )
 from distfms.methods.landmarks.similarity import of_source
-from distfms.methods.landmarks.squared import COLUMNS, DENSE, LandmarkPath, LandmarkProcedure
+from distfms.methods.landmarks.squared import (
+    COLUMNS,
+    DENSE,
+    MEASURES,
+    LandmarkPath,
+    LandmarkProcedure,
+)
 
 #: What models are known by where they are judged.
 Key = TypeVar("Key", bound=Hashable)
@@ -105,13 +114,39 @@ class Squared:
         """Score all paths on the training rows, and on held-out rows where there are any."""
         return scores_of(solved)
 
+    def with_first(self, best: str) -> Squared:
+        """Return the learner with another similarity first."""
+        return replace(self, labels=tuple(sorted(self.labels, key=lambda label: label != best)))
+
+    def compared(self, options: LandmarksOptions) -> tuple[FoldAnswers, Choice]:
+        """Compare the similarities on folds with some options; within a step.
+
+        By ridges of their own, so that a grid of ridges has one answer.
+        """
+        measure = self.data.form.main_measure
+        procedure = self.procedure(changed_options(options, {"ridge": None}))
+        ends = np.array([float(procedure.keep)])
+        items = [(rule, ends) for rule in procedure.rules[: len(self.labels)]]
+        work = fold_work(self.job, partial(scored, procedure), items, [procedure] * len(items))
+        found = self.on_folds(work)
+        values = np.array([[answer[measure][0] for answer in own] for own in found.answers])
+        return found, choose(values, found.weight, "best", MEASURES[measure])
+
     def points(
         self, points: Sequence[Mapping[str, Any]], measure: str
     ) -> tuple[FoldAnswers, np.ndarray]:
-        """Evaluate points of a grid on folds."""
+        """Evaluate points of a grid on folds, each by the similarity that is best there."""
+        several, best = len(self.labels) > 1, dict[str, str]()
+
+        def procedure(options: LandmarksOptions) -> LandmarkProcedure:
+            key = options.model_dump_json(exclude={"ridge"})
+            if several and key not in best:
+                best[key] = self.labels[self.compared(options)[1].best]
+            return (self.with_first(best[key]) if several else self).procedure(options)
+
         return points_on_folds(
-            self.run, self.job, self.data.statistics, self.procedure, points, measure,
-            self.nested, self.on_folds,
+            self.run, self.job, self.data.statistics, procedure, points, measure,
+            None if several else self.nested, self.on_folds,
         )  # fmt: skip
 
 

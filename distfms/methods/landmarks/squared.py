@@ -574,7 +574,8 @@ class LandmarkProcedure(Procedure):
         return {"mse": mse, "r2": r2, "largest_weight": largest}
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
-        """Measure models of several numbers of landmarks on a fold."""
+        """Measure models of several numbers of landmarks on a fold, by default the own one."""
+        ends = ends or (self.options.keep,)
         own = [self.options.model_copy(update={"keep": end}) for end in ends]
         most = np.array([options.n_kept(self.candidates) for options in own])
         whole = replace(self, options=own[int(np.argmax(most))])
