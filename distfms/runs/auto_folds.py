@@ -1,7 +1,8 @@
-"""`data.folds: auto`: cross-validation where there are enough rows and its statistics are small.
+"""How rows are divided where the spec leaves it open: into folds, and buckets for random splits.
 
-What decides are the spec and the footers of the data, never the memory of a machine: the same job
-has the same folds everywhere.
+`data.folds: auto` is cross-validation where there are enough rows and its statistics are small;
+there are as many buckets as statistics stay small with. What decides are the spec and the footers
+of the data, never the memory of a machine: the same job has the same folds everywhere.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 from distfms.engine.memory import counted, format_bytes
 from distfms.errors import SpecError
 from distfms.methods import load_method
-from distfms.methods.frame.contract import Inputs
+from distfms.methods.frame.contract import Inputs, Job
 from distfms.methods.frame.tuning import AUTO_FOLDS
 from distfms.runs.inputs import Opened
 from distfms.runs.job_spec import JobSpec
@@ -20,6 +21,8 @@ from distfms.runs.job_spec import JobSpec
 LEAST_ROWS = 50
 #: Largest partial statistic with all folds. A worker holds two or three.
 MOST_BYTES = 256 * 2**20
+#: Largest partial statistic with all buckets, and how few buckets are enough.
+MOST_BYTES_OF_BUCKETS, FEW_BUCKETS = 512 * 2**20, 8
 
 
 def resolve_folds(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
@@ -32,7 +35,7 @@ def resolve_folds(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
     """
     if not spec.data.auto_folds:
         return spec, opened
-    why_not = _why_not(spec, opened.inputs.with_folds(AUTO_FOLDS))
+    why_not = _why_not(spec, opened.inputs.changed(folds=AUTO_FOLDS, splits=0))
     if why_not and spec.tune is not None:
         raise SpecError(
             f"`tune` compares by cross-validation, and `data.folds: auto` is none here: {why_not}. "
@@ -44,7 +47,45 @@ def resolve_folds(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
         how = "" if holds_out else " Figures are of the training rows; set `data.folds` for others."
         notes = (*notes, f"There is no cross-validation (`data.folds: auto`): {why_not}.{how}")
     spec = replace(spec, data=spec.data.model_copy(update={"folds": n_folds}))
-    return spec, replace(opened, inputs=opened.inputs.with_folds(n_folds), notes=notes)
+    return spec, replace(opened, inputs=opened.inputs.changed(folds=n_folds), notes=notes)
+
+
+def resolve_buckets(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
+    """Halve the buckets of random splits until their statistics are small enough, with a note.
+
+    Raises
+    ------
+    SpecError
+        If the method has to read rows again for each split, if there are fewer splits than asked
+        for, or if the method refuses the spec.
+    """
+    if not spec.data.splits:
+        return spec, opened
+
+    def job_of(n_buckets: int) -> Job:
+        inputs = opened.inputs.changed(buckets=n_buckets)
+        return load_method(spec.method).make_job(spec.options, inputs, spec.seed)
+
+    n, notes = spec.data.buckets, opened.notes
+    if not job_of(n).splittable:
+        raise SpecError(
+            f"`data.splits` is not for this `{spec.method}` job, which does not learn from "
+            "statistics alone, or does so in slabs of columns. It is for `multiselect`, "
+            "`sequence` with linear regressions, and `landmarks` of squared loss without ranking "
+            "and `metric`. Leave it out, or use `data.folds`."
+        )
+    while n // 2 >= FEW_BUCKETS and job_of(n).statistics_bytes > MOST_BYTES_OF_BUCKETS:
+        n //= 2
+    opened.inputs.divided(buckets=n).splits(spec.data.splits)
+    if n < spec.data.buckets:
+        most = format_bytes(MOST_BYTES_OF_BUCKETS)
+        notes = (
+            *notes,
+            f"Random splits are of {n} buckets of rows, as statistics of {spec.data.buckets} would "
+            f"take more than {most} (`data.buckets`).",
+        )
+    spec = replace(spec, data=spec.data.model_copy(update={"buckets": n}))
+    return spec, replace(opened, inputs=opened.inputs.changed(buckets=n), notes=notes)
 
 
 def _why_not(spec: JobSpec, inputs: Inputs) -> str:

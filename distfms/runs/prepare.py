@@ -13,7 +13,7 @@ from distfms.errors import SpecError
 from distfms.methods import load_method
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Method
 from distfms.methods.frame.tuning import grid_in_words, tuned_job
-from distfms.runs.auto_folds import resolve_folds
+from distfms.runs.auto_folds import resolve_buckets, resolve_folds
 from distfms.runs.context import RunContext, decide
 from distfms.runs.events import Say, silent
 from distfms.runs.finished import require_tracker
@@ -46,6 +46,9 @@ class Prepared:
             described["tuned"] = grid_in_words(job)
         cost = f", about {n_folds + 1} times the work of `folds: 0`" * job.folds_cost
         described["cross-validation"] = f"{n_folds} folds{cost}" if n_folds else "none"
+        if n_splits := job.inputs.section.splits:
+            n_parts = job.inputs.divided(buckets=job.inputs.section.buckets).n_parts
+            described["random splits"] = f"{n_splits}, of {n_parts} buckets of rows"
         described["actors"] = self._said_of_actors()
         return described
 
@@ -95,6 +98,7 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
             "and mean."
         )
     spec, opened = resolve_folds(spec, opened or open_inputs(spec, root, say))
+    spec, opened = resolve_buckets(spec, opened)
     identity = spec.identity(opened.fingerprints)
     job = method.make_job(spec.options, opened.inputs, spec.seed)
     if spec.tune is not None:

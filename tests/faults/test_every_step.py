@@ -123,8 +123,12 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     ),
     "multiselect": (
         multiselect_jobs.objects,
-        partial(multiselect(selection="auto"), tune={"grid": {"budget": [4, 6]}}),
-        "statistics, tune, ridge, select, evaluate",
+        partial(
+            multiselect(selection="auto"),
+            tune={"grid": {"budget": [4, 6]}},
+            data={"splits": 3, "buckets": 16},
+        ),
+        "statistics, tune, ridge, select, evaluate, splits",
     ),
     "multiselect, refit": (
         multiselect_jobs.objects,

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from distfms.data.files.partition import Dataset, Partition
+from distfms.data.rows.folds import FoldPlan
 from distfms.engine.base import ActorPool
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
@@ -92,10 +93,19 @@ class Inputs:
         """Return both, or the one there is."""
         return [self.train] if self.test is None else [self.train, self.test]
 
-    def with_folds(self, n_folds: int) -> Inputs:
-        """Return the data with another number of folds."""
-        section = self.section.model_copy(update={"folds": n_folds})
-        return replace(self, section=section)
+    def divided(self, seed: int = 0, buckets: int = 0) -> FoldPlan:
+        """Return how the rows of `train` are divided."""
+        return FoldPlan(self.section.folds, self.section.test, seed, buckets)
+
+    @property
+    def n_parts(self) -> int:
+        """Number of parts that statistics are held of: folds, held-out rows, and their buckets."""
+        buckets = self.divided(buckets=self.section.buckets).n_parts if self.section.splits else 0
+        return self.divided().n_parts + buckets
+
+    def changed(self, **update: int) -> Inputs:
+        """Return the data with other `folds`, `splits` or `buckets`."""
+        return replace(self, section=self.section.model_copy(update=update))
 
 
 class Run(Protocol):
@@ -359,6 +369,8 @@ class Job:
     weighs_partitions : bool
         Whether all that is learned comes from statistics, so that partitions may weigh less than
         others.
+    splittable : bool
+        Whether models of random splits are learned from statistics by bucket, without more passes.
     folds_cost : bool
         Whether each fold takes about as much work as learning from all rows does.
     tune : TuneSection, optional
@@ -388,6 +400,7 @@ class Job:
     kept_bytes: int | None = None
     task_bytes: int = 0
     weighs_partitions: bool = False
+    splittable: bool = False
     folds_cost: bool = False
     tune: TuneSection | None = None
     tuned_by: Sequence[str] | None = None
@@ -539,10 +552,10 @@ class Method:
 
     def page(self, run: FinishedRun) -> str:
         """Return the report of a finished run, one self-contained HTML page."""
-        from distfms.report.metrics import tuning_section
+        from distfms.report.metrics import splits_section, tuning_section
         from distfms.report.sections import build_page, refusal, retraining_sections
 
         figures, told = import_module(self.figures), retraining_sections(run.retraining)
-        own = [*figures.sections(run), tuning_section(run.metrics)]
+        own = [*figures.sections(run), splits_section(run.metrics), tuning_section(run.metrics)]
         sections = [*own, *told] if refusal(run.retraining) is None else [*told, *own]
         return build_page(self.headline(run), sections, run.manifest, figures.SUBTITLE).render()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from distfms.methods.frame.cross_validation import Fold, FoldWork, Members, eval
 from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.methods.frame.judging import held_out
 from distfms.methods.frame.tuning import choose_options
-from distfms.stats.base import Bundle
+from distfms.stats.base import Bundle, merge_tree, over_folds
 
 #: Scores of a path by rule, then by set of rows.
 Scores = Mapping[str, Mapping[str, Answer]]
@@ -184,7 +184,9 @@ def on_moments(
     procedure_of: Callable[[Any], Any],
     nested: str | None = None,
 ) -> LearnedOnMoments:
-    """Choose options, search and evaluate; steps ``tune`` (with a grid), ``select``, ``evaluate``.
+    """Choose options, search and evaluate.
+
+    Steps: ``tune`` (with a grid), ``select``, ``evaluate``, ``splits`` (where the spec has any).
 
     Parameters
     ----------
@@ -205,6 +207,7 @@ def on_moments(
     paths = run.step("select", lambda: search_all(run, procedure, problem))
     solved = Solved(procedure, statistics, train, problem, paths)
     metrics = run.step("evaluate", lambda: metrics_of(solved, on_folds(run, job, solved)))
+    metrics = with_splits(run, job, solved, metrics)
     return LearnedOnMoments(options, tuning, solved, metrics)
 
 
@@ -399,3 +402,77 @@ class TrainMembers(Mapping[str, Any]):
     def __len__(self) -> int:
         """Return the number of statistics."""
         return len(self._parts)
+
+
+# --- random splits --------------------------------------------------------------------------------
+
+
+def without_parts(
+    sets: Sequence[Sequence[int]], bundle: Bundle, number: int
+) -> tuple[Members, Members]:
+    """Return the statistics of all parts but those of a set, by its number, and of these."""
+    train, held_out = dict[str, Any](), dict[str, Any]()
+    for name, member in bundle.members.items():
+        numbered = list(enumerate(member.parts))
+        train[name] = merge_tree([own for part, own in numbered if part not in sets[number]])
+        held_out[name] = merge_tree([own for part, own in numbered if part in sets[number]])
+    return train, held_out
+
+
+def with_splits(
+    run: Run,
+    job: Job,
+    solved: Solved,
+    metrics: Mapping[str, Any],
+    procedure: Procedure | None = None,
+) -> dict[str, Any]:
+    """Add what random splits say of curves and baselines; step ``splits``, where the spec has any.
+
+    On each split every rule searches again, with the options of the job, and its path is scored on
+    the rows held out, at the budgets of the curve's points. `procedure` is what searches, by
+    default that which found the paths. Curves and baselines get ``splits``: the number ``n`` of
+    splits, and by measure their ``mean`` and their standard ``deviation``, the usual one of n − 1.
+    """
+    section, own = job.inputs.section, procedure or solved.procedure
+    if not section.splits:
+        return dict(metrics)
+    plan = job.inputs.divided(job.seed, section.buckets)
+    curves = {curve["name"]: curve for curve in metrics["curves"]}
+    rules = [rule for rule in own.rules if rule.name in curves]
+
+    def compared() -> dict[str, Any]:
+        items = [(rule, own.grid(solved.paths[rule.name])) for rule in rules]
+        work = replace(
+            fold_work(job, partial(scored, own), items, [own] * len(items)),
+            n_folds=section.splits,
+            split=partial(without_parts, plan.splits(section.splits)),
+            n_operations=section.splits * len(items) * own.n_operations(),
+        )
+        found = evaluate_on_folds(run, solved.statistics, work)
+        if n_left := section.splits - len(found.folds):
+            run.note(
+                f"{n_left} of {section.splits} random splits are left out: on one side there are "
+                "fewer than two rows, or nothing can be learned."
+            )
+        sizes = [len(curves[rule.name]["points"]) for rule in rules]
+        return {rule.name: over_splits(found, i, sizes[i]) for i, rule in enumerate(rules)}
+
+    told = {"splits": {"n": section.splits, "test": section.test, "buckets": plan.n_parts}}
+    baselines = dict(metrics["baselines"])
+    for name, found in run.step("splits", compared).items():
+        curves[name] = {**curves[name], "splits": found}
+        if name in baselines:
+            last = {k: {m: v[-1] for m, v in found[k].items()} for k in ("mean", "deviation")}
+            baselines[name] = {**baselines[name], "splits": {**found, **last}}
+    return {**metrics, **told, "curves": list(curves.values()), "baselines": baselines}
+
+
+def over_splits(found: FoldAnswers, item: int, n_points: int) -> dict[str, Any]:
+    """Return the means and deviations of each measure of an item over the splits."""
+    told: dict[str, Any] = {"n": len(found.folds), "mean": {}, "deviation": {}}
+    for name in found.answers[item][0] if found.folds else ():
+        if "/" not in name:  # sizes, and what else was counted
+            over = over_folds(found.values(item, name)[:n_points], np.ones(len(found.folds)))
+            told["mean"][name] = [number_or_none(value) for value in over.mean]
+            told["deviation"][name] = [number_or_none(value) for value in over.deviation]
+    return told

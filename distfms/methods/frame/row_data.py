@@ -93,9 +93,9 @@ class RowForm:
     @property
     def statistics_bytes(self) -> int:
         """Size of one partial statistic of co-moments in memory."""
-        section, matrices = self.inputs.section, 3 if self.inputs.section.missing == "mean" else 1
+        matrices = 3 if self.inputs.section.missing == "mean" else 1
         n_columns = self.guessed_columns + len(self.roles.target)
-        return 8 * matrices * n_columns**2 * (max(section.folds, 1) + 1)
+        return 8 * matrices * n_columns**2 * self.inputs.n_parts
 
     @property
     def guessed_columns(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from distfms.methods.frame.contract import Answer, Finished, FoldAnswers, Job, Run
 from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.moments import Solved, TrainMembers, metrics_of, on_folds
+from distfms.methods.frame.moments import Solved, TrainMembers, metrics_of, on_folds, with_splits
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import choose, choose_options
@@ -39,7 +39,7 @@ def landmarks(run: Run, job: Job) -> Finished:
     `statistics` (co-moments of similarities), `tune` (with a grid, each point by the best of
     several similarities), `similarities` (the best of several), `select` (the landmarks of every
     model; where fits take passes over the rows, the models themselves), `evaluate` (errors on all
-    rows, folds and held-out rows, and those of references).
+    rows, folds and held-out rows, and those of references), `splits` (errors on random splits).
     """
     form: LandmarkForm = job.form.tried(job.tune)
     data = read_data(run, form)
@@ -51,6 +51,7 @@ def landmarks(run: Run, job: Job) -> Finished:
     paths = run.step("select", lambda: learner.search(procedure, problem))
     solved = Solved(procedure, data.statistics, train, problem, paths)
     metrics = run.step("evaluate", lambda: evaluate(learner, solved))
+    metrics = with_splits(run, job, solved, metrics)
     return Finished(
         selection=selection_of(data, solved),
         **model_of(data, solved),

@@ -44,6 +44,7 @@ def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
         describe=form.describe,
         judged_by={"accuracy": True, "mse": False} if form.has_classes else {"mse": False},
         task_bytes=form.task_bytes,
+        splittable=not (form.by_passes or form.learned or options.task == "ranking"),
         folds_cost=True,
         tuned_by=form.measures,
         for_actors=form.for_actors,
@@ -198,12 +199,12 @@ class LandmarkForm(RowForm):
     @property
     def statistics_bytes(self) -> int:
         """Size of one partial statistic in memory."""
-        n_folds = max(self.inputs.section.folds, 1)
-        n_matrices = (n_folds + 1) * len(self.similarities)
+        n_folds, n_parts = max(self.inputs.section.folds, 1), self.inputs.n_parts
+        n_matrices = n_parts * len(self.similarities)
         if n_folds > 1:
             n_matrices += (n_folds + 1) * len(self.learned)  # two parts for each fold
         moments = n_matrices * (self.most_landmarks + 1) ** 2
-        moments += (n_folds + 1) * (self.n_columns + 1) ** 2
+        moments += n_parts * (self.n_columns + 1) ** 2
         sample = (n_folds + 1) * self.sample_size * (self.guessed_columns + 4)
         return 8 * max(moments, sample)
 

@@ -143,7 +143,9 @@ def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
 
     def statistics() -> Bundle:
         found = run.reduce(
-            lambda *of: SimilarityReader(form.source(plan, *of), maps, form.learned, gains),
+            lambda *of: SimilarityReader(
+                form.source(plan, *of).by_bucket(), maps, form.learned, gains
+            ),
             actors="embeddings",
         )
         check_similarities(form, found)
@@ -452,11 +454,11 @@ class SimilarityReader(PartialReader):
         with naming(partition):
             return Bundle(
                 {
-                    label: Folded(
-                        tuple(
+                    label: self.source.folded(
+                        [
                             merge_tree([self._moments(mapping, batch, part) for part in parts])
                             for parts in self.parts(label)
-                        )
+                        ]
                     )
                     for label, mapping in self.maps.items()
                 }

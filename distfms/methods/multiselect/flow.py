@@ -14,7 +14,7 @@ from distfms.engine.storage import remove_tree
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run, Summary
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.judging import by_predictions, by_statistics
-from distfms.methods.frame.moments import Solved, TrainMembers, on_folds, search_all
+from distfms.methods.frame.moments import Solved, TrainMembers, on_folds, search_all, with_splits
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect.choices import with_choice, with_tuned
 from distfms.methods.multiselect.evaluate import (
@@ -27,7 +27,7 @@ from distfms.methods.multiselect.evaluate import (
 from distfms.methods.multiselect.form import JudgmentForm, wants_averages
 from distfms.methods.multiselect.guarantee import guarantee
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
-from distfms.methods.multiselect.procedure import Found
+from distfms.methods.multiselect.procedure import Found, SelectionProcedure
 from distfms.methods.multiselect.read import (
     PLAN,
     WritePlan,
@@ -50,8 +50,8 @@ def multiselect(run: Run, job: Job) -> Finished:
     grid), `ridge` (where it is open, or the way to select), `select` (by every rule), `chosen`
     (after slabs: statistics of what some rule has bought), `averages` (of the judgments that are
     bought, for a refit or the plain error), `plain errors` (of every rule, at every budget, where
-    plain errors are asked for), `evaluate` (losses on folds and held-out objects),
-    `plan` (folder of judgments to collect, where it is asked for).
+    plain errors are asked for), `evaluate` (losses on folds and held-out objects), `splits` (those
+    on random splits), `plan` (folder of judgments to collect, where it is asked for).
     """
     tuning = choice = None
     if job.form.slabs is None:
@@ -72,6 +72,7 @@ def multiselect(run: Run, job: Job) -> Finished:
     if job.options.plain_error and solved.test is not None:
         errors = run.step("plain errors", lambda: plain_errors(run, job, solved))
     metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model, errors))
+    metrics = with_splits(run, job, solved, metrics, at_common_budgets(solved))
     if job.options.plan:
         run.step("plan", lambda: write_plan(run, job, solved.path.final_repeats), file=PLAN)
     told = {} if choice is None else {"tuning": choice}
@@ -190,13 +191,18 @@ def evaluate(
     errors: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Return the content of ``metrics.json``; all paths are looked at at the same budgets."""
-    procedure = replace(solved.procedure, budgets=solved.procedure.grid(solved.path))
-    validated = on_folds(run, job, solved, procedure, rows="objects")
+    validated = on_folds(run, job, solved, at_common_budgets(solved), rows="objects")
     folds = () if validated is None else validated.folds
     for text in evaluation_remarks(solved.procedure, solved.statistics["judgments"], folds):
         run.note(text)
     confidence = job.options.confidence
     return Evaluation(solved, validated, averages, model, confidence, errors).metrics()
+
+
+def at_common_budgets(solved: Solved) -> SelectionProcedure:
+    """Return the procedure that looks at all paths at the budgets of the chosen one."""
+    procedure: SelectionProcedure = solved.procedure
+    return replace(procedure, budgets=procedure.grid(solved.path))
 
 
 def judge_of(job: Job, statistics: Bundle) -> Callable[[Run, Sequence[FinishedRun]], Judged]:

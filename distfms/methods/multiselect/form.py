@@ -202,7 +202,7 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
         return _job_in_slabs(form, options)
     n_matrices = 9 if form.layout.knows_raters else 3
     n_values = n_matrices * (n + 1) ** 2 + 2 * (n * form.copies + 1) ** 2
-    statistics_bytes = 8 * n_values * (max(n_folds, 1) + 1)
+    statistics_bytes = 8 * n_values * inputs.n_parts
     # Beside them, what is made positive semi-definite.
     n_made = (2 if options.buy_from == "same" else 1) if options.psd != "none" else 0
     return Job(
@@ -218,16 +218,15 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
         for_actors=partial(_for_actors, form, options, NO_GAIN),
         judged_by={"projected_loss": False},
         weighs_partitions=True,
+        splittable=True,
         form=form,
     )
 
 
 def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
     n, n_folds = len(form.names), form.inputs.section.folds
-    needed, form = (
-        form.one_process_bytes(n, n_folds),
-        replace(form, inputs=form.inputs.with_folds(0)),
-    )
+    needed = form.one_process_bytes(n, n_folds)
+    form = replace(form, inputs=form.inputs.changed(folds=0))
     # Most attributes that a path can buy; each path buys from few.
     most = min(int(options.budget / form.costs.min()), n)
     rules = [rule.name for rule in form.rules(options)]

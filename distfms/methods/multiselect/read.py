@@ -90,10 +90,9 @@ class JudgmentSource(FoldedSource):
 def judgment_reader(
     source: JudgmentSource, attributes: slice | None = None, copies: int = 0
 ) -> SummaryReader:
-    """Return the reader of the judgment statistics of each part.
+    """Return the reader of the judgment statistics of each part, by bucket where there are any.
 
     With `copies`, also of the co-moments of so many judgments of each attribute in their places.
-
     With a run of `attributes`, of these only, and of the training objects; else also the ``signs``
     of trouble in the judgments of all parts, in the first.
     """
@@ -103,7 +102,7 @@ def judgment_reader(
     if copies:
         known["copies"] = copies
     summarise = partial(_judgments, attributes, copies)
-    return SummaryReader(source, "judgments", summarise, known)
+    return SummaryReader(source.by_bucket(), "judgments", summarise, known)
 
 
 def _judgments(

@@ -14,7 +14,14 @@ from distfms.errors import DataError
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.judging import by_statistics
-from distfms.methods.frame.moments import Tuned, TunedItem, fold_work, head_of, points_on_folds
+from distfms.methods.frame.moments import (
+    Tuned,
+    TunedItem,
+    fold_work,
+    head_of,
+    points_on_folds,
+    with_splits,
+)
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import changed_options, choose, choose_options
@@ -56,7 +63,8 @@ def sequence(run: Run, job: Job) -> Finished:
     `tune` (with a grid), `select` (the order of the groups by every rule, and the set of every
     budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
     of what was chosen), `models` (trees, and models without each fold; linear regressions come with
-    their order), `evaluate` (what models explain of folds and held-out rows, and where to stop).
+    their order), `evaluate` (what models explain of folds and held-out rows, and where to stop),
+    `splits` (what they explain on random splits).
     """
     form: SequenceForm = job.form
     data = read_columns(run, form)
@@ -71,6 +79,7 @@ def sequence(run: Run, job: Job) -> Finished:
         learner = learner_of(run, job, data)
     models = learner.models(orders)
     metrics = run.step("evaluate", lambda: evaluate(learner, models))
+    metrics = with_splits(run, job, learner.solved(models), metrics)
     return Finished(
         selection=selection_of(learner, form, outline, models.paths),
         **model_of(learner, models.paths, metrics),

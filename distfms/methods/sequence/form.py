@@ -82,13 +82,14 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
         describe=partial(form.describe, rules, advice),
         judged_by={"mse": False, "r2": True},
         weighs_partitions=True,
+        splittable=True,
         for_actors=partial(sizes.for_actors, len(rules.searched)),
     )
 
 
 def _job_in_slabs(form: SequenceForm, rules: Rules, sizes: Sizes) -> Job:
     """Return the job whose columns are in the order of their groups, so that slabs are runs."""
-    form = replace(form, inputs=form.inputs.with_folds(0)).on_groups(range(len(form.groups)))
+    form = replace(form, inputs=form.inputs.changed(folds=0)).on_groups(range(len(form.groups)))
     slabs = SlabForm(
         items="groups",
         widths=sizes.widths,
