@@ -43,6 +43,11 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "validation": {"style": 1, "bold": True},
     "test": {"style": 2},
 }
+_PLAIN_SAID = (
+    "Plain mean squared error on held-out objects, of least squares on the averages of the "
+    "judgments that each way buys, among objects that hold so many (not the same ones for all "
+    "points)."
+)
 _STATUSES = {
     "no_positive_gain": "The search ended below the budget: no further judgment lowers the loss.",
     "unaffordable": "The rest of the budget buys no judgment that would help.",
@@ -93,10 +98,13 @@ def _loss_blocks(run: FinishedRun) -> list[Block]:
     curves = curves_of(run.metrics)
     own = curves.get(run.selection["algorithm"])
     blocks: list[Block] = [] if own is None else [_own_figure(run, own)]
-    if len(curves) > 1:
-        blocks.append(_comparison_figure(run, list(curves.values())))
-    if any(curve.has("test", _PLAIN) for curve in curves.values()):
-        blocks.append(_plain_figure(run, list(curves.values())))
+    drawn = list(curves.values())
+    if len(drawn) > 1:
+        rows = trusted(drawn, _LOSS)
+        said = f"Mean squared error of all ways to spend the same budget, {READINGS[rows]}."
+        blocks.append(_comparison_figure(run, drawn, rows, _LOSS, "Loss", said))
+    if any(curve.has("test", _PLAIN) for curve in drawn):
+        blocks.append(_comparison_figure(run, drawn, "test", _PLAIN, "Plain error", _PLAIN_SAID))
     return [*blocks, *_baseline_tables(run)]
 
 
@@ -116,24 +124,12 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
     return _loss_figure(run, lines, f"Loss of {name} against the budget", caption)
 
 
-def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
-    rows, chosen = trusted(curves, _LOSS), run.selection["algorithm"]
-    lines = comparison_chart(curves, rows, _LOSS, title_of, _STYLES, chosen)
-    caption = (
-        f"Mean squared error of all ways to spend the same budget, {READINGS[rows]}. Thick line: "
-        "the chosen one."
-    )
-    return _loss_figure(run, lines, "Loss of all ways to spend the budget", [caption])
-
-
-def _plain_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
-    lines = comparison_chart(curves, "test", _PLAIN, title_of, _STYLES, run.selection["algorithm"])
-    caption = (
-        "Plain mean squared error on held-out objects, of least squares on the averages of the "
-        "judgments that each way buys, among objects that hold so many (not the same ones for all "
-        "points). Thick line: the chosen way."
-    )
-    return _loss_figure(run, lines, "Plain error of all ways to spend the budget", [caption])
+def _comparison_figure(
+    run: FinishedRun, curves: Sequence[Curve], rows: str, measure: str, what: str, caption: str
+) -> Figure:
+    lines = comparison_chart(curves, rows, measure, title_of, _STYLES, run.selection["algorithm"])
+    caption = f"{caption} Thick line: the chosen way."
+    return _loss_figure(run, lines, f"{what} of all ways to spend the budget", [caption])
 
 
 def _loss_figure(run: FinishedRun, lines: Sequence[Line], title: str, caption: list[str]) -> Figure:

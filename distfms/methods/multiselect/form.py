@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -125,6 +126,12 @@ class JudgmentForm:
         section = self.inputs.section
         return JudgmentSource(dataset.reader, section, self.seed, held_out, self.layout, self.roles)
 
+    def job(self, options: MultiselectOptions, **facts: Any) -> Job:
+        """Return the record of a job on these judgments; `facts` are those that differ."""
+        own: dict[str, Any] = {name: getattr(self, name) for name in ("inputs", "seed", "columns")}
+        own |= {"features": self.names, "describe": partial(self.describe, options), "form": self}
+        return Job(name="multiselect", options=options, **own, **facts)
+
     def rules(self, options: MultiselectOptions) -> tuple[BuyingRule, ...]:
         """Return the rules that the spec names, the chosen one first."""
         way = choices(options, self.inputs.section.folds)[0]["selection"]
@@ -205,21 +212,14 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     statistics_bytes = 8 * n_values * inputs.n_parts
     # Beside them, what is made positive semi-definite.
     n_made = (2 if options.buy_from == "same" else 1) if options.psd != "none" else 0
-    return Job(
-        name="multiselect",
-        options=options,
-        inputs=inputs,
-        seed=seed,
-        columns=form.columns,
-        features=form.names,
-        describe=partial(form.describe, options),
+    return form.job(
+        options,
         statistics_bytes=statistics_bytes,
         kept_bytes=statistics_bytes + 8 * n_made * n**2,
         for_actors=partial(_for_actors, form, options, NO_GAIN),
         judged_by={"projected_loss": False},
         weighs_partitions=True,
         splittable=True,
-        form=form,
     )
 
 
@@ -245,14 +245,8 @@ def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
         left_out=tuple(name for name in rules if name not in IN_SLABS),
     )
     form = replace(form, slabs=slabs, copies=0)
-    return Job(
-        name="multiselect",
-        options=options,
-        inputs=form.inputs,
-        seed=form.seed,
-        columns=form.columns,
-        features=form.names,
-        describe=partial(form.describe, options),
+    return form.job(
+        options,
         statistics_bytes=slabs.statistics_bytes,
         kept_bytes=slabs.kept_bytes,
         for_actors=partial(_for_actors, form, options, math.inf),
@@ -262,7 +256,6 @@ def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
             "Leave `tune` out or, if the job works in slabs of columns, use fewer columns "
             "(`data.features`)."
         ),
-        form=form,
     )
 
 
