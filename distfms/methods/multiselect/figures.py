@@ -23,6 +23,7 @@ from distfms.report.metrics import (
     Curve,
     comparison_chart,
     curves_of,
+    fences,
     measure_rows,
     measured,
     more,
@@ -105,7 +106,7 @@ def _loss_blocks(run: FinishedRun) -> list[Block]:
         blocks.append(_comparison_figure(run, drawn, rows, _LOSS, "Loss", said))
     if any(curve.has("test", _PLAIN) for curve in drawn):
         blocks.append(_comparison_figure(run, drawn, "test", _PLAIN, "Plain error", _PLAIN_SAID))
-    return [*blocks, *_baseline_tables(run)]
+    return [*blocks, *_baseline_tables(run), *_tradeoff_figures(run)]
 
 
 def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
@@ -175,6 +176,41 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
         f"is the variance of the label: {variances}."
     )
     return [Table(rows, caption, emphasis=(0,))]
+
+
+def _tradeoff_figures(run: FinishedRun) -> list[Figure]:
+    """Show losses against k, as the bottom of the paper's Figure 3."""
+    told = run.metrics.get("k_against_m", {"points": []})
+    by_line: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for point in told["points"]:
+        by_line.setdefault((point["name"], point["product"]), []).append(point)
+    if not by_line:
+        return []
+    products = list(dict.fromkeys(product for _, product in by_line))
+    lines = [
+        Line(
+            f"{title_of(name)}, k·m = {number(product)}",
+            [point["k"] for point in points],
+            [point[_LOSS] for point in points],
+            style=products.index(product),
+            dashed=name == "scoring",
+        )
+        for (name, product), points in by_line.items()
+    ]
+    caption = (
+        "Held-out loss of models learned from k judgments of each attribute of m training objects, "
+        f"which then buy for {number(told['budget'])}. k·m is constant along a line, so a larger k "
+        "leaves fewer objects. Means over random draws of the objects. Where lines rise, collect "
+        "few judgments of many objects."
+    )
+    chart = line_chart(
+        lines,
+        title="Loss against judgments of a training object, at constant k·m",
+        xlabel="k: judgments of each attribute of a training object",
+        ylabel="mean squared error",
+        y_limits=fences(lines),
+    )
+    return [Figure(chart, caption)]
 
 
 # --- what to buy --------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from distfms.methods.multiselect.read import (
     trained_columns,
     trained_model,
 )
-from distfms.methods.multiselect.read_errors import plain_errors
+from distfms.methods.multiselect.read_errors import k_against_m, plain_errors
 from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_in_slabs
 from distfms.methods.multiselect.statistics import read_averages, read_judgments
 from distfms.stats.base import Bundle, Folded, joined
@@ -51,7 +51,8 @@ def multiselect(run: Run, job: Job) -> Finished:
     (after slabs: statistics of what some rule has bought), `averages` (of the judgments that are
     bought, for a refit or the plain error), `plain errors` (of every rule, at every budget, where
     plain errors are asked for), `evaluate` (losses on folds and held-out objects), `splits` (those
-    on random splits), `plan` (folder of judgments to collect, where it is asked for).
+    on random splits), `k against m` (those by fewer objects that are judged more often), `plan`
+    (folder of judgments to collect, where it is asked for).
     """
     tuning = choice = None
     if job.form.slabs is None:
@@ -73,6 +74,9 @@ def multiselect(run: Run, job: Job) -> Finished:
         errors = run.step("plain errors", lambda: plain_errors(run, job, solved))
     metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model, errors))
     metrics = with_splits(run, job, solved, metrics, at_common_budgets(solved))
+    if job.options.k_against_m is not None:
+        tradeoff = run.step("k against m", lambda: k_against_m(run, job, solved))
+        metrics = {**metrics, "k_against_m": tradeoff}
     if job.options.plan:
         run.step("plan", lambda: write_plan(run, job, solved.path.final_repeats), file=PLAN)
     told = {} if choice is None else {"tuning": choice}

@@ -203,8 +203,16 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     n, n_folds = len(form.names), inputs.section.folds
     choices(options, n_folds)
     most_steps(options.budget, form.costs, form.names)
+    if options.k_against_m and options.k_against_m.budget:
+        most_steps(options.k_against_m.budget, form.costs, form.names, "k_against_m.budget")
     able = options.algorithm == "full" and options.psd == "none"
     able = able and options.buy_from == "independent" and options.selection != "lasso"
+    able = able and options.k_against_m is None
+    if options.k_against_m and inputs.test is None and not inputs.section.test:
+        raise SpecError(
+            "`multiselect.k_against_m` compares losses on held-out objects, and there are none: "
+            "set `data.test` or `data.test_path`."
+        )
     if able and form.one_process_bytes(n, n_folds) > slab_search.ONE_PROCESS_BYTES:
         return _job_in_slabs(form, options)
     n_matrices = 9 if form.layout.knows_raters else 3
@@ -281,19 +289,19 @@ def _check_names(options: MultiselectOptions, names: Sequence[str]) -> None:
                 )
 
 
-def most_steps(budget: float, costs: np.ndarray, names: Sequence[str]) -> int:
+def most_steps(budget: float, costs: np.ndarray, names: Sequence[str], key: str = "budget") -> int:
     """Count the steps a search may take; refuse none and too many before any row is read."""
     cheapest = int(np.argmin(costs))
     if costs[cheapest] > budget * (1.0 + BUDGET_TOLERANCE):
         raise SpecError(
-            f"`multiselect.budget` is {budget:g}, which buys nothing: a judgment of the cheapest "
+            f"`multiselect.{key}` is {budget:g}, which buys nothing: a judgment of the cheapest "
             f"attribute, {names[cheapest]!r}, costs {costs[cheapest]:g}. Raise the budget or lower "
             "`multiselect.costs`."
         )
     most = math.floor(budget / costs[cheapest] * (1.0 + BUDGET_TOLERANCE))
     if most > MOST_STEPS:
         raise SpecError(
-            f"`multiselect.budget` is {budget:g}, which buys {most:,} judgments of "
+            f"`multiselect.{key}` is {budget:g}, which buys {most:,} judgments of "
             f"{names[cheapest]!r} at {costs[cheapest]:g} each; the search takes at most "
             f"{MOST_STEPS:,} steps. Lower the budget, or let `multiselect.costs` be those of a "
             "dozen or a hundred judgments."

@@ -241,7 +241,10 @@ class SharedCostSection(Section):
 
 
 class ExpandSection(Section):
-    """Columns to derive within each group, at no extra cost. Levels are indicators anyway."""
+    """Columns to derive within each group, at no extra cost.
+
+    Levels are indicators anyway.
+    """
 
     splines: Annotated[int, Field(ge=0)] = 0
     """Knots of each number, at quantiles of a sample of the training rows: a number x becomes the
