@@ -116,10 +116,16 @@ class Executor(_Closing):
         """
 
     def map(
-        self, fn: Callable[[A], R], items: Iterable[A], *, retry: RetryPolicy = USUAL
+        self,
+        fn: Callable[[A], R],
+        items: Iterable[A],
+        *,
+        retry: RetryPolicy = USUAL,
+        watch: Watch | None = None,
     ) -> list[R]:
         """Run ``fn`` on every item; results in the order of items.
 
+        `watch` gets news of items as of units; see `compute`.
         Raises what ``fn`` raised, and EngineError where a task kept failing for a transient reason
         or workers were lost.
         """
@@ -129,7 +135,7 @@ class Executor(_Closing):
         runner: UnitRunner[list[R]] = UnitRunner(
             lambda item: [fn(item)], operator.add, None, retry, self.limit_blas
         )
-        return self.compute(build_graph(units, runner), retry=retry).value
+        return self.compute(build_graph(units, runner), watch=watch, retry=retry).value
 
     @abstractmethod
     def pool(

@@ -16,7 +16,7 @@ from distfms.data.files.partition import Dataset, HeldPartition, Partition
 from distfms.engine.base import ActorPool, Executor, map_reduce
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import PartialCache
-from distfms.engine.graph import RetryPolicy, Unit
+from distfms.engine.graph import RetryPolicy, Unit, UnitReport, WorkerLoss
 from distfms.engine.local import SerialPool
 from distfms.engine.storage import Location, absolute
 from distfms.methods.frame.contract import NO_GAIN, Inputs, PartialReader
@@ -184,14 +184,22 @@ class RunContext:
         )
         return reduction.value
 
-    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    def map(self, function: Callable[[T], R], items: Iterable[T], what: str = "") -> list[R]:
         """Run independent tasks side by side; results in the order of the items.
 
-        Tasks may write to the run folder, so the fence is looked at before.
+        Tasks may write to the run folder, so the fence is looked at before. Progress is told where
+        `what` says what they do.
         """
+        tasks, done = list(items), set[int]()
+
+        def watch(news: UnitReport | WorkerLoss) -> None:
+            if what and isinstance(news, UnitReport):
+                done.add(news.index)
+                self.record.event("task", what=what, done=len(done), total=len(tasks))
+
         if self.steps.run is not None:
             self.steps.run.require_claim()
-        return self.executor.map(function, list(items), retry=self.retry)
+        return self.executor.map(function, tasks, retry=self.retry, watch=watch)
 
     def pool(
         self,

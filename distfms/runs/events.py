@@ -53,7 +53,7 @@ _NOTICES = {
 }
 
 #: Events of which there are too many to keep each.
-FREQUENT = frozenset({"unit", "pool_step"})
+FREQUENT = frozenset({"unit", "task", "pool_step"})
 
 
 class _Throttle:
@@ -72,7 +72,7 @@ class _Throttle:
 
 
 def _ends_pass(event: Event) -> bool:
-    return event["event"] == "unit" and event["done"] == event["total"]
+    return event["event"] in ("unit", "task") and event["done"] == event["total"]
 
 
 # --- displays -----------------------------------------------------------------------------------
@@ -100,27 +100,30 @@ class TextLog:
         elif self._verbose and event["event"] not in FREQUENT:
             self._tell(" ".join(f"{key}={value}" for key, value in event.items()))
         if event["event"] == "unit":
-            self._show(event)
+            cached = f", {event['cached']} cached" if event["cached"] else ""
+            self._show(event, "Reading", f"{cached}, {format_bytes(event['bytes'])} read")
+        elif event["event"] == "task":
+            self._show(event, event["what"])
 
     def close(self) -> None:
         """Finish the display; safe to call twice."""
         if self._bar is not None:
             self._bar.stop()
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, text: str, what: str = "Reading") -> None:
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
-            print(f"Reading: {text}", file=self._stream, flush=True)
+            print(f"{what}: {text}", file=self._stream, flush=True)
 
-    def _show(self, event: Event) -> None:
-        cached = f", {event['cached']} cached" if event["cached"] else ""
-        text = f"{event['done']}/{event['total']}{cached}, {format_bytes(event['bytes'])} read"
+    def _show(self, event: Event, what: str, more: str = "") -> None:
+        text = f"{event['done']}/{event['total']}{more}"
         if self._bar is not None:
             (task,) = self._bar.task_ids
-            self._bar.update(task, completed=event["done"], total=event["total"], counts=text)
+            counts = {"completed": event["done"], "total": event["total"], "counts": text}
+            self._bar.update(task, description=what, **counts)
         elif self._throttle.due("unit", in_any_case=_ends_pass(event)):
-            self._tell(text)
+            self._tell(text, what)
 
 
 def _bar(stream: TextIO) -> Any:

@@ -184,8 +184,11 @@ class Run(Protocol):
     def on(self, inputs: Inputs) -> Run:
         """Return the same for other data, whose steps are not remembered."""
 
-    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Independent tasks side by side; results in the order of the items."""
+    def map(self, function: Callable[[T], R], items: Iterable[T], what: str = "") -> list[R]:
+        """Independent tasks side by side; results in the order of the items.
+
+        Where `what` says what they do, such as ``Fitting``, progress is shown.
+        """
 
     def pool(
         self,
