@@ -13,7 +13,6 @@ from distfms.methods.frame.contract import Run
 from distfms.methods.landmarks.read import LandmarkData, SampleReader
 from distfms.methods.landmarks.similarity import RANDOM, LandmarkMap, of_source
 from distfms.methods.landmarks.squared import LIGHTGBM, coded
-from distfms.methods.landmarks.trees import boosted_trees
 from distfms.stats.base import Folded
 from distfms.stats.sample import RowSample
 
@@ -90,6 +89,18 @@ def kernel_regression(
         values[own] = np.where(guarded, target.mean(), target @ similarities / total)
         n_guarded += int(np.count_nonzero(guarded))
     return values, n_guarded
+
+
+def boosted_trees(
+    task: str, train: np.ndarray, target: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Predict by LightGBM with its defaults: classes for `classification`, otherwise numbers."""
+    from lightgbm import LGBMClassifier, LGBMRegressor
+
+    form = LGBMClassifier if task == "classification" else LGBMRegressor
+    # The same trees on any machine.
+    model = form(n_jobs=1, deterministic=True, force_row_wise=True, random_state=0, verbose=-1)
+    return np.asarray(model.fit(train.T, target).predict(rows.T), dtype=float), 0
 
 
 Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, int]]
