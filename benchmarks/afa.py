@@ -24,10 +24,11 @@ from sklearn.linear_model import LogisticRegression
 
 from distfms import GroupSequenceClassifier
 
+TREES = {"num_iterations": 200, "learning_rate": 0.05}
 OURS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"folds": 5},
     "splines": {"folds": 5, "expand": {"splines": 5}},
-    "LightGBM": {"folds": 0, "model": "lightgbm", "lightgbm": {"num_iterations": 200}},
+    "LightGBM": {"folds": 0, "model": "lightgbm", "lightgbm": TREES},
 }
 #: Deviation of the informative features, as in the configuration of the benchmark.
 INFORMATIVE, NOISE, CONTEXT = 0.3, 0.3, 0.1

@@ -102,8 +102,13 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     ),
     "sequence": (
         lambda: with_labels(mixed_classes()),
-        sequence(expand={"splines": 2, "missing": True}, ridge="auto", budgets=[3.0]),
-        "categories, expand, statistics, ridge, tune, select, evaluate",
+        sequence(
+            expand={"splines": 2, "missing": True},
+            ridge="auto",
+            budgets=[3.0],
+            **{**LIGHTGBM, "model": "auto"},
+        ),
+        "categories, expand, statistics, ridge, reference, kind, tune, select, evaluate",
     ),
     "sequence, logistic": (
         mixed_classes,

@@ -24,7 +24,7 @@ from distfms.methods.frame.rows import moment_reader
 from distfms.methods.frame.slabs import Place
 from distfms.methods.sequence.form import Rules, SequenceForm
 from distfms.methods.sequence.options import SequenceOptions
-from distfms.methods.sequence.problem import FeatureGroups, Ladder
+from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.methods.sequence.read import expanded, prior_of, weights_of_classes
 from distfms.stats.base import Bundle
@@ -86,8 +86,10 @@ class SequenceData:
         """Return the pure part with some options."""
         form, rows = self.form, list(self.plan.column_groups.values())
         columns = (tuple(sorted(r for c in own for r in rows[c])) for own in form.groups.columns)
+        rules = Rules.of(options, form.costs)
+        budgets = tuple(float(rule.budget or 0.0) for rule in rules.of_budgets)
         return SequenceProcedure(
-            rules=Rules.of(options, form.costs).searched,
+            rules=rules.searched,
             feature_names=self.plan.feature_names,
             target_names=self.plan.roles.target,
             groups=FeatureGroups(form.groups.names, tuple(columns)),
@@ -98,7 +100,7 @@ class SequenceData:
             family=options.family,
             n_outputs=len(self.output_names),
             model=options.model,
-            ladder=Ladder(options.prefixes),
+            ladder=replace(options.ladder, budgets=budgets),
         )
 
 

@@ -69,10 +69,12 @@ def headline(run: FinishedRun) -> str:
     steps, stop = run.selection["sequence"], run.metrics["stop"]
     n_groups, n_all = stop["n_groups"], len(steps)
     if not n_groups:
-        return f"No group predicts better than {constant_model(run)}"
+        why = "Nothing affordable helps: no group" if stop["rule"] == "budget" else "No group"
+        return f"{why} predicts better than {constant_model(run)}{_beside(run)}"
     share, reading = _share(run, advised(run.metrics))
     if n_all == 1:
-        return f"The one group explains {percent(share)} of the {_what(run)} ({reading})"
+        text = f"The one group explains {percent(share)} of the {_what(run)} ({reading})"
+        return text + _beside(run)
     explains = "explains" if n_groups == 1 else "explain"
     text = f"{number(n_groups)} of {number(n_all)} groups {explains} {percent(share)} of the "
     text += _what(run)
@@ -81,7 +83,15 @@ def headline(run: FinishedRun) -> str:
         total = steps[-1]["spent"]
         if total:
             text += f" for {percent(stop['spent'] / total)} of the cost"
-    return f"{text} ({reading})"
+    return f"{text} ({reading}){_beside(run)}"
+
+
+def _beside(run: FinishedRun) -> str:
+    """Say what boosted trees explain, and what to do where that is much more."""
+    if not (own := run.metrics.get("reference")):
+        return ""
+    advice = ": try `model: lightgbm`" if own["is_far"] else ""
+    return f"; LightGBM on all columns: {percent(_trusted(own, run)[0])}{advice}"
 
 
 def constant_model(run: FinishedRun) -> str:
@@ -98,9 +108,9 @@ def _what(run: FinishedRun) -> str:
 
 def sections(run: FinishedRun) -> list[PageSection]:
     """Return the sections of the report."""
-    selection, metrics = run.selection, run.metrics
+    said, metrics = notes(run.manifest, run.selection["notes"]), run.metrics
     return [
-        PageSection("", [*notes(run.manifest, selection["notes"]), _key_numbers(run)]),
+        PageSection("", [*said, _key_numbers(run), *_reference(run)]),
         PageSection("What a cost buys", _curve_blocks(run)),
         PageSection("The sequence", _sequence_blocks(run)),
         class_section(metrics),
@@ -140,9 +150,26 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     )
 
 
+def _reference(run: FinishedRun) -> list[Block]:
+    """Say how far the sequence is from boosted trees."""
+    if not (own := run.metrics.get("reference")):
+        return []
+    share, reading = _trusted(own, run)
+    text = (
+        f"LightGBM on all columns, fitted to {count(own['n_train'], 'row')}, explains "
+        f"{percent(share)} of the {_what(run)} ({reading}): {percent(own['more'], 1)} more than "
+        "all groups of the sequence."
+    )
+    how = " For trees in the same order, set `model: lightgbm` (`--set sequence.model=lightgbm`)."
+    return [Text(text + how * own["is_far"])]
+
+
 def _share(run: FinishedRun, model: int) -> tuple[float | None, str]:
     """Return the most trusted share that a model explains, and where it comes from."""
-    point = point_of(run.metrics, model)
+    return _trusted(point_of(run.metrics, model), run)
+
+
+def _trusted(point: Mapping[str, Any], run: FinishedRun) -> tuple[float | None, str]:
     shares = {rows: measured(point, rows, _measure(run)) for rows in ROWS}
     rows = next((rows for rows, share in shares.items() if share is not None), "train")
     return shares[rows], ROWS[rows]

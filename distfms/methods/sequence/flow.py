@@ -14,14 +14,7 @@ from distfms.errors import DataError
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.judging import by_statistics
-from distfms.methods.frame.moments import (
-    Tuned,
-    TunedItem,
-    fold_work,
-    head_of,
-    points_on_folds,
-    with_splits,
-)
+from distfms.methods.frame.moments import head_of, points_on_folds, with_splits
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import changed_options, choose, choose_options
@@ -42,11 +35,17 @@ from distfms.methods.sequence.evaluate import (
 from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.guarantee import guarantee
-from distfms.methods.sequence.learners import ByRows, ByStatistics, Learner, Models, Scores
-from distfms.methods.sequence.options import RANDOM, OrderRule, SequenceOptions
-from distfms.methods.sequence.problem import Ladder, Path, SequenceOutline
+from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
+from distfms.methods.sequence.options import RANDOM, SequenceOptions
+from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import few_rows
+from distfms.methods.sequence.reference import (
+    beside_sequence,
+    fit_reference,
+    linear_on_folds,
+    with_kind,
+)
 from distfms.methods.sequence.slabs import on_chosen, read_in_slabs
 from distfms.stats.classification import at_threshold, best_threshold, class_report
 
@@ -60,6 +59,7 @@ def sequence(run: Run, job: Job) -> Finished:
 
     Steps: `categories` (levels of text), `expand` (knots of numbers), `classes` (of the target),
     `statistics` (co-moments; in slabs `statistics 1 of n` and so on), `ridge` (where it is `auto`),
+    `reference` (boosted trees on all columns), `kind` (of models, where it is `auto`),
     `tune` (with a grid), `select` (the order of the groups by every rule, and the set of every
     budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
     of what was chosen), `models` (trees, and models without each fold; linear regressions come with
@@ -70,6 +70,10 @@ def sequence(run: Run, job: Job) -> Finished:
     data = read_columns(run, form)
     data = read_in_slabs(run, data) if form.slabs else read_statistics(run, data)
     job = with_ridge(run, job, data)
+    reference = None
+    if form.has_reference:
+        reference = run.step("reference", lambda: fit_reference(run, learner_of(run, job, data)))
+    job = with_kind(run, job, data, reference)
     job, tuning = with_tuned(run, job, data)
     learner = learner_of(run, job, data)
     orders = run.step("select", lambda: find_orders(learner))
@@ -78,7 +82,7 @@ def sequence(run: Run, job: Job) -> Finished:
         data, orders = on_chosen(run, data, job.options, orders)
         learner = learner_of(run, job, data)
     models = learner.models(orders)
-    metrics = run.step("evaluate", lambda: evaluate(learner, models))
+    metrics = run.step("evaluate", lambda: evaluate(learner, models, reference))
     metrics = with_splits(run, job, learner.solved(models), metrics)
     return Finished(
         selection=selection_of(learner, form, outline, models.paths),
@@ -91,11 +95,6 @@ def sequence(run: Run, job: Job) -> Finished:
 
 
 # --- options and learners -------------------------------------------------------------------------
-
-
-def learner_of(run: Run, job: Job, data: SequenceData) -> Learner:
-    """Return what fits the models that the options ask for."""
-    return (ByStatistics if job.options.by_statistics else ByRows)(run, job, data)
 
 
 def chooses_ridge(job: Job) -> bool:
@@ -118,14 +117,7 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
     Linear models are compared, which decide the order of the groups, at the end of the sequence.
     Where that has all groups no search is needed.
     """
-    job = replace(job, options=changed_options(job.options, {"model": "linear"}))
-    own = replace(data.procedure(job.options), ladder=Ladder(()))
-    if job.options.max_groups is None:
-        own = replace(own, as_one=True, rules=(OrderRule("random"),))
-    items = [TunedItem(replace(own, ridge=ridge), (None,)) for ridge in RIDGES]
-    tried = [item.procedure for item in items]
-    work = fold_work(job, Tuned("explained_variance"), items, tried)
-    found = learner_of(run, job, data).on_folds(work)
+    found = linear_on_folds(run, job, data, RIDGES, as_one=job.options.max_groups is None)
     values = np.array([[a["values"][0] for a in answers] for answers in found.answers])
     if values.shape[1] < 2 or not np.isfinite(values).all():
         return {"ridge": RIDGES[-1], "tried": []}
@@ -159,7 +151,7 @@ def find_orders(learner: Learner) -> dict[str, Any]:
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def evaluate(learner: Learner, models: Models) -> dict[str, Any]:
+def evaluate(learner: Learner, models: Models, reference: Any) -> dict[str, Any]:
     """Return the content of ``metrics.json``."""
     scores, rules, job = learner.scores(models), learner.rules, learner.job
     path, share = models.paths[rules.chosen.name], learner.procedure.share
@@ -183,6 +175,8 @@ def evaluate(learner: Learner, models: Models) -> dict[str, Any]:
     is_tuned = job.tune is not None and "max_groups" in job.tune.grid
     stop = where_to_stop(path, content["alpha"]["alpha"], share, scores.folds, is_tuned)
     content["stop"] = choose_models(path, content, job.options.budget, stop)
+    if reference is not None:
+        content["reference"] = beside_sequence(learner, reference, scores.folds, last)
     if isinstance(learner, ByRows):
         content |= report_of(learner, models, scores, content["stop"])
     return content

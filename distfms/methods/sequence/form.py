@@ -22,6 +22,7 @@ from distfms.methods.frame.slab_search import MATRICES_WITH_GAPS, SlabForm
 from distfms.methods.sequence.evaluate import budget_ladder
 from distfms.methods.sequence.options import (
     ORACLE,
+    TREES,
     ExpandSection,
     OrderRule,
     SequenceOptions,
@@ -30,7 +31,7 @@ from distfms.methods.sequence.options import (
     resolve_costs,
     resolve_groups,
 )
-from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, Ladder
+from distfms.methods.sequence.problem import FeatureGroups, GroupCosts
 from distfms.methods.sequence.procedure import search_operations
 from distfms.methods.sequence.trees import require_trees
 
@@ -42,8 +43,15 @@ NO_FOLDS = (
 
 def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     """Check options against columns; in slabs of groups where one process is too small."""
+    if options.model == "auto":
+        linear = make_job(options.model_copy(update={"model": "linear"}), inputs, seed)
+        if linear.n_folds < 2 or len(linear.form.roles.target) > 1:
+            said = "linear: `model: auto` compares on folds (`data.folds`), for one target"
+            return replace(linear, describe=lambda: {**linear.describe(), "model": said})
     form = SequenceForm.of_options(options, inputs, seed)
     rules = Rules.of(options, form.costs)
+    if TREES in (options.baselines or ()):
+        require_trees({}, len(form.roles.target))
     if options.family != "gaussian" and rules.has_lasso:
         raise SpecError(
             "The baseline `sparse` is a lasso of the squared loss, for the family `gaussian`; "
@@ -64,9 +72,9 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     sizes, most = Sizes.of(form, len(rules.searched)), slab_search.ONE_PROCESS_BYTES
     needed, advice = sizes.one_process_bytes(), None
     if needed > most >= sizes.chosen_bytes():
-        if rules.has_lasso:
+        if named := sorted({"sparse", TREES}.intersection(options.baselines or ())):
             raise SpecError(
-                "The baseline `sparse` needs all columns in one process, where they would take "
+                f"The baseline `{named[0]}` needs all columns in one process, where they take "
                 f"about {format_bytes(needed)}. Leave it out of `sequence.baselines`, or use fewer "
                 "columns (`data.features`)."
             )
@@ -121,7 +129,7 @@ def _job_in_slabs(form: SequenceForm, rules: Rules, sizes: Sizes) -> Job:
 def _check_models(form: SequenceForm) -> None:
     """Refuse what models that rows are read for cannot do."""
     options, n_targets = form.options, len(form.roles.target)
-    if options.model == "lightgbm":
+    if options.model != "linear":
         require_trees(options.lightgbm, n_targets)
     if not isinstance(options.threshold, float) and form.inputs.section.folds < 2:
         raise SpecError(NO_FOLDS)
@@ -151,7 +159,7 @@ class Rules:
         names = options.baselines
         if names is None:
             names = ("omp", "fr-blind", "oracle") if options.by_statistics else ("oracle",)
-        rules = [parse_rule(name) for name in names]
+        rules = [parse_rule(name) for name in names if name != TREES]
         of_oracles = [rule.oracle_of for rule in rules if rule.oracle_of is not None]
         others = dict.fromkeys([*rules, *of_oracles])
         budgets = budget_ladder(costs) if options.budgets == "auto" else options.budgets
@@ -219,7 +227,7 @@ class SequenceForm(RowForm):
         said = {}
         if options.family == "gaussian" and rows.roles.query is None:
             said["class_option"] = "`sequence.family: softmax` (or `logistic`, for two)"
-        if options.model == "lightgbm":
+        if options.model != "linear":
             said["missing_said"] = (
                 "Missing values, which count as the mean where groups are ordered"
             )
@@ -232,6 +240,16 @@ class SequenceForm(RowForm):
     def has_classes(self) -> bool:
         """Whether the target holds classes."""
         return self.options.family in ("logistic", "softmax") and len(self.roles.target) == 1
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether boosted trees on all columns are fitted, to compare with."""
+        options, train, section = self.options, self.inputs.train, self.inputs.section
+        wanted = options.model == "auto" or TREES in (options.baselines or ())
+        if options.model == "linear" and options.baselines is None:
+            wanted = train.n_rows <= 10**6 and len(self.roles.features) <= 10**3
+            wanted &= len(self.roles.target) == 1 and not self.slabs
+        return wanted and bool(section.folds > 1 or section.test or self.inputs.test)
 
     @property
     def guessed_widths(self) -> dict[str, int]:
@@ -283,6 +301,7 @@ class SequenceForm(RowForm):
         shared += f", {n_derived} computed from others" if n_derived else ""
         n_categories = len(self.roles.text_features)
         kinds = f", {n_categories} of them categorical" if n_categories else ""
+        names = [*(rule.name for rule in rules.baselines), *[TREES] * self.has_reference]
         wide = f", expanded to about {self.guessed_columns:,}" if self.options.expand else ""
         return {
             "method": f"feature-group sequencing, {rules.chosen.name}",
@@ -290,7 +309,7 @@ class SequenceForm(RowForm):
             **self.first_values(),
             "columns": f"{len(self.roles.features)}{kinds}{wide}",
             "groups": f"{len(self.groups)} ({price} each{shared})",
-            "baselines": ", ".join(rule.name for rule in rules.baselines) or "none",
+            "baselines": ", ".join(names) or "none",
             "budgets": ", ".join(f"{rule.budget:g}" for rule in rules.of_budgets) or "none",
             **({"search": advice} if advice else {}),
         }
@@ -306,10 +325,10 @@ class SequenceForm(RowForm):
         """Return the same of a job whose models are fitted to rows."""
         options, n_folds = self.options, self.inputs.section.folds
         n_groups = min(options.max_groups or len(self.groups), len(self.groups))
-        n_fits = len(Ladder(options.prefixes).numbers(n_groups))
+        n_fits = len(options.ladder.numbers(n_groups))
         n_values = self.guessed_columns + len(self.roles.target) + 1
         again = f", and again without each of {n_folds} folds" if n_folds > 1 else ""
-        kind = "" if options.model == "linear" else "LightGBM, "
+        kind = {"linear": "", TREES: "LightGBM, ", "auto": "linear or LightGBM, "}[options.model]
         model = f"{kind}{options.family}, fitted at {n_fits} of {n_groups} prefixes{again}"
         passes = said_rows(8 * n_values * self.inputs.train.n_rows)
         return {**self.describe(rules), "model": model, "passes": passes}

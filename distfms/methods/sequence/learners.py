@@ -116,6 +116,12 @@ class Learner(ABC):
         parts = {"train": self.train_parts, "test": [-1]}
         return {(rows, name): (paths[name], own) for rows, own in parts.items() for name in paths}
 
+    def folds(self) -> list[Fold]:
+        """Return the folds without which something can be learned."""
+        work = fold_work(self.job, None, (), [self.procedure])
+        found = (split_fold(self.data.statistics, work, n) for n in range(work.n_folds))
+        return [fold for fold in found if fold is not None]
+
     @cached_property
     def natural(self) -> dict[str, Any]:
         """Options of `PrefixJudge` for the `NATURAL` measures of regressions, empty for none.
@@ -224,10 +230,10 @@ class ByRows(Learner):
         tried = [(number, item.procedure) for number, item in enumerate(work.items)]
         searches = {
             (fold.number, number): Search(own, own.rules[0], own.problem_on(fold), fold.number)
-            for fold in self._folds(work)
+            for fold in self.folds()
             for number, own in tried
         }
-        paths = self._fitted(searches)
+        paths = self._refitted(searches, self._ordered(searches))
         asked = {unit: (path, [unit[0]]) for unit, path in paths.items()}
         return self._answers(work, paths, self.measured(asked))
 
@@ -250,12 +256,13 @@ class ByRows(Learner):
                 paths[name] = replace(paths[name], share=measures_of(members)[own.share])
         searches = {
             (fold.number, number): Search(
-                own.scored_at(own.grid(paths[rule.name])), rule, own.problem_on(fold), fold.number
+                *(own.scored_at(own.grid(paths[rule.name])), rule, own.problem_on(fold)),
+                *(fold.number, paths[rule.name]),
             )
-            for fold in self._folds(fold_work(self.job, None, (), [own]))
+            for fold in self.folds()
             for number, rule in enumerate(own.rules)
         }
-        return Models(paths, self._fitted(searches))
+        return Models(paths, self._refitted(searches, self._ordered(searches)))
 
     def scores(self, models: Models) -> Scores:
         """Judge all models; within a step."""
@@ -274,9 +281,6 @@ class ByRows(Learner):
         own, problem = self.procedure, self.procedure.problem_on(self.whole)
         return {rule.name: Search(own, rule, problem) for rule in own.rules}
 
-    def _fitted(self, searches: Mapping[Key, Search]) -> dict[Key, Any]:
-        return self._refitted(searches, self._ordered(searches))
-
     def _ordered(self, searches: Mapping[Key, Search]) -> dict[Key, Any]:
         """Return the paths of searches, with linear models."""
         own = self.procedure
@@ -292,10 +296,6 @@ class ByRows(Learner):
         return with_trees(self.run, self.data, searches, paths)
 
     # --- folds ---
-
-    def _folds(self, work: FoldWork) -> list[Fold]:
-        found = (split_fold(self.data.statistics, work, n) for n in range(work.n_folds))
-        return [fold for fold in found if fold is not None]
 
     def _answers(
         self, work: FoldWork, paths: Mapping[Unit, Path], curves: Mapping[Any, Answer]
@@ -316,12 +316,16 @@ class ByRows(Learner):
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """A search by a rule, without the rows of a fold (−1: of none)."""
+    """A search by a rule, without the rows of a fold (−1: of none).
+
+    Trees are as many as in what the same cost affords of a path `alike`, if there is one.
+    """
 
     procedure: SequenceProcedure
     rule: OrderRule
     problem: SequenceProblem
     fold: int = -1
+    alike: Any = None
 
 
 def by_passes(
@@ -356,24 +360,30 @@ def with_trees(
     run: Run, data: SequenceData, searches: Mapping[Key, Search], paths: Mapping[Key, Path]
 ) -> dict[Key, TreePath]:
     """Return the paths of searches with trees at prefixes, each fitted by a task of its own."""
-    options, train, spans = data.form.options, run.inputs.train, spans_of(data.plan)
-    fit = TreeFit(
+    spans, prefixes, tasks = spans_of(data.plan), dict[Key, list[int]](), list[Any]()
+    for key, own in searches.items():
+        path, like = paths[key], own.alike
+        ladder = own.procedure.ladder if own.rule.budget is None else Ladder(())
+        prefixes[key] = ladder.of_path(path.spent)
+        for n in prefixes[key]:
+            n_trees = None if like is None else like.trees_at(float(path.spent[n - 1]))
+            tasks.append((features_of(path, n, spans), own.fold, n_trees))
+    models = iter(run.map(tree_fit(run, data), tasks, "Fitting trees"))
+    return {
+        key: tree_path(paths[key], numbers, [next(models).text for _ in numbers], spans)
+        for key, numbers in prefixes.items()
+    }
+
+
+def tree_fit(run: Run, data: SequenceData) -> TreeFit:
+    """Return what fits trees to the training rows."""
+    options, train = data.form.options, run.inputs.train
+    return TreeFit(
         data.form.source(data.plan, train, False), train.partitions, options.family,
         options.lightgbm, data.form.seed, data.class_values, data.class_weights,
     )  # fmt: skip
-    prefixes = {
-        key: (own.procedure.ladder if own.rule.budget is None else Ladder(())).of_path(
-            paths[key].spent
-        )
-        for key, own in searches.items()
-    }
-    tasks = [
-        (features_of(paths[key], n, spans), searches[key].fold)
-        for key, numbers in prefixes.items()
-        for n in numbers
-    ]
-    texts = iter(run.map(fit, tasks))
-    return {
-        key: tree_path(paths[key], numbers, [next(texts) for _ in numbers], spans)
-        for key, numbers in prefixes.items()
-    }
+
+
+def learner_of(run: Run, job: Job, data: SequenceData) -> Learner:
+    """Return what fits the models that the options ask for."""
+    return (ByStatistics if job.options.by_statistics else ByRows)(run, job, data)

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from distfms.errors import SpecError, nearest
-from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SharedCost
+from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, Ladder, SharedCost
 from distfms.methods.sequence.residual import CRITERIA
 from distfms.spec import NonNegative, Section, expand_variables
 
@@ -178,7 +178,10 @@ ORACLE = "oracle"
 RANDOM = "random"
 """Entry of `groups` with the size of groups drawn at random."""
 
-OTHERS = (ORACLE, "random", "sparse")
+TREES = "lightgbm"
+"""Name of the baseline that is no order of groups."""
+
+OTHERS = (ORACLE, "random", "sparse", TREES)
 """Baselines that are no variant of a criterion."""
 
 _BLIND, _DOUBLING = "-blind", "-doubling"
@@ -296,14 +299,17 @@ class SequenceOptions(Section):
     """
     family: Family = "gaussian"
     """Type of target: a number, one of two classes, one of several, or a count."""
-    model: Literal["linear", "lightgbm"] = "linear"
+    model: Literal["linear", "lightgbm", "auto"] = "linear"
     """Model of a prefix. Linear models always decide the order of the groups (with `expand`, models
-    of splines, which may suit trees better). `lightgbm` needs the extra `distfms[lightgbm]` and one
-    target, and takes missing values and categories as LightGBM does.
+    of splines, which may suit trees better). `lightgbm` needs one target, and takes missing values
+    and categories as LightGBM does. `auto`: `lightgbm` if it is better on all columns, in
+    cross-validation by more than a standard error; `linear` for several targets, without
+    `data.folds`, and in slabs.
     """
     lightgbm: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    """Parameters of LightGBM, such as `num_leaves`. Without `num_iterations` each model has the
-    number of trees that cross-validation within its training rows finds best, at most 500.
+    """Parameters of LightGBM, such as `num_leaves`. Without `num_iterations` the models of a prefix
+    have the number of trees, at most 300, that is best for one fold of the training rows when they
+    are fitted to the others.
     """
     class_weights: dict[str, NonNegative] | Literal["balanced"] | None = None
     """Weights of rows by class (default 1) in fits and deviances of `logistic` and `softmax`, or
@@ -322,15 +328,18 @@ class SequenceOptions(Section):
     errors: with `{cost: [1, 20]}`, a false alarm costs 1 and a missed row of the second class 20.
     """
     prefixes: Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...] = "auto"
-    """Prefixes to fit a model to, as numbers of groups, for all families but `gaussian`: `all`, a
-    list, or `auto` (1 to 10, then steps of an eighth). The whole sequence is always included. Other
-    prefixes use the model of the next smaller one.
+    """Prefixes to fit a model to, as numbers of groups, for LightGBM and all families but
+    `gaussian`: `all`, a list, or `auto` (1 to 10, then steps of an eighth; for LightGBM at most 12
+    that grow by about the same factor, and what each of `budgets` pays for). The whole sequence is
+    always included. Other prefixes use the model of the next smaller one.
     """
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
     `random`, `sparse` (the order in which groups enter a cost-weighted group lasso; for the family
-    `gaussian`). `oracle:omp` is the oracle of `omp`, which is then compared too; `oracle` that of
-    the chosen rule. Left out: `omp, fr-blind, oracle`; `oracle` for families other than `gaussian`.
+    `gaussian`); and `lightgbm`, boosted trees on all columns, on about 50,000 rows at most.
+    `oracle:omp` is the oracle of `omp`, which is then compared too; `oracle` that of the chosen
+    rule. Left out: `omp, fr-blind, oracle`, for families other than `gaussian` `oracle`; and for
+    one target, up to 10⁶ rows and 10³ columns, `lightgbm`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective of `omp` (or of the rule itself, if `omp` is not a baseline) at
@@ -361,6 +370,12 @@ class SequenceOptions(Section):
     def by_statistics(self) -> bool:
         """Whether co-moments tell all that models need."""
         return self.family == "gaussian" and self.model == "linear"
+
+    @property
+    def ladder(self) -> Ladder:
+        """Prefixes that have models."""
+        is_few = self.prefixes == "auto" and self.model == "lightgbm"
+        return Ladder("few" if is_few else self.prefixes)
 
     @model_validator(mode="before")
     @classmethod

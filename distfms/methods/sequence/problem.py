@@ -269,24 +269,29 @@ def require_varying_targets(constant: np.ndarray, names: Sequence[str]) -> None:
 
 #: Number of groups up to which every prefix is one, and what each is multiplied by for the next.
 _EACH, _STEP = 10, 1.125
+#: Most prefixes where fits are expensive.
+_FEW = 12
 
 
 @dataclass(frozen=True)
 class Ladder:
     """Prefixes with models of their own; the whole sequence is always one of them.
 
-    `prefixes` are numbers of groups, ``all``, or ``auto``: 1 to 12, 14, 16, 18, 20, 22, …, each
-    1.125 times the one before. With `costs` they are the longest that each of these affords.
+    `prefixes` are numbers of groups, ``all``, ``auto``: 1 to 12, 14, 16, 18, 20, 22, …, each
+    1.125 times the one before; or ``few``: all of 12, of more about ten that grow by the same
+    factor, and what each of `budgets` affords. With `costs` they are what each of these affords.
     """
 
-    prefixes: Literal["auto", "all"] | tuple[int, ...] = "auto"
+    prefixes: Literal["auto", "all", "few"] | tuple[int, ...] = "auto"
     costs: tuple[float, ...] | None = None
+    budgets: tuple[float, ...] = ()
 
     def ends_at(self, length: int, n_groups: int, spent: float, cost: float) -> bool:
         """Return whether a prefix of so many groups, with its cost and that of the next, is one."""
-        if self.costs is None:
-            return length in self.numbers(n_groups)
-        within = np.array(self.costs) * (1 + 1e-12)
+        if self.costs is None and length in self.numbers(n_groups):
+            return True
+        costs = self.budgets if self.prefixes == "few" else self.costs
+        within = np.array(costs or ()) * (1 + 1e-12)
         return bool(((within >= spent) & (within < spent + cost)).any())
 
     def of_path(self, spent: np.ndarray) -> list[int]:
@@ -297,9 +302,11 @@ class Ladder:
 
     def numbers(self, n_groups: int) -> list[int]:
         """Return the numbers of groups, of so many in all."""
-        if self.prefixes == "all":
+        if self.prefixes == "few" and n_groups > _FEW:
+            return np.unique(np.geomspace(1, n_groups, _FEW).round().astype(int)).tolist()
+        if self.prefixes in ("all", "few"):
             return list(range(1, n_groups + 1))
-        if self.prefixes != "auto":
+        if not isinstance(self.prefixes, str):
             return sorted({n for n in self.prefixes if n < n_groups} | {n_groups})
         found, rung = [], 1
         while rung < n_groups:

@@ -165,7 +165,7 @@ class SequenceProcedure(Procedure):
 
         What is left of a gradient changes a score by its square.
         """
-        ladder = replace(self.ladder, costs=tuple(budgets.tolist()))
+        ladder = Ladder(costs=tuple(budgets.tolist()))
         return replace(self, ladder=ladder, tol=_OF_FOLDS * self.tol)
 
     def found_on(self, fold: Fold, rule: OrderRule) -> tuple[Path, Answer]:

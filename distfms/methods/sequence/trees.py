@@ -6,14 +6,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from distfms.data.files.partition import Partition
 from distfms.data.rows.batches import ColumnPlan
+from distfms.data.rows.folds import mix, with_seed
 from distfms.errors import SpecError
 from distfms.methods.frame.rows import RowSource
+from distfms.methods.sequence.glm import FAMILIES
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
 from distfms.methods.sequence.read import response_of, row_weights
 from distfms.stats.base import Fields
@@ -24,13 +26,11 @@ OBJECTIVES = {
     "softmax": "multiclass",
     "poisson": "poisson",
 }
-DEFAULTS = {"learning_rate": 0.05, "num_leaves": 15}
+DEFAULTS = {"num_leaves": 15}
 """Parameters of LightGBM that differ from its own defaults."""
 
 #: Most trees where their number is chosen, and how many in vain end the search for it.
-_MOST_TREES, _PATIENCE = 500, 30
-#: Rows from which one fold is enough to choose by.
-_MANY_ROWS = 20_000
+_MOST_TREES, _PATIENCE = 300, 20
 #: Names that LightGBM has for the number of trees.
 _N_TREES = {
     "num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round",
@@ -42,20 +42,14 @@ FIXED = {"deterministic": True, "force_row_wise": True, "num_threads": 1, "verbo
 
 
 def lightgbm() -> Any:
-    """Return the package, or raise SpecError where it is not installed."""
-    try:
-        import lightgbm as package
-    except ImportError as error:
-        raise SpecError(
-            "`sequence.model: lightgbm` needs LightGBM, which cannot be imported here "
-            f"({error}). Install it with: pip install 'distfms[lightgbm]'"
-        ) from error
+    """Return the package, which takes a second to load."""
+    import lightgbm as package
+
     return package
 
 
 def require_trees(parameters: Mapping[str, Any], n_targets: int) -> None:
-    """Raise SpecError where LightGBM is not installed, or cannot do what is asked."""
-    lightgbm()
+    """Raise SpecError where LightGBM cannot do what is asked."""
     decided = sorted(parameters.keys() & {*FIXED, "objective", "num_class", "seed"})
     if decided:
         raise SpecError(
@@ -63,8 +57,8 @@ def require_trees(parameters: Mapping[str, Any], n_targets: int) -> None:
         )
     if n_targets > 1:
         raise SpecError(
-            f"`sequence.model: lightgbm` takes one target; `data.target` names {n_targets}. Run a "
-            "job for each, or use the model `linear`."
+            f"LightGBM takes one target; `data.target` names {n_targets}. Run a job for each, or "
+            "leave it out of `sequence.model` and `sequence.baselines`."
         )
 
 
@@ -197,6 +191,11 @@ class TreePath(RefittedPath):
         """Return what each step adds."""
         return {"gain": np.diff(self.curve_value)}
 
+    def trees_at(self, cost: float) -> int:
+        """Return how many trees the model has that a cost affords, or else the first."""
+        place = int(np.searchsorted(self.fitted, self.affordable(cost), side="right"))
+        return trees_in(self.models.texts[max(place - 1, 1)]) // self.models.n_outputs
+
 
 def tree_path(
     path: Path, prefixes: Sequence[int], texts: Sequence[str], spans: np.ndarray
@@ -219,9 +218,30 @@ def features_of(path: Path, n_groups: int, spans: np.ndarray) -> tuple[int, ...]
     return tuple(np.unique(np.searchsorted(spans[:, 1], rows, side="right")).tolist())
 
 
+class Grown(NamedTuple):
+    """A model of LightGBM as its own text.
+
+    It was fitted to `n_rows`, whose mean response is that of the scores `null` (P,).
+    """
+
+    text: str
+    n_rows: int
+    null: np.ndarray
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees of each score."""
+        return trees_in(self.text) // len(self.null)
+
+
+def trees_in(text: str) -> int:
+    """Return how many trees the text of a model has."""
+    return text.count("\nTree=")
+
+
 @dataclass(frozen=True, eq=False)
 class TreeFit:
-    """Picklable function from features and a fold whose rows are not read to a model's text."""
+    """Picklable function that reads rows, or a share of them, and fits a model, on one thread."""
 
     source: RowSource
     partitions: Sequence[Partition]
@@ -230,10 +250,14 @@ class TreeFit:
     seed: int
     classes: tuple[float, ...] | None = None
     class_weights: tuple[float, ...] | None = None
+    share: float = 1.0
 
-    def __call__(self, task: tuple[tuple[int, ...], int]) -> str:
-        """Read the rows of these features alone, and fit."""
-        features, left_out = task
+    def __call__(self, task: tuple[tuple[int, ...], int, int | None]) -> Grown:
+        """Read the rows of some features but not of a fold, and fit so many trees.
+
+        Without a number these are as many as are best for one fold of the rows.
+        """
+        features, left_out, n_trees = task
         plan = self.source.plan.restricted([self.source.plan.roles.features[f] for f in features])
         source = replace(self.source, plan=plan)
         if self.source.section.missing == "drop" and source.everything is None:
@@ -262,9 +286,16 @@ class TreeFit:
             params=parameters,
         )
         if not parameters.keys() & _N_TREES:
-            parameters["num_iterations"] = _n_trees(data, parameters, fold)
+            parameters["num_iterations"] = n_trees or _n_trees(data, parameters, fold)
         text: str = package.train(parameters, data).model_to_string()
-        return text
+        return Grown(text, len(response), self._null(response, weight))
+
+    def _null(self, response: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        if self.family == "gaussian":
+            return np.array([np.average(response, weights=weight)])
+        family = FAMILIES[self.family]
+        shares = family.responses(response[np.newaxis], len(self.classes or ()))
+        return family.link(np.average(shares, axis=1, weights=weight))
 
     def _rows(
         self, source: RowSource, partition: Partition, spans: np.ndarray, left_out: int
@@ -274,6 +305,9 @@ class TreeFit:
         folds = batch.part_slices[:-1]
         fold = np.repeat(np.arange(len(folds)), [own.stop - own.start for own in folds])
         rows = np.flatnonzero(fold != left_out)
+        if self.share < 1.0:
+            hashes = with_seed(mix(batch.rows.hashes[rows]), self.seed)
+            rows = rows[hashes < np.uint64(self.share * 2.0**64)]
         inputs = inputs_of(batch.features[:, rows], np.arange(len(batch.features)), spans)
         response = response_of(batch.target[:, rows], self.family, self.classes).ravel()
         weight = np.ones(len(rows)) if batch.weight is None else batch.weight[rows]
@@ -282,17 +316,16 @@ class TreeFit:
 
 
 def _n_trees(data: Any, parameters: Mapping[str, Any], fold: np.ndarray) -> int:
-    """Return the number of trees of the least mean loss in cross-validation on the rows."""
-    package, numbers = lightgbm(), np.unique(fold)
-    if len(numbers) < 2:
-        numbers, fold = np.arange(5), np.arange(len(fold)) % 5
-    if len(fold) > _MANY_ROWS:
-        numbers = numbers[:1]
-    found = package.cv(
+    """Return the number of trees of the least loss on one fold, without which they are fitted."""
+    package, held_out = lightgbm(), fold == fold.min()
+    if held_out.all():
+        held_out = np.arange(len(fold)) % 5 == 0
+    train, other = (data.subset(np.flatnonzero(rows)) for rows in (~held_out, held_out))
+    model = package.train(
         {**parameters, "metric": ""},
-        data,
+        train,
         _MOST_TREES,
-        folds=[(np.flatnonzero(fold != n), np.flatnonzero(fold == n)) for n in numbers],
+        valid_sets=[other],
         callbacks=[package.early_stopping(_PATIENCE, verbose=False)],
     )
-    return len(next(iter(found.values())))
+    return int(model.best_iteration)

@@ -1,0 +1,122 @@
+"""Boosted trees on all columns: what sequences are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.frame.contract import FoldAnswers, Job, Run
+from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.moments import Tuned, TunedItem, fold_work
+from distfms.methods.frame.tuning import changed_options
+from distfms.methods.sequence.data import SequenceData
+from distfms.methods.sequence.learners import Learner, learner_of, tree_fit
+from distfms.methods.sequence.options import TREES, OrderRule
+from distfms.methods.sequence.problem import Ladder
+from distfms.methods.sequence.read import measures_of
+from distfms.methods.sequence.trees import TreeModels, spans_of
+from distfms.stats.base import over_folds
+
+#: Rows, and numbers in them, that LightGBM fits 300 trees to in ten seconds or less.
+MOST_ROWS, MOST_VALUES = 50_000, 5_000_000
+#: What a reference explains more than a sequence and that is worth another kind of model.
+_WORTH_SAYING = 0.01
+_WHAT = "Fitting the reference"
+
+
+def fit_reference(run: Run, learner: Learner) -> dict[str, Any]:
+    """Fit LightGBM to all columns, also without each fold, and measure it; within a step."""
+    data, (n_rows, _) = learner.data, learner.procedure.size(learner.whole.train)
+    features, spans = tuple(range(len(data.plan.roles.features))), spans_of(data.plan)
+    most = min(MOST_ROWS, MOST_VALUES // len(features))
+    fit = replace(tree_fit(run, data), share=min(1.0, most / n_rows))
+    (whole,) = run.map(fit, [(features, -1, None)], _WHAT)
+    folds = [-1, *(own.number for own in learner.folds())]
+    tasks = [(features, fold, whole.n_trees) for fold in folds[1:]]
+    models = zip(folds, [whole, *run.map(fit, tasks, _WHAT)], strict=True)
+    asked = {
+        fold: (TreeModels.of(["", model.text], model.null, spans), [fold]) for fold, model in models
+    }
+    found = {
+        fold: {name: number_or_none(own[-1]) for name, own in measures_of(members).items()}
+        for fold, members in learner.judged(asked).items()
+    }
+    return {
+        "n_train": whole.n_rows,
+        "n_trees": whole.n_trees,
+        "test": found.pop(-1),
+        "folds": [{"fold": fold, **own} for fold, own in found.items()],
+    }
+
+
+def shares_on_folds(reference: Mapping[str, Any], share: str, folds: FoldAnswers) -> np.ndarray:
+    """Return what a reference explains of each fold, NaN where nobody knows."""
+    known = {own["fold"]: own.get(share) for own in reference["folds"]}
+    return np.array([known.get(fold) for fold in folds.folds], dtype=float)
+
+
+def linear_on_folds(
+    run: Run, job: Job, data: SequenceData, ridges: Sequence[float], as_one: bool
+) -> FoldAnswers:
+    """Measure linear models on folds, at the end of a sequence or (`as_one`) of all groups."""
+    job = replace(job, options=changed_options(job.options, {"model": "linear"}))
+    own = replace(data.procedure(job.options), ladder=Ladder(()))
+    if as_one:
+        own = replace(own, as_one=True, max_groups=None, rules=(OrderRule("random"),))
+    items = [TunedItem(replace(own, ridge=ridge), (None,)) for ridge in ridges]
+    work = fold_work(job, Tuned("explained_variance"), items, [i.procedure for i in items])
+    return learner_of(run, job, data).on_folds(work)
+
+
+def with_kind(run: Run, job: Job, data: SequenceData, reference: Mapping[str, Any] | None) -> Job:
+    """Return the job with trees in place of ``auto`` where they are better; step ``kind``.
+
+    On all columns, in cross-validation, by more than a standard error.
+    """
+    if job.options.model != "auto" or reference is None:
+        return job
+    own = data.procedure(job.options)
+
+    def choose() -> dict[str, Any]:
+        linear = linear_on_folds(run, job, data, [own.ridge], as_one=True)
+        ours = np.array([answer["values"][0] for answer in linear.answers[0]])
+        gain = over_folds(shares_on_folds(reference, own.share, linear) - ours, linear.weight)
+        model = TREES if gain.mean > gain.standard_error else "linear"
+        run.note(
+            f"Chosen by cross-validation on all columns: `model: {model}`. LightGBM explains "
+            f"{100 * gain.mean:+.1f} ± {100 * gain.standard_error:.1f} percentage points more."
+        )
+        return {"model": model}
+
+    return replace(job, options=changed_options(job.options, run.step("kind", choose)))
+
+
+def beside_sequence(
+    learner: Learner,
+    reference: Mapping[str, Any],
+    folds: FoldAnswers | None,
+    last: Mapping[str, Mapping[str, float]],
+) -> dict[str, Any]:
+    """Add what a reference explains more than a sequence of all groups, on folds if there are any.
+
+    `last` are measures of that sequence by rows. Linear models are far from it
+    where that is more than a standard error.
+    """
+    share = learner.procedure.share
+    tests = [own.get("test", {}).get(share) for own in (last, reference)]
+    ours, theirs = np.array(tests, dtype=float).reshape(2, 1)
+    weights = (1.0,) if folds is None else folds.weight
+    if folds is not None:
+        ours, theirs = folds.values(0, share)[-1], shares_on_folds(reference, share, folds)
+    gain, mean = over_folds(theirs - ours, weights), over_folds(theirs, weights).mean
+    more, error = (number_or_none(own) or 0.0 for own in (gain.mean, gain.standard_error))
+    return {
+        **reference,
+        "validation": {} if folds is None else {share: number_or_none(mean)},
+        "more": more,
+        "standard_error": error,
+        "is_far": learner.procedure.model == "linear" and more > max(error, _WORTH_SAYING),
+    }

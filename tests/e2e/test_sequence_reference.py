@@ -1,0 +1,180 @@
+"""Boosted trees on all columns beside a sequence, and the kind of model that folds choose."""
+
+import lightgbm
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from distfms import GroupSequencer
+from distfms.data.rows.folds import assign_parts
+from distfms.errors import SpecError
+from distfms.methods.sequence import reference
+from distfms.methods.sequence.problem import Ladder
+from distfms.methods.sequence.trees import DEFAULTS, FIXED, TreeFit
+from distfms.runs.driver import run_job
+from distfms.runs.finished import headline
+from distfms.runs.predict import predict_file
+from distfms.runs.prepare import prepare
+from tests.e2e.jobs import content, results, spec_of
+
+OWN = {"num_iterations": 20, "min_data_in_leaf": 5}
+TARGETS = {"gaussian": "bent", "logistic": "flag", "softmax": "kind", "poisson": "count"}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Rows of four numbers; targets bend in one of them, and `flat` does not."""
+    rng, n = np.random.default_rng(0), 600
+    frame = pd.DataFrame({name: rng.normal(size=n) for name in "abcd"})
+    score = np.square(frame["a"]) + frame["b"] + np.abs(frame["c"])
+    frame["bent"] = score + 0.2 * rng.normal(size=n)
+    frame["flat"] = frame["a"] + frame["b"] + 0.2 * rng.normal(size=n)
+    frame["flag"] = (frame["bent"] > 1.5).astype(float)
+    frame["kind"] = np.digitize(frame["bent"], [1.0, 2.5])
+    frame["count"], frame["id"] = rng.poisson(np.exp(score / 2)), np.arange(n)
+    path = tmp_path_factory.mktemp("bent") / "rows.parquet"
+    frame.to_parquet(path)
+    return path, frame
+
+
+def job(rows, output, target="bent", **changes):
+    data = {"path": str(rows[0]), "target": target, "id": "id", "features": list("abcd")}
+    made = {"name": "beside", "method": "sequence", "data": {**data, "folds": 3, "test": 0.25}}
+    own = {"ridge": 1e-3, "lightgbm": OWN, **changes.pop("sequence", {})}
+    made |= {"sequence": own, "engine": {"workers": 1}, "output": str(output)}
+    return spec_of(made, changes)
+
+
+def run(rows, output, target="bent", **changes):
+    return run_job(job(rows, output, target, **changes), out=output / "run").folder
+
+
+@pytest.mark.parametrize("family", list(TARGETS))
+def test_the_reference_is_lightgbm_on_all_columns(rows, tmp_path, family):
+    folder = run(rows, tmp_path, TARGETS[family], sequence={"family": family})
+    found, (_, frame) = content(folder, "metrics.json")["reference"], rows
+    parts = assign_parts(frame["id"].to_numpy(), n_folds=3, test=0.25, seed=0)
+    y, X = frame[TARGETS[family]].to_numpy(float), frame[list("abcd")].to_numpy()
+    objective = {"logistic": "binary", "softmax": "multiclass", "poisson": "poisson"}
+    parameters = {**DEFAULTS, **FIXED, **OWN, "objective": objective.get(family, "regression")}
+    parameters |= {"num_class": 3} if family == "softmax" else {}
+
+    def loss(predicted, own):
+        if family == "gaussian":
+            return np.mean(np.square(y[own] - predicted))
+        if family == "poisson":
+            logs = np.log(np.where(y[own] > 0, y[own] / predicted, 1.0))
+            return np.mean(2 * (y[own] * logs - y[own] + predicted))
+        shares = predicted if family == "softmax" else np.column_stack([1 - predicted, predicted])
+        return -2 * np.mean(np.log(shares[np.arange(own.sum()), y[own].astype(int)]))
+
+    share = "explained_variance" if family == "gaussian" else "explained_deviance"
+    for fold in (0, 1, 2, 3):
+        train = (parts != fold) & (parts != 3)
+        own = np.concatenate([np.flatnonzero(train & (parts == p)) for p in range(3)])
+        model = lightgbm.train(parameters, lightgbm.Dataset(X[own], y[own]))
+        null = np.bincount(frame["kind"][own]) / len(own) if family == "softmax" else y[own].mean()
+        held_out = parts == fold
+        null = np.tile(null, (held_out.sum(), 1)) if family == "softmax" else null
+        null = np.full(held_out.sum(), null) if family != "softmax" else null
+        expected = 1 - loss(model.predict(X[held_out]), held_out) / loss(null, held_out)
+        entry = found["test"] if fold == 3 else found["folds"][fold]
+        assert entry[share] == pytest.approx(expected, rel=1e-6)
+    assert (found["n_trees"], found["n_train"]) == (20, np.count_nonzero(parts != 3))
+
+
+def test_far_from_trees_the_headline_and_the_report_say_what_to_set(rows, tmp_path):
+    folder = run(rows, tmp_path / "bent")
+    text, report = headline(folder), (folder / "report.html").read_text()
+    assert "; LightGBM on all columns: " in text
+    assert text.endswith(": try `model: lightgbm`")
+    assert "--set sequence.model=lightgbm" in report
+    found = content(folder, "metrics.json")["reference"]
+    assert found["more"] > 2 * found["standard_error"] > 0
+    near = run(rows, tmp_path / "flat", "flat")
+    assert "LightGBM on all columns: " in headline(near)
+    assert "model: lightgbm" not in headline(near) + (near / "report.html").read_text()
+    # Held-out rows alone say it too; of baselines that are named it has to be one.
+    alone = run(rows, tmp_path / "alone", data={"folds": 0})
+    assert headline(alone).endswith(": try `model: lightgbm`")
+    none = run(rows, tmp_path / "none", sequence={"baselines": ["omp"]})
+    assert "reference" not in content(none, "metrics.json")
+    with pytest.raises(SpecError, match="LightGBM takes one target"):
+        prepare(job(rows, tmp_path, ["bent", "flat"], sequence={"baselines": ["lightgbm"]}))
+
+
+def test_the_reference_is_fitted_to_a_sample_of_large_data(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(reference, "MOST_ROWS", 150)
+    folders = [run(rows, tmp_path / str(k), engine={"workers": k}) for k in (1, 2)]
+    assert results(folders[0]) == results(folders[1])
+    found = content(folders[0], "metrics.json")["reference"]
+    assert 110 < found["n_train"] < 190
+    assert found["test"]["explained_variance"] > 0.3
+    assert "fitted to" in (folders[0] / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("target", "family", "kind"),
+    [
+        ("bent", "gaussian", "lightgbm"),
+        ("flat", "gaussian", "linear"),
+        ("flag", "logistic", "lightgbm"),
+    ],
+)
+def test_folds_choose_the_kind_of_model(rows, tmp_path, target, family, kind):
+    own = {"family": family, "baselines": []}
+    auto = run(rows, tmp_path / "auto", target, sequence={**own, "model": "auto"})
+    plain = run(rows, tmp_path / "plain", target, sequence={**own, "model": kind})
+    assert f"model: {kind}</code>. LightGBM explains" in (auto / "report.html").read_text()
+    assert content(auto, "model.json") == content(plain, "model.json")
+    for folder in (auto, plain):
+        predict_file(folder, str(rows[0]), folder / "p.parquet", budget=3)
+    assert pq.read_table(auto / "p.parquet").equals(pq.read_table(plain / "p.parquet"))
+
+
+def test_without_folds_models_are_linear_and_estimators_resolve_them(rows, tmp_path):
+    spec = job(rows, tmp_path, data={"folds": 0}, sequence={"model": "auto"})
+    assert "`model: auto` compares on folds" in prepare(spec).describe()["model"]
+    _, frame = rows
+    X, y = frame[list("abcd")], frame["bent"]
+    found = [GroupSequencer(model=m, lightgbm=OWN, folds=3).fit(X, y) for m in ("auto", "lightgbm")]
+    np.testing.assert_array_equal(*(model.predict(X) for model in found))
+
+
+def test_trees_are_fitted_where_they_are_asked_for_and_counted_once_a_prefix(
+    rows, tmp_path, monkeypatch
+):
+    tasks, events, fit = [], [], TreeFit.__call__
+
+    def counted(self, task):
+        tasks.append((task, fit(self, task)))
+        return tasks[-1][1]
+
+    monkeypatch.setattr(TreeFit, "__call__", counted)
+    own = {"model": "lightgbm", "lightgbm": {"min_data_in_leaf": 5}, "prefixes": (1, 3)}
+    spec = job(rows, tmp_path, sequence={**own, "baselines": []})
+    run_job(spec, out=tmp_path / "run", progress=events.append)
+    assert len(tasks) == 3 * (1 + 3)
+    of_all = {len(task[0]): grown.n_trees for task, grown in tasks if task[1] < 0}
+    assert sorted(of_all) == [1, 3, 4]
+    assert len(set(of_all.values())) > 1
+    for (features, fold, n_trees), grown in tasks:
+        if fold >= 0:
+            assert n_trees == grown.n_trees == of_all[len(features)]
+    told = [event for event in events if event["event"] == "task"]
+    assert [event["done"] for event in told] == [1, 2, 3, *range(1, 10)]
+    assert {event["what"] for event in told} == {"Fitting trees"}
+
+
+def test_few_prefixes_and_those_that_budgets_pay_for():
+    assert Ladder("few").numbers(12) == list(range(1, 13))
+    assert Ladder("few").numbers(26) == [1, 2, 3, 4, 6, 8, 11, 14, 19, 26]
+    few = Ladder("few", budgets=(7.0, 20.5))
+    assert few.of_path(np.arange(1.0, 27)) == [1, 2, 3, 4, 6, 7, 8, 11, 14, 19, 20, 26]
+
+
+def test_a_budget_that_buys_nothing_of_use_is_said(rows, tmp_path):
+    costs = {"default": 1.0, "a": 9.0, "b": 9.0, "c": 9.0}
+    folder = run(rows, tmp_path, sequence={"costs": costs, "budget": 0.5})
+    assert headline(folder).startswith("Nothing affordable helps: no group predicts better than")
