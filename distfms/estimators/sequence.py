@@ -28,7 +28,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
     _method = "sequence"
     _Options = SequenceOptions
     _first = ("groups", "costs", "shared_costs")
-    _defaults: ClassVar[Mapping[str, Any]] = {"baselines": ()}
+    _defaults: ClassVar[Mapping[str, Any]] = {"baselines": (), "model": "linear"}
     family: str
     groups: Any
     costs: Any

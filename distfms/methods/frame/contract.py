@@ -81,12 +81,15 @@ class Inputs:
         The resolved data section of the spec.
     unlabelled : Dataset or None
         Rows of ``data.unlabelled_path``.
+    by_age : bool
+        Whether rows count less with age, which only statistics can tell.
     """
 
     train: Dataset
     test: Dataset | None
     section: DataSection
     unlabelled: Dataset | None = None
+    by_age: bool = False
 
     @property
     def datasets(self) -> list[Dataset]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from distfms.methods.frame.row_data import (
 from distfms.methods.frame.rows import moment_reader
 from distfms.methods.frame.slabs import Place
 from distfms.methods.sequence.form import Rules, SequenceForm
-from distfms.methods.sequence.options import SequenceOptions
+from distfms.methods.sequence.options import ExpandSection, SequenceOptions
 from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.methods.sequence.read import expanded, prior_of, weights_of_classes
@@ -47,6 +47,8 @@ class SequenceData:
         In slabs what is known of each column.
     places : sequence
         Where the slabs are.
+    gains : mapping of int to tuple of float
+        What boosted trees gain by each group, without the rows of a fold (−1: of none).
     """
 
     form: SequenceForm
@@ -56,6 +58,7 @@ class SequenceData:
     statistics: Bundle = field(default_factory=lambda: Bundle({}))
     known: Any = None
     places: Sequence[Place] = ()
+    gains: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def class_values(self) -> tuple[float, ...] | None:
@@ -108,7 +111,7 @@ def read_columns(run: Run, form: SequenceForm) -> SequenceData:
     """Read levels of text, knots and classes; steps ``categories``, ``expand``, ``classes``."""
     levels = read_levels(run, form)
     plain = plan = form.plan(levels)
-    if form.options.expand is not None:
+    if isinstance(form.options.expand, ExpandSection):
         plan = expanded(run, form, form.options.expand, plain)
     data = SequenceData(form, plain, plan)
     if not form.has_classes:
@@ -119,6 +122,17 @@ def read_columns(run: Run, form: SequenceForm) -> SequenceData:
 def read_statistics(run: Run, data: SequenceData) -> SequenceData:
     """Read co-moments; step ``statistics``."""
     return replace(data, statistics=run.step("statistics", lambda: _statistics(run, data)))
+
+
+def with_splines(run: Run, data: SequenceData) -> SequenceData:
+    """Return data with co-moments of splines; steps ``expand`` and ``statistics of splines``.
+
+    These put groups in order for trees, which are fitted to the columns as they are.
+    """
+    form = data.form
+    data = replace(data, plan=expanded(run, form, form.expand, data.plain))
+    found = run.step("statistics of splines", lambda: _statistics(run, data))
+    return replace(data, statistics=found)
 
 
 def _statistics(run: Run, data: SequenceData) -> Bundle:

@@ -36,7 +36,7 @@ from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.guarantee import guarantee
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
-from distfms.methods.sequence.options import RANDOM, SequenceOptions
+from distfms.methods.sequence.options import RANDOM, TREES, SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import few_rows
@@ -44,6 +44,7 @@ from distfms.methods.sequence.reference import (
     beside_sequence,
     fit_reference,
     linear_on_folds,
+    ordered_for_trees,
     with_kind,
 )
 from distfms.methods.sequence.slabs import on_chosen, read_in_slabs
@@ -60,6 +61,7 @@ def sequence(run: Run, job: Job) -> Finished:
     Steps: `categories` (levels of text), `expand` (knots of numbers), `classes` (of the target),
     `statistics` (co-moments; in slabs `statistics 1 of n` and so on), `ridge` (where it is `auto`),
     `reference` (boosted trees on all columns), `kind` (of models, where it is `auto`),
+    `expand`, `statistics of splines` and `order` (for the order of groups, where models are trees),
     `tune` (with a grid), `select` (the order of the groups by every rule, and the set of every
     budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
     of what was chosen), `models` (trees, and models without each fold; linear regressions come with
@@ -74,6 +76,8 @@ def sequence(run: Run, job: Job) -> Finished:
     if form.has_reference:
         reference = run.step("reference", lambda: fit_reference(run, learner_of(run, job, data)))
     job = with_kind(run, job, data, reference)
+    if job.options.model == TREES:
+        job, data = ordered_for_trees(run, job, data, reference)
     job, tuning = with_tuned(run, job, data)
     learner = learner_of(run, job, data)
     orders = run.step("select", lambda: find_orders(learner))

@@ -21,6 +21,7 @@ from distfms.methods.frame.rows import RowSource
 from distfms.methods.frame.slab_search import MATRICES_WITH_GAPS, SlabForm
 from distfms.methods.sequence.evaluate import budget_ladder
 from distfms.methods.sequence.options import (
+    GAIN,
     ORACLE,
     TREES,
     ExpandSection,
@@ -35,6 +36,10 @@ from distfms.methods.sequence.problem import FeatureGroups, GroupCosts
 from distfms.methods.sequence.procedure import search_operations
 from distfms.methods.sequence.trees import require_trees
 
+#: Rows and columns up to which a job compares its linear models with trees unless told otherwise.
+MOST_ROWS, MOST_COLUMNS = 10**6, 10**3
+#: Largest statistics of splines that only put groups in order.
+MOST_OF_SPLINES_BYTES = 256 * 2**20
 NO_FOLDS = (
     "`sequence.threshold` is chosen on folds: set `data.folds` to at least 2, or give a "
     "probability."
@@ -45,13 +50,18 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     """Check options against columns; in slabs of groups where one process is too small."""
     if options.model == "auto":
         linear = make_job(options.model_copy(update={"model": "linear"}), inputs, seed)
-        if linear.n_folds < 2 or len(linear.form.roles.target) > 1:
-            said = "linear: `model: auto` compares on folds (`data.folds`), for one target"
+        if why := _why_linear(linear):
+            said = f"linear: `sequence.model: auto` {why}"
             return replace(linear, describe=lambda: {**linear.describe(), "model": said})
     form = SequenceForm.of_options(options, inputs, seed)
     rules = Rules.of(options, form.costs)
     if TREES in (options.baselines or ()):
         require_trees({}, len(form.roles.target))
+    if options.criterion == GAIN and (options.model != TREES or not form.has_reference):
+        raise SpecError(
+            "`sequence.criterion: gain` is for `model: lightgbm`, and needs folds or held-out rows "
+            "(`data.folds`, `data.test`)."
+        )
     if options.family != "gaussian" and rules.has_lasso:
         raise SpecError(
             "The baseline `sparse` is a lasso of the squared loss, for the family `gaussian`; "
@@ -93,6 +103,22 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
         splittable=True,
         for_actors=partial(sizes.for_actors, len(rules.searched)),
     )
+
+
+def _why_linear(linear: Job) -> str:
+    """Say why a job with linear models is not compared with one of trees, if it is not."""
+    inputs = linear.inputs
+    if linear.n_folds < 2:
+        return "compares on folds (`data.folds`)"
+    if len(linear.form.roles.target) > 1:
+        return "compares models of one target"
+    if inputs.section.splits:
+        return "fits no trees to random splits (`data.splits`)"
+    if inputs.by_age:
+        return "fits no trees to rows that count less with age (`retrain.forget.half_life`)"
+    if not linear.form.is_small:
+        return f"compares up to {MOST_ROWS:,} rows and {MOST_COLUMNS:,} columns"
+    return ""
 
 
 def _job_in_slabs(form: SequenceForm, rules: Rules, sizes: Sizes) -> Job:
@@ -244,18 +270,39 @@ class SequenceForm(RowForm):
     @property
     def has_reference(self) -> bool:
         """Whether boosted trees on all columns are fitted, to compare with."""
-        options, train, section = self.options, self.inputs.train, self.inputs.section
+        options, section = self.options, self.inputs.section
         wanted = options.model == "auto" or TREES in (options.baselines or ())
+        if options.model == TREES and section.folds > 1:
+            wanted |= options.criterion in (None, GAIN)
         if options.model == "linear" and options.baselines is None:
-            wanted = train.n_rows <= 10**6 and len(self.roles.features) <= 10**3
-            wanted &= len(self.roles.target) == 1 and not self.slabs
+            wanted = self.is_small and len(self.roles.target) == 1 and not self.slabs
         return wanted and bool(section.folds > 1 or section.test or self.inputs.test)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether boosted trees on all columns take seconds."""
+        is_wide = len(self.roles.features) > MOST_COLUMNS
+        return self.inputs.train.n_rows <= MOST_ROWS and not is_wide
+
+    @property
+    def expand(self) -> ExpandSection:
+        """Columns to derive, for models that are linear in them or, with `auto`, for their order.
+
+        With `auto` only where models may be trees, and where the statistics stay small.
+        """
+        options, n_features = self.options, len(self.roles.features)
+        if options.expand != "auto":
+            return options.expand or ExpandSection()
+        splines = ExpandSection(splines=5)
+        n_columns = n_features * (1 + splines.splines)
+        is_small = 8 * n_columns**2 * self.inputs.n_parts <= MOST_OF_SPLINES_BYTES
+        return splines if is_small and options.model != "linear" else ExpandSection()
 
     @property
     def guessed_widths(self) -> dict[str, int]:
         """Rows of a batch of each feature, before they are known."""
-        expand = self.options.expand or ExpandSection()
-        flags = int(expand.missing and self.inputs.section.missing == "mean")
+        expand, section = self.expand, self.inputs.section
+        flags = int(expand.missing and section.missing == "mean")
         texts = self.roles.text_features
         return {
             name: flags + (LEVELS_GUESSED if name in texts else 1 + expand.splines)
@@ -302,7 +349,8 @@ class SequenceForm(RowForm):
         n_categories = len(self.roles.text_features)
         kinds = f", {n_categories} of them categorical" if n_categories else ""
         names = [*(rule.name for rule in rules.baselines), *[TREES] * self.has_reference]
-        wide = f", expanded to about {self.guessed_columns:,}" if self.options.expand else ""
+        is_wide = self.expand != ExpandSection()
+        wide = f", expanded to about {self.guessed_columns:,}" if is_wide else ""
         return {
             "method": f"feature-group sequencing, {rules.chosen.name}",
             "target": ", ".join(self.roles.target),

@@ -190,6 +190,9 @@ def mean_response(family: str, scores: np.ndarray) -> np.ndarray:
     return FAMILIES[family].mean(np.ascontiguousarray(scores.T)).T
 
 
+BY_STATISTICS = ("fr", "random", "gain")
+"""Criteria that need no gradient: groups are in order before a model is fitted."""
+
 TOLERANCE = 1e-7
 """Norm of the gradient, in units of the response's deviation, at which a fit has converged."""
 
@@ -378,6 +381,7 @@ def sequence_glm(
     max_groups: int | None = None,
     budget: float | None = None,
     seed: int = 0,
+    gains: Sequence[float] | None = None,
     tol: float = TOLERANCE,
 ) -> Fitting[GlmPath]:
     """Put the groups of a problem in order for anytime prediction, asking for passes.
@@ -393,9 +397,9 @@ def sequence_glm(
     yield from fits.begin()
     if budget is not None:
         found, ladder = best_set(fits.squared_loss(), budget, max_groups), Ladder(())
-    elif criterion in ("fr", "random"):
+    elif criterion in BY_STATISTICS:
         how: Any = {"cost_aware": cost_aware, "doubling": doubling, "max_groups": max_groups}
-        found = sequence(fits.squared_loss(), criterion, seed=seed, **how)
+        found = sequence(fits.squared_loss(), criterion, seed=seed, gains=gains, **how)
     else:
         trail, n_groups = Trail(problem, cost_aware, doubling), len(problem.groups)
         n_wanted = n_groups if max_groups is None else min(max_groups, n_groups)

@@ -224,6 +224,7 @@ def sequence(
     cost_aware: bool = True,
     doubling: bool = False,
     order: Sequence[int] | None = None,
+    gains: Sequence[float] | None = None,
     start: Sequence[int] = (),
     seed: int = 0,
     max_groups: int | None = None,
@@ -238,9 +239,9 @@ def sequence(
     ----------
     problem : SequenceProblem, or SequenceOutline
         An outline where the slabs have the matrices.
-    criterion : {"fr", "omp", "omp-single", "omp-no-whiten", "given", "random"}
-        What a step maximises, see `residual.CRITERIA`; ``given`` follows `order`, ``random`` a
-        permutation drawn from `seed`.
+    criterion : {"fr", "omp", "omp-single", "omp-no-whiten", "given", "gain", "random"}
+        What a step maximises, see `residual.CRITERIA`; ``given`` follows `order`, ``gain``
+        maximises `gains`, ``random`` follows a permutation drawn from `seed`.
     cost_aware : bool
         Divide by the cost of the group (given the shared costs paid so far).
     doubling : bool
@@ -249,6 +250,8 @@ def sequence(
         `notes` says so.
     order : sequence of int, optional
         Different group indices for ``given``; may leave groups out.
+    gains : sequence of float of length G, optional
+        What each group is worth, for ``gain``.
     start : sequence of int
         Groups that come first, whatever the rule.
     seed : int
@@ -277,14 +280,16 @@ def sequence(
     if slabs is None:
         assert isinstance(problem, SequenceProblem)
         slabs = slabs_of(problem)
-    # Of a fixed order nobody asks for values; this rule prepares nothing.
-    rule = "omp-no-whiten" if fixed is not None else criterion
+    # Where values are known, nobody asks for them; this rule prepares nothing.
+    rule = criterion if fixed is None and gains is None else "omp-no-whiten"
     pool = OneProcess() if pool is None else pool
     pool.start(partial(load_state, criterion=rule), slabs)
     trail, pivots, last = Trail(problem, cost_aware, doubling, budget), list[Pivot](), None
 
     def values() -> np.ndarray:
         nonlocal last
+        if gains is not None:
+            return np.array(gains)
         found, last = np.concatenate(pool.step(follow, (last, None))), None
         return found
 

@@ -283,7 +283,11 @@ class ByRows(Learner):
 
     def _ordered(self, searches: Mapping[Key, Search]) -> dict[Key, Any]:
         """Return the paths of searches, with linear models."""
-        own = self.procedure
+        own, gains = self.procedure, self.data.gains
+        searches = {
+            key: replace(s, procedure=replace(s.procedure, gains=gains.get(s.fold)))
+            for key, s in searches.items()
+        }
         if own.family == "gaussian":
             return {k: s.procedure.search(s.problem, s.rule) for k, s in searches.items()}
         design = GlmDesign(own.family, own.n_outputs, own.problem_on(self.whole).scaling)

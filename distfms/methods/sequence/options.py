@@ -181,6 +181,9 @@ RANDOM = "random"
 TREES = "lightgbm"
 """Name of the baseline that is no order of groups."""
 
+GAIN = "gain"
+"""Criterion that boosted trees on all columns know."""
+
 OTHERS = (ORACLE, "random", "sparse", TREES)
 """Baselines that are no variant of a criterion."""
 
@@ -281,13 +284,17 @@ class SequenceOptions(Section):
     """Groups that are computed from others: `{fti: [tt4, t4u]}`. Such a group costs those of the
     others that are not bought yet, plus its own entry in `costs`.
     """
-    expand: ExpandSection | None = None
-    """Derived columns, for models that are not linear in the data."""
-    criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] | None = None
+    expand: ExpandSection | Literal["auto"] | None = "auto"
+    """Derived columns, for models that are not linear in the data. `auto`: none for linear models;
+    for LightGBM, which needs none, the groups are put in order by splines of five knots, where
+    their statistics take up to 256 MiB.
+    """
+    criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten", "gain"] | None = None
     """What each step maximises: `fr` (the default), the gain in explained variance, for families
     other than `gaussian` that of the squared loss about the model of no group; or the gradient of
     the current model, whitened within the group (`omp`), its largest entry (`omp-single`) or its
-    length (`omp-no-whiten`).
+    length (`omp-no-whiten`). `gain`, for LightGBM, is what LightGBM on all columns gains by those
+    of the group. For LightGBM the default is the better of `fr` and `gain`, in cross-validation.
     """
     cost_aware: bool = True
     """Maximise the criterion per cost."""
@@ -299,12 +306,12 @@ class SequenceOptions(Section):
     """
     family: Family = "gaussian"
     """Type of target: a number, one of two classes, one of several, or a count."""
-    model: Literal["linear", "lightgbm", "auto"] = "linear"
-    """Model of a prefix. Linear models always decide the order of the groups (with `expand`, models
-    of splines, which may suit trees better). `lightgbm` needs one target, and takes missing values
-    and categories as LightGBM does. `auto`: `lightgbm` if it is better on all columns, in
-    cross-validation by more than a standard error; `linear` for several targets, without
-    `data.folds`, and in slabs.
+    model: Literal["linear", "lightgbm", "auto"] = "auto"
+    """Model of a prefix. Linear models, or those of splines (`expand`), always decide the order of
+    the groups. `lightgbm` needs one target, and takes missing values and categories as LightGBM
+    does. `auto`: `lightgbm` if it is better on all columns, in cross-validation by more than a
+    standard error; `linear` for several targets, without `data.folds`, in slabs, and for more than
+    10⁶ rows or 10³ columns.
     """
     lightgbm: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Parameters of LightGBM, such as `num_leaves`. Without `num_iterations` the models of a prefix

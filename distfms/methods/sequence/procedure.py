@@ -13,9 +13,16 @@ from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import Procedure
 from distfms.methods.sequence.evaluate import kept_prefixes, timeliness
-from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmPath, View, sequence_glm
+from distfms.methods.sequence.glm import (
+    BY_STATISTICS,
+    TOLERANCE,
+    Fitting,
+    GlmPath,
+    View,
+    sequence_glm,
+)
 from distfms.methods.sequence.greedy import GroupSlab, best_set, sequence, slabs_of
-from distfms.methods.sequence.options import OrderRule
+from distfms.methods.sequence.options import GAIN, OrderRule
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     GroupCosts,
@@ -50,7 +57,8 @@ class SequenceProcedure(Procedure):
     `groups` partition the rows of a batch; `n_outputs` counts those of a model that is not
     gaussian, the classes of ``softmax``; `tol` ends each fit of such a model. With `as_one` all
     columns are one group, whose model is that of all groups in any order. With `with_models`
-    `evaluate` also answers with the linear models, for what only rows tell.
+    `evaluate` also answers with the linear models, for what only rows tell. `gains` (G,) are what
+    boosted trees gain by each group, for the rule `gain`.
     """
 
     rules: tuple[OrderRule, ...]
@@ -68,6 +76,7 @@ class SequenceProcedure(Procedure):
     tol: float = TOLERANCE
     as_one: bool = False
     with_models: bool = False
+    gains: tuple[float, ...] | None = None
 
     @property
     def posed(self) -> dict[str, Any]:
@@ -141,7 +150,7 @@ class SequenceProcedure(Procedure):
     def fitting(self, problem: SequenceProblem, rule: OrderRule, view: View) -> Fitting[GlmPath]:
         """Return the same search for models of another family, which asks for passes."""
         # Where trees take the models' place, only gradients ask for these.
-        asks = self.model == "linear" or rule.criterion not in ("fr", "random")
+        asks = self.model == "linear" or rule.criterion not in BY_STATISTICS
         ladder, more = self.ladder if asks else Ladder(()), self._options(rule)
         return sequence_glm(problem, view, ladder, budget=rule.budget, tol=self.tol, **more)
 
@@ -152,6 +161,7 @@ class SequenceProcedure(Procedure):
             "doubling": rule.doubling,
             "max_groups": self.max_groups,
             "seed": self.seed,
+            "gains": self.gains if rule.criterion == GAIN else None,
         }
 
     # --- scores ---

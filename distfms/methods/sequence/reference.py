@@ -12,18 +12,20 @@ from distfms.methods.frame.contract import FoldAnswers, Job, Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.moments import Tuned, TunedItem, fold_work
 from distfms.methods.frame.tuning import changed_options
-from distfms.methods.sequence.data import SequenceData
+from distfms.methods.sequence.data import SequenceData, with_splines
 from distfms.methods.sequence.learners import Learner, learner_of, tree_fit
-from distfms.methods.sequence.options import TREES, OrderRule
-from distfms.methods.sequence.problem import Ladder
+from distfms.methods.sequence.options import GAIN, TREES, OrderRule
+from distfms.methods.sequence.problem import FeatureGroups, Ladder
 from distfms.methods.sequence.read import measures_of
-from distfms.methods.sequence.trees import TreeModels, spans_of
+from distfms.methods.sequence.trees import TreeModels, lightgbm, spans_of
 from distfms.stats.base import over_folds
 
 #: Rows, and numbers in them, that LightGBM fits 300 trees to in ten seconds or less.
 MOST_ROWS, MOST_VALUES = 50_000, 5_000_000
 #: What a reference explains more than a sequence and that is worth another kind of model.
 _WORTH_SAYING = 0.01
+#: Shares of all cost whose prefixes are fitted to compare orders.
+_SHARES, _MOST_TREES = (0.05, 0.1, 0.2, 0.4), 100
 _WHAT = "Fitting the reference"
 
 
@@ -36,7 +38,7 @@ def fit_reference(run: Run, learner: Learner) -> dict[str, Any]:
     (whole,) = run.map(fit, [(features, -1, None)], _WHAT)
     folds = [-1, *(own.number for own in learner.folds())]
     tasks = [(features, fold, whole.n_trees) for fold in folds[1:]]
-    models = zip(folds, [whole, *run.map(fit, tasks, _WHAT)], strict=True)
+    models = list(zip(folds, [whole, *run.map(fit, tasks, _WHAT)], strict=True))
     asked = {
         fold: (TreeModels.of(["", model.text], model.null, spans), [fold]) for fold, model in models
     }
@@ -47,6 +49,7 @@ def fit_reference(run: Run, learner: Learner) -> dict[str, Any]:
     return {
         "n_train": whole.n_rows,
         "n_trees": whole.n_trees,
+        "gains": [gains_of(own.text, data.form.groups) for _, own in models],
         "test": found.pop(-1),
         "folds": [{"fold": fold, **own} for fold, own in found.items()],
     }
@@ -94,6 +97,51 @@ def with_kind(run: Run, job: Job, data: SequenceData, reference: Mapping[str, An
     return replace(job, options=changed_options(job.options, run.step("kind", choose)))
 
 
+def ordered_for_trees(
+    run: Run, job: Job, data: SequenceData, reference: Mapping[str, Any] | None
+) -> tuple[Job, SequenceData]:
+    """Return the job and data with what puts groups in order for trees; step ``order``.
+
+    With `expand: auto` this is co-moments of splines. Without a criterion it is what trees on all
+    columns gain by a group if this order explains more, on the folds by more than a standard error:
+    as the area under what prefixes explain against what they cost.
+    """
+    options, form = job.options, data.form
+    if options.expand == "auto" and form.expand.splines:
+        data = with_splines(run, data)
+    if reference is None:
+        return job, data
+    folds = [-1, *(own["fold"] for own in reference["folds"])]
+    data = replace(data, gains=dict(zip(folds, map(tuple, reference["gains"]), strict=True)))
+    is_tried = job.tune is not None and "criterion" in job.tune.grid
+    if options.criterion is not None or is_tried or len(folds) < 3:
+        return job, data
+
+    def choose() -> dict[str, Any]:
+        # As many trees everywhere tell orders apart in half of the time.
+        trees = {"num_iterations": min(reference["n_trees"], _MOST_TREES), **form.options.lightgbm}
+        quick = replace(form, options=changed_options(form.options, {"lightgbm": trees}))
+        own = data.procedure(options)
+        costs = form.costs.total(range(len(form.groups))) * np.array(_SHARES)
+        own = replace(own, ladder=Ladder(costs=tuple(costs.tolist())))
+        rules = (OrderRule(name, options.cost_aware, options.doubling) for name in ("fr", GAIN))
+        items = [TunedItem(replace(own, rules=(rule,)), (None,)) for rule in rules]
+        work = fold_work(job, Tuned("timeliness"), items, [i.procedure for i in items])
+        found = learner_of(run, job, replace(data, form=quick)).on_folds(work)
+        areas = [found.values(number, "values")[0] for number in range(2)]
+        gain = over_folds(areas[1] - areas[0], found.weight)
+        return {"criterion": GAIN if gain.mean > gain.standard_error else "fr"}
+
+    return replace(job, options=changed_options(options, run.step("order", choose))), data
+
+
+def gains_of(text: str, groups: FeatureGroups) -> list[float]:
+    """Return what a model of LightGBM on all columns gains by each group of them."""
+    booster = lightgbm().Booster(model_str=text)
+    gains = booster.feature_importance("gain")
+    return [float(gains[list(columns)].sum()) for columns in groups.columns]
+
+
 def beside_sequence(
     learner: Learner,
     reference: Mapping[str, Any],
@@ -114,7 +162,7 @@ def beside_sequence(
     gain, mean = over_folds(theirs - ours, weights), over_folds(theirs, weights).mean
     more, error = (number_or_none(own) or 0.0 for own in (gain.mean, gain.standard_error))
     return {
-        **reference,
+        **{name: own for name, own in reference.items() if name != "gains"},
         "validation": {} if folds is None else {share: number_or_none(mean)},
         "more": more,
         "standard_error": error,
