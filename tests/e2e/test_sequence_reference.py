@@ -9,7 +9,7 @@ import pytest
 from distfms import GroupSequencer
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
-from distfms.methods.sequence import reference
+from distfms.methods.sequence import form, reference
 from distfms.methods.sequence.problem import Ladder
 from distfms.methods.sequence.trees import DEFAULTS, FIXED, TreeFit
 from distfms.runs.driver import run_job
@@ -41,7 +41,7 @@ def rows(tmp_path_factory):
 def job(rows, output, target="bent", **changes):
     data = {"path": str(rows[0]), "target": target, "id": "id", "features": list("abcd")}
     made = {"name": "beside", "method": "sequence", "data": {**data, "folds": 3, "test": 0.25}}
-    own = {"ridge": 1e-3, "lightgbm": OWN, **changes.pop("sequence", {})}
+    own = {"ridge": 1e-3, "model": "linear", "lightgbm": OWN, **changes.pop("sequence", {})}
     made |= {"sequence": own, "engine": {"workers": 1}, "output": str(output)}
     return spec_of(made, changes)
 
@@ -135,11 +135,57 @@ def test_folds_choose_the_kind_of_model(rows, tmp_path, target, family, kind):
 
 def test_without_folds_models_are_linear_and_estimators_resolve_them(rows, tmp_path):
     spec = job(rows, tmp_path, data={"folds": 0}, sequence={"model": "auto"})
-    assert "`model: auto` compares on folds" in prepare(spec).describe()["model"]
+    assert "`sequence.model: auto` compares on folds" in prepare(spec).describe()["model"]
     _, frame = rows
     X, y = frame[list("abcd")], frame["bent"]
     found = [GroupSequencer(model=m, lightgbm=OWN, folds=3).fit(X, y) for m in ("auto", "lightgbm")]
     np.testing.assert_array_equal(*(model.predict(X) for model in found))
+
+
+@pytest.mark.parametrize(
+    ("why", "changes"),
+    [
+        ("compares models of one target", {"data": {"target": ["bent", "flat"]}}),
+        ("fits no trees to random splits", {"data": {"splits": 3}}),
+        ("that count less with age", {"retrain": {"forget": {"half_life": "3 partitions"}}}),
+        ("compares up to 100 rows and 1,000 columns", {}),
+    ],
+)
+def test_jobs_that_compare_no_trees_say_why(rows, tmp_path, monkeypatch, why, changes):
+    if not changes:
+        monkeypatch.setattr(form, "MOST_ROWS", 100)
+    found = prepare(job(rows, tmp_path, sequence={"model": "auto"}, **changes)).describe()["model"]
+    assert found.startswith("linear: `sequence.model: auto` ")
+    assert why in found
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory):
+    """Rows whose target depends on two numbers together, on neither alone, and on a third."""
+    rng, n = np.random.default_rng(1), 1200
+    frame = pd.DataFrame(rng.normal(size=(n, 8)), columns=list("abcdefgh"))
+    frame["y"] = np.sign(frame["g"]) * frame["h"] + 0.3 * frame["a"] + 0.1 * rng.normal(size=n)
+    path = tmp_path_factory.mktemp("hidden") / "rows.parquet"
+    frame.to_parquet(path)
+    return path, frame
+
+
+def test_folds_choose_the_order_that_trees_know(hidden, tmp_path):
+    data = {"id": None, "features": list("abcdefgh")}
+    auto = run(hidden, tmp_path / "auto", "y", data=data, sequence={"model": "auto"})
+    selection = content(auto, "selection.json")
+    assert selection["criterion"] == "gain"
+    assert [step["group"] for step in selection["sequence"][:3]] == ["h", "g", "a"]
+    assert "Chosen by cross-validation: the order of groups" in (auto / "report.html").read_text()
+    assert content(auto, "metrics.json")["stop"]["n_groups"] in (2, 3)
+    # The order of linear models, and of splines, finds the two only by chance.
+    own = {"model": "lightgbm", "criterion": "fr"}
+    plain = run(hidden, tmp_path / "plain", "y", data=data, sequence=own)
+    points = [content(own, "metrics.json")["curves"][0]["points"] for own in (auto, plain)]
+    explained = [own[3]["test"]["explained_variance"] for own in points]
+    assert explained[0] > explained[1] + 0.2
+    with pytest.raises(SpecError, match="gain` is for `model: lightgbm`"):
+        prepare(job(hidden, tmp_path, "y", data=data, sequence={"criterion": "gain"}))
 
 
 def test_trees_are_fitted_where_they_are_asked_for_and_counted_once_a_prefix(
@@ -152,7 +198,8 @@ def test_trees_are_fitted_where_they_are_asked_for_and_counted_once_a_prefix(
         return tasks[-1][1]
 
     monkeypatch.setattr(TreeFit, "__call__", counted)
-    own = {"model": "lightgbm", "lightgbm": {"min_data_in_leaf": 5}, "prefixes": (1, 3)}
+    own = {"model": "lightgbm", "criterion": "fr", "lightgbm": {"min_data_in_leaf": 5}}
+    own |= {"prefixes": (1, 3), "expand": None}
     spec = job(rows, tmp_path, sequence={**own, "baselines": []})
     run_job(spec, out=tmp_path / "run", progress=events.append)
     assert len(tasks) == 3 * (1 + 3)

@@ -36,12 +36,21 @@ _TITLES = {
     "omp": "matching pursuit (omp)",
     "omp-single": "omp, best single column",
     "omp-no-whiten": "omp, not whitened",
+    "gain": "gain of LightGBM (gain)",
     "oracle": "oracle order",
     "random": "random order",
     "sparse": "cost-weighted group lasso (sparse)",
 }
 _VARIANTS = {"-doubling": ", doubling", "-blind": ", cost-blind"}
-_STYLES = {"fr": 0, "omp": 1, "omp-single": 2, "omp-no-whiten": 3, "sparse": 5, "oracle": 6}
+_STYLES = {
+    "fr": 0,
+    "omp": 1,
+    "omp-single": 2,
+    "omp-no-whiten": 3,
+    "gain": 4,
+    "sparse": 5,
+    "oracle": 6,
+}
 #: Columns of the table of timeliness, by their names in ``metrics.json``.
 _TIMELINESS = {
     "step_timeliness": "As steps",

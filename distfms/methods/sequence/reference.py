@@ -130,7 +130,15 @@ def ordered_for_trees(
         found = learner_of(run, job, replace(data, form=quick)).on_folds(work)
         areas = [found.values(number, "values")[0] for number in range(2)]
         gain = over_folds(areas[1] - areas[0], found.weight)
-        return {"criterion": GAIN if gain.mean > gain.standard_error else "fr"}
+        if gain.mean <= gain.standard_error:
+            return {"criterion": "fr"}
+        run.note(
+            "Chosen by cross-validation: the order of groups by what LightGBM gains "
+            f"(`sequence.criterion: {GAIN}`), not by what linear models do. Over all costs its "
+            f"prefixes explain {100 * gain.mean:.1f} ± {100 * gain.standard_error:.1f} percentage "
+            "points more on average."
+        )
+        return {"criterion": GAIN}
 
     return replace(job, options=changed_options(options, run.step("order", choose))), data
 

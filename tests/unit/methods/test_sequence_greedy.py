@@ -47,6 +47,23 @@ def test_same_sequence_as_refitting_on_the_rows(rule, ridge, n_targets, cost_awa
         np.testing.assert_allclose(path.spent, np.cumsum(literal.costs))
 
 
+@pytest.mark.parametrize("cost_aware", [True, False])
+def test_known_gains_are_taken_per_cost_as_shared_costs_fall_due(cost_aware):
+    shared = (SharedCost("needle", (1, 3, 4), 5.0),)
+    costs = GroupCosts(np.array([2.0, 1.0, 3.0, 1.5, 0.5, 0.0]), shared)
+    problem, *_ = problem_and_rows(4, costs=costs)
+    gains, order = [6.0, 9.0, 1.0, 4.0, 2.0, 0.0], [5]  # what is free comes first
+    while len(order) < len(gains):
+        prices = costs.marginal(order) if cost_aware else np.ones(len(gains))
+        left = [g for g in range(len(gains)) if g not in order]
+        order.append(max(left, key=lambda g: gains[g] / prices[g]))
+    path = sequence(problem, "gain", gains=gains, cost_aware=cost_aware)
+    assert path.order.tolist() == order
+    # What the groups explain is what they explain in this order.
+    given = sequence(problem, "given", order=order)
+    np.testing.assert_array_equal(path.curve_value, given.curve_value)
+
+
 @pytest.mark.parametrize("rule", CRITERIA)
 def test_exact_duplicates_without_ridge_come_last_with_no_gain(rule):
     rng = np.random.default_rng(3)
