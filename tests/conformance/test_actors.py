@@ -54,7 +54,7 @@ def logistic_sequence_job(data: Path, output: Path, engine: Any, folds: int) -> 
         "name": "classes",
         "method": "sequence",
         "data": {"path": str(rows), "target": "high", "exclude": ["y", "level"], "id": "id"},
-        "sequence": {"family": "logistic", "ridge": 0.1, "baselines": []},
+        "sequence": {"family": "logistic", "model": "linear", "ridge": 0.1, "baselines": []},
     }
     return spec_of(content, {"data": {"folds": folds}, "output": str(output), "engine": engine})
 

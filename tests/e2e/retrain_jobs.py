@@ -40,7 +40,7 @@ def growing_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
             "test": 0.3,
             "max_partition_rows": 150,
         },
-        "sequence": {"baselines": []},
+        "sequence": {"model": "linear", "baselines": []},
         "engine": {"workers": 1},
         "output": str(output),
     }

@@ -71,6 +71,7 @@ def mixed_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
             "shared_costs": {"visit": {"groups": ["bp", "blood"], "cost": 1.5}},
             "baselines": ["omp", "fr-blind", "omp-doubling", "oracle", "random"],
             "ridge": 1e-5,
+            "model": "linear",
         },
         "engine": {"workers": 1},
         "output": str(output),

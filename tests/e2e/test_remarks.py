@@ -14,7 +14,7 @@ from tests.e2e.jobs import content
 
 N = 300
 METHODS = {
-    "sequence": {},
+    "sequence": {"model": "linear"},
     "landmarks": {"landmarks": 15},
     "attribute_efficient": {"attributes_per_example": 2},
 }

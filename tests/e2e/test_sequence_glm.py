@@ -69,7 +69,13 @@ def job(path, output, family, **changes):
         "name": "glm",
         "method": "sequence",
         "data": {"path": str(path), "target": "y", "id": "id"},
-        "sequence": {"groups": GROUPS, "costs": COSTS, "ridge": RIDGE, "family": family},
+        "sequence": {
+            "groups": GROUPS,
+            "costs": COSTS,
+            "ridge": RIDGE,
+            "model": "linear",
+            "family": family,
+        },
         "engine": {"workers": 1},
         "output": str(output),
     }

@@ -33,7 +33,7 @@ SPEC = {
     "name": "sequence",
     "method": "sequence",
     "data": {"path": "rows", "target": "y", "id": "id", "folds": 2, "test": 0.3},
-    "sequence": {"baselines": []},
+    "sequence": {"model": "linear", "baselines": []},
     "engine": {"workers": 1},
     "output": "runs",
 }
