@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.calibration import calibration_curve
 from sklearn.metrics import (
     average_precision_score,
     balanced_accuracy_score,
@@ -11,7 +10,6 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from distfms.report.metrics import class_section
 from distfms.stats.classification import (
     at_threshold,
     auroc,
@@ -21,7 +19,6 @@ from distfms.stats.classification import (
     class_sums,
     log_odds,
 )
-from tests.unit.report.checks import tables
 
 
 def rows(n_classes, n=900, seed=0):
@@ -97,67 +94,8 @@ def test_of_equally_good_thresholds_the_one_nearest_to_a_half_is_taken(rule):
         assert best_threshold(sums, rule) == pytest.approx(expected, abs=0.004)
 
 
-def test_measures_of_classes_that_do_not_occur_do_not_count():
-    sums, _ = sums_of(np.array([0, 0, 1]), np.array([[0.9, 0.2, 0.3], [0.1, 0.8, 0.7], [0, 0, 0]]),
-                      np.ones(3), 3)  # fmt: skip
-    found = class_measures(sums)
-    assert found["balanced_accuracy"] == pytest.approx(0.75)
-    assert found["macro_f1"] == pytest.approx(2 / 3)
-    assert np.isfinite(found["auroc"])
-    alone = class_measures({name: 0 * array for name, array in sums.items()})
-    assert np.isnan([alone["balanced_accuracy"], alone["auroc"]]).all()
-
-
 def test_the_middle_of_a_bin_stands_for_its_rows_in_calibration():
     shares = np.linspace(0.52, 0.58, 3000)[np.newaxis]
     sums, _ = sums_of(np.arange(3000) % 2, shares, np.ones(3000), 2)
     (found,) = class_report(sums, ["no", "yes"], "test", calibrated=True)["calibration"]
     assert found["predicted"] == pytest.approx(0.55, abs=2e-4)
-
-
-def test_the_report_has_names_recall_and_calibration():
-    target, shares, _ = rows(2, n=4000)
-    sums, decoded = sums_of(target, shares[1:], np.ones(4000), 2)
-    report = class_report(sums, ["no", "yes"], "test", calibrated=True)
-    observed, predicted = calibration_curve(target, shares[1], n_bins=10)
-    np.testing.assert_allclose([p["observed"] for p in report["calibration"]], observed, atol=0.02)
-    # Scores are spread over their bins, so that the middle of a bin stands for its rows.
-    found = [p["predicted"] for p in report["calibration"]]
-    assert np.mean(found - predicted) == pytest.approx(0.0, abs=4e-4)
-    np.testing.assert_allclose(found, predicted, atol=4e-3)
-    assert report["largest_share"] == max(np.mean(target == k) for k in (0, 1))
-    found = tables([class_section({"classes": report})])
-    recall = [np.mean(decoded[target == k] == k) for k in (0, 1)]
-    assert [row["Class"] for row in found["The classe"].rows] == ["no", "yes"]
-    assert [row["Recall"] for row in found["The classe"].rows] == pytest.approx(recall)
-    assert [*found["Rows by cl"].rows[1].values()][1:] == sums["confusion"][1].tolist()
-    assert class_section({}).blocks == ()
-
-
-@pytest.mark.parametrize("base", [0.0, -23.0, -60.0, 25.0])
-def test_curves_tell_rare_events_and_frequent_ones_apart(base):
-    rng = np.random.default_rng(0)
-    target = (rng.random(2000) < 0.1).astype(int)
-    odds = base + 3.0 * target + rng.normal(size=2000)
-    sums = class_sums(target, odds > 0, np.ones(2000), 2, odds[np.newaxis], target[np.newaxis] == 1)
-    area, error = auroc(sums["events"], sums["others"])
-    assert error[0] < 0.01
-    assert abs(area[0] - roc_auc_score(target, odds)) <= error[0]
-    shares = 1e-9 ** (1 - target / 3) * np.ones((1, 1))
-    odds = log_odds(shares)
-    found = class_sums(target, odds[0] > 0, np.ones(2000), 2, odds, target[np.newaxis] == 1)
-    assert auroc(found["events"], found["others"])[0][0] == 1.0
-
-
-def test_calibration_is_of_the_middle_of_bins_in_ten_groups():
-    # Rows in the middle of bins, so that binned and real probabilities agree, and sure ones.
-    edges = 4.0 * np.sinh(np.linspace(-4.0, 4.0, 2049))
-    odds = (edges[1:] + edges[:-1])[[700, 900, 1000, 1024, 1030, 1200, 1400, 2040]] / 2
-    target = np.array([0, 0, 1, 0, 1, 1, 1, 1])
-    sums = class_sums(target, odds > 0, np.ones(8), 2, odds[np.newaxis], target[np.newaxis] == 1)
-    report = class_report(sums, ["no", "yes"], "test", calibrated=True)["calibration"]
-    shares = 1.0 / (1.0 + np.exp(-odds))
-    group = np.minimum((10 * shares).astype(int), 9)
-    expected = [shares[group == g].mean() for g in np.unique(group)]
-    np.testing.assert_allclose([p["predicted"] for p in report], expected, rtol=1e-12)
-    assert sum(p["weight"] for p in report) == 8

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, NumericalError
-from distfms.stats import batch as batch_module
 from distfms.stats import comoments as comoments_module
 from distfms.stats.base import merge_tree
 from distfms.stats.batch import Batch
@@ -47,30 +46,6 @@ def test_against_the_literal_form(share: float, weighted: bool, offset: float) -
     assert got.weight == pytest.approx(60 if weight is None else weight.sum())
 
 
-def test_some_columns_complete_some_never_observed() -> None:
-    rng = np.random.default_rng(2)
-    block = rng.normal(3.0, 1.0, (5, 40))
-    block[1, :10] = block[3, 5:20] = np.nan
-    block[4] = np.nan
-    got = CoMoments.from_block(block)
-    assert_matches(got, block)
-    assert got.mean[4] == 0.0
-    assert got.constant_columns().tolist() == [False, False, False, False, True]
-    assert not got.covariance(pairwise=True)[4].any()
-
-
-def test_many_chunks_equal_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(3)
-    block = gaps(rng, rng.normal(9.0, 1.0, (3, 100)), 0.1)
-    weight = rng.random(100)
-    whole = CoMoments.from_block(block, weight)
-    monkeypatch.setattr(batch_module, "_CHUNK_ROWS", (7, 7))
-    chunked = CoMoments.from_block(block, weight)
-    for name, array in arrays_of(whole).items():
-        np.testing.assert_allclose(arrays_of(chunked)[name], array, rtol=1e-12, atol=1e-11)
-    assert_matches(chunked, block, weight)
-
-
 @pytest.mark.parametrize("offset", [0.0, 50.0])
 @pytest.mark.parametrize("d", [3, 40])
 def test_same_bits_wherever_the_block_lies(offset: float, d: int) -> None:
@@ -85,18 +60,6 @@ def test_same_bits_wherever_the_block_lies(offset: float, d: int) -> None:
         assert encode(CoMoments.from_block(view)) == want
         np.testing.assert_array_equal(view, block)
         assert encode(CoMoments.from_block(view, overwrite=True)) == want
-
-
-@pytest.mark.parametrize("share", [0.0, 0.2])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_known_sums_and_overwriting_change_no_bit(share: float, weighted: bool) -> None:
-    rng = np.random.default_rng(15)
-    block = gaps(rng, rng.normal(2.0, 1.0, (4, 300)), share)
-    weight = rng.integers(0, 3, 300).astype(float) if weighted else None
-    want = encode(CoMoments.from_block(block, weight))
-    got = CoMoments.from_block(block, weight, sums=block.sum(axis=1))
-    assert encode(got) == want
-    assert encode(CoMoments.from_block(block, weight, overwrite=True)) == want
 
 
 @pytest.mark.parametrize("factor", [3.0, -3.0, 0.0])
@@ -147,29 +110,6 @@ def test_constant_columns_relative_to_scale() -> None:
     halves = CoMoments.from_block(block[:, :1999]).merge(CoMoments.from_block(block[:, 1999:]))
     for got in (CoMoments.from_block(block), CoMoments.from_block(block, weight), halves):
         assert got.constant_columns().tolist() == [False, True, False, True, True]
-
-
-def test_zero_weight_is_the_same_as_no_row() -> None:
-    rng = np.random.default_rng(9)
-    block = rng.normal(5.0, 1.0, (3, 50))
-    weight = rng.integers(0, 3, 50).astype(float)
-    block[0, np.flatnonzero(weight == 0)[0]] = np.inf
-    keep = weight > 0
-    want = CoMoments.from_block(np.ascontiguousarray(block[:, keep]), weight[keep])
-    assert encode(CoMoments.from_block(block, weight)) == encode(want)
-    assert np.isinf(block).any()  # the caller's block is as it was
-    assert CoMoments.from_block(block, np.zeros(50)).n_samples == 0
-
-
-def test_covariance_pairwise_and_imputed() -> None:
-    block = np.array([[1.0, 3.0, np.nan, 5.0], [2.0, np.nan, 4.0, 6.0]])
-    got = CoMoments.from_block(block)
-    # Means 3 and 4; both observed in rows 0 and 3: (−2)(−2) + 2·2 = 8.
-    np.testing.assert_allclose(got.covariance(pairwise=True), [[8 / 3, 4.0], [4.0, 8 / 3]])
-    np.testing.assert_allclose(got.covariance(pairwise=False), [[2.0, 2.0], [2.0, 2.0]])
-    imputed = np.where(np.isnan(block), np.array([[3.0], [4.0]]), block)
-    np.testing.assert_allclose(got.covariance(pairwise=False), np.cov(imputed, bias=True))
-    np.testing.assert_allclose(got.variance(), [8 / 3, 8 / 3])
 
 
 def test_scaled_is_the_block_with_scaled_weights() -> None:
@@ -265,28 +205,7 @@ def test_some_rows_of_the_matrix(rows: slice, share: float, offset: float, weigh
         assert encode(decode(encode(part))) == encode(part)
 
 
-def test_bad_values_are_refused_in_any_rows() -> None:
-    block, _ = with_gaps(0.0, 0.0)
-    block[5, 0], block[6, 0] = 1e200, np.inf
-    with pytest.raises(DataError, match="column 6 holds 1 infinite"):
-        CoMoments.from_block(block, rows=slice(0, 2))
-    with pytest.raises(DataError, match=r"Column 5 .* holds values too large"):
-        CoMoments.from_block(block[:6], rows=slice(4, 6))
-
-
 # --- each column by itself ----------------------------------------------------------------------
-
-
-def test_moments_against_numpy_with_gaps_and_weights() -> None:
-    block = np.array([[1.0, np.nan, 5.0, 9.0], [np.nan] * 4, [2.0, 2.0, 2.0, 2.0]])
-    weight = np.array([1.0, 1.0, 3.0, 0.0])
-    got = Moments.from_block(block, weight)
-    assert got.weight.tolist() == [4.0, 0.0, 5.0]
-    assert got.mean.tolist() == [4.0, 0.0, 2.0]
-    assert got.variance.tolist() == [3.0, 0.0, 0.0]
-    assert got.minimum.tolist() == [1.0, np.inf, 2.0]
-    assert got.maximum.tolist() == [5.0, -np.inf, 2.0]
-    assert got.constant_columns().tolist() == [False, True, True]
 
 
 def test_no_rows_and_errors_of_moments() -> None:

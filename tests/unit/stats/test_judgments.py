@@ -6,7 +6,7 @@ import pytest
 from distfms.errors import DataError, SpecError
 from distfms.stats.base import merge_tree
 from distfms.stats.codec import decode, encode
-from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
+from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference import statistics as literal
 from tests.reference.statistics import ragged_of
@@ -29,34 +29,6 @@ def ragged(lists: list[list[list[float]]]) -> list[Ragged]:
     return [ragged_of(rows) for rows in lists]
 
 
-def assert_estimates(got: JudgmentEstimates, want: literal.LiteralEstimates) -> None:
-    for name in ("b", "v", "second_moment", "noise", "external", "means"):
-        np.testing.assert_allclose(
-            getattr(got, name), getattr(want, name), rtol=1e-11, atol=1e-12, err_msg=name
-        )
-    assert got.label_variance == pytest.approx(want.label_variance, rel=1e-12)
-    np.testing.assert_allclose(got.sigma**2, np.maximum(np.diag(want.external), 0), atol=1e-12)
-
-
-def test_counts_and_sums() -> None:
-    lists = [[[1.0, 3.0], [], [5.0], [2.0, 2.0, 5.0]], [[1.0], [2.0], [3.0], [4.0, 6.0]]]
-    got = JudgmentStatistics.from_block(ragged(lists), np.arange(4.0), np.array([1.0, 1, 2, 3]))
-    assert got.n_objects == 4
-    assert got.n_judgments.tolist() == [6, 5]
-    assert got.n_judged.tolist() == [3, 4]
-    assert got.n_repeated.tolist() == [2, 1]
-    assert got.max_judgments.tolist() == [3, 2]
-    np.testing.assert_allclose(got.variance_sum, [1 * 2.0 + 3 * 3.0, 3 * 2.0])
-    np.testing.assert_allclose(got.variance_weight, [4.0, 3.0])
-    np.testing.assert_allclose(got.noise_sum, [1 * 2.0 / 2 + 3 * 3.0 / 3, 3 * 2.0 / 2])
-    np.testing.assert_allclose(got.single_weight, [2.0, 4.0])
-    estimates = got.estimates()
-    assert estimates.n_missing.tolist() == [1, 0]
-    assert estimates.mean_judgments.tolist() == [2.0, 1.25]
-    np.testing.assert_allclose(estimates.means, [(2 + 2 * 5 + 3 * 3) / 6, (1 + 2 + 6 + 15) / 7])
-    np.testing.assert_allclose(got.internal_variance(), [11 / 4, 2.0])
-
-
 def test_large_mean_survives() -> None:
     lists, label, _ = draw(3, n=200)
     shifted = [[[round(x, 6) + 1e8 for x in row] for row in rows] for rows in lists]
@@ -71,19 +43,6 @@ def test_large_mean_survives() -> None:
     want = literal.judgment_estimates(centred, label.tolist())
     for name in ("b", "v", "second_moment", "noise", "external"):
         np.testing.assert_allclose(getattr(got, name), getattr(want, name), atol=2e-7)
-
-
-def test_scaled_take() -> None:
-    lists, label, weight = draw(4)
-    weight += 0.5
-    first = JudgmentStatistics.from_block(ragged([r[:25] for r in lists]), label[:25], weight[:25])
-    want = literal.judgment_estimates([r[:25] for r in lists], label[:25].tolist(), weight[:25])
-    assert_estimates(first.scaled(0.3).estimates(), want)
-    chosen = literal.judgment_estimates(
-        [lists[2][:25], lists[0][:25]], label[:25].tolist(), weight[:25]
-    )
-    assert_estimates(first.take([2, 0]).estimates(), chosen)
-    assert_estimates(first.take(np.array([True, False, True])).take([1, 0]).estimates(), chosen)
 
 
 def test_attribute_without_repeats_is_named() -> None:

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms.errors import DataError
-from distfms.stats.ragged import Ragged, check_rows
+from distfms.stats.ragged import Ragged
 from tests.reference.statistics import ragged_of
 
 LISTS = [[1.0, 4.0], [], [7.0], [2.0, 2.0, 5.0], []]
@@ -30,16 +29,6 @@ def test_rows_are_a_view_and_mean_what_they_say() -> None:
     assert part.values is ragged.values
     np.testing.assert_array_equal(part.content(), [7.0, 2.0, 2.0, 5.0])
     np.testing.assert_array_equal(part.means(), [7.0, 3.0, np.nan])
-
-
-@pytest.mark.parametrize("start", [0, 1])
-def test_take_and_first(start: int) -> None:
-    ragged, lists = ragged_of(LISTS).rows(start, 5), LISTS[start:]
-    order = np.array([2, 0, 0, 3])
-    assert as_lists(ragged.take(order)) == [lists[i] for i in order]
-    mask = np.arange(len(lists)) % 2 == 1
-    assert as_lists(ragged.take(mask)) == lists[1::2]
-    assert as_lists(ragged.first(2)) == [row[:2] for row in lists]
 
 
 @pytest.mark.parametrize(
@@ -85,14 +74,3 @@ def test_rows_of_equal_values_have_no_spread_at_all() -> None:
             means, squares = ragged_of(lists).means_and_squares()
             assert not squares.any()
             np.testing.assert_array_equal(means[:4], values)
-
-
-def test_check_rows() -> None:
-    good = ragged_of([[1.0], [2.0]])
-    check_rows([good, ragged_of([[1e308, 1e308], []])], 2)  # the sum overflows
-    with pytest.raises(DataError, match="attribute 1 has judgments of 1 objects"):
-        check_rows([good, good.rows(0, 1)], 2)
-    for bad in (np.nan, np.inf):
-        with pytest.raises(DataError, match="attribute 1 has a judgment that is not a finite"):
-            check_rows([good, ragged_of([[bad], []])], 2)
-    check_rows([ragged_of([[np.nan], [1.0], [2.0]]).rows(1, 3)], 2)  # not its row

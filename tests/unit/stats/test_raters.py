@@ -131,23 +131,6 @@ def made(
     return Case(lists, shown, label, rng.uniform(0.2, 2.0, n) if ragged else None)
 
 
-def test_nothing_changes_where_no_rater_judged_two_attributes() -> None:
-    case = made(0, 80, 3, ragged=True, ids="apart")
-    parts = [case.part(0, 30), case.part(30, 80)]
-    got = parts[0].merge(parts[1])
-    bare = [
-        JudgmentStatistics.from_block(
-            [ragged_of(rows[lo:hi]) for rows in case.lists], case.label[lo:hi], case.weight[lo:hi]
-        )
-        for lo, hi in ((0, 30), (30, 80))
-    ]
-    want = bare[0].merge(bare[1]).estimates()
-    assert np.array_equal(got.estimates().external, want.external)
-    assert np.array_equal(got.estimates().b, want.b)
-    assert not got.raters.together[~np.eye(4, dtype=bool)].any()
-    np.testing.assert_array_equal(got.estimates().noise_covariance, np.diag(want.v))
-
-
 def test_what_is_counted() -> None:
     ids: Ids = [[[1, 1], [7], [None, 2]], [[1, 2], [7], [None]]]
     lists = [[[1.0, 2.0], [3.0], [4.0, 5.0]], [[1.0, 4.0], [2.0], [9.0]]]

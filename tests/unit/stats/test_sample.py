@@ -4,7 +4,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distfms.stats.codec import decode, encode
 from distfms.stats.sample import RowSample
 from tests.reference.statistics import arrays_of
 
@@ -39,16 +38,3 @@ def test_the_same_rows_whatever_the_parts(hashes, cuts, size):
     assert contents(backwards) == contents(whole)
     first = RowSample.from_rows(1, keys, numbers, values)
     assert contents(whole.first(1)) == contents(first)
-
-
-def test_ids_and_storage():
-    keys, numbers, values = rows([5, 1, 3])
-    sample = RowSample.from_rows(2, keys, numbers, values, np.array(["a", "bb", "ccc"]))
-    assert sample.ids.tolist() == ["bb", "ccc"]
-    stored = decode(encode(sample))
-    assert contents(stored) == contents(sample)
-    both = sample.merge(
-        RowSample.from_rows(2, keys[:1], numbers[:1], values[:, :1], np.array(["z"]))
-    )
-    assert both.ids.tolist() == ["bb", "ccc"]
-    assert decode(encode(RowSample.empty(2, 2))).ids is None
