@@ -1,5 +1,3 @@
-import decimal
-import pickle
 import threading
 from functools import reduce
 
@@ -34,30 +32,6 @@ def read(dataset, *, folds=None, missing="error", levels=None, unknown="error", 
     resolved = resolve_roles(dataset.schema, **{"target": "y", **roles})
     plan = ColumnPlan.of(resolved, levels, unknown=unknown)
     return read_rows(dataset.reader, dataset.partitions[0], plan, folds=folds, missing=missing)
-
-
-def test_features_then_target_as_rows_of_a_contiguous_array(tmp_path):
-    dataset = open_table(tmp_path, {"y": [1.0, 2.0], "b": [3.0, 4.0], "a": [5.0, 6.0]})
-    batch = read(dataset, features=["a", "b"])
-    assert batch.names == ("a", "b", "y")
-    assert batch.values.tolist() == [[5, 6], [3, 4], [1, 2]]
-    assert batch.values.flags.c_contiguous
-    assert batch.values.dtype == np.float64
-    assert batch.features.tolist() == [[5, 6], [3, 4]]
-    assert batch.target.tolist() == [[1, 2]]
-    assert batch.part_slices == (slice(0, 2), slice(2, 2))
-    assert batch.row_ids.tolist() == [0, 1]
-    assert batch.weight is None
-
-
-def test_every_kind_of_number_becomes_float64(tmp_path):
-    types = (pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.bool_())
-    columns = {str(dtype): pa.array([1, None, 0], pa.int8()).cast(dtype) for dtype in types}
-    columns["decimal"] = pa.array([decimal.Decimal(1), None, decimal.Decimal(0)])
-    columns |= {"whole": pa.array([2**60, None, 1]), "real": [0.5, None, float("nan")]}
-    batch = read(open_table(tmp_path, {**columns, "y": [0.0, 0.0, 0.0]}), missing="mean")
-    expected = [[1, np.nan, 0]] * 6 + [[2.0**60, np.nan, 1], [0.5, np.nan, np.nan]]
-    np.testing.assert_array_equal(batch.features, expected)
 
 
 def test_rows_are_ordered_by_part_and_everything_goes_with_them(tmp_path):
@@ -147,19 +121,6 @@ def test_some_columns_of_a_batch(tmp_path):
             assert some.dropped == batch.dropped
 
 
-def test_the_plan_tells_which_rows_belong_to_a_category(tmp_path):
-    dataset = open_table(tmp_path, {"c": ["v"], "x": [1.0], "y": [0.0], "w": [1.0]})
-    roles = resolve_roles(dataset.schema, target="y", weight="w")
-    plan = pickle.loads(pickle.dumps(ColumnPlan.of(roles, LEVELS)))
-    assert plan.column_groups == {"c": (0, 1), "x": (2,)}
-    assert (plan.n_columns, plan.n_features) == (4, 3)
-    assert plan.feature_names == ("c=u", "c=v", "x")
-    fewer = plan.restricted(["x"])
-    assert fewer.value_names == ("x", "y")
-    batch = read_rows(dataset.reader, dataset.partitions[0], plan.restricted(["x", "c"]))
-    assert batch.values.tolist() == [[1.0], [0.0], [1.0], [0.0]]
-
-
 def test_unknown_categories(tmp_path):
     dataset = open_table(tmp_path, {"c": ["v", "new", None], "y": [0.0, 0.0, 0.0]})
     with pytest.raises(DataError, match=r"'c' of .*a\.parquet holds 'new'"):
@@ -205,35 +166,6 @@ def test_a_missing_target_is_refused_or_drops_its_row(tmp_path):
     batch = read(dataset, features=["x"], missing="mean")
     np.testing.assert_array_equal(batch.values, [[1.0, np.nan], [1.0, 3.0]])
     assert (batch.dropped, batch.row_ids.tolist()) == ((1, 0), [0, 2])
-
-
-def test_dropped_rows_are_counted_by_part(tmp_path):
-    dataset = open_table(tmp_path, {"x": np.arange(60.0), "y": [None, 1.0] * 30})
-    folds = FoldPlan(3, 0.25, 1)
-    every = read(dataset, missing="mean", folds=folds, target="x", features=["y"]).copy()
-    batch = read(dataset, missing="mean", folds=folds)
-    gone = every.rows.part[every.row_ids % 2 == 0]
-    assert batch.dropped == tuple(np.bincount(gone, minlength=4).tolist())
-    assert sum(batch.dropped) == 30
-    left = every.row_ids % 2 == 1
-    assert batch.rows.part.tolist() == every.rows.part[left].tolist()
-    assert batch.row_ids.tolist() == every.row_ids[left].tolist()
-    for part, rows in enumerate(batch.part_slices):
-        assert set(batch.rows.part[rows].tolist()) <= {part}
-
-
-@pytest.mark.parametrize("missing", ["error", "drop", "mean"])
-@pytest.mark.parametrize("column", ["x", "y"])
-@pytest.mark.parametrize("folds", [None, FoldPlan(2, 0.2)])
-def test_an_infinite_value_is_always_refused(tmp_path, missing, column, folds):
-    columns = {"x": np.arange(10.0), "y": np.arange(10.0)}
-    columns[column][8] = -np.inf
-    if missing != "error":
-        columns["x"][1] = np.nan
-    dataset = open_table(tmp_path, columns, row_group_size=4)
-    message = rf"'{column}' of .*a\.parquet has 1 infinite value \(row group 2, first at its row 0"
-    with pytest.raises(DataError, match=message):
-        read(dataset, missing=missing, folds=folds)
 
 
 @pytest.mark.parametrize("folds", [None, FoldPlan(3, 0.2)])

@@ -5,20 +5,6 @@ import pytest
 from distfms.data.rows.columns import as_floats, fill_numbers, probably_finite
 
 
-@pytest.mark.parametrize("cut", [0, 1, 3])
-@pytest.mark.parametrize(
-    "dtype", [pa.float64(), pa.float32(), pa.float16(), pa.int32(), pa.uint64()]
-)
-def test_a_column_in_several_chunks_is_filled_in_the_order_asked_for(cut, dtype):
-    array = pa.array([10, 11, 12, 13], dtype)
-    column = pa.chunked_array([array[:cut], array[cut:]]) if cut else pa.chunked_array([array])
-    out = np.empty(4)
-    assert fill_numbers(column, out)
-    assert out.tolist() == [10, 11, 12, 13]
-    assert fill_numbers(column, out, np.array([3, 0, 2, 1]))
-    assert out.tolist() == [13, 10, 12, 11]
-
-
 @pytest.mark.parametrize("order", [None, np.array([1, 0])])
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), 1e200])
 def test_what_is_not_finite_is_reported(order, value):

@@ -235,23 +235,6 @@ def test_a_file_that_changes_while_it_is_converted(
     assert not contents(tmp_path / "out")
 
 
-def test_dictionary_and_boolean_columns(tmp_path: Path) -> None:
-    table = pa.table(
-        {
-            "thing": pa.array(["x", "y", "x"]).dictionary_encode(),
-            "question": pa.array(["q", "q", "r"]).dictionary_encode(),
-            "answer": [True, False, True],
-            "truth": [1, 2, 1],
-        }
-    )
-    pq.write_table(table, tmp_path / "long.parquet")
-    converted(tmp_path / "long.parquet", tmp_path / "out")
-    assert wide(tmp_path / "out") == [
-        {"thing": "x", "q": [1.0], "r": [1.0]},
-        {"thing": "y", "q": [0.0], "r": []},
-    ]
-
-
 FINE: list[Row] = [(1, "a", 1.0), (2, "b", 2.0)]
 
 
@@ -326,15 +309,6 @@ def test_attributes_named_like_another_column(
     source = write_long(tmp_path / "long.parquet", rows, who=["x", "x"])
     with pytest.raises(DataError, match=f"two columns of the result would be named '{name}'"):
         converted(source, tmp_path / "out", **options)
-
-
-def test_no_such_source_and_broken_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no file or folder .*nowhere"):
-        converted(tmp_path / "nowhere", tmp_path / "out")
-    source = write_long(tmp_path / "long.parquet", FINE)
-    source.write_bytes(source.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"long\.parquet cannot be read"):
-        converted(source, tmp_path / "out")
 
 
 def test_ids_of_another_type_in_a_later_file(tmp_path: Path) -> None:

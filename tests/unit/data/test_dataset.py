@@ -23,28 +23,9 @@ def write(path, n_rows=10, row_group_size=None, start=0, **columns):
     return path
 
 
-def layout(dataset):
-    return [(p.name, p.row_groups, p.n_rows, p.row_offset) for p in dataset.partitions]
-
-
 def all_values(dataset):
     tables = [dataset.reader.read(p, ["x"]) for p in dataset.partitions]
     return np.concatenate([t.column("x").to_numpy() for t in tables]).tolist()
-
-
-def test_row_groups_are_packed_up_to_the_row_limit(tmp_path):
-    write(tmp_path / "rows" / "a.parquet", n_rows=25, row_group_size=10)
-    write(tmp_path / "rows" / "b.parquet", n_rows=7, row_group_size=3, start=25)
-    dataset = open_dataset(tmp_path / "rows", max_rows=20)
-    assert layout(dataset) == [
-        ("rows/a.parquet", (0, 1), 20, 0),
-        ("rows/a.parquet", (2,), 5, 20),
-        ("rows/b.parquet", (0, 1, 2), 7, 25),
-    ]
-    assert [p.index for p in dataset.partitions] == [0, 1, 2]
-    assert [p.file_row_offset for p in dataset.partitions] == [0, 20, 0]
-    assert dataset.n_rows == 32
-    assert all_values(dataset) == list(range(32))
 
 
 def test_row_groups_are_packed_up_to_the_byte_limit(tmp_path):
@@ -309,22 +290,6 @@ def test_a_shard_with_another_schema(tmp_path, columns, difference):
     write(tmp_path / "b.parquet", **columns)
     with pytest.raises(DataError, match=difference):
         open_dataset(tmp_path)
-
-
-@pytest.mark.parametrize("first", [np.int64, np.float64])
-def test_whole_numbers_and_floats_are_one_column(tmp_path, first):
-    """As pandas writes them where a value is missing."""
-    write(tmp_path / "a.parquet", y=np.arange(10, dtype=first))
-    before = open_dataset(tmp_path).partitions[0].fingerprint
-    other = np.float64 if first is np.int64 else np.int64
-    write(tmp_path / "b.parquet", n_rows=40, y=np.arange(40, dtype=other))
-    dataset = open_dataset(tmp_path, max_rows=19)
-    assert dataset.schema.field("y").type == pa.float64()
-    small, large = dataset.partitions
-    assert small.fingerprint == before
-    ((_, table),) = dataset.reader.each_batch(small, ["x", "y"], read)
-    tables = [table, *(own for _, own in dataset.reader.each_batch(large, ["x", "y"], read))]
-    assert pa.concat_tables(tables).column("y").to_pylist() == [*range(10), *range(40)]
 
 
 def test_storage_of_strings_and_order_of_columns_may_differ(tmp_path):
