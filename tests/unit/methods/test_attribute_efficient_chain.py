@@ -12,11 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distfms.methods.attribute_efficient import kernels
-from distfms.methods.attribute_efficient.full_information import (
-    offline_lasso,
-    offline_ridge,
-    online,
-)
+from distfms.methods.attribute_efficient.full_information import offline_lasso, offline_ridge
 from distfms.methods.attribute_efficient.learner import (
     Chain,
     Design,
@@ -28,13 +24,7 @@ from distfms.methods.attribute_efficient.learner import (
 )
 from distfms.methods.attribute_efficient.lessons import design_with
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
-from tests.reference.attribute_efficient import (
-    excess_risk,
-    gaelr,
-    gaerr,
-    observed_norm,
-    ridge_within,
-)
+from tests.reference.attribute_efficient import excess_risk, gaelr, gaerr, ridge_within
 
 KEY = 2**63 + 12345
 #: Largest difference of weights, relative to the largest weight.
@@ -203,20 +193,6 @@ def test_what_has_a_share_of_the_examples_has_that_share_of_a_first_phase():
     assert (design.n_examples, design.first_examples) == (200, 25)
 
 
-@pytest.mark.parametrize(("sampling", "n"), [("uniform", 1000), ("two_phase", 200)])
-@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
-def test_the_norm_comes_from_what_is_drawn_of_the_first_examples(penalty, sampling, n):
-    X, _ = examples(penalty, 2_000, 12, 1.0)
-    chain = Chain(Design(penalty, sampling, 12, 5, 2_000, 1.0, 9.0), KEY)
-    own, order = X.copy(), np.random.default_rng(0).permutation(2_000)
-    points = (uniforms(KEY, range(5 * n)).reshape(-1, 5)[:, :3] * 12).astype(int)
-    own[:] = np.nan
-    own[order[:n, None], points] = X[order[:n, None], points]
-    expected = observed_norm(X[order], points, penalty == "lasso")
-    assert chain.observed_norm(own, order) == pytest.approx(expected, rel=1e-12)
-    assert chain.observed_norm(np.zeros((1, 12)), np.zeros(1, dtype=int)) == 1.0
-
-
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("improved", [True, False])
 @pytest.mark.parametrize("sampling", ["uniform", "moments", "two_phase"])
@@ -271,26 +247,6 @@ def test_random_numbers_are_splitmix64():
     known = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     found = uniforms(1234567, range(3))
     assert found.tolist() == [(n >> 11) * 2.0**-53 for n in known]
-
-
-@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
-def test_learning_from_all_attributes(penalty):
-    """Against the steps as the paper writes them; the rows come in two parts."""
-    (X, y), bound, step = examples(penalty, 500, 12, 1.5), 0.4, 0.3
-    w, z, expected, active = np.zeros(12), np.full((2, 12), 1 / 24), np.zeros(12), 0
-    for x, target in zip(X, y, strict=True):
-        w = bound * (z[0] - z[1]) / z.sum() if penalty == "lasso" else w
-        expected += w
-        g = np.clip((w @ x - target) * x, -1 / step, 1 / step)
-        z *= np.exp([-step * g, step * g])
-        w = w - step * (w @ x - target) * x
-        active += np.linalg.norm(w) > bound
-        w = w * min(1.0, bound / np.linalg.norm(w))
-    weights, total = np.zeros((2, 12))
-    for part in (slice(0, 200), slice(200, 500)):
-        online(X[part], y[part], weights, total, penalty == "lasso", step, bound)
-    np.testing.assert_allclose(total, expected, rtol=1e-9)
-    assert 20 < active < 480
 
 
 @pytest.mark.parametrize("solver", [offline_ridge, offline_lasso])

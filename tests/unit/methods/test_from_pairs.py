@@ -13,7 +13,6 @@ from distfms.methods.attribute_efficient import from_pairs
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
-    PairMoments,
     full_candidates,
     lasso_candidates,
     solve,
@@ -53,22 +52,6 @@ def solved(pairs, *candidates, **units):
     return solve(FoldPairs([*pairs.folds.values()]), *candidates, **units)
 
 
-@pytest.mark.parametrize("units", ["deviations", "raw"])
-def test_the_solution_is_that_of_the_literal_formulas(units) -> None:
-    observed = observed_of()
-    found = solved(pairs_of(observed), units=units)
-    weights, intercept = literal.solve_pairs(observed.T, Y, FOLD, units == "deviations")
-    np.testing.assert_allclose(found.weights, weights, rtol=1e-8, atol=1e-10)
-    assert found.intercept == pytest.approx(intercept, rel=1e-8)
-    whole = pairs_of(observed).folds[0]
-    A, cross, v, V = literal.pair_moments(observed.T[FOLD == 0], Y[FOLD == 0])
-    moments = PairMoments.of(whole, np.arange(D))
-    V_times = np.stack([moments.noise_times(unit) for unit in np.eye(D)])
-    for ours, theirs in ((moments.gram, A), (moments.cross, cross), (V_times, V)):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8 * np.abs(theirs).max())
-    np.testing.assert_allclose(moments.variance, v, rtol=1e-9)
-
-
 CANDIDATES = [from_pairs.ridge_candidates, lasso_candidates, full_candidates]
 
 
@@ -93,18 +76,6 @@ def test_units_of_attributes_change_nothing_but_their_weights(seed, exponents, c
     units, effects = 10.0 ** np.array(exponents), np.abs(wanted.weights) * X.std(axis=0)
     change = (found(units).weights * units - wanted.weights) * X.std(axis=0)
     assert np.abs(change).max() <= 1e-6 * effects.max()
-
-
-def test_pairs_of_parts_merge() -> None:
-    observed = observed_of()
-    whole = pairs_of(observed)
-    cut = [slice(0, 130), slice(130, 131), slice(131, N)]
-    parts = [pairs_of(observed[:, own], Y[own], FOLD[own]) for own in cut]
-    merged = parts[2].merge(parts[0]).merge(Pairs({})).merge(parts[1])
-    assert list(merged.folds) == [0, 1, 2, 3, 4]
-    for number, own in merged.folds.items():
-        np.testing.assert_allclose(own.comoment, whole.folds[number].comoment, rtol=1e-9, atol=1e-7)
-        np.testing.assert_array_equal(own.pair_weight, whole.folds[number].pair_weight)
 
 
 def test_many_attributes_are_solved_in_a_krylov_space(monkeypatch):
@@ -194,20 +165,6 @@ def test_pairs_of_few_values_among_many_columns():
         np.testing.assert_allclose(getattr(sparse, name), getattr(dense, name), atol=1e-12)
 
 
-@pytest.mark.parametrize("phases", [False, True])
-def test_draws_are_distinct_and_depend_on_key_and_seed_alone(phases: bool) -> None:
-    weights = np.arange(1.0, D + 1)
-    draws = Draws(K, 3, weights, phases)
-    drawn = draws.attributes(KEYS, D)
-    assert drawn.shape == (N, K)
-    assert (np.diff(drawn, axis=1) > 0).all()
-    np.testing.assert_array_equal(draws.attributes(KEYS[::-1], D)[::-1], drawn)
-    np.testing.assert_array_equal(draws.attributes(KEYS[7:8], D), drawn[7:8])
-    assert (Draws(K, 4, weights, phases).attributes(KEYS, D) != drawn).any()
-    noise = np.where(np.isnan(observed_of(draws)), 1e6, X.T)
-    np.testing.assert_array_equal(observed_of(draws, noise.T), observed_of(draws))
-
-
 def test_draws_follow_the_weights() -> None:
     keys, weights = np.arange(40_000, dtype=np.uint64), np.array([4.0, 2.0, 1.0, 1.0])
     shares = np.bincount(Draws(1, 0, weights).attributes(keys, 4).ravel()) / len(keys)
@@ -228,18 +185,6 @@ def test_weights_of_draws() -> None:
     )
     np.testing.assert_allclose(drawing_weights(np.zeros(2)), 0.5)
     np.testing.assert_allclose(smoothed(np.array([8.0, 0.0]), np.array([2.0, 2.0])), [3.0, 1.0])
-
-
-def test_rows_in_full_are_ridge_regression() -> None:
-    pairs = pairs_of(X.T)
-    found = solved(pairs, full_candidates)
-    assert sorted(found.shares) == [0.0] * (len(found.shares) - 1) + [1.0]
-    centred, cross = X - X.mean(axis=0), (X - X.mean(axis=0)).T @ (Y - Y.mean()) / N
-    units = X.std(axis=0)
-    gram, levels = (centred / units).T @ (centred / units) / N, 10.0 ** np.arange(-6.0, 3.0)
-    ridges = [np.linalg.solve(gram + c * np.eye(D), cross / units) / units for c in levels]
-    distance = np.abs(np.array(ridges) - found.weights).max(axis=1)
-    assert distance.min() < 0.02 * np.abs(found.weights).max()
 
 
 def test_little_is_shrunk_towards_the_mean() -> None:

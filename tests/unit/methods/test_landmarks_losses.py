@@ -5,67 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
 
 from distfms.methods.frame.moments import NamedRule
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
-from distfms.methods.landmarks.losses import (
-    AllMargins,
-    EpsilonInsensitive,
-    Margin,
-    OrdinalMargin,
-    probabilities,
-)
+from distfms.methods.landmarks.losses import AllMargins, EpsilonInsensitive, Margin, OrdinalMargin
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
-
-LOSSES = [
-    (EpsilonInsensitive(0.3, 0.2), "number"),
-    (Margin(0.5, 2, False), 2),
-    (Margin(0.5, 2, True), 2),
-    (Margin(0.5, 3, True), 3),
-    (OrdinalMargin(0.4, 4, 0.7, None), 4),
-    (OrdinalMargin(0.4, 4, 0.7, 0.3), 4),
-    (AllMargins(0.4, 4, 0.7, None), 4),
-]
-
-
-@pytest.mark.parametrize(("loss", "target"), LOSSES)
-def test_slopes_are_derivatives(loss, target):
-    rng = np.random.default_rng(0)
-    y = rng.normal(size=30) if target == "number" else rng.integers(target, size=30).astype(float)
-    scores, start = rng.normal(size=(loss.n_scores, 30)), loss.start()
-    extra, step = start + 0.1 * rng.uniform(size=len(start)), 1e-6
-
-    def at(moved, beside):
-        return loss.slopes(moved + loss.offset(beside)[:, None], y, beside)
-
-    found, shifts = at(scores, extra), loss.shifts(y)
-    by_score = (at(scores + step, extra).value - found.value) / step
-    np.testing.assert_allclose(found.slope.sum(axis=1), by_score, atol=1e-4)
-    for e, own in enumerate(np.eye(len(extra)) * step):
-        change = (at(scores, extra + own).value - found.value).sum() / step
-        p, parameter = e % loss.n_scores, e // loss.n_scores
-        assert (found.slope[p] * shifts[:, parameter]).sum() == pytest.approx(change, abs=1e-3)
-    second = (at(scores + step, extra).slope - found.slope) / step
-    far_from_corners = np.abs(second - found.curvature) < 1e-4
-    assert far_from_corners.mean() > 0.99
-    assert found.curvature.max() <= loss.steepest * (1 + 1e-12)
-
-
-def test_scores_decide():
-    learned, levels = OrdinalMargin(0.1, 5, 0.5, 0.3), np.array([0.2, 0.3, 1.0, 0.5])
-    assert learned.decoded(np.array([[0.1, 0.3, 1.0, 2.1]]), levels).tolist() == [0, 1, 2, 4]
-    assert OrdinalMargin(0.1, 3, 1.0, None).decoded(np.array([[0.5]]), np.zeros(1)) == 1
-    scores = np.random.default_rng(0).normal(size=(5, 3))
-    alone = expit(scores)
-    np.testing.assert_allclose(probabilities(scores), alone / alone.sum(axis=1, keepdims=True))
-    assert Margin(0.1, 3, True).decoded(np.eye(3), np.zeros(3)).tolist() == [0, 1, 2]
-    assert Margin(0.1, 2, True).decoded(np.array([[-1.0, 2.0]]), np.zeros(1)).tolist() == [0, 1]
-
 
 # --- fits ---------------------------------------------------------------------------------------
 
@@ -91,22 +38,6 @@ def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None):
     order = np.arange(k or K.shape[1])
     procedure = PassProcedure((), LandmarksOptions(ridge=ridge, bound=bound), 0, loss=loss)
     return procedure.fitted(make_pass, problem, order), parts
-
-
-@pytest.mark.parametrize("rare", [None, 0.004])
-def test_the_logistic_fit_is_that_of_scikit_learn(rare):
-    K, y = rows()
-    K = K @ np.random.default_rng(1).normal(size=(8, 8))
-    y = np.digitize(y, np.quantile(y, [0.5] if rare is None else [0.5, 1 - rare])) * 1.0
-    ridge = 1e-4
-    ours, _ = fitted(Margin(0.01, 2 + (rare is not None), True), K, y, ridge=ridge)
-    assert ours.minimum.status == "converged"
-    for c in range(ours.model.weights.shape[1]):
-        theirs = LogisticRegression(
-            C=1 / (ridge * len(y) * np.mean(np.var(K, axis=0))), solver="newton-cholesky", tol=1e-12
-        ).fit(K, y == (c if rare else 1))
-        shares = expit(K @ ours.model.weights[:, c] + ours.model.offset[c])
-        np.testing.assert_allclose(shares, theirs.predict_proba(K)[:, 1], atol=1e-5)
 
 
 def literal_cost(loss, K, y, parameters, n_beside):
@@ -193,31 +124,6 @@ def test_landmarks_may_be_the_same_or_constant_without_a_ridge(bound):
     assert (plain.minimum.status, twice.minimum.status) == ("converged", "converged")
     if bound is None:
         assert twice.minimum.value == pytest.approx(plain.minimum.value, abs=1e-9)
-
-
-def test_a_hessian_is_nowhere_above_its_majorant():
-    K, y = rows(n_landmarks=3)
-    y = np.digitize(y, np.quantile(y, [0.3, 0.6])) * 1.0
-    for loss in (OrdinalMargin(0.3, 3, 0.5, 0.2), Margin(0.3, 3, True), Margin(0.3, 3, False)):
-        found, parts = fitted(loss, K, y, ridge=1e-2)
-        sums = [
-            FitPass("own", loss, found.model, K.mean(axis=0), None, wanted).sums(parts)
-            for wanted in ("model", "majorant")
-        ]
-        for hessian in sums[0]["hessian"]:
-            assert np.linalg.eigvalsh(sums[1]["hessian"][0] - hessian).min() > -1e-9
-
-
-@pytest.mark.parametrize("left_out", [0, 1, 2])
-def test_a_fold_that_is_left_out_plays_no_part(left_out):
-    K, y = rows(n_landmarks=3)
-    loss, y = Margin(0.05, 2, False), (y > 0).astype(float)
-    found, parts = fitted(loss, K, y, ridge=1e-3)
-    fit = FitPass("own", loss, found.model, K.mean(axis=0), left_out)
-    damaged = [
-        replace(p, target=np.ones_like(p.target)) if p.part == left_out else p for p in parts
-    ]
-    np.testing.assert_array_equal(*(fit.sums(own)["hessian"] for own in (parts, damaged)))
 
 
 def test_landmarks_are_chosen_where_the_loss_falls_most_steeply():

@@ -9,7 +9,6 @@ from sklearn.datasets import load_wine
 from distfms import LandmarkClassifier
 from distfms.methods.landmarks import fit, metric
 from distfms.methods.landmarks.metric import Fitter, TaughtRows, choose, learn, root
-from distfms.methods.landmarks.squared import Ridges
 from tests.reference import landmarks as literal
 
 RNG = np.random.default_rng(4)
@@ -31,21 +30,6 @@ def hidden(n=480, d=10, seed=0):
     """Rows whose target depends on the first two columns alone."""
     X = np.random.default_rng(seed).normal(size=(n, d))
     return X, np.sin(2 * X[:, 0]) * X[:, 1] + np.abs(X[:, 1])
-
-
-@pytest.mark.parametrize("ridge", [1e-6, 1e-2, 1.0])
-def test_one_decomposition_answers_every_ridge(ridge):
-    K = np.array(
-        [[literal.metric_similarity("gaussian", x, z, np.eye(3), 1.5) for z in MARKS] for x in ROWS]
-    )
-    norm = literal.embedding("gaussian", MARKS, MARKS, {"sigma": 1.5})
-    Y = RNG.normal(size=(11, 2))
-    A, left = K - K.mean(axis=0), Y - Y.mean(axis=0)
-    found = Ridges.of(A.T @ A / 11, A.T @ left / 11, norm)
-    wanted = literal.ridge_weights(K, Y, norm, ridge)
-    np.testing.assert_allclose(found.weights(ridge), wanted, rtol=1e-6)
-    errors = found.errors(np.array([0.5, ridge]), A.T, left.T)
-    np.testing.assert_allclose(errors[1], ((left - A @ wanted) ** 2).sum(axis=1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
@@ -81,21 +65,6 @@ def test_a_row_of_weight_two_counts_as_two_rows():
     np.testing.assert_allclose(*products, rtol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
-def test_columns_that_matter_are_found(kernel):
-    X, y = hidden()
-    found = learned(X, y, 100, kernel)
-    best = choose(found)
-    assert best.kind != "none"
-    assert best.error < 0.4 * found[0].error
-    diagonal = next(own for own in found if own.kind == "diagonal")
-    assert (diagonal.transform[:2] ** 2).sum() > 0.95 * (diagonal.transform**2).sum()
-    # No width that was tried has a lower error.
-    unit = found[0].sigma / found[0].width
-    for width in metric.WIDTHS:
-        assert learned(X, y, 100, kernel, (), sigma=width * unit)[0].error >= found[0].error
-
-
 @pytest.mark.parametrize("of", ["noise", "constant"])
 def test_the_isotropic_metric_stays_where_none_is_clearly_better(of):
     X, _ = hidden(120, 4)
@@ -128,30 +97,6 @@ def test_a_gain_counts_beside_its_standard_error():
         assert gain == pytest.approx(less.mean())
         assert error == pytest.approx(less.std(ddof=1) / 2)
         assert (choose([plain, own]) is plain) == kept
-
-
-@pytest.mark.parametrize(
-    ("errors", "best"),
-    [
-        ([1.0, 0.5, 0.6, 0.7, 0.4, 0.9], 4),  # found after two in vain
-        ([1.0, 0.5, 0.6, 0.7, 0.8, 0.4], 1),  # not looked for after three
-        ([1.0, 0.5, 0.6, 0.4, 0.7, 0.3], 5),
-    ],
-)
-def test_a_search_ends_after_three_iterations_in_vain(errors, best):
-    class Stub:
-        taught = rows_of(np.zeros((2, 1)), np.array([0.0, 1.0]))
-
-        def fitted(self, landmarks, kind, iteration, transform, widths=()):
-            own = np.full(2, errors[iteration])
-            made = metric.Metric(kind, iteration, transform, 1.0, 1.0, 0.1, own, np.ones(2))
-            return made, np.zeros((2, 1))
-
-        def mean_product(self, landmarks, last, weights):
-            return np.diag([2.0, 1.0])
-
-    found = learn(Stub(), np.zeros((2, 3)), ("diagonal",))
-    assert [one.iteration for one in found] == [0, best]
 
 
 def test_losses_of_margins_have_a_fiftieth_of_the_ridge_of_squared_loss(monkeypatch):

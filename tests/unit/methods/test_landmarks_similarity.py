@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import norm, rankdata
 
 from distfms.errors import SpecError
@@ -77,31 +75,6 @@ def test_normal_scores_keep_ties_and_order():
         np.testing.assert_allclose(own[: len(known)], norm.ppf(ranks / (len(known) + 1)))
     assert found[0, 4] == found[0, 0]  # the mean stands in for a gap
     assert mapping.scaled(np.array([[99.0], [-9.0]])).ravel().tolist() == [found[0, 3], found[1, 0]]
-
-
-@settings(max_examples=30, deadline=None)
-@given(n=st.integers(1, 40), rows=st.integers(1, 9), name=st.sampled_from(NAMES[:6]))
-def test_blocks_are_cuts_of_the_whole(n, rows, name):
-    features = np.random.default_rng(n).normal(size=(4, n))
-    whole = plain(name)(features)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(similarity, "_BLOCK_ROWS", (rows, rows))
-        np.testing.assert_allclose(plain(name)(features), whole, rtol=1e-12, atol=1e-14)
-        sizes = [own.stop - own.start for own, _ in plain(name).blocks(features)]
-    assert sum(sizes) == n
-    assert max(sizes) <= rows
-
-
-def test_scaling_missing_values_and_columns_that_do_not_count():
-    features = np.array([[1.0, 3.0, np.nan], [5.0, 5.0, 5.0], [0.0, 2.0, 4.0]])
-    mapping = LandmarkMap(
-        Similarity("manhattan"),
-        shift=np.array([1.0, 0.0, 0.0]),
-        scale=np.array([2.0, 0.0, 4.0]),
-        fill=np.array([2.0, 5.0, 2.0]),
-        landmarks=np.array([[1.0, 9.0, 0.0]]),
-    )
-    np.testing.assert_allclose(mapping(features), [[0.0, -1.5, -1.5]])
 
 
 @pytest.mark.parametrize("name", NAMES[1:4])

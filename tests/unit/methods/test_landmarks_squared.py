@@ -1,14 +1,9 @@
 """Models of squared loss from statistics, against fits on the rows."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from distfms.methods.frame.cross_validation import Fold
-from distfms.methods.frame.newton import Domain
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
@@ -16,10 +11,7 @@ from distfms.methods.landmarks.squared import (
     LandmarkProcedure,
     NamedRule,
     SquaredProblem,
-    errors,
     greedy,
-    ladder,
-    refitted,
     squared_steps,
 )
 from distfms.stats.comoments import CoMoments
@@ -51,32 +43,6 @@ def test_greedy_takes_what_lowers_the_loss_most():
     assert set(chosen[:3].tolist()) == {1, 4, 6}
 
 
-def test_weights_are_refitted_after_each_step():
-    K, y = rows()
-    problem = problem_of(K, y)
-    order = greedy(problem, 4, 0.0)
-    weights = refitted(problem, order, [1, 3, 4], 0.0)
-    for own, k in zip(weights, (1, 3, 4), strict=True):
-        X = np.column_stack([np.ones(len(y)), K[:, order[:k]]])
-        wanted = np.linalg.lstsq(X, y, rcond=None)[0]
-        np.testing.assert_allclose(own[order[:k]], wanted[1:], rtol=1e-8)
-        assert problem.intercept(own) == pytest.approx(wanted[0])
-        assert np.count_nonzero(own) == k
-    tight = refitted(problem, order, [4], 0.0, 1.5)  # of similarities over √4
-    assert 2 * np.linalg.norm(tight) == pytest.approx(1.5)
-    within = refitted(problem, order, [1, 3, 4], 0.0, bound=0.5)
-    np.testing.assert_allclose(np.linalg.norm(within, axis=1), 0.5 / np.sqrt([1, 3, 4]))
-
-
-def test_errors_on_other_rows_count_how_far_their_means_are_off():
-    (K, y), (L, z) = rows(), rows(80, seed=1)
-    L, z = L + 0.7, z - 0.4
-    problem, weights = problem_of(K, y), np.random.default_rng(2).normal(size=(3, 9))
-    predicted = weights @ L.T + problem.intercept(weights)[:, np.newaxis]
-    found = errors(problem, weights, moments_of(L, z))
-    np.testing.assert_allclose(found, np.mean((predicted - z) ** 2, axis=1), rtol=1e-10)
-
-
 def test_the_steps_of_algorithm_2_are_those_of_the_paper():
     K, y = rows(n=40, n_landmarks=7)
     problem, tolerance = problem_of(K, y), 0.05
@@ -96,23 +62,6 @@ def test_the_steps_of_algorithm_2_are_those_of_the_paper():
     assert few["gap"] > tolerance * y.var()
 
 
-@settings(max_examples=40, deadline=None)
-@given(bound=st.floats(0.01, 10.0), seed=st.integers(0, 50), rank=st.integers(1, 6))
-def test_the_bound_is_kept_and_costs_as_little_as_can_be(bound, seed, rank):
-    rng = np.random.default_rng(seed)
-    A, c = rng.normal(size=(rank, 6)), rng.normal(size=6)
-    gram, target = A.T @ A, A.T @ rng.normal(size=rank) if rank < 6 else c
-    found = Domain(6, bound).best(gram[np.newaxis], target[:, np.newaxis])[:, 0]
-    norm = np.linalg.norm(found)
-    assert norm <= bound * (1 + 1e-12)
-    # Optimality: the gradient is −λ times the weights, λ ≥ 0, and λ > 0 only on the sphere.
-    gradient = gram @ found - target
-    multiplier = max(-(gradient @ found) / norm**2, 0.0)
-    scale = np.linalg.norm(target) + 1e-12
-    assert np.linalg.norm(gradient + multiplier * found) <= 1e-6 * scale
-    assert multiplier * bound <= 1e-6 * scale or norm == pytest.approx(bound, rel=1e-5)
-
-
 def test_copies_of_a_landmark_are_not_chosen_twice():
     K, y = rows()
     twice = np.column_stack([K, K * 3.7 + 0.3, np.full(len(y), 3.0)])
@@ -120,33 +69,6 @@ def test_copies_of_a_landmark_are_not_chosen_twice():
     assert len(order) == 9
     assert set(order.tolist()) == set(range(9))
     assert len(greedy(problem_of(K, np.full(len(y), 4.0)), 3, 0.0)) == 0
-
-
-def test_measures_of_a_procedure():
-    K, y = rows()
-    moments = {"linear": moments_of(K, y)}
-    rule = NamedRule("linear")
-    options = LandmarksOptions(task="sparse", keep=4, ridge=0.0)
-    procedure = LandmarkProcedure((rule,), options, 9)
-    problem = procedure.problem(moments)
-    path = procedure.search(problem, rule)
-    found = procedure.score(problem, path, moments, np.array([1.0, 2.5, 4.0, 99.0]))
-    assert found["mse"][2] == found["mse"][3]
-    weights = procedure.weights(problem, path, [1, 2, 4])
-    np.testing.assert_allclose(
-        found["largest_weight"][:3], np.array([1, 2, 4]) * np.abs(weights).max(axis=1)
-    )
-    np.testing.assert_allclose(found["r2"], 1 - found["mse"] / y.var(), rtol=1e-9)
-    stepping = replace(
-        procedure,
-        options=options.model_copy(update={"refit": False, "bound": 5.0, "tolerance": 0.01}),
-    )
-    path = stepping.search(problem, rule)
-    weights = stepping.weights(problem, path, [0, 1, len(path.order)])
-    assert np.abs(weights).sum(axis=1).max() <= 5.0 + 1e-12
-    np.testing.assert_array_equal(weights[-1, path.order], path.weights[-1])
-    assert ladder(7) == [1, 2, 5, 7]
-    assert ladder(10) == [1, 2, 5, 10]
 
 
 def test_the_mean_stands_in_where_similarities_add_up_to_nothing():
@@ -208,15 +130,3 @@ def test_a_problem_is_kept_for_all_options_but_the_landmarks():
     assert found(9, ridge=0.0)[1] < by_default
     assert found(3)[0]["gaussian"].n_landmarks == 3
     assert found(3)[1] > 2 * by_default
-
-
-def test_numbers_of_landmarks_are_points_of_one_path():
-    K, y = rows(n=200, n_landmarks=60)
-    made, options = moments_of(K, y), LandmarksOptions(task="sparse", ridge=1e-6)
-    fold, ends = Fold({"own": made}, {"own": made}), (None, 60, 2)
-    procedure = LandmarkProcedure((NamedRule("own"),), options, 60)
-    values = procedure.tuned_values(fold, ends, "mse")
-    for value, end in zip(values, ends, strict=True):
-        alone = replace(procedure, options=options.model_copy(update={"keep": end}))
-        assert value == pytest.approx(alone.tuned_values(fold, (end,), "mse")[0], rel=1e-12)
-    assert values[1] < values[0] < values[2]  # 50 landmarks by default

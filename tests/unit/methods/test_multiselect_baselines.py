@@ -26,20 +26,6 @@ def learned(judgments, label, costs=1.0):
     return Problem.from_estimates(estimates, costs=costs), estimates
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_averages_is_forward_selection_on_the_averages(seed):
-    judgments, label, _ = random_judgments(seed, k=3)
-    path = averages(*learned(judgments, label), 9, 3)
-    means = judgments.mean(axis=2)
-    chosen = literal.forward_selection(means, label, 3, lambda _chosen, _c: True)
-    assert path.attributes.tolist() == chosen
-    assert path.counts.tolist() == [3, 3, 3]
-    assert path.spent.tolist() == [3, 6, 9]
-    losses = [literal.residual_variance(means[:, chosen[: i + 1]], label) for i in range(3)]
-    np.testing.assert_allclose(path.label_variance - path.objective, losses, rtol=1e-10)
-    assert path.status == "budget_spent"
-
-
 @pytest.mark.parametrize("n_judgments", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_averages_selects_on_as_many_judgments_as_it_buys(seed, n_judgments):
@@ -74,18 +60,6 @@ def test_averages_of_more_judgments_than_were_collected_stay_semi_definite():
     assert path.n_steps > 1
     expected = literal.full_objective(estimates.b, none, psd, path.final_repeats)
     assert path.objective[-1] == pytest.approx(expected)
-
-
-def test_averages_buys_each_attribute_once_and_obeys_costs():
-    judgments, label, _ = random_judgments(1)
-    everything = averages(*learned(judgments, label), 1000, 2)
-    assert sorted(everything.attributes.tolist()) == [0, 1, 2, 3, 4]
-    assert everything.status == "no_positive_gain"
-    dear = averages(*learned(judgments, label, [1, 1, 50, 1, 1]), 1000, 2)
-    assert dear.cost[dear.attributes == 2] == 100
-    nothing = averages(*learned(judgments, label), 1, 2)
-    assert (nothing.n_steps, nothing.status) == (0, "unaffordable")
-    assert averages(*learned(judgments, label), 4, 4).counts.tolist() == [4]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -131,18 +105,6 @@ def test_copies_in_any_order_is_forward_selection_on_single_judgments(seed, k):
     assert whole.final_repeats.tolist() == [k] * 5
 
 
-def test_copies_that_nobody_gave_are_never_bought():
-    judgments, label, _ = random_judgments(3, k=3)
-    judgments[:, 1, 1:] = np.nan  # at most one judgment
-    judgments[::3, 2, 2] = np.nan
-    problem = random_problem(0, 5, costs=[1.0, 2.0, 1.0, 1.0, 1.0])
-    moments = copies_in_places(ragged(judgments), label, np.ones(label.size), 3)
-    path = copies_in_any_order(problem, moments, 1000, 3)
-    assert path.final_repeats[1] <= 1
-    assert path.final_repeats.max() <= 3
-    assert path.cost[path.attributes == 1].tolist() == [2.0] * int(path.final_repeats[1])
-
-
 def test_single_attribute_spends_everything_on_one():
     problem = random_problem(2, d=3, costs=[1.0, 4.0, 1.0], names=("x", "guess", "z"))
     path = single_attribute(problem, "guess", 11)
@@ -175,26 +137,6 @@ def test_supports_of_the_lasso_are_those_of_scikit_learn(seed, n_rows):
     assert all(support in found for support in expected[:8])
     assert max(map(len, lasso_supports(gram, target, 3))) == 3
     assert list(lasso_supports(gram, np.zeros(12), 3)) == []
-
-
-@pytest.mark.parametrize("costs", [1.0, [1.0, 2.0, 0.5, 1.0, 3.0]])
-@pytest.mark.parametrize("seed", range(3))
-def test_attributes_of_the_lasso_are_judged_equally_often(seed, costs):
-    judgments, label, _ = random_judgments(seed, k=2)
-    problem, estimates = learned(judgments, label, costs)
-    unit = np.sqrt(np.diag(estimates.second_moment))
-    gram = estimates.second_moment / np.outer(unit, unit)
-    turns = []
-    for support in lasso_supports(gram, estimates.b / unit, 5):
-        cost = problem.costs[support]
-        n, left = divmod(11.0, cost.sum())
-        last = [a for a, spent in zip(support, np.cumsum(cost), strict=True) if spent <= left]
-        turns.append(support * int(n) + last)
-    explained = [full_objective(problem, np.bincount(turn, minlength=5)) for turn in turns]
-    path = lasso(problem, estimates, 11.0, 2)
-    assert path.attributes.tolist() == turns[int(np.argmax(explained))]
-    for step, value in enumerate(path.objective, start=1):
-        assert value == pytest.approx(full_objective(problem, path.repeats_after(step)))
 
 
 def test_the_lasso_buys_nothing_where_no_support_can_be_paid():

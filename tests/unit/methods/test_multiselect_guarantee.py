@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -54,24 +52,6 @@ def test_the_entry_is_theorem_3_1(seed, algorithm, budget, costs):
 def test_it_does_not_depend_on_the_units_of_the_data():
     found, scaled = (entry(0, "full", 3, scale=scale)[0] for scale in (1.0, 7.0))
     assert found == pytest.approx(scaled)
-
-
-@pytest.mark.parametrize("algorithm", ["full", "scoring"])
-def test_it_promises_nothing_where_an_attribute_is_noise_or_no_candidate_is_left(algorithm):
-    _, problem, estimates = entry(0, algorithm, 5)
-    external = estimates.external.copy()
-    external[2, 2] = -0.1
-    noise = dataclasses.replace(
-        estimates, external=external, external_variance=np.maximum(np.diag(external), 0)
-    )
-    found = guarantee(Problem.from_estimates(noise), noise, np.ones(5, int), 5, 0.05, algorithm)
-    assert found["lambda_most"] <= 0
-    assert found["error"] is found["objects_needed"] is None
-    nothing = dataclasses.replace(
-        problem, v=np.zeros(5), external_variance=np.zeros(5), external=np.zeros((5, 5))
-    )
-    found = guarantee(nothing, estimates, np.zeros(5, int), 5, 0.05, algorithm)
-    assert (found["attributes"], found["error"]) == (0, None)
 
 
 def test_a_matrix_too_large_is_bounded_from_above_only(monkeypatch):

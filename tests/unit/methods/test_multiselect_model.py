@@ -5,69 +5,19 @@ import pytest
 
 from distfms import DataError
 from distfms.data.rows.judgments import AttributeColumns, JudgmentLayout
-from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import (
     LinearModel,
-    path_models,
-    path_objective,
     predict,
     projected_model,
     refit,
     refit_statistics,
 )
-from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
+from distfms.methods.multiselect.objective import Problem, holdout_loss
 from distfms.methods.multiselect.read import find_columns, trained_columns
 from distfms.stats.judgments import JudgmentStatistics
-from tests.reference.multiselect_cases import ragged, random_judgments, random_problem, statistics
+from tests.reference.multiselect_cases import ragged, random_judgments
 from tests.reference.statistics import ragged_of
-
-
-def test_projected_model_at_the_repeats_at_hand_is_least_squares():
-    judgments, label, truth = random_judgments(0, m=400, k=2)
-    # Little noise, so that the external covariance is positive definite as estimated.
-    judgments = truth[:, :, None] + 0.1 * (judgments - truth[:, :, None])
-    est = statistics(judgments, label).estimates()
-    problem = Problem.from_estimates(est)
-    model = projected_model(problem, [2] * 5)
-    design = np.column_stack([np.ones(400), judgments.mean(axis=2)])
-    expected = np.linalg.lstsq(design, label, rcond=None)[0]
-    np.testing.assert_allclose(model.weights, expected[1:], rtol=1e-8)
-    assert model.intercept == pytest.approx(expected[0], rel=1e-8)
-
-
-@pytest.mark.parametrize("psd", ["nearest", "none"])
-@pytest.mark.parametrize("algorithm", ["full", "scoring"])
-def test_path_models_are_those_computed_one_by_one(algorithm, psd):
-    problem = random_problem(3, means=np.arange(6.0), label_mean=-2.0, psd=psd)
-    path, steps = select(problem, 40, algorithm), np.array([0, 0, 3, 17, 40])
-    models = path_models(problem, path, steps)
-    for i, step in enumerate(steps):
-        one = projected_model(problem, path.repeats_after(step))
-        np.testing.assert_array_equal(models.repeats[i], one.repeats)
-        np.testing.assert_allclose(models.weights[i], one.weights, rtol=1e-8, atol=1e-12)
-        assert models.intercept[i] == pytest.approx(one.intercept)
-        assert models.objective[i] == pytest.approx(full_objective(problem, one.repeats))
-    objective = path_objective(problem, path, steps[2:])
-    np.testing.assert_allclose(objective, models.objective[2:], rtol=1e-9)
-    assert (models.spent[0], models.spent[-1]) == (0.0, one.repeats @ problem.costs)
-
-
-def test_refit_is_least_squares_on_means_of_the_first_judgments():
-    judgments, label, _ = random_judgments(2, m=50, k=4)
-    judgments[3, 1, 2:] = np.nan
-    judgments[8, 0, :] = np.nan
-    judgments[9, 4, :] = np.nan
-    repeats = [1, 3, 0, 4, 0]
-    statistics = refit_statistics(ragged(judgments), label, repeats)
-    assert statistics.n_samples == 48
-    model = refit(statistics, "abcde", repeats)
-    keep = np.setdiff1d(np.arange(50), [3, 8])
-    means = [judgments[keep, a, : repeats[a]].mean(axis=1) for a in (0, 1, 3)]
-    design = np.column_stack([np.ones(48), *means])
-    expected = np.linalg.lstsq(design, label[keep], rcond=None)[0]
-    np.testing.assert_allclose(model.weights, np.insert(expected[1:], [2, 3], 0), rtol=1e-8)
-    assert model.intercept == pytest.approx(expected[0], rel=1e-8)
 
 
 def test_refit_without_enough_judgments():
@@ -185,26 +135,3 @@ def test_a_refit_of_small_and_large_numbers_is_least_squares():
     statistics = refit_statistics(ragged(columns.T[:, :, None]), label, [1, 1, 1])
     found = refit(statistics, "abc", [1, 1, 1])
     np.testing.assert_allclose(found.weights, [2e-5, 3.0, 0.0], rtol=1e-9)
-
-
-@pytest.mark.parametrize("value", [0.1, 1 / 3, -1e7 / 3])
-def test_constants_with_a_variance_from_rounding_are_never_bought(value):
-    judgments, label, _ = random_judgments(4, m=60, k=2)
-    judgments[:, 2] = value
-    parts = [
-        (ragged(judgments[rows]), label[rows])
-        for rows in (slice(0, 7), slice(7, 20), slice(20, 60))
-    ]
-    statistics = JudgmentStatistics.empty(5)
-    for part in parts:
-        statistics = statistics.merge(JudgmentStatistics.from_block(*part))
-    estimates = statistics.estimates()
-    problem = Problem.from_estimates(estimates)
-    assert problem.candidates.tolist() == [True, True, False, True, True]
-    for path in (
-        select(problem, 40),
-        select(problem, 40, "scoring"),
-        averages(problem, estimates, 40, 2),
-        copies(problem, estimates, 40, 2),
-    ):
-        assert path.final_repeats[2] == 0

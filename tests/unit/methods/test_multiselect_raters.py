@@ -17,9 +17,7 @@ from distfms.data.rows.roles import Roles
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.evaluate import noise_correlations
-from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.model import path_models, projected_model
-from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
+from distfms.methods.multiselect.objective import Problem, full_objective
 from distfms.methods.multiselect.read import plan_of
 from distfms.methods.multiselect.same_raters import SameState, held_out_estimates, rater_remarks
 from distfms.stats.judgments import JudgmentStatistics
@@ -60,34 +58,6 @@ def test_objective_and_gains_are_those_of_the_literal_form(
         assert gain == pytest.approx(literal_objective(problem, more) - now, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_greedy_is_the_literal_greedy(seed: int) -> None:
-    problem = problem_of(seed)
-    path = select(problem, 9)
-    chosen = literal.greedy(lambda r: literal_objective(problem, r), 5, path.n_steps)
-    assert path.attributes.tolist() == chosen
-    models = path_models(problem, path, np.arange(path.n_steps + 1))
-    for r, weights in zip(models.repeats, models.weights, strict=True):
-        np.testing.assert_allclose(weights, projected_model(problem, r).weights, atol=1e-10)
-
-
-def test_without_a_halo_it_is_the_selection_from_independent_raters() -> None:
-    same = problem_of(3, halo=0.0)
-    alone = Problem.build(same.b, same.v, same.external, label_variance=same.label_variance)
-    assert select(same, 12).attributes.tolist() == select(alone, 12).attributes.tolist()
-
-
-def test_a_singular_attribute_is_never_bought() -> None:
-    external = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
-    zero = np.zeros((3, 3))
-    problem = Problem.build(
-        [1.0, 1.0, 0.0], np.zeros(3), external, label_variance=2.0, noise_covariance=zero
-    )
-    path = select(problem, 5)
-    assert path.attributes.tolist() == [0]
-    assert path.status == "no_positive_gain"
-
-
 def crowd(seed: int, n: int, k: int, d: int = 3):
     """Judgments of shape (n, d, k), where judgment j of an object is always rater j's."""
     rng = np.random.default_rng(seed)
@@ -120,23 +90,6 @@ def test_noise_correlations_are_unknown_where_one_rater_judged_both_and_nobody_e
     assert correlations["kind"]["tall"] is None
     assert correlations["tall"]["kind"] is None
     assert correlations["kind"]["calm"] == correlations["calm"]["kind"] != 0.0
-
-
-def test_losses_are_true_of_judgments_bought_either_way() -> None:
-    """From two judgments of many objects, the losses at r = (3, 1, 2) of new raters."""
-    known = summary(*crowd(0, 40_000, 2)).estimates()
-    blind = summary(*crowd(0, 40_000, 2), raters=False).estimates()
-    weights, repeats = np.array([0.5, 0.8, 1.2]), np.array([3, 1, 2])
-    judgments, label = crowd(1, 40_000, 6)
-    own = [judgments[:, 0, :3], judgments[:, 1, 3:4], judgments[:, 2, 4:6]]  # disjoint raters
-    first = [judgments[:, a, :r] for a, r in enumerate(repeats)]
-    for buy_from, averaged in (("independent", own), ("same", first)):
-        predicted = sum(w * x.mean(axis=1) for w, x in zip(weights, averaged, strict=True))
-        real = float(np.mean((label - predicted) ** 2))
-        loss = holdout_loss(known, weights, 0.0, repeats, buy_from)
-        assert loss == pytest.approx(real, rel=0.03)
-    ignored = holdout_loss(blind, weights, 0.0, repeats)
-    assert abs(ignored - holdout_loss(known, weights, 0.0, repeats)) > 0.3
 
 
 def test_baselines_follow_the_raters_that_judge() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distfms.methods.attribute_efficient import from_pairs, gaps, predictors
-from distfms.methods.attribute_efficient.from_pairs import FoldPairs, ImputedPairs, full_candidates
+from distfms.methods.attribute_efficient.from_pairs import FoldPairs
 from distfms.methods.attribute_efficient.gaps import solve_gaps
 from distfms.methods.attribute_efficient.pairs import Pairs
 from distfms.methods.attribute_efficient.predictors import (
@@ -102,19 +102,6 @@ def test_many_attributes_are_solved_for_step_by_step(monkeypatch):
     assert np.mean((found(rows)[0] - y)[partly] ** 2) < 0.6 * y.var()
 
 
-def test_the_constant_of_few_rows_is_that_of_the_literal_formulas():
-    """Where the doubt about held-out losses, and the least that they can be, decide."""
-    for seed in range(12):
-        rows, y = rows_of(seed, 60, share=0.6)
-        found = solve_gaps(folds_of(rows, y, FOLD[:60]), "deviations")
-        others = np.where(np.arange(D)[:, None] == np.arange(3), rows_of(seed)[0][:, :3], np.nan)
-        wanted = literal.predict_gaps(rows.T, y, FOLD[:60], others.T)
-        limits = limits_between(np.nanmin(rows, axis=1), np.nanmax(rows, axis=1), False)
-        limits = np.hstack([limits, [[y.min()], [y.max()]]])
-        whole = CutLinear(np.zeros((1, D)), np.zeros(1), np.zeros(D), limits)
-        np.testing.assert_allclose(ByPattern(whole, found)(others)[0], wanted, rtol=1e-7)
-
-
 def test_what_tells_nothing_is_predicted_by_the_mean():
     rows, partly = rows_of(0)[0], []
     for seed in range(8):
@@ -123,33 +110,6 @@ def test_what_tells_nothing_is_predicted_by_the_mean():
         partly.append(np.abs(away[np.isnan(rows).any(axis=0)]).max())
     assert sorted(partly)[4] < 1e-12  # exactly, but where chance is on the side of a few weights
     assert max(partly) < 0.5
-
-
-def test_moments_of_imputed_rows():
-    """Are those of rows whose gaps are filled with means of the others."""
-    rows, y = rows_of(5)
-    folds = ImputedPairs(folds_of(rows, y).folds)
-    for f in range(5):
-        train, held_out, mean = folds.without(f)
-        for own, moments in ((f != FOLD, train), (f == FOLD, held_out)):
-            away = np.nan_to_num(np.vstack([rows, y])[:, own] - mean[:, None])
-            gram = away @ away.T / own.sum()
-            np.testing.assert_allclose(moments.gram, gram[:-1, :-1], rtol=1e-9, atol=1e-12)
-            np.testing.assert_allclose(moments.cross, gram[:-1, -1], rtol=1e-9, atol=1e-12)
-    assert from_pairs.solve(folds, full_candidates).shares.max() == 1.0
-
-
-def test_limits():
-    lowest, highest = np.array([0.0, np.inf, -1.0]), np.array([2.0, -np.inf, 1.0])
-    limits = limits_between(lowest, highest, is_label=False)
-    np.testing.assert_array_equal(limits, [[0.0, -np.inf, -1.0], [2.0, np.inf, 1.0]])
-    two = CutLinear(np.array([[1.0, 1.0], [0.1, 0.0]]), np.zeros(2), np.array([0.5, -0.4]), limits)
-    values = np.array([[9.0, np.nan], [-9.0, np.nan]])
-    np.testing.assert_allclose(two(values), [[-1.0, 0.1], [0.2, 0.05]])
-    one = CutLinear(two.weights[:1], two.intercept[:1], two.fill, two.limits)
-    np.testing.assert_allclose(one(values), [[-1.0, 0.1]])
-    scores = limits_between(lowest, highest, is_label=True)
-    np.testing.assert_array_equal(scores[:, -1], [-np.inf, np.inf])
 
 
 def test_nothing_was_seen():

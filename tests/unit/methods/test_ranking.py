@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
-from distfms.errors import DataError
 from distfms.methods.frame.ranking import RankingScores, ndcg
 from distfms.stats.codec import decode, encode
 
@@ -67,17 +66,3 @@ def test_queries_may_straddle_blocks(rows):
         assert len(merged.keys) == len(merged.relevance) == len(merged.scores)
     everything = [*forward.closed.tolist(), *np.unique(forward.keys).tolist()]
     assert sorted(everything) == np.unique(keys).tolist()
-
-
-@pytest.mark.parametrize("cut", [1, 2, 3, 4])
-@pytest.mark.parametrize("keys", [[1, 2, 1, 3, 4], [1, 2, 3, 4, 2], [1, 2, 3, 2, 5]])
-def test_a_query_that_begins_again_is_refused_wherever_the_blocks_end(keys, cut):
-    keys = np.array(keys, dtype=np.uint64)
-    rows = (keys, np.ones(5), np.zeros((5, 1)))
-
-    def merged():
-        first, second = summarise(*rows, [0, cut, 5])
-        return first.merge(second)
-
-    with pytest.raises(DataError, match="are not adjacent"):
-        merged()

@@ -5,21 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 from distfms.errors import DataError
 from distfms.methods.frame.passes import Sums, side_by_side
 from distfms.methods.frame.row_data import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.glm import (
-    FAMILIES,
-    TOLERANCE,
-    GlmDesign,
-    GlmModel,
-    View,
-    mean_response,
-    sequence_glm,
-)
+from distfms.methods.sequence.glm import FAMILIES, GlmDesign, View, sequence_glm
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import GroupCosts, Ladder
@@ -35,31 +26,7 @@ GROUPS = [[0, 1], [2], [3, 4, 5], [6], [7, 8]]
 COSTS = np.array([2.0, 0.7, 3.0, 1.1, 1.6])
 
 
-def responses(family, n=60, seed=2):
-    rng = np.random.default_rng(seed)
-    P = 3 if family == "softmax" else 1
-    own = FAMILIES[family]
-    y = own.mean(rng.normal(size=(P, n)))
-    return own, rng.normal(size=(P, n)), np.eye(P)[y.argmax(axis=0)].T if P > 1 else y
-
-
 # --- families -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("family", ALL)
-def test_loss_and_mean_are_those_of_the_literal_formulas(family):
-    own, eta, y = responses(family)
-    for p in range(len(eta)):
-        h = np.zeros((len(eta), 1))
-        h[p] = 1e-5
-        slope = (own.loss(eta + h, y) - own.loss(eta - h, y)) / 2e-5
-        np.testing.assert_allclose(own.mean(eta)[p] - y[p], slope, atol=1e-9)
-    expected = [literal.phi(e, family) - t @ e for e, t in zip(eta.T, y.T, strict=True)]
-    link = own.link(y)
-    best = [literal.phi(e, family) - t @ e for e, t in zip(link.T, y.T, strict=True)]
-    np.testing.assert_allclose(own.loss(eta, y), np.subtract(expected, best), atol=1e-12)
-    np.testing.assert_allclose(own.loss(link, y), 0.0, atol=1e-12)
-    np.testing.assert_allclose(mean_response(family, eta.T), own.mean(eta).T)
 
 
 def test_losses_survive_large_numbers():
@@ -179,21 +146,6 @@ def test_groups_that_tell_rare_classes_apart_have_the_gain_of_a_score_test():
     assert path.order[:2].tolist() == [3, 1]
 
 
-@pytest.mark.parametrize("family", ALL)
-def test_sums_are_those_of_the_literal_risk(family):
-    X, y = grouped(family, n=40)
-    weight = np.random.default_rng(1).uniform(0.1, 2.0, 40)
-    case = Case(family, X, y, weight=weight, cuts=(7, 30))
-    W = np.random.default_rng(3).normal(size=(10, case.n_outputs)) * 0.3
-    sums = case.one(GlmModel(W))
-    Z, Y = literal_rows(family, X, y)
-    expected = literal.gradient(W, Z, Y, family, sample_weight=weight)
-    np.testing.assert_allclose(sums["gradient"] / sums["weight"], expected, atol=1e-12)
-    risks = [literal.risk(w, Z, Y, family, sample_weight=weight) for w in (W, 0 * W)]
-    losses = [float(case.one(GlmModel(w))["loss"]) for w in (W, 0 * W)]
-    assert (losses[0] - losses[1]) / weight.sum() == pytest.approx(risks[0] - risks[1], rel=1e-9)
-
-
 def test_missing_values_count_as_the_mean():
     X, y = grouped("logistic")
     case = Case("logistic", X, y)
@@ -226,50 +178,6 @@ def test_sequence_equals_the_literal_refit_from_rows(family, whiten, cost_aware)
     names = predictor.feature_names
     found = predictor.predict(3, dict(zip(names, X.T, strict=True)), len(X))
     np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("family", ALL)
-def test_relevant_groups_come_first_and_few_passes_reach_every_model(family):
-    X, y = grouped(family, n=1500)
-    case = Case(family, X, y, costs=np.ones(5))
-    path = case.sequence()
-    assert set(path.order[:2]) == {2, 3}
-    assert path.n_passes[-1] == case.n_passes < 80
-    assert path.curve_value[0] == pytest.approx(0.0, abs=1e-12)
-    assert (np.diff(path.curve_value) > -1e-6).all()
-    assert path.curve_value[2] > 0.95 * path.curve_value[-1] > 0.1
-    assert path.status.tolist() == ["converged"] * 6
-    assert (path.gradient_norm <= 1.0).all()
-    Z, Y = literal_rows(family, X, y)
-    left = np.linalg.norm(literal.gradient(path.weights[-1], Z, Y, family, 1e-3))
-    deviation = np.sqrt(FAMILIES[family].variance(Y.mean(axis=0)).sum())
-    assert path.gradient_norm[-1] == pytest.approx(left / (TOLERANCE * deviation), rel=1e-3)
-
-
-@pytest.mark.parametrize("ridge", [0.0, 0.02])
-@pytest.mark.parametrize("family", ALL)
-def test_the_whole_model_is_scikit_learns(family, ridge):
-    X, y = grouped(family, n=800)
-    Z, target = literal.standardise(X), y if family == "softmax" else y[0]
-    if family == "poisson":
-        peer = PoissonRegressor(alpha=ridge, solver="newton-cholesky", tol=1e-11, max_iter=500)
-    else:
-        C = 1 / (ridge * len(X)) if ridge else np.inf
-        peer = LogisticRegression(C=C, solver="newton-cg", tol=1e-11, max_iter=500)
-    peer.fit(Z, target)
-    expected = np.vstack([np.atleast_2d(peer.coef_).T, np.atleast_1d(peer.intercept_)])
-    path = Case(family, X, y, ridge=ridge).sequence(())
-    np.testing.assert_allclose(path.weights[-1], expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("family", ALL)
-def test_redundant_columns_without_ridge_converge(family):
-    X, y = grouped(family, n=300)
-    thin = Case(family, X, y, ridge=0.0).sequence()
-    X[:, 1] = 3.0 * X[:, 0] - 1.0
-    path = Case(family, X, y, ridge=0.0).sequence()
-    assert path.status.tolist() == ["converged"] * 6
-    assert path.loss[-1] == pytest.approx(thin.loss[-1], rel=0.02)
 
 
 def test_between_fits_groups_go_by_the_quadratic_model():
@@ -315,70 +223,6 @@ def test_models_are_fitted_where_costs_end():
     path = Case("logistic", *grouped("logistic")).sequence(costs=(0.1, 4.0, 4.5, 100.0))
     within = [int(np.searchsorted(path.spent, cost, "right")) for cost in (4.0, 4.5)]
     assert path.refit_at.tolist() == sorted({*within, 5} - {0})
-
-
-def test_models_side_by_side_have_their_own_rows_and_columns():
-    X, y = grouped("softmax")
-    case = Case("softmax", X, y)
-    fold = np.random.default_rng(0).integers(3, size=len(X))
-    case.parts = [case.design.rows(np.ascontiguousarray(X.T), y, None, fold)]
-    weights = np.random.default_rng(3).normal(size=(10, 3)) * 0.3
-    weights[[0, 1, 5]] = 0.0
-    columns = np.array([2, 3, 4, 6, 7, 8])
-    found = case.sums(*(GlmModel(weights, own, columns) for own in (-1, 1)))
-    for number, left_out in enumerate((-1, 1)):
-        rows = fold != left_out
-        Z, Y = (part[rows] for part in literal_rows("softmax", X, y))
-        expected = literal.gradient(weights, Z, Y, "softmax")
-        slope = found["gradient"][number] / found["weight"][number]
-        own = [*columns, 9]
-        np.testing.assert_allclose(slope[own], expected[own], atol=1e-12)
-        assert not slope[[0, 1, 5]].any()
-
-
-@pytest.mark.parametrize("family", ALL)
-def test_a_pass_in_another_scaling_is_one_over_rows_of_that_scaling(family):
-    X, y = grouped(family)
-    case, part = Case(family, X, y), Case(family, X[:90], y[..., :90])
-    own = part.problem.scaling
-
-    view = View(case.design, own)
-    design = GlmDesign(family, case.n_outputs, own)
-    weights = 0.3 * np.random.default_rng(3).normal(size=(10, case.n_outputs))
-    sums = case.sums(view.model(weights, None)).arrays
-    found = view.sums(Sums({name: array[0] for name, array in sums.items()}))
-    rows = design.rows(np.ascontiguousarray(X.T), y, None)
-    for name, expected in design.sums(rows, [GlmModel(weights)]).arrays.items():
-        np.testing.assert_allclose(found[name], expected[0], rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("family", ALL)
-def test_groups_that_others_explain_come_last_in_their_order(family):
-    X, y = grouped(family, n=400)
-    X[:, [0, 1, 2, 7, 8]] = X[:, [3, 4, 5, 4, 5]] * [2.0, 0.3, 7.0, 1.1, 5.0] + 1.0
-    path = Case(family, X, y, costs=np.ones(5), ridge=0.0).sequence()
-    assert path.order[2:].tolist() == [0, 1, 4]
-    assert path.n_passes[2] == path.n_passes[-1]
-
-
-def test_separable_data_run_to_the_end():
-    X, _ = grouped("logistic")
-    y = (X[:, 6] > np.median(X[:, 6])).astype(float)
-    path = Case("logistic", X, y[np.newaxis], ridge=0.0).sequence()
-    assert sorted(path.order.tolist()) == [0, 1, 2, 3, 4]
-    assert path.curve_value[-1] > 0.9999
-    assert np.isfinite(path.weights).all()
-
-
-@pytest.mark.parametrize("options", [{"criterion": "omp-single"}, {"doubling": True}], ids=str)
-def test_other_rules_go_by_the_gradient_too(options):
-    X, y = grouped("logistic", n=600)
-    path = Case("logistic", X, y).sequence(**{"criterion": "omp", **options})
-    assert sorted(path.order.tolist()) == [0, 1, 2, 3, 4]
-    if "doubling" in options:
-        assert path.order[0] == 1  # the cheapest
-        capable = (path.cost[1:] <= path.spent[:-1] * (1 + 1e-12)).all()
-        assert capable == (not path.notes)
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,18 @@
 import itertools
-import math
 
 import numpy as np
 import pytest
 
-from distfms.methods.sequence.evaluate import budget_ladder, oracle_curve, timeliness
+from distfms.methods.sequence.evaluate import budget_ladder
 from distfms.methods.sequence.greedy import best_set, sequence
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from distfms.methods.sequence.residual import CRITERIA
 from tests.reference.sequence import (
-    best_of_cost,
     correlated,
     explained,
     literal_sequence,
     make_problem,
-    search,
     standardised,
-    submodularity_ratio,
 )
 
 SIZES = [2, 1, 3, 2, 4, 1]
@@ -101,16 +97,6 @@ def test_rules_break_ties_by_the_lowest_index(seed):
         assert sequence(problem, rule).order.tolist() == [1, 0, 2, 3, 4, 5]
 
 
-def test_given_and_random_orders():
-    problem, X, Y, groups = problem_and_rows(1, ridge=1e-5)
-    path = sequence(problem, "given", order=[4, 0, 2])
-    assert path.groups == ("g4", "g0", "g2")
-    assert path.curve_value[2] / 2 == pytest.approx(explained(X, Y, [*groups[4], *groups[0]], 1e-5))
-    first, again, other = (sequence(problem, "random", seed=s).order.tolist() for s in (3, 3, 4))
-    assert first == again != other
-    assert sorted(first) == list(range(6))
-
-
 @pytest.mark.parametrize("rule", ["fr", "omp"])
 def test_doubling_is_algorithm_2(rule):
     capable = set()
@@ -129,16 +115,6 @@ def test_doubling_is_algorithm_2(rule):
     assert capable == {True, False}  # the seeds show both
 
 
-def test_doubling_beyond_its_cap_takes_the_cheapest_and_says_so():
-    problem, *_ = problem_and_rows(0, costs=GroupCosts(np.array([1.0, 9, 5, 15, 8, 20])))
-    path = sequence(problem, doubling=True)
-    assert path.order[:2].tolist() == [0, 2]
-    assert path.notes
-    assert "step 2" in path.notes[0]
-    assert "'g2' at 5" in path.notes[0]
-    assert len(path.notes) == 2  # 6 spent, and the cheapest left costs 8
-
-
 def test_doubling_caps_by_the_cost_that_is_really_paid():
     shared = (SharedCost("kit", (1, 2), 6.0),)
     costs = GroupCosts(np.array([1.0, 1.0, 1.0, 1.0, 2.0, 4.0]), shared)
@@ -147,55 +123,6 @@ def test_doubling_caps_by_the_cost_that_is_really_paid():
     assert not path.notes
     assert set(path.order[:4].tolist()) == {0, 3, 4, 5}  # the kit makes 7 of the 1 of the others
     assert (path.cost[1:] <= path.spent[:-1]).all()
-
-
-def test_doubling_keeps_its_guarantee():
-    """Theorem 4.3: F(G at B) > (1 − exp(−γ²/(1 + γ))) max F(S of cost B/4), by brute force."""
-    checked = 0
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        costs = rng.choice([1.0, 1.0, 2.0, 3.0, 5.0], 6)
-        problem, X, Y, groups = problem_and_rows(
-            seed, costs=GroupCosts(costs), sizes=[1, 2, 1, 1, 2, 1], n=60, ridge=1e-3
-        )
-        path = sequence(problem, "fr", doubling=True)
-        if path.notes:
-            continue
-        subsets = itertools.chain.from_iterable(
-            itertools.combinations(range(6), k) for k in range(7)
-        )
-        table = {
-            frozenset(s): explained(X, Y, [c for g in s for c in groups[g]], 1e-3) if s else 0.0
-            for s in subsets
-        }
-        gamma = submodularity_ratio(table.__getitem__, 6)
-        factor = 1 - math.exp(-(gamma**2) / (1 + gamma))
-        for budget in np.arange(costs.min() + 0.5, 4 * costs.sum(), 0.5):
-            mine = path.curve_value[path.affordable(budget)] / 2
-            assert mine >= factor * best_of_cost(table.__getitem__, costs, budget / 4) - 1e-12
-            checked += 1
-    assert checked > 300
-
-
-@pytest.mark.parametrize("rule", ["fr", "omp-blind", "fr-doubling"])
-def test_what_costs_nothing_comes_first_by_what_it_gains(rule):
-    X, Y, groups = correlated(np.random.default_rng(3), 300, [2, 1, 3, 1, 2])
-    costs = [4.0, 0.0, 2.0, 0.0, 9.0]
-    problem = make_problem(X, Y, groups, costs, 1e-3)
-    path = search(problem, rule)
-    assert set(path.order[:2].tolist()) == {1, 3}
-    assert path.curve_cost[:3].tolist() == [0.0, 0.0, 0.0]
-    assert path.affordable(0.0) == 2
-    alone = make_problem(X[:, [2, 6]], Y, [[0], [1]], [1.0, 1.0], 1e-3)
-    only = search(alone, rule)
-    assert [(1, 3)[g] for g in only.order] == path.order[:2].tolist()
-    cost, oracle = oracle_curve(path.curve_cost, path.curve_value)
-    assert cost[2] == 0.0
-    assert np.isfinite(oracle).all()
-    value = timeliness(path.curve_cost, path.curve_value)
-    assert 0 < value < 1
-    free = make_problem(X, Y, groups, np.zeros(5), 1e-3)
-    assert len(search(free, rule)) == 5
 
 
 # --- a budget -----------------------------------------------------------------------------------

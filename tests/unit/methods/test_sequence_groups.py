@@ -170,22 +170,6 @@ def test_bad_costs_are_refused(names, options, message):
         resolve_costs(names, **options)
 
 
-def test_shared_costs_are_paid_once():
-    costs = resolve_costs(
-        NAMES,
-        {"chol": 5, "fbs": 3},
-        shared={
-            "blood": SharedCostSection(groups=("chol", "fbs"), cost=2),
-            "visit": SharedCostSection(groups=("*",), cost=10),
-        },
-    )
-    assert costs.alone.tolist() == [11, 17, 15, 11]
-    assert costs.marginal([0]).tolist() == [1, 7, 5, 1]
-    assert costs.marginal([2]).tolist() == [1, 5, 3, 1]
-    steps = [costs.marginal(range(k))[k] for k in range(4)]
-    assert steps == [11, 7, 3, 1]
-
-
 @pytest.mark.parametrize("own", [{}, {"ratio": 0.5}])
 def test_a_group_costs_what_it_is_computed_from(own):
     """Literally: a set pays for all that its members need, each thing once."""

@@ -14,8 +14,6 @@ from distfms.methods.frame.contract import Inputs
 from distfms.methods.frame.rows import (
     CategoryReader,
     RowSource,
-    distinct_values,
-    few_whole,
     moment_reader,
     require_levels,
     section_roles,
@@ -93,38 +91,6 @@ def source(tmp_path, columns, *, held_out=False, levels=None, **section):
     dataset = open_dataset(tmp_path / "rows.parquet", max_rows=data.max_partition_rows)
     plan = ColumnPlan.of(section_roles(dataset, data), levels)
     return dataset, RowSource(dataset.reader, data, 0, held_out, plan)
-
-
-def gappy(n=40):
-    rng = np.random.default_rng(0)
-    columns = {name: rng.normal(size=n) for name in ("a", "b", "y")}
-    columns["a"][::5] = np.nan
-    columns["y"][1::8] = np.nan
-    return columns
-
-
-@pytest.mark.parametrize(
-    ("values", "kinds"),
-    [([0, 1, 1], [True, False]), ([-1, 1, 1], [False, True]), ([0, 1, -1], [False, False])],
-)
-def test_binary_labels_are_recognised(tmp_path, values, kinds):
-    dataset, rows = source(tmp_path, {"a": [1.0, 2.0, 3.0], "y": values})
-    counts = moment_reader(rows)(dataset.partitions[0])["counts"].train()
-    assert [counts.all_in(0.0, 1.0)[0], counts.all_in(-1.0, 1.0)[0]] == kinds
-    np.testing.assert_array_equal(counts.merge(counts).values, counts.values)
-
-
-@pytest.mark.parametrize(
-    ("values", "few"),
-    [([3, 1, 2, 1], [1, 2, 3]), ([1, 1], []), ([0.5, 1], []), (range(11), []),
-     (np.arange(3000) // 300, list(range(10))), ([1, np.nan, 2], [1, 2])],
-)  # fmt: skip
-def test_few_whole_values_may_be_classes(values, few):
-    whole = np.array([values], dtype=float)
-    found = distinct_values(whole)
-    assert few_whole(found[0]) == few
-    parts = np.concatenate((distinct_values(whole[:, :1]), distinct_values(whole[:, 1:])), axis=1)
-    np.testing.assert_array_equal(distinct_values(parts), found)
 
 
 def test_all_that_changes_a_partial_changes_its_key(tmp_path):

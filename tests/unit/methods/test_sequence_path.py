@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
 
 from distfms.errors import DataError
 from distfms.methods.sequence.greedy import sequence
@@ -16,44 +15,6 @@ SIZES = [2, 1, 3, 2]
 def data():
     X, Y, groups = correlated(np.random.default_rng(7), 300, SIZES, n_targets=2)
     return X, Y, groups
-
-
-@pytest.mark.parametrize("ridge", [0.0, 0.05])
-def test_every_prefix_is_the_ridge_fit_on_its_columns(data, ridge):
-    X, Y, groups = data
-    path = sequence(make_problem(X, Y, groups, ridge=ridge))
-    models = path.prefix_models()
-    coefficients, intercept = models.coefficients, models.intercept
-    np.testing.assert_array_equal(coefficients[0], 0)
-    np.testing.assert_allclose(intercept[0], Y.mean(axis=0))
-    used: list[int] = []
-    for step, group in enumerate(path.order, start=1):
-        used += groups[group]
-        Z, scale = X[:, used], X[:, used].std(axis=0)
-        fit = Ridge(alpha=ridge * len(X) + 1e-300, solver="svd").fit(Z / scale, Y)
-        np.testing.assert_allclose(
-            coefficients[step][used], fit.coef_.T / scale[:, None], rtol=1e-5, atol=1e-12
-        )
-        expected = fit.intercept_
-        np.testing.assert_allclose(intercept[step], expected, rtol=1e-5, atol=1e-9)
-        rest = np.setdiff1d(np.arange(X.shape[1]), used)
-        np.testing.assert_array_equal(coefficients[step][rest], 0)
-
-
-def test_held_out_curve_is_that_of_the_rows(data):
-    X, Y, groups = data
-    path = sequence(make_problem(X[:200], Y[:200], groups, ridge=1e-3))
-    test_X, test_Y = X[200:] + 0.7, Y[200:] + 2.0  # another mean than in training
-    curve = path.held_out(comoments(test_X, test_Y))
-    models = path.prefix_models()
-    coefficients, intercept = models.coefficients, models.intercept
-    for step in range(len(path) + 1):
-        prediction = test_X @ coefficients[step] + intercept[step]
-        mse = ((test_Y - prediction) ** 2).mean(axis=0)
-        empty = ((test_Y - Y[:200].mean(axis=0)) ** 2).mean(axis=0)
-        assert curve["mse"][step] == pytest.approx(mse.mean(), rel=1e-9)
-        assert curve["explained_variance"][step] == pytest.approx(1 - (mse / empty).mean())
-        assert curve["r2"][step] == pytest.approx(1 - (mse / test_Y.var(axis=0)).mean())
 
 
 def test_constant_columns_and_groups_are_left_out_and_named(data):

@@ -7,7 +7,6 @@ from distfms.engine.local import SerialPool
 from distfms.methods.frame import slabs
 from distfms.methods.frame.slabs import slab_starts
 from distfms.methods.sequence.greedy import GroupSlab, sequence, slabs_of
-from distfms.methods.sequence.problem import SharedCost
 from distfms.methods.sequence.residual import CRITERIA
 from distfms.stats.comoments import CoMoments
 from tests.reference.distributed_cases import awkward_sequence_problem, require_same_sequence
@@ -37,19 +36,6 @@ def test_slabs_take_the_steps_of_a_single_one(monkeypatch, criterion, ridge, cos
         whole = sequence(problem, criterion, cost_aware=cost_aware)
         assert path.order.tolist() == whole.order.tolist()
         np.testing.assert_allclose(path.gain, whole.gain, rtol=1e-9, atol=1e-13)
-
-
-@pytest.mark.parametrize("criterion", ["fr", "omp"])
-def test_doubling_shared_costs_and_several_targets(monkeypatch, criterion):
-    shared = (SharedCost("kit", (0, 5, 11), 6.0), SharedCost("visit", (5, 6), 2.0))
-    capable = set()
-    for seed in range(4):
-        problem = awkward_sequence_problem(seed, shared=shared, n_targets=2)
-        path = in_slabs(monkeypatch, problem, criterion, doubling=True)
-        whole = sequence(problem, criterion, doubling=True)
-        assert path.order.tolist() == whole.order.tolist()
-        capable.add(not path.notes)
-    assert False in capable  # groups beyond the cap are named by index, not by cost
 
 
 def test_given_random_and_short_sequences(monkeypatch):

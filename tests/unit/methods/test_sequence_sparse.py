@@ -41,33 +41,6 @@ def test_solutions_are_those_of_the_paper_s_objective(share, n_targets):
     assert mine == pytest.approx(least, rel=1e-6)
 
 
-def test_a_single_group_enters_as_a_formula_says():
-    """Of one white group w = (1 − λc/‖b‖)₊ b."""
-    x = np.array([[1.0, 1, -1, -1], [1, -1, 1, -1]]).T
-    problem = make_problem(x, x @ [[2.0], [1.0]] + [[0.1], [-0.1], [-0.1], [0.1]], [[0, 1]], [4.0])
-    lasso, b = GroupLasso.of(problem), problem.target
-    first = float(np.linalg.norm(b)) / 4
-    assert lasso.entering_at(np.zeros_like(b)) == pytest.approx([first])
-    for weight in (2 * first, first, 0.4 * first):
-        w, _ = lasso.solve(weight, np.zeros_like(b))
-        np.testing.assert_allclose(w, max(1 - weight / first, 0.0) * b, atol=1e-9)
-
-
-def test_groups_enter_as_on_a_fine_grid():
-    """Each λ by itself, from nothing: who is first not 0 on the way down."""
-    for seed in range(3):
-        problem, *_ = case(seed)
-        lasso, found = GroupLasso.of(problem), lasso_path(problem)
-        nothing = np.zeros_like(lasso.target)
-        first, seen = lasso.entering_at(nothing).max(), list[int]()
-        for weight in first * np.geomspace(1, 1e-4, 200):
-            new = np.flatnonzero(lasso.norms(lasso.solve(weight, nothing)[0]) > 0)
-            seen += [g for g in new.tolist() if g not in seen]
-        assert list(found.order) == seen
-        assert (np.diff(found.weights) < 0).all()
-        assert found.notes() == []
-
-
 def test_the_path_is_a_sequence_refitted_like_others():
     problem, *_ = case(3)
     path = search(problem, "sparse")
@@ -78,20 +51,6 @@ def test_the_path_is_a_sequence_refitted_like_others():
     assert short.groups == path.groups[:2]
 
 
-def test_what_costs_nothing_has_no_penalty_and_comes_first():
-    problem, X, Y, _ = case(2, costs=[3.0, 0.0, 2.0, 0.0])
-    lasso, found = GroupLasso.of(problem), lasso_path(problem)
-    assert list(found.order[:2]) == [1, 3]
-    assert found.weights[:2] == [np.inf, np.inf]
-    w, violation = lasso.solve(np.inf, np.zeros_like(lasso.target))
-    expected = np.linalg.lstsq(X[:, [2, 6]], Y, rcond=None)[0]
-    np.testing.assert_allclose(w[[2, 6]], expected, atol=1e-8)
-    assert not w[[0, 1, 3, 4, 5]].any()
-    assert violation <= KKT
-    free, *_ = case(2, costs=[0.0] * 4)
-    assert list(lasso_path(free).order) == [0, 1, 2, 3]
-
-
 def test_shared_costs_count_as_if_each_group_came_first():
     shared = GroupCosts(np.array([1.0, 1, 1, 1]), (SharedCost("kit", (0, 2), 5.0),))
     alone = GroupCosts(np.array([6.0, 1, 6, 1]))
@@ -99,16 +58,6 @@ def test_shared_costs_count_as_if_each_group_came_first():
     assert orders[0] == orders[1]
     path = sparse_sequence(case(5, costs=shared)[0])
     assert path.spent[-1] == 9.0
-
-
-def test_copies_come_last_in_the_order_of_their_index():
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((80, 2))
-    X = np.column_stack((x[:, 0], 3 * x[:, 1], x[:, 1] + 5, -x[:, 1]))
-    problem = make_problem(X, x[:, :1] + 2 * x[:, 1:], [[0], [1], [2], [3]])
-    found = lasso_path(problem)
-    assert list(found.order) == [1, 0, 2, 3]
-    assert found.violation <= KKT
 
 
 def test_groups_that_never_enter_come_last_with_a_note():

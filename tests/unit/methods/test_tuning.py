@@ -38,16 +38,6 @@ def test_spec_keeps_the_grid_and_reads_itself_back():
     assert spec.identity([]) != tuned({"ridge": [0, 1e-2], "max_groups": [2, None]}).identity([])
 
 
-def test_an_option_that_must_be_given_may_be_tuned_instead():
-    content = {"name": "job", "method": "multiselect"}
-    content["data"] = {"path": "x", "target": "y", "folds": 2}
-    spec = build_spec({**content, "tune": {"grid": {"budget": [5, 10]}}})
-    assert spec.options.budget == 5
-    assert spec.tune.measure == "projected_loss"
-    with pytest.raises(SpecError, match=r"`tune\.grid\.budget\[0\]` is 0"):
-        build_spec({**content, "tune": {"grid": {"budget": [0, 3]}}})
-
-
 @pytest.mark.parametrize(
     ("grid", "more", "message"),
     [
@@ -107,19 +97,6 @@ def test_points_are_in_the_order_of_the_grid():
 
 
 # --- the choice ---------------------------------------------------------------------------------
-
-
-def test_best_and_one_standard_error_by_hand():
-    values = np.array([[3.0, 5.0], [2.5, 3.5], [1.0, 4.0], [1.0, 4.0]])
-    best = choose(values, [1.0, 1.0], "best", higher_is_better=False)
-    assert best.mean.tolist() == [4.0, 3.0, 2.5, 2.5]
-    assert (best.best, best.chosen) == (2, 2)
-    # The standard error of two numbers is half their distance: the best may be 2.5 + 1.5.
-    assert best.standard_error.tolist() == pytest.approx([1.0, 0.5, 1.5, 1.5])
-    simple = choose(values, [1.0, 1.0], "one_standard_error", higher_is_better=False)
-    assert (simple.best, simple.chosen) == (2, 0)
-    most = choose(values, [1.0, 1.0], "best", higher_is_better=True)
-    assert (most.best, most.chosen) == (0, 0)
 
 
 def test_points_without_a_number_on_some_fold_are_not_chosen():
