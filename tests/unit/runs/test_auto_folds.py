@@ -1,19 +1,15 @@
 """Which jobs are cross-validated by default, and what is said of it."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms import GroupSequencer
 from distfms.errors import SpecError
 from distfms.methods.frame import slab_search
 from distfms.runs import auto_folds
 from distfms.runs.driver import run_job
-from distfms.runs.finished import headline
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
@@ -115,29 +111,6 @@ def test_a_run_keeps_what_was_found(tmp_path):
     assert sorted(set(folds)) == [0, 1, 2, 3, 4]
 
 
-def test_no_row_has_a_fold_where_the_run_had_none(tmp_path):
-    path = write(tmp_path, 200)
-    run = run_job(spec(path, data={"folds": 0, "test": 0.25})).folder
-    predict_file(run, path, tmp_path / "found.parquet", with_folds=True)
-    found = pq.read_table(tmp_path / "found.parquet")
-    assert found.column("fold").null_count == 200
-    assert set(found.column("held_out").to_pylist()) == {True, False}
-
-
-@pytest.mark.parametrize(
-    ("method", "own", "data"),
-    [
-        ("sequence", {}, {}),
-        ("sequence", {"family": "logistic"}, {"target": "class", "exclude": "y"}),
-        ("landmarks", {"landmarks": 10}, {}),
-        ("multiselect", {"internal_variance": {"x0": 0.01, "x1": 0.01, "x2": 0.01}}, {}),
-    ],
-)
-def test_headlines_are_of_rows_left_out(tmp_path, method, own, data):
-    run = run_job(spec(write(tmp_path, 120), method, data=data, **own)).folder
-    assert "cross-validation" in headline(run)
-
-
 def test_what_costs_passes_says_what_folds_cost(tmp_path):
     path, classes = write(tmp_path, 100), {"target": "class", "exclude": "y"}
     for method, own, data in (
@@ -156,18 +129,6 @@ def test_tuning_needs_folds(tmp_path):
     assert prepare(spec(write(tmp_path, 60), tune=tune)).job.tune is not None
     with pytest.raises(SpecError, match=r"there is 1 row to learn from.* Set `data.folds`"):
         prepare(spec(write(tmp_path, 1), tune=tune))
-
-
-def test_estimators_do_as_jobs_do(tmp_path):
-    frame = pd.read_parquet(write(tmp_path, 80)).drop(columns="class")
-    X, y = frame.drop(columns="y"), frame["y"]
-    model = GroupSequencer().fit(X, y)
-    assert len(model.model_.run.metrics["folds"]) == 5
-    assert "cross-validation" in model.summary()
-    small = GroupSequencer().fit(X[:49], y[:49])
-    assert small.model_.run.metrics["folds"] == []
-    assert "(`folds='auto'`): there are 49 rows" in small.summary()
-    assert json.loads(json.dumps(small.get_params()))["folds"] == "auto"
 
 
 def one_object(frame):

@@ -20,19 +20,6 @@ def spec(output=None, **data):
     return build_spec(content if output is None else {**content, "output": output})
 
 
-def test_folder_or_url(tmp_path, monkeypatch):
-    monkeypatch.setenv("BUCKET", "lab")
-    monkeypatch.setenv("ROOT", str(tmp_path))
-    assert str(spec().place()) == "runs"
-    assert spec("${ROOT}/runs").place() == tmp_path / "runs"
-    assert spec(f"file://{tmp_path}/runs").place() == tmp_path / "runs"
-    assert str(spec("memory://${BUCKET}/runs").place()) == "memory://lab/runs"
-    assert spec({"path": "memory://a"}).place() == RemotePath("memory://a")
-    assert spec({}).output.path == "runs"
-    assert spec("memory://a").place("elsewhere").as_posix() == "elsewhere"
-    assert str(spec("runs").place("memory://b/run")) == "memory://b/run"
-
-
 def test_which_registry_is_meant(tmp_path, monkeypatch):
     monkeypatch.delenv("DISTFMS_REGISTRY", raising=False)
     assert str(spec().registry().root) == "runs/registry"

@@ -58,33 +58,6 @@ def whole(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_finished_steps_are_read_as_they_were_returned(whole: Path) -> None:
-    (whole / "told.json").read_text().index("null")
-    again = Attempt(whole)
-    rows, order, told = again.all()
-    assert (again.made, again.steps.loaded) == ([], NAMES)
-    assert rows["x"].tolist() == [[0.0], [1.0], [2.0]]
-    assert rows["x"].flags.c_contiguous
-    assert (order, told) == ((2, 1), {"mse": None})
-    manifest = again.run.manifest().content()
-    assert manifest["notes"] == [f"made {name}" for name in NAMES]
-    assert [(s["name"], s["n"]) for s in manifest["stages"]] == [(n, len(n)) for n in NAMES]
-    assert all(manifest[name] for name in NAMES)
-    assert again.told == []
-
-
-@pytest.mark.parametrize("at", range(4))
-def test_an_attempt_goes_on_where_the_last_one_stopped(tmp_path: Path, at: int) -> None:
-    stopped = Attempt(tmp_path, stop=NAMES[at])
-    with pytest.raises(EngineError, match="stopped"):
-        stopped.all()
-    again = Attempt(tmp_path)
-    found = again.all()
-    assert again.made == NAMES[at:]
-    assert again.run.manifest().notes == [f"made {name}" for name in NAMES]
-    assert repr(found) == repr(Attempt(tmp_path).all())
-
-
 @pytest.mark.parametrize(
     ("file", "at"),
     [("statistics/rows.step", 0), ("statistics/order.step", 1), ("told.json", 2), ("plan/part", 3)],
