@@ -157,9 +157,10 @@ class DataSection(Section):
     splits: Annotated[int, Strict(), Field(ge=0, le=1000)] = 0
     """Random splits to repeat the selection on, each with the share `test` of all rows held out:
     the report then has means of all curves over the splits, and standard deviations between them.
-    They take no further pass over the data; landmarks, knots and tuned options are those of the
-    job. For models learned from statistics alone: `multiselect` and linear `sequence` jobs, and
-    `landmarks` of squared loss.
+    Where statistics tell all (`multiselect` and linear `sequence` jobs, `landmarks` of squared loss
+    without `metric` and ranking) they take no further pass over the data; landmarks, knots and
+    tuned options are those of the job. Otherwise each split is as much work as the job: a run with
+    another seed, tuned options aside. `attribute_efficient` has `repeats` instead.
     """
     buckets: Annotated[int, Strict(), Field(ge=4, le=128)] = 64
     """Parts of about equal size that rows are in for `splits`, by hash. Fewer are used (down to 8)

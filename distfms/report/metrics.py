@@ -157,12 +157,15 @@ def splits_section(metrics: Mapping[str, Any]) -> PageSection:
         lines.append(Line(curve["name"], x, mean.tolist(), **band))
     chosen, title = lines[0], measure_title(measure)
     at_end = curves[0]["splits"]["deviation"][measure][-1]
+    how = "Each is a run with another seed, and with the options of a grid that this run chose."
+    if "buckets" in told:
+        how = f"Rows are held out in {told['buckets']} buckets: those of one always go together."
     text = (
         f"Means over {told['n']} random splits of all rows, each with {percent(told['test'])} of "
         "them held out. On each split every rule searched the other rows anew, with the options of "
         f"the job, and was scored on the rows held out. At the largest budget, {title} of "
         f"{chosen.name} is {number(chosen.y[-1])} ± {number(at_end)} (standard deviation between "
-        f"splits). Rows are held out in {told['buckets']} buckets: those of one always go together."
+        f"splits). {how}"
     )
     limits, said = fences(lines), f"{title} over random splits"
     chart = line_chart(lines, title=said, xlabel="budget", ylabel=title, y_limits=limits)

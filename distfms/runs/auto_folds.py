@@ -53,11 +53,13 @@ def resolve_folds(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
 def resolve_buckets(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
     """Halve the buckets of random splits until their statistics are small enough, with a note.
 
+    The data have no splits where each is a run of its own.
+
     Raises
     ------
     SpecError
-        If the method has to read rows again for each split, if there are fewer splits than asked
-        for, or if the method refuses the spec.
+        If the method repeats otherwise, if there are fewer splits than asked for, or if the method
+        refuses the spec.
     """
     if not spec.data.splits:
         return spec, opened
@@ -67,13 +69,13 @@ def resolve_buckets(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
         return load_method(spec.method).make_job(spec.options, inputs, spec.seed)
 
     n, notes = spec.data.buckets, opened.notes
-    if not job_of(n).splittable:
+    how = job_of(n).splits
+    if not how:
         raise SpecError(
-            f"`data.splits` is not for this `{spec.method}` job, which does not learn from "
-            "statistics alone, or does so in slabs of columns. It is for `multiselect`, "
-            "`sequence` with linear regressions, and `landmarks` of squared loss without ranking "
-            "and `metric`. Leave it out, or use `data.folds`."
+            f"`data.splits` is not for `{spec.method}`, which has an option `repeats`: set that."
         )
+    if how == "by_fit":
+        return spec, replace(opened, inputs=opened.inputs.changed(splits=0))
     while n // 2 >= FEW_BUCKETS and job_of(n).statistics_bytes > MOST_BYTES_OF_BUCKETS:
         n //= 2
     opened.inputs.divided(buckets=n).splits(spec.data.splits)

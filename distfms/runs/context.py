@@ -75,11 +75,12 @@ class RunContext:
 
     def scratch(self) -> Path | None:
         """Return the file that the present step may use while it is done."""
-        return self.steps.scratch()
+        return None if self.elsewhere else self.steps.scratch()
 
     def note(self, text: str) -> None:
         """Tell the user something that the report should also say."""
-        self.steps.note(text)
+        if not self.elsewhere:
+            self.steps.note(text)
 
     def count(self, **counts: int) -> None:
         """Add to the counts of the present step."""
@@ -89,7 +90,8 @@ class RunContext:
 
     def account(self, **entries: Any) -> None:
         """Enter what was counted in the manifest."""
-        self.steps.now.entries.update(entries)
+        if not self.elsewhere:
+            self.steps.now.entries.update(entries)
 
     # --- passes, tasks, actors ---
 
@@ -129,9 +131,11 @@ class RunContext:
         )
         return found
 
-    def on(self, inputs: Inputs) -> RunContext:
-        """Return the same for other data."""
-        return replace(self, inputs=inputs, elsewhere=True)
+    def on(self, inputs: Inputs, seed: int | None = None) -> RunContext:
+        """Return the same for other data, or another seed."""
+        return replace(
+            self, inputs=inputs, seed=self.seed if seed is None else seed, elsewhere=True
+        )
 
     def _reduce_by_actors(
         self, read: PartialReader, partitions: Sequence[Partition], finish: Any, what: str

@@ -1,5 +1,7 @@
 """Random splits: statistics by bucket give what jobs find on the same rows, split by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,6 +9,7 @@ import pytest
 
 from distfms.data.rows.folds import FoldPlan, assign_parts
 from distfms.errors import SpecError
+from distfms.methods.frame.repeats import split_seed
 from distfms.runs import auto_folds
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
@@ -92,6 +95,39 @@ def test_splits_are_jobs_on_rows_split_by_hand(tmp_path, method):
                 assert point[rows] == pytest.approx(other[rows], rel=1e-9, abs=1e-12)
 
 
+#: Of models that rows are read for.
+BY_FIT = {
+    "sequence": {"model": "lightgbm", "baselines": ["omp"], "lightgbm": {"num_iterations": 5}},
+    "landmarks": {"loss": "epsilon_insensitive", "similarity": "sigmoid", "landmarks": 8},
+}
+
+
+@pytest.mark.parametrize("method", BY_FIT)
+def test_splits_of_other_models_are_runs_with_other_seeds(tmp_path, method):
+    own = {"splits": 3, "folds": 2}
+    made = spec(tmp_path / "rows", method, data=own, **BY_FIT[method])
+    found = metrics(made)
+    assert found["splits"] == {"n": 3, "test": 0.25}
+    alone = spec(tmp_path / "rows", method, data={**own, "splits": 0}, **BY_FIT[method])
+    runs = [metrics(replace(alone, seed=split_seed(0, number))) for number in range(3)]
+    names = [{c["name"] for c in job["curves"]} for job in runs]
+    assert names[0] == {c["name"] for c in found["curves"]}
+    for curve in found["curves"]:
+        budgets = [point["budget"] for point in curve["points"]]
+        values = []
+        for job in runs:
+            points = next(c["points"] for c in job["curves"] if c["name"] == curve["name"])
+            bought = [[p for p in points if p["budget"] <= b][-1]["test"]["mse"] for b in budgets]
+            values.append(bought)
+        own, values = curve["splits"], np.array(values)
+        np.testing.assert_allclose(own["mean"]["mse"], values.mean(axis=0))
+        np.testing.assert_allclose(own["deviation"]["mse"], values.std(axis=0, ddof=1))
+    if method == "landmarks":
+        name = next(name for name in found["baselines"] if name.startswith("kernel regression"))
+        values = [job["baselines"][name]["test"]["mse"] for job in runs]
+        assert found["baselines"][name]["splits"]["mean"]["mse"] == pytest.approx(np.mean(values))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_splits_do_not_depend_on_files_workers_and_actors(tmp_path, method):
     one = metrics(spec(tmp_path / "one", method))
@@ -109,10 +145,7 @@ def test_splits_do_not_depend_on_files_workers_and_actors(tmp_path, method):
         ("multiselect", {"data": {"test": 0.0}}, "`splits` needs `test`"),
         ("multiselect", {"data": {"splits": -1}}, "data.splits"),
         ("multiselect", {"data": {"splits": 9, "buckets": 4, "folds": 0}}, "in 4 ways only"),
-        ("sequence", {"family": "poisson"}, "`data.splits` is not for this `sequence` job"),
-        ("sequence", {"model": "lightgbm"}, "`data.splits` is not for this"),
-        ("landmarks", {"loss": "epsilon_insensitive"}, "`data.splits` is not for this"),
-        ("attribute_efficient", {"attributes_per_example": 2}, "`data.splits` is not for this"),
+        ("attribute_efficient", {"attributes_per_example": 2}, "has an option `repeats`: set that"),
     ],
 )
 def test_what_cannot_be_split_is_refused(tmp_path, method, changes, told):

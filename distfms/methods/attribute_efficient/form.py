@@ -64,6 +64,7 @@ def make_job(options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> J
         options := options.model_copy(update={"solver": "online"}),
         describe=partial(form.describe, options),
         judged_by={"mse": False},
+        splits="",
         for_actors=partial(form.for_actors, options),
         untuned=options.tune_baselines * "`tune_baselines` needs a grid: add the section `tune`.",
     )
@@ -119,6 +120,7 @@ def _pairs_job(form: AttributeForm, options: AttributeEfficientOptions) -> Job:
         },
         statistics_bytes=n_bytes,
         judged_by={"mse": False},
+        splits="",
         for_actors=partial(form.for_actors, options),
         untunable=(
             "`tune` varies options of the online learner, and this job solves from pairs, which "

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -184,8 +184,8 @@ class Run(Protocol):
     ) -> list[R]:
         """Summarise the partial statistics of partitions, one by one; `summarise` is picklable."""
 
-    def on(self, inputs: Inputs) -> Run:
-        """Return the same for other data, whose steps are not remembered."""
+    def on(self, inputs: Inputs, seed: int | None = None) -> Run:
+        """Return the same for other data, or another seed: no step is remembered, nothing told."""
 
     def map(self, function: Callable[[T], R], items: Iterable[T], what: str = "") -> list[R]:
         """Independent tasks side by side; results in the order of the items.
@@ -375,8 +375,9 @@ class Job:
     weighs_partitions : bool
         Whether all that is learned comes from statistics, so that partitions may weigh less than
         others.
-    splittable : bool
-        Whether models of random splits are learned from statistics by bucket, without more passes.
+    splits : {"by_bucket", "by_fit", ""}
+        How random splits are made: from statistics by bucket, without more passes; by a run for
+        each; or not at all.
     folds_cost : bool
         Whether each fold takes about as much work as learning from all rows does.
     tune : TuneSection, optional
@@ -406,7 +407,7 @@ class Job:
     kept_bytes: int | None = None
     task_bytes: int = 0
     weighs_partitions: bool = False
-    splittable: bool = False
+    splits: Literal["by_bucket", "by_fit", ""] = "by_fit"
     folds_cost: bool = False
     tune: TuneSection | None = None
     tuned_by: Sequence[str] | None = None

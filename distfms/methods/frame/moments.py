@@ -457,14 +457,24 @@ def with_splits(
         sizes = [len(curves[rule.name]["points"]) for rule in rules]
         return {rule.name: over_splits(found, i, sizes[i]) for i, rule in enumerate(rules)}
 
-    told = {"splits": {"n": section.splits, "test": section.test, "buckets": plan.n_parts}}
+    told = {"n": section.splits, "test": section.test, "buckets": plan.n_parts}
+    return splits_told(metrics, told, run.step("splits", compared))
+
+
+def splits_told(
+    metrics: Mapping[str, Any], told: Mapping[str, Any], found: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return metrics with what was found over splits, by the names of the curves."""
+    curves = [
+        {**c, **({"splits": found[c["name"]]} if c["name"] in found else {})}
+        for c in metrics["curves"]
+    ]
     baselines = dict(metrics["baselines"])
-    for name, found in run.step("splits", compared).items():
-        curves[name] = {**curves[name], "splits": found}
-        if name in baselines:
-            last = {k: {m: v[-1] for m, v in found[k].items()} for k in ("mean", "deviation")}
-            baselines[name] = {**baselines[name], "splits": {**found, **last}}
-    return {**metrics, **told, "curves": list(curves.values()), "baselines": baselines}
+    for name in found.keys() & baselines.keys():
+        own = found[name]
+        last = {k: {m: v[-1] for m, v in own[k].items()} for k in ("mean", "deviation")}
+        baselines[name] = {**baselines[name], "splits": {**own, **last}}
+    return {**metrics, "splits": dict(told), "curves": curves, "baselines": baselines}
 
 
 def over_splits(found: FoldAnswers, item: int, n_points: int) -> dict[str, Any]:

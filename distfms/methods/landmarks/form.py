@@ -44,7 +44,7 @@ def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
         describe=form.describe,
         judged_by={"accuracy": True, "mse": False} if form.has_classes else {"mse": False},
         task_bytes=form.task_bytes,
-        splittable=not (form.by_passes or form.learned or options.task == "ranking"),
+        splits="by_fit" if form.reads_to_fit else "by_bucket",
         folds_cost=True,
         tuned_by=form.measures,
         for_actors=form.for_actors,
@@ -145,6 +145,11 @@ class LandmarkForm(RowForm):
     def by_passes(self) -> bool:
         """Whether models are fitted by passes over the rows."""
         return self.options.chosen_loss != "squared"
+
+    @property
+    def reads_to_fit(self) -> bool:
+        """Whether models of other rows need more than statistics."""
+        return bool(self.by_passes or self.learned or self.options.task == "ranking")
 
     @property
     def measures(self) -> tuple[str, ...]:

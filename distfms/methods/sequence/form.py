@@ -100,7 +100,7 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
         describe=partial(form.describe, rules, advice),
         judged_by={"mse": False, "r2": True},
         weighs_partitions=True,
-        splittable=True,
+        splits="by_bucket",
         for_actors=partial(sizes.for_actors, len(rules.searched)),
     )
 
