@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -92,6 +92,11 @@ class TopKeys(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
     """Seed of all random streams of the job."""
 
+    preset: Literal["paper"] | None = None
+    """`paper` sets what the experiments of the method's paper did, where the spec does not say:
+    options of the method, splits or folds, and a grid. `distfms check` lists it.
+    """
+
     @field_validator("name")
     @classmethod
     def _free(cls, value: str) -> str:
@@ -115,6 +120,8 @@ class JobSpec:
     output: OutputSection
     tune: TuneSection | None = None
     retrain: RetrainSection | None = None
+    #: What the preset has set, by section.
+    preset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def partition_rows(self) -> int:
@@ -214,6 +221,11 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
     if not isinstance(output, str | Mapping):
         raise SpecError(f"`output` must be the folder or URL of all runs; found {output!r}.")
     top = parse_section(TopKeys, {k: v for k, v in content.items() if k not in sections}, "")
+    preset = _preset(top, content)
+    content = {
+        **content,
+        **{name: {**own, **(content.get(name) or {})} for name, own in preset.items()},
+    }
     data = parse_section(DataSection, content.get("data"), "data")
     chosen, tune = load_method(method), None
     if "tune" in content:
@@ -228,7 +240,7 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
         retrain = parse_section(RetrainSection, content["retrain"], "retrain")
     output = {"path": output} if isinstance(output, str) else output
     return JobSpec(
-        **top.model_dump(),
+        **{**top.model_dump(), "preset": preset},
         data=data,
         options=options,
         engine=parse_section(EngineSection, content.get("engine"), "engine"),
@@ -236,6 +248,18 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
         tune=tune,
         retrain=retrain,
     )
+
+
+def _preset(top: TopKeys, content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what the preset sets, by section: what the spec leaves out."""
+    given = {name: content.get(name) or {} for name in (top.method, "data", "tune")}
+    if top.preset is None or not all(isinstance(own, Mapping) for own in given.values()):
+        return {}
+    wanted = load_method(top.method).paper(given[top.method], given["data"])
+    return {
+        section: {key: value for key, value in own.items() if key not in given[section]}
+        for section, own in wanted.items()
+    }
 
 
 def _hint(key: str, known: Sequence[str], method: str) -> str:

@@ -13,6 +13,7 @@ from distfms.errors import SpecError
 from distfms.methods import load_method
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Method
 from distfms.methods.frame.tuning import grid_in_words, tuned_job
+from distfms.report.formatting import option_text
 from distfms.runs.auto_folds import resolve_buckets, resolve_folds
 from distfms.runs.context import RunContext, decide
 from distfms.runs.events import Say, silent
@@ -47,6 +48,10 @@ class Prepared:
         """Return what the run will do: label → text."""
         job, n_folds = self.job, self.job.n_folds
         described = dict(job.describe())
+        if self.spec.preset:
+            sets = self.spec.preset.items()
+            said = [f"{s}.{k} {option_text(v)}" for s, own in sets for k, v in own.items()]
+            described["preset"] = "paper sets " + ", ".join(said)
         if job.tune is not None:
             described["tuned"] = grid_in_words(job)
         cost = f", about {n_folds + 1} times the work of `folds: 0`" * job.folds_cost

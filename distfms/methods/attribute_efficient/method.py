@@ -17,6 +17,7 @@ from distfms.methods.attribute_efficient.options import (
     NOT_TUNABLE,
     TUNABLE,
     AttributeEfficientOptions,
+    paper,
 )
 from distfms.methods.attribute_efficient.predictors import ByPattern, CutLinear, Gaps, Predictor
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method
@@ -82,6 +83,7 @@ METHOD = Method(
     name="attribute_efficient",
     Options=AttributeEfficientOptions,
     make_job=make_job,
+    paper=paper,
     learn=attribute_efficient,
     predictor=make_predictor,
     chosen=chosen,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator, model_validator
 
@@ -234,3 +235,18 @@ NOT_TUNABLE = {
 }
 #: What `tune` may compare by, and whether more is better.
 MEASURES = {"relative_loss": False, "mse": False}
+
+
+def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the paper's experiments set (section 5), if examples are learned online."""
+    if options.get("solver", "online") != "online":
+        return {}
+    grid = {"step_factor": [0.3, 1.0, 3.0, 10.0, 30.0, 100.0]}
+    grid |= {"bound": [1.0, 3.0, 10.0]} if options.get("positive") is not None else {}
+    grid = {name: values for name, values in grid.items() if name not in options}
+    compared = [*ALGORITHMS.get(options.get("penalty", "ridge"), {}), "online", "offline"]
+    own = {"solver": "online", "baselines": compared, "repeats": 100}
+    if not grid:
+        return {"attribute_efficient": own}
+    own |= {"tune_baselines": True}
+    return {"attribute_efficient": own, "data": {"folds": 10}, "tune": {"grid": grid}}

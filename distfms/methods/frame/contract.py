@@ -498,6 +498,9 @@ class Method:
         Options that `tune` may try values of: neither statistics nor steps depend on them.
     not_tunable : mapping of str to str
         Why others cannot be tried, for the message.
+    paper : callable
+        What `preset: paper` sets, given the method's section and ``data`` as the spec has them:
+        section → option → value.
     starter : mapping of str to Any
         What a first spec of a beginner says: option → value, None to name it only.
     takes_unlabelled : bool
@@ -528,6 +531,7 @@ class Method:
     predictor: Callable[[FinishedRun, Dataset, float | None], Predictor]
     chosen: Callable[[FinishedRun], Mapping[str, Chosen]]
     figures: str
+    paper: Callable[..., Mapping[str, Mapping[str, Any]]] = lambda options, data: {}
     starter: Mapping[str, Any] = field(default_factory=dict)
     takes_unlabelled: bool = False
     takes_gaps: bool = False

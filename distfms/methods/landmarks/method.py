@@ -15,7 +15,7 @@ from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.landmarks.flow import landmarks
 from distfms.methods.landmarks.form import check_tried, make_job
 from distfms.methods.landmarks.losses import probabilities
-from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
+from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions, paper
 from distfms.methods.landmarks.similarity import PARAMETERS, PRECOMPUTED, LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import MEASURES
 
@@ -146,6 +146,7 @@ METHOD = Method(
     name="landmarks",
     Options=LandmarksOptions,
     make_job=make_job,
+    paper=paper,
     learn=landmarks,
     predictor=make_predictor,
     chosen=chosen,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator, model_validator
@@ -243,3 +244,14 @@ class LandmarksOptions(Section):
         """Return how many of these landmarks the model has."""
         default = DEFAULT_KEPT if self.task == "sparse" else n_landmarks
         return min(n_landmarks, self.keep or default)
+
+
+def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the paper's experiments set (section 4)."""
+    task = options.get("task", "regression")
+    own: dict[str, Any] = {"similarity": "sigmoid", "metric": "none"}
+    own |= {"landmarks": 50} if task != "sparse" else {}
+    own |= {"clip": False} if task in ("regression", "sparse") else {}
+    losses = {"regression": "epsilon_insensitive", "classification": "hinge"}
+    own |= {"loss": losses[task]} if task in losses else {}
+    return {"landmarks": own, "data": {"splits": 5} if data.get("test") else {}}

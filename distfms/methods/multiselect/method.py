@@ -8,7 +8,13 @@ from distfms.methods.frame.contract import Chosen, FinishedRun, Method
 from distfms.methods.frame.curves import regrouped
 from distfms.methods.multiselect.flow import multiselect
 from distfms.methods.multiselect.form import make_job
-from distfms.methods.multiselect.options import MEASURES, NOT_TUNABLE, TUNABLE, MultiselectOptions
+from distfms.methods.multiselect.options import (
+    MEASURES,
+    NOT_TUNABLE,
+    TUNABLE,
+    MultiselectOptions,
+    paper,
+)
 from distfms.methods.multiselect.read import make_predictor
 
 
@@ -34,6 +40,7 @@ METHOD = Method(
     name="multiselect",
     Options=MultiselectOptions,
     make_job=make_job,
+    paper=paper,
     learn=multiselect,
     predictor=make_predictor,
     chosen=chosen,

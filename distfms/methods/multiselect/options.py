@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, Strict, field_validator
@@ -157,3 +157,13 @@ def resolve_costs(costs: Mapping[str, float], names: Sequence[str]) -> np.ndarra
         keys = [name, *(p for p in patterns if fnmatchcase(name, p)), "default"]
         found.append(next((costs[key] for key in keys if key in costs), 1.0))
     return np.array(found, dtype=float)
+
+
+def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the paper's experiments set (section 4).
+
+    But for `model: refit`, as judgments that are bought have to be collected before.
+    """
+    own = {"ridge": 0.0, "psd": "data_units", "raters": "ignore", "plain_error": True}
+    own |= {"baselines": ["scoring", "averages", "copies"]}
+    return {"multiselect": own, "data": {"splits": 50} if data.get("test") else {}}

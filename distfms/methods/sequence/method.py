@@ -15,7 +15,7 @@ from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.evaluate import advised, fitted_together, steps_of
 from distfms.methods.sequence.flow import sequence
 from distfms.methods.sequence.form import make_job
-from distfms.methods.sequence.options import SequenceOptions
+from distfms.methods.sequence.options import SequenceOptions, paper
 from distfms.methods.sequence.procedure import MEASURES
 
 
@@ -106,6 +106,7 @@ METHOD = Method(
     name="sequence",
     Options=SequenceOptions,
     make_job=make_job,
+    paper=paper,
     learn=sequence,
     predictor=make_predictor,
     chosen=chosen,

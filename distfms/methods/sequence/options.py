@@ -453,3 +453,11 @@ def read_cost_file(path: str) -> dict[str, Any]:
             raise SpecError(f"In the cost file {file}: the group {group!r} {wrong}.")
         found[group] = cost
     return found
+
+
+def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the paper's experiments set (section 5)."""
+    rules = ["fr", "omp-single", "omp-no-whiten", "omp-blind", "oracle:fr", "oracle:omp"]
+    linear = options.get("family", "gaussian") == "gaussian"
+    rules += ["sparse"] * linear
+    return {"sequence": {"criterion": "omp", "ridge": 1e-5, "baselines": rules}}
