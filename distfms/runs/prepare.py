@@ -39,11 +39,6 @@ class Prepared:
     identity: str
     after: Callable[[RunContext, Finished, FinishedRun], None] | None = None
 
-    @property
-    def by_bucket(self) -> bool:
-        """Whether random splits, if any, come from statistics by bucket."""
-        return bool(self.job.inputs.section.splits)
-
     def describe(self) -> Mapping[str, str]:
         """Return what the run will do: label → text."""
         job, n_folds = self.job, self.job.n_folds
@@ -58,11 +53,8 @@ class Prepared:
         described["cross-validation"] = f"{n_folds} folds{cost}" if n_folds else "none"
         if n_splits := self.spec.data.splits:
             n_parts = job.inputs.divided(buckets=job.inputs.section.buckets).n_parts
-            how = (
-                f"of {n_parts} buckets of rows"
-                if self.by_bucket
-                else "each as much work as the job"
-            )
+            by_bucket = job.inputs.section.splits  # not where each is a run of its own
+            how = f"of {n_parts} buckets of rows" if by_bucket else "each as much work as the job"
             described["random splits"] = f"{n_splits}, {how}"
         described["actors"] = self._said_of_actors()
         return described

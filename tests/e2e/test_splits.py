@@ -9,7 +9,7 @@ import pytest
 
 from distfms.data.rows.folds import FoldPlan, assign_parts
 from distfms.errors import SpecError
-from distfms.methods.frame.repeats import split_seed
+from distfms.methods.frame.moments import split_seed
 from distfms.runs import auto_folds
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec

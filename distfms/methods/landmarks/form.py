@@ -38,13 +38,14 @@ def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
     """Check options against columns; no row is read."""
     form = LandmarkForm.of_options(options, inputs, seed)
     _check(form)
+    reads = form.by_passes or form.learned or options.task == "ranking"
     return form.job(
         "landmarks",
         options,
         describe=form.describe,
         judged_by={"accuracy": True, "mse": False} if form.has_classes else {"mse": False},
         task_bytes=form.task_bytes,
-        splits="by_fit" if form.reads_to_fit else "by_bucket",
+        splits="by_fit" if reads else "by_bucket",
         folds_cost=True,
         tuned_by=form.measures,
         for_actors=form.for_actors,
@@ -145,11 +146,6 @@ class LandmarkForm(RowForm):
     def by_passes(self) -> bool:
         """Whether models are fitted by passes over the rows."""
         return self.options.chosen_loss != "squared"
-
-    @property
-    def reads_to_fit(self) -> bool:
-        """Whether models of other rows need more than statistics."""
-        return bool(self.by_passes or self.learned or self.options.task == "ranking")
 
     @property
     def measures(self) -> tuple[str, ...]:
