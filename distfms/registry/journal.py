@@ -25,6 +25,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from distfms.engine import storage
+from distfms.engine.processes import is_dead, own_mark
 from distfms.errors import DistfmsError, EngineError, SpecError
 
 #: Where the environment names a registry.
@@ -33,8 +34,12 @@ VARIABLE = "DISTFMS_REGISTRY"
 #: Where the environment has the key that versions are signed with.
 SIGNING_KEY = "DISTFMS_SIGNING_KEY"
 
-#: Seconds for which the lock of a process that was killed keeps others out.
+#: Seconds for which the lock of a process of another machine that was killed keeps others out.
 LOCK_S = 60.0
+
+#: Seconds for which a lock that is held is waited for, and between two looks at it.
+WAIT_S = 600.0
+_LOOK_S = 1.0
 
 
 class DamagedError(SpecError):
@@ -107,6 +112,8 @@ class Lock(Record):
     """Seconds since 1970 by the owner's clock; 0 when the work has ended."""
     seconds: Annotated[float, Field(gt=0)] = 60.0
     """How long it keeps others out after it was last written."""
+    process: str = ""
+    """The owner's process; see `distfms.engine.processes`."""
 
 
 R = TypeVar("R", bound=Record)
@@ -294,30 +301,48 @@ def _expires(journal: Journal[Lock], lock: Lock) -> float | None:
     """Return when a lock expires, in seconds since 1970; None if it does not hold any more.
 
     Its age is what the storage says. One that is younger than now was written by a clock that has
-    gone back since.
+    gone back since. That of a process of this machine ends with it.
     """
+    if not lock.until or is_dead(lock.process):
+        return None
     with storage.reading(journal.folder), writing(journal.folder):
         entry = storage.file_entry(journal.place(lock.number))
         told = entry is not None and entry.modified_s > 0
         now = storage.clock(journal.folder) if told else time.time()
     written = entry.modified_s if entry is not None and told else lock.until - lock.seconds
-    return written + lock.seconds if lock.until and abs(now - written) < lock.seconds else None
+    return written + lock.seconds if abs(now - written) < lock.seconds else None
+
+
+def _taken(journal: Journal[Lock], name: str, owner: str, say: Callable[[str], None]) -> Lock:
+    """Take the lock of a model; where another holds it, wait until it ends."""
+    began, told = time.monotonic(), False
+    while True:
+        last = _last(journal)
+        number = 1 if last is None else last.number + 1
+        until, process = time.time() + LOCK_S, own_mark()
+        own = Lock(number=number, owner=owner, until=until, seconds=LOCK_S, process=process)
+        expires = None if last is None else _expires(journal, last)
+        if expires is None and journal.write(own):
+            return own
+        other = _last(journal) or own
+        if time.monotonic() - began >= WAIT_S:
+            moment = datetime.fromtimestamp(expires or own.until, UTC)
+            raise EngineError(
+                f"{other.owner} is working on {name!r}. Wait until it ends; if it was killed, its "
+                f"lock expires at {moment:%Y-%m-%d %H:%M:%S} UTC."
+            )
+        if not told and expires is not None:
+            say(f"{other.owner} is working on {name!r}: waiting for at most {WAIT_S:g} s.")
+            told = True
+        time.sleep(_LOOK_S)
 
 
 @contextmanager
-def locked(journal: Journal[Lock], name: str, owner: str) -> Iterator[Callable[[], None]]:
+def locked(
+    journal: Journal[Lock], name: str, owner: str, say: Callable[[str], None]
+) -> Iterator[Callable[[], None]]:
     """Hold the lock of a model; see `Registry.locked`."""
-    last = _last(journal)
-    number = 1 if last is None else last.number + 1
-    own = Lock(number=number, owner=owner, until=time.time() + LOCK_S, seconds=LOCK_S)
-    expires = None if last is None else _expires(journal, last)
-    if expires is not None or not journal.write(own):
-        other = _last(journal) or own
-        until = datetime.fromtimestamp(expires or own.until, UTC)
-        raise EngineError(
-            f"{other.owner} is working on {name!r}. Wait until it ends; if it was killed, its lock "
-            f"expires at {until:%Y-%m-%d %H:%M:%S} UTC."
-        )
+    own = _taken(journal, name, owner, say)
 
     def extend() -> None:
         # Whoever still holds the lock goes on, whatever the storage answers for a moment.

@@ -340,9 +340,11 @@ class Registry:
     def locked(self, name: str, owner: str) -> AbstractContextManager[Callable[[], None]]:
         """Keep others from working on the next version of a model.
 
-        The lock is renewed while the block runs, and expires if the process is killed. Yields a
-        function that renews it at once, and raises EngineError if it had expired, as where the
-        process or the storage stood still, and another has taken it.
+        Where another holds it, its end is waited for, up to ten minutes. The lock is renewed while
+        the block runs. If the process is killed, others of its machine take it at once; for those
+        of other machines it expires. Yields a function that renews it at once, and raises
+        EngineError if it had expired, as where the process or the storage stood still, and another
+        has taken it.
 
         Parameters
         ----------
@@ -353,9 +355,9 @@ class Registry:
         Raises
         ------
         EngineError
-            If another holds it.
+            If another still holds it.
         """
-        return locked(self.journal(name, Lock), name, owner)
+        return locked(self.journal(name, Lock), name, owner, self.note)
 
     # --- repair ---
 

@@ -95,6 +95,7 @@ def test_changes_are_logged_and_damage_is_mended(place, distfms):
     assert (refused.code, "set DISTFMS_SIGNING_KEY" in refused.err) == (2, True)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_cannot_be_done_is_refused(place, distfms):
     def refused(*arguments, code=2):
         result = distfms(*arguments)

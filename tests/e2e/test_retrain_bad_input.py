@@ -147,6 +147,7 @@ def test_an_unknown_metric_is_refused_before_the_first_training(days, tmp_path, 
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_two_retrainings_cannot_both_work_on_a_model(trained, days):
     write_day(days, "2026-01-04", 4)
     with (

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any
 from distfms.cli import main
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import files_below, is_temporary, locate
-from distfms.registry import Registry, journal
+from distfms.registry import Registry
 from tests.e2e.retrain_jobs import growing_job, write_day
 
 #: Audit events of Python that change a file, which is their first argument.
@@ -63,7 +62,6 @@ def _obey(arguments: list[str], cwd: str, environment: Mapping[str, str], at: in
     os.environ.update(environment)
     os.chdir(cwd)
     events = _Events(f"{cwd}/", at)
-    journal.LOCK_S = 2.0
     os.fsync = events.around(os.fsync)
     RemotePath.ask = events.around(RemotePath.ask)  # type: ignore[method-assign]
     sys.addaudithook(events.audit)
@@ -130,10 +128,7 @@ class Life:
         os.utime(path, (day, day))
 
     def obey(self, command: list[str], at: int = 0) -> int | None:
-        """Carry out a command, kill it at an event unless that is 0; return its exit code.
-
-        The lock of one that was killed before is waited for.
-        """
+        """Carry out a command, kill it at an event unless that is 0; return its exit code."""
         server = multiprocessing.get_context("forkserver")
         server.set_forkserver_preload(_PRELOAD)
         process = server.Process(
@@ -141,9 +136,6 @@ class Life:
         )
         process.start()
         process.join(120)
-        if process.exitcode == 1 and "its lock expires" in self.said:
-            time.sleep(0.2)
-            return self.obey(command, at)
         return process.exitcode
 
     @property

@@ -1,7 +1,10 @@
 import json
+import multiprocessing
 import os
+import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,8 @@ import pytest
 from distfms.engine import storage
 from distfms.engine.storage import locate
 from distfms.errors import EngineError, SpecError
-from distfms.registry import Registry
+from distfms.registry import Lock, Registry
+from distfms.registry import journal as locks
 
 
 def files(number: int) -> dict[str, bytes]:
@@ -54,6 +58,7 @@ def test_unknown_names_and_versions_are_refused(registry):
         registry.read("c")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_expired_lock_is_taken_over_and_its_owner_told(registry, monkeypatch):
     filled(registry, 1)
     with registry.locked("a", "night") as renew, ExitStack() as day:
@@ -66,6 +71,43 @@ def test_an_expired_lock_is_taken_over_and_its_owner_told(registry, monkeypatch)
             registry.locked("a", "noon").__enter__()
     with registry.locked("a", "noon"):
         pass
+
+
+def _hold(registry, name, told):
+    with registry.locked(name, "night"):
+        told.send(True)
+        time.sleep(60)
+
+
+def test_the_lock_of_a_killed_process_of_this_machine_is_free_at_once(tmp_path):
+    registry = filled(Registry(tmp_path), 1)
+    context = multiprocessing.get_context("spawn")
+    heard, told = context.Pipe()
+    process = context.Process(target=_hold, args=(registry, "a", told))
+    process.start()
+    assert heard.poll(30)
+    process.kill()
+    process.join()
+    began = time.monotonic()
+    with registry.locked("a", "day"):
+        assert time.monotonic() - began < 5
+    # One that came from another machine, where processes have other numbers, may be alive.
+    journal = registry.journal("a", Lock)
+    lock = Lock(number=3, owner="night", until=time.time() + 60, process="elsewhere 1 1")
+    journal.write(lock)
+    assert locks._expires(journal, lock) is not None
+
+
+def test_who_finds_a_lock_held_says_so_and_waits(registry):
+    filled(registry, 1)
+    noted = []
+    night = ExitStack()
+    night.enter_context(registry.locked("a", "night"))
+    ending = threading.Timer(0.5, night.close)
+    ending.start()
+    with replace(registry, note=noted.append).locked("a", "day"):
+        assert not ending.is_alive()
+    assert noted == ["night is working on 'a': waiting for at most 600 s."]
 
 
 def test_a_file_in_the_way_is_named(tmp_path):

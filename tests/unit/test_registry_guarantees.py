@@ -104,6 +104,7 @@ def test_a_damaged_version_is_not_promoted(registry):
     assert registry.add("a", files(1), {}).number == 4
 
 
+@pytest.mark.usefixtures("impatient")
 def test_the_lock_outlasts_a_hiccup_of_the_storage(registry, monkeypatch):
     write, failed = Journal.write, []
 
@@ -124,6 +125,7 @@ def test_the_lock_outlasts_a_hiccup_of_the_storage(registry, monkeypatch):
         renew()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_clocks_that_are_wrong(registry, monkeypatch):
     token = registry.root / "a/files/being-added"
     token.mkdir()
