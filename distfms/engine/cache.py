@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _MAGIC = b"distfms-partial-1\n"
 _DIGEST_BYTES = 32
-_SUFFIX = ".partial"
+SUFFIX = ".partial"
 _ABANDONED_AFTER_S = 3600.0
 
 #: Seconds for which a cache on remote storage that has failed is left alone: a task that waits in
@@ -57,7 +57,7 @@ class PartialCache(Generic[T]):
     def path(self, key: str) -> Location:
         """Return the file of an entry: two levels of folders, then the hash of both keys."""
         digest = _digest(self.spec_key.encode(), key.encode()).hex()
-        return self.folder / digest[:2] / digest[2:4] / (digest + _SUFFIX)
+        return self.folder / digest[:2] / digest[2:4] / (digest + SUFFIX)
 
     def lookup(self, key: str) -> tuple[T | None, bool]:
         """Read an entry; return it, or None, and whether there is one that failed its checks.
@@ -122,7 +122,7 @@ def prune(folder: Location, max_bytes: int) -> int:
         for entry in found:
             if is_temporary(entry.name) and entry.modified_s < time.time() - _ABANDONED_AFTER_S:
                 entry.place.unlink(missing_ok=True)
-        entries = [e for e in found if e.name.endswith(_SUFFIX) and e.name.count("/") == 2]
+        entries = [e for e in found if e.name.endswith(SUFFIX) and e.name.count("/") == 2]
         excess = sum(entry.n_bytes for entry in entries) - max_bytes
         for entry in sorted(entries, key=lambda entry: (entry.modified_s, entry.n_bytes)):
             if excess <= 0:
@@ -135,7 +135,7 @@ def prune(folder: Location, max_bytes: int) -> int:
 
 def _seal(path: Location, payload: bytes | memoryview) -> bytes:
     # The name is part of what is hashed, so an entry copied to another name is refused.
-    return _digest(path.name.removesuffix(_SUFFIX).encode(), payload)
+    return _digest(path.name.removesuffix(SUFFIX).encode(), payload)
 
 
 def _digest(first: bytes, second: bytes | memoryview) -> bytes:

@@ -21,13 +21,15 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
 
 from distfms.engine.remote import REQUEST_S, RemotePath, is_url, local_part, temporary_name
 from distfms.errors import DistfmsError, EngineError, SpecError
@@ -238,12 +240,23 @@ def clock(folder: Location) -> float:
     return entry.modified_s if entry is not None and entry.modified_s else time.time()
 
 
-class RowGroup(NamedTuple):
-    """Rows of a Parquet file, about their bytes once decoded, and those of uncompressed pages."""
+class Limits(NamedTuple):
+    """Least and greatest values of columns of numbers in the row groups of a file.
 
-    n_rows: int
-    n_bytes: int
-    encoded: int
+    Attributes
+    ----------
+    names : tuple of str
+        One object for all files with these columns.
+    values : ndarray, shape (columns, row groups, 2)
+    whole : ndarray of bool, shape (columns,)
+    """
+
+    names: tuple[str, ...]
+    values: np.ndarray
+    whole: np.ndarray
+
+
+_NO_GROUPS = np.zeros((0, 3), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -266,13 +279,17 @@ class File:
         What decides, with the number of a row, its fold where no id or query does.
     source : str
         Path of the user's file that it is a copy of.
-    row_groups : tuple of RowGroup
+    state : str
+        What tells a file whose size and stamp are the same from another: on a disk inode and time
+        of change, else the etag; empty where nothing does.
+    row_groups : ndarray of int, shape (row groups, 3)
+        Rows, about their bytes once decoded, and those of uncompressed pages.
     footer : str
         Digest of the footer: the size, place and (where the writer gave them) least and greatest
         value of every column of every row group. It tells a file that was rewritten with the same
         size and given its old time stamp.
-    limits : mapping of str to sequence of (float, float)
-        Least and greatest value of columns of numbers in each row group, unless very many.
+    limits : Limits or None
+        Unless there are very many.
     """
 
     name: str
@@ -282,9 +299,10 @@ class File:
     place: Location
     key: str = ""
     source: str = ""
-    row_groups: tuple[RowGroup, ...] = ()
+    state: str = ""
+    row_groups: np.ndarray = field(default_factory=lambda: _NO_GROUPS, compare=False)
     footer: str = ""
-    limits: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    limits: Limits | None = field(default=None, compare=False)
 
     @property
     def path(self) -> str:
@@ -294,7 +312,7 @@ class File:
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return sum(group.n_rows for group in self.row_groups)
+        return int(self.row_groups[:, 0].sum())
 
     @property
     def version(self) -> str:
@@ -332,7 +350,9 @@ def _local_entry(folder: Path, name: str) -> File | None:
         return None  # a file may go while others are listed
     if not stat.S_ISREG(status.st_mode):
         return None
-    return File(name, status.st_size, status.st_mtime, str(status.st_mtime_ns), place)
+    state = f"{status.st_ino}:{status.st_ctime_ns}"
+    stamp = str(status.st_mtime_ns)
+    return File(name, status.st_size, status.st_mtime, stamp, place, state=state)
 
 
 def _remote_entries(folder: RemotePath, pattern: str | None) -> list[File | None]:
@@ -352,7 +372,8 @@ def _remote_entry(place: RemotePath, name: str, info: Mapping[str, Any]) -> File
         return None
     if info.get("size") is None:  # as in the listings of web servers
         info = place.info()
-    return File(name, int(info.get("size") or 0), _modified_s(info), stamp_of(info), place)
+    size, modified_s = int(info.get("size") or 0), _modified_s(info)
+    return File(name, size, modified_s, stamp_of(info), place, state=etag_of(info))
 
 
 def stamp_of(info: Mapping[str, Any]) -> str:

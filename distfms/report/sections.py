@@ -73,7 +73,7 @@ def _accounted(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
 
 def _input_table(inputs: Sequence[Mapping[str, Any]]) -> Table:
     shown = inputs[:_FILES_SHOWN]
-    more = f" The first {_FILES_SHOWN} of {integer(len(inputs))}; all are in manifest.json."
+    more = f" The first {_FILES_SHOWN} of {integer(len(inputs))}; all are in inputs.json."
     return Table(
         [
             {

@@ -36,7 +36,7 @@ from distfms.runs.context import RunContext
 from distfms.runs.driver import keep_last, run_prepared
 from distfms.runs.events import Display, Say
 from distfms.runs.finished import open_run
-from distfms.runs.folder import MANIFEST
+from distfms.runs.folder import INPUTS, MANIFEST
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
 from distfms.spec import GateSection, RetrainSection
@@ -283,7 +283,9 @@ def _promote(retraining: Retraining, registry: Registry, folder: Location, say: 
     written = [name for stage in run.manifest["stages"] for name in stage["files"]]
     kept = [name for name in written if not name.startswith(_LEFT_OUT) or name == DRIFT]
     with reading(folder):
-        files = {name: (folder / name).read_bytes() for name in (*kept, MANIFEST, "spec.yaml")}
+        files = {
+            name: (folder / name).read_bytes() for name in (*kept, MANIFEST, INPUTS, "spec.yaml")
+        }
     facts = {
         "method": spec.method,
         "identity": run.manifest["identity"],

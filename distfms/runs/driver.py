@@ -31,6 +31,7 @@ from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say, silent
 from distfms.runs.finished import RunFiles, read_written, track
 from distfms.runs.folder import (
+    INPUTS,
     LATEST,
     MANIFEST,
     SCHEMA_VERSION,
@@ -146,6 +147,8 @@ def run_prepared(
         with run.locked(), Recorder(run, say, progress) as record:
             try:
                 resumed = _begin(run, prepared, record)
+                for known in prepared.opened.footers:
+                    known.keep()
                 steps = Steps(run, record, prepared.opened.notes)
                 if from_step is not None and resumed:  # else all is done anew anyway
                     steps.again_from(from_step)
@@ -288,13 +291,18 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
         manifest = None
     kept = Manifest(notes=list(prepared.opened.notes)) if manifest is None else manifest
     stages = [entry.model_dump(exclude_defaults=True) for entry in kept.stages]
+    facts = _facts(prepared)
+    inputs = encode(INPUTS, {"inputs": facts.pop("inputs")})
     content = run.claim(
-        **_facts(prepared),
+        **facts,
+        inputs_sha256=hashlib.sha256(inputs).hexdigest(),
         status="running",
         created=kept.created or now(),
         stages=stages,
         notes=kept.notes,
     )
+    if kept.inputs_sha256 != content.inputs_sha256 or not (run.path / INPUTS).exists():
+        write_atomic(run.path / INPUTS, inputs)
     resumed = manifest is not None
     record.event(
         "begin",
@@ -330,7 +338,7 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
 
 
 def describe_inputs(inputs: Inputs) -> dict[str, Any]:
-    """Return what the manifest says of the data."""
+    """Return what is said of the data: file by file in `INPUTS`, and the sums in the manifest."""
     parts = [part for dataset in inputs.datasets for part in dataset.partitions]
     footers = {file.path: file.footer for dataset in inputs.datasets for file in dataset.files}
     held_out = {file.path for file in inputs.test.files} if inputs.test else set()

@@ -21,6 +21,7 @@ from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.frame.contract import RETRAINING, FinishedRun, Method
 from distfms.runs.folder import (
+    INPUTS,
     LATEST,
     MANIFEST,
     SCHEMA_VERSION,
@@ -124,12 +125,19 @@ class RunFiles:
             retraining = parse_json(self.place / RETRAINING, self.files[RETRAINING])
         found = FinishedRun(
             **content,
-            manifest=self.manifest.content(),
+            manifest={**self.manifest.content(), "inputs": self.inputs()},
             weights=weights,
             retraining=retraining,
             allow=frozenset(allow),
         )
         return method, method.upgraded(found, form)
+
+    def inputs(self) -> list[dict[str, Any]]:
+        """Return what was read, file by file."""
+        if INPUTS not in self.files:
+            return self.manifest.inputs
+        found: list[dict[str, Any]] = parse_json(self.place / INPUTS, self.files[INPUTS])["inputs"]
+        return found
 
     def spec(self) -> dict[str, Any]:
         """Parse the resolved spec of the job."""
@@ -216,8 +224,10 @@ def read_written(run: RunFolder, allow: Iterable[str] = ()) -> FinishedRun:
 def _whole(path: Location, manifest: Manifest) -> RunFiles:
     """Read the files of a finished run, each once, and check that they are what it wrote."""
     written = manifest.files()
+    if manifest.inputs_sha256:
+        written[INPUTS] = manifest.inputs_sha256
     payloads: dict[str, bytes] = {}
-    for name in (*_MODEL, *({RETRAINING} & written.keys())):
+    for name in (*_MODEL, *({RETRAINING, INPUTS} & written.keys())):
         if name not in written:
             raise SpecError(
                 f"The run {path} is unfinished: {name} is missing. Run the job's command again to "
@@ -261,7 +271,8 @@ def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Locati
 
 _ARTEFACTS = (
     "spec.yaml",
-    "manifest.json",
+    MANIFEST,
+    INPUTS,
     "selection.json",
     "model.json",
     "weights.npz",

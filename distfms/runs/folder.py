@@ -40,6 +40,8 @@ from distfms.stats.base import to_bytes
 from distfms.stats.codec import chunks
 
 MANIFEST = "manifest.json"
+#: What was read, file by file.
+INPUTS = "inputs.json"
 #: Attempt and token of the driver that may write to the run.
 OWNER = ".owner"
 #: Link to the last finished run, among the runs of a job.
@@ -80,6 +82,8 @@ class Manifest(BaseModel):
     stages: list[StageEntry] = []
     notes: list[str] = []
     inputs: list[dict[str, Any]] = []
+    """In earlier runs and those in memory; of others it is in `INPUTS`."""
+    inputs_sha256: str = ""
 
     def content(self) -> dict[str, Any]:
         """Return it as JSON has it."""

@@ -14,6 +14,7 @@ from distfms.data.files.builtin import BUILTIN, builtin_dataset
 from distfms.data.files.convert import CONVERSION, CONVERTER_VERSION, convert, file_version
 from distfms.data.files.dataset import open_dataset
 from distfms.data.files.formats.copies import Copies
+from distfms.data.files.known_footers import KnownFooters
 from distfms.data.files.partition import Dataset, digest
 from distfms.data.files.storage import delete_unused, list_files
 from distfms.data.rows.roles import require_columns
@@ -31,13 +32,14 @@ class Opened:
 
     The section of `inputs` is resolved to the files that are read; `fingerprints` are of the files
     that the spec names (not of what was converted from them); `notes` are for the user;
-    `forgotten` are the names of files that are too old to count.
+    `forgotten` are the names of files that are too old to count; `footers` can be kept.
     """
 
     inputs: Inputs
     fingerprints: tuple[str, ...]
     notes: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
+    footers: tuple[KnownFooters, ...] = ()
 
 
 def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
@@ -67,16 +69,25 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
     path: Any = section.path
     if section.builtin is not None:
         section, path = _made(section, section.builtin, say)
-    train = _open(section, path, copies)
+    footers = tuple(_known(root, own) for own in (path, section.test_path, section.unlabelled_path))
+    train = _open(section, path, copies, footers[0])
     test, unlabelled = (
-        None if named is None else _open(section, named, copies)
-        for named in (section.test_path, section.unlabelled_path)
+        None if named is None else _open(section, named, copies, known)
+        for named, known in zip(
+            (section.test_path, section.unlabelled_path), footers[1:], strict=True
+        )
     )
     if test is not None:
         _refuse_overlap(train, test)
     own = train.fingerprint if section.builtin is None else f"builtin:{Path(path).name}"
     others = [data.fingerprint for data in (test, unlabelled) if data is not None]
-    return Opened(Inputs(train, test, section, unlabelled), (own, *others))
+    return Opened(Inputs(train, test, section, unlabelled), (own, *others), footers=footers)
+
+
+def _known(root: Location, path: Any) -> KnownFooters:
+    """Return what is known of the footers below a path, or of several."""
+    text = json.dumps(path, default=str)
+    return KnownFooters(root / ".partials" / "footers" / digest(text)[:16])
 
 
 def _resolved(spec: JobSpec) -> DataSection:
@@ -99,7 +110,9 @@ def _refuse_overlap(train: Dataset, test: Dataset) -> None:
         )
 
 
-def _open(section: DataSection, path: Any, copies: Copies) -> Dataset:
+def _open(
+    section: DataSection, path: Any, copies: Copies, known: KnownFooters | None = None
+) -> Dataset:
     dataset = open_dataset(
         path,
         max_rows=section.max_partition_rows,
@@ -107,6 +120,7 @@ def _open(section: DataSection, path: Any, copies: Copies) -> Dataset:
         storage_options=section.storage_options or None,
         copies=copies,
         numbers=section.numbers,
+        known=known,
     )
     require_columns(dataset.schema, section.numbers, "one of `numbers`")
     return dataset

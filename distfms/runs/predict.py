@@ -219,7 +219,7 @@ class _Parts:
         spec = run.spec()
         section, long = spec["data"], spec["data"].get("long") or {}
         key = section["query"] or section["id"] or long.get("object")
-        inputs = run.manifest.inputs
+        inputs = run.inputs()
         file_keys = _file_keys(inputs, dataset)
         tested = {file["footer"] for file in inputs if file.get("held_out")}
         if key is not None:

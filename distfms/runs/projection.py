@@ -11,6 +11,7 @@ from distfms.data.files.partition import Partition
 from distfms.engine.graph import batch_size
 from distfms.engine.memory import (
     COLUMN_BYTES,
+    FILE_BYTES,
     LOCAL_BYTES,
     PROCESS_BYTES,
     MemoryProjection,
@@ -89,6 +90,8 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     threads = spec.engine.kind == "local" and not spec.engine.processes
     units_bytes = _held_at_once(partitions, workers, threads)
     units_bytes += COLUMN_BYTES * len(job.columns) * min(workers, len(partitions))
+    limits = [file.limits for dataset in inputs.datasets for file in dataset.files]
+    kept_limits = sum(own.values.nbytes for own in limits if own is not None)
     memory = project(
         n_units=len(partitions),
         units_bytes=max(units_bytes, workers * job.task_bytes),
@@ -100,6 +103,7 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
         units_per_task=batch_size(
             len(partitions), workers, unit_bytes=largest, value_bytes=value_bytes
         ),
+        files_bytes=FILE_BYTES * max(len(limits), len(partitions)) + kept_limits,
     )
     return Projection(
         n_rows=sum(p.n_rows for p in partitions),

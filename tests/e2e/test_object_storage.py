@@ -41,11 +41,11 @@ def test_commands_take_urls(judgments, judgments_run, s3_variables, tmp_path, di
     run = locate(f"{runs}/mine")
     for name in RESULTS:
         assert (run / name).read_bytes() == (local / name).read_bytes(), name
-    manifest = json.loads((run / "manifest.json").read_bytes())
-    assert {(entry["path"], entry["name"]) for entry in manifest["inputs"]} == {
+    inputs = json.loads((run / "inputs.json").read_bytes())["inputs"]
+    assert {(entry["path"], entry["name"]) for entry in inputs} == {
         (f"commands/data/part-{k}.parquet", f"data/part-{k}.parquet") for k in range(4)
     }
-    assert len({entry["footer"] for entry in manifest["inputs"]}) == 4
+    assert len({entry["footer"] for entry in inputs}) == 4
 
     code, said = ended("predict", run, source, "--out", f"{bucket}/predicted.parquet")
     assert code == 0, said

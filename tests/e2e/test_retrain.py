@@ -132,10 +132,10 @@ def test_a_file_rewritten_with_the_same_footer_has_changed(days, tmp_path):
 
     spec = growing_job(days, tmp_path / "runs", retrain={"gate": {"max_drift": 1}})
     write(0.0)
-    first = content(again(spec).folder, "manifest.json")["inputs"]
+    first = content(again(spec).folder, "inputs.json")["inputs"]
     write(5.0)
     outcome = again(spec)
-    footers = [entry["footer"] for entry in content(outcome.folder, "manifest.json")["inputs"]]
+    footers = [entry["footer"] for entry in content(outcome.folder, "inputs.json")["inputs"]]
     assert footers == [entry["footer"] for entry in first]
     assert retraining(outcome)["data"]["changed"] == ["data/2026-01-03.parquet"]
     assert "c drifted by" in outcome.reasons[-1]

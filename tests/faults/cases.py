@@ -147,7 +147,15 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Bytes of everything in a finished run that depends on spec and data only."""
-    own = ("manifest.json", "spec.yaml", "events.jsonl", ".lock", ".owner", "report.html")
+    own = (
+        "manifest.json",
+        "inputs.json",
+        "spec.yaml",
+        "events.jsonl",
+        ".lock",
+        ".owner",
+        "report.html",
+    )
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -193,4 +201,5 @@ def nothing_half_written(output: Path, run: Path) -> None:
         json.loads(line)
     files = {p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file()}
     covered = {f for f in files if f in vouched or any(f.startswith(f"{v}/") for v in vouched)}
-    assert files - covered <= {"manifest.json", "spec.yaml", "events.jsonl", ".lock", ".owner"}
+    own = {"manifest.json", "inputs.json", "spec.yaml", "events.jsonl", ".lock", ".owner"}
+    assert files - covered <= own

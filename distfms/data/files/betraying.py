@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from itertools import pairwise
+
+import numpy as np
 
 from distfms.data.files.partition import Dataset
 from distfms.data.rows.roles import index_columns
@@ -41,28 +42,34 @@ def row_remark(name: str, why: str) -> str:
 
 def betraying(dataset: Dataset, section: DataSection, columns: Sequence[str]) -> dict[str, str]:
     """Return which of the columns look by their footers as if they told the row, and why."""
-    found, files = dict[str, str](), dataset.files
+    limits = [file.limits for file in dataset.files if file.n_rows]
     known = (*section.target, section.id, section.weight, section.query, section.time)
-    for name in columns:
-        of_files = [file.limits.get(name, ()) for file in files if file.n_rows]
-        if name in known or not of_files or not all(of_files):
-            continue
-        if why := _why(name, of_files, dataset.n_rows):
-            found[name] = why
+    # Files with the same columns share their names.
+    kinds = {id(own.names): own.names for own in limits if own is not None}
+    names = [n for n in columns if n not in known and all(n in own for own in kinds.values())]
+    if None in limits or not names:
+        return {}
+    places = {own: [there.index(name) for name in names] for own, there in kinds.items()}
+    place = "file" if len(limits) > 1 else "row group"
+    n_parts, last, whole = 0, np.full(len(names), -np.inf), np.ones(len(names), dtype=bool)
+    least, most, rises = -last, last, whole
+    for own in limits:
+        assert own is not None
+        values = own.values[places[id(own.names)]]
+        whole = whole & own.whole[places[id(own.names)]]
+        ranges = [(values[..., 0].min(axis=1), values[..., 1].max(axis=1))]
+        for low, high in ranges if place == "file" else values.transpose(1, 2, 0):
+            rises = rises & (low < high) & (last < low)
+            least, most = np.minimum(least, low), np.maximum(most, high)
+            last, n_parts = high, n_parts + 1
+    width, found = most - least + 1, dict[str, str]()
+    for number, name in enumerate(names):
+        n_rows, is_whole = dataset.n_rows, whole[number] and dataset.n_rows >= MANY
+        like_an_id = width[number] > n_rows and LIKE_AN_ID.search(name)
+        if n_parts > 1 and rises[number]:
+            found[name] = f"rises from {place} to {place}, like a row number or a time"
+        elif is_whole and (width[number] == n_rows or like_an_id):
+            found[name] = (
+                f"may hold a different whole number in each of its {n_rows:,} rows, like an id"
+            )
     return found
-
-
-def _why(name: str, of_files: Sequence[Sequence[tuple[float, float]]], n_rows: int) -> str:
-    """Return what makes a column look as if it told the row; empty for nothing."""
-    ranges = [
-        (min(low for low, _ in limits), max(high for _, high in limits)) for limits in of_files
-    ]
-    parts, place = (ranges, "file") if len(ranges) > 1 else (of_files[0], "row group")
-    wide = len(parts) > 1 and all(low < high for low, high in parts)
-    if wide and all(own[1] < other[0] for own, other in pairwise(parts)):
-        return f"rises from {place} to {place}, like a row number or a time"
-    width = max(high for _, high in ranges) - min(low for low, _ in ranges) + 1
-    whole = isinstance(width, int) and n_rows >= MANY
-    if whole and (width == n_rows or (width > n_rows and LIKE_AN_ID.search(name))):
-        return f"may hold a different whole number in each of its {n_rows:,} rows, like an id"
-    return ""

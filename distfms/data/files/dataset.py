@@ -26,11 +26,11 @@ from distfms.data.files.footers import (
     describe_schema,
     is_stored,
     parsed_footer,
-    read_footers,
     readable,
     refuse_duplicate_columns,
 )
 from distfms.data.files.formats.copies import Copies
+from distfms.data.files.known_footers import KnownFooters
 from distfms.data.files.partition import (
     MAX_ROWS,
     Dataset,
@@ -300,6 +300,7 @@ def open_dataset(
     without_rows: str = "nothing can be learned from it",
     copies: Copies | None = None,
     numbers: Iterable[str] = (),
+    known: KnownFooters | None = None,
 ) -> Dataset:
     """Open Parquet data by reading the footers of its files; other formats are converted first.
 
@@ -323,6 +324,8 @@ def open_dataset(
         Where files of other formats are kept as Parquet; by default below the user's cache folder.
     numbers : iterable of str
         Columns to read as numbers where they are there and hold text.
+    known : KnownFooters, optional
+        Footers that need not be read again.
 
     Raises
     ------
@@ -333,7 +336,7 @@ def open_dataset(
     named = list_files(path, storage_options)
     stored = (copies or Copies()).converted(named)
     filesystem = common_filesystem(stored)
-    footers = read_footers(filesystem, stored)
+    footers = (known or KnownFooters(None)).read(filesystem, stored)
     schema = footers[0][1]
     refuse_duplicate_columns(schema, stored[0].path)
     floats = set[str]()
@@ -366,15 +369,14 @@ def _layout(
     for file in files:
         file_row_offset = 0
         for groups in _pack(file, max_rows, max_bytes):
-            n_rows = sum(file.row_groups[g].n_rows for g in groups)
-            n_bytes = sum(file.row_groups[g].n_bytes for g in groups)
+            n_rows, n_bytes, encoded = file.row_groups[list(groups)].sum(axis=0).tolist()
             if n_rows:
                 # The columns decoded and the batch filled from them.
                 batch_rows, held_bytes = 0, 2 * n_bytes
                 if n_rows > _LARGE * max_rows or n_bytes > _LARGE * max_bytes:
                     batch_rows = max(1, min(max_rows, max_bytes * n_rows // (3 * n_bytes)))
                     # Two batches filled, one as it was decoded; pages of all columns.
-                    pages = min(2 * file.row_groups[groups[0]].encoded, n_columns * _PAGES_BYTES)
+                    pages = min(2 * encoded, n_columns * _PAGES_BYTES)
                     held_bytes = 3 * n_bytes * batch_rows // n_rows + pages
                 content = (file.key, file.version, repr(groups), described)
                 partitions.append(
@@ -404,7 +406,7 @@ def _pack(file: File, max_rows: int, max_bytes: int) -> Iterator[tuple[int, ...]
     """Pack consecutive row groups greedily while both limits hold."""
     groups: list[int] = []
     rows = size = 0
-    for group, (r, b, _) in enumerate(file.row_groups):
+    for group, (r, b, _) in enumerate(file.row_groups.tolist()):
         if groups and (rows + r > max_rows or size + b > max_bytes):
             yield tuple(groups)
             groups, rows, size = [], 0, 0

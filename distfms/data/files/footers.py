@@ -12,19 +12,21 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
-from pyarrow import ArrowException, ArrowInvalid, ArrowNotImplementedError
+from pyarrow import ArrowException, ArrowInvalid, ArrowNotImplementedError, fs
 
 from distfms.data.files.storage import current_state
 from distfms.data.rows.roles import index_columns, index_metadata
 from distfms.engine.remote import os_error
-from distfms.engine.storage import File, RowGroup, reading
+from distfms.engine.storage import File, Limits, reading
 from distfms.errors import DataError, DistfmsError
 
-# Footers are small reads, dominated by latency on remote stores.
-_FOOTER_THREADS = 16
+# Footers are small reads, dominated by latency on remote stores; on a disk more threads only leave
+# more memory in pieces.
+_FOOTER_THREADS, _LOCAL_THREADS = 16, 2
 # What is read of a file's end in one go, as pyarrow does.
 _TAIL_BYTES = 64 * 2**10
 # Most least and greatest values that are kept of a file: reading each takes microseconds.
@@ -36,46 +38,61 @@ _CONTENT = re.compile(
 
 
 def read_footers(filesystem: Any, files: Sequence[File]) -> list[tuple[File, pa.Schema]]:
-    """Read the footers of files, several at a time, in the order of the files."""
+    """Read the footers of files, several at a time, in the order of the files.
+
+    Equal schemas, and names of columns, are one object.
+    """
+    shared: dict[Any, Any] = {}
+
+    def read(file: File) -> tuple[File, pa.Schema]:
+        return _read_footer(filesystem, file, shared)
+
     if len(files) == 1:
-        return [_read_footer(filesystem, files[0])]
-    with ThreadPoolExecutor(min(_FOOTER_THREADS, len(files))) as pool:
-        return list(pool.map(lambda file: _read_footer(filesystem, file), files))
+        return [read(files[0])]
+    most = _LOCAL_THREADS if isinstance(filesystem, fs.LocalFileSystem) else _FOOTER_THREADS
+    with ThreadPoolExecutor(min(most, len(files) or 1)) as pool:
+        return list(pool.map(read, files))
 
 
-def _read_footer(filesystem: Any, file: File) -> tuple[File, pa.Schema]:
+def _read_footer(filesystem: Any, file: File, shared: dict[Any, Any]) -> tuple[File, pa.Schema]:
     with reading(file.place), readable(file.path):
         footer = _footer_of(filesystem, file.path)
         with _parse(footer) as parquet:
             # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
             metadata, schema = parquet.metadata, parquet.schema_arrow
+    schema = schema.with_metadata(index_metadata(schema))
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     lists = [
         c for c in range(metadata.num_columns) if metadata.schema.column(c).max_repetition_level
     ]
+    sizes = [(g.num_rows, _decoded_bytes(g, lists), g.total_byte_size) for g in groups]
     read = replace(
         file,
-        row_groups=tuple(
-            RowGroup(group.num_rows, _decoded_bytes(group, lists), group.total_byte_size)
-            for group in groups
-        ),
+        row_groups=np.array(sizes, dtype=np.int64).reshape(-1, 3),
         footer=_footer_digest(footer),
-        limits=_limits(groups),
+        limits=_limits(groups, shared),
     )
-    return read, schema.with_metadata(index_metadata(schema))
+    return read, shared.setdefault(schema.serialize().to_pybytes(), schema)
 
 
-def _limits(groups: Sequence[Any]) -> dict[str, list[tuple[float, float]]]:
+def _limits(groups: Sequence[Any], shared: dict[Any, Any]) -> Limits | None:
     """Return the least and greatest values of columns of numbers in row groups, if known of all."""
-    limits: dict[str, list[tuple[float, float]]] = {}
     if not groups or len(groups) * groups[0].num_columns > _MOST_LIMITS:
-        return limits
+        return None
+    names, values, whole = list[str](), [], []
     for number in range(groups[0].num_columns):
         columns = [group.column(number) for group in groups]
         found = [column.statistics for column in columns]
-        if all(s is not None and s.has_min_max and isinstance(s.min, (int, float)) for s in found):
-            limits[columns[0].path_in_schema] = [(s.min, s.max) for s in found]
-    return limits
+        if any(s is None or not s.has_min_max for s in found):
+            continue
+        pairs = [(s.min, s.max) for s in found]
+        if all(isinstance(low, (int, float)) for low, _ in pairs):
+            names.append(columns[0].path_in_schema)
+            values.append(pairs)
+            whole.append(all(isinstance(low, int) for low, _ in pairs))
+    one = tuple(names)
+    array = np.array(values, dtype=np.float64).reshape(len(one), len(groups), 2)
+    return Limits(shared.setdefault(one, one), array, np.array(whole, dtype=bool))
 
 
 def _decoded_bytes(group: Any, lists: Sequence[int]) -> int:
@@ -204,7 +221,7 @@ def check_same_schema(schema: pa.Schema, first: File, other: pa.Schema, file: Fi
     A file without the index of another is another's equal.
     """
     floats = set[str]()
-    if schema.equals(other):
+    if other is schema or schema.equals(other):
         return floats
     refuse_duplicate_columns(other, file.path)
     expected, found = _column_types(schema), _column_types(other)

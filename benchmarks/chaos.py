@@ -1,0 +1,480 @@
+"""Kills while work runs: what is left of a job, and how long anybody waits.
+
+A trial runs one job and kills one thing it depends on: the driver; a worker; all workers, twice; an
+actor's process; a raylet; the scheduler of Dask; the head of Ray. The moment comes from the events
+of the run: at one of those that the undisturbed job has told, chosen by chance, after a share of
+the time to the next one. A kill counts as a hit if the victim was there and the job had not ended.
+Then, within two minutes, the command ends: with the bits of the undisturbed job, or with exit code
+1 and one paragraph that begins with ``Error:``. After an error, and after the driver was killed,
+the same command is given again, on another cluster if this one is damaged, and has to end with the
+same bits.
+
+Files are another matter: a model that is trained, predicts into folders, is retrained, promoted
+and rolled back, each command killed at one of its file events (``--lives``; see
+``tests.faults.chaos``).
+
+Run with ``python benchmarks/chaos.py --kills 40 [--lives 100] [--seed 1] [--log kills.jsonl]``;
+a kill on a cluster takes about half a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests import ray_here
+from tests.faults.chaos import Life
+
+MOST_S = 120.0
+VICTIMS = {
+    "threads": ("driver",),
+    "processes": ("driver", "worker", "actor"),
+    "dask": ("driver", "worker", "workers twice", "actor", "scheduler"),
+    "ray": ("driver", "worker", "actor", "raylet", "head"),
+}
+RESULTS = ("selection.json", "model.json", "weights.npz", "metrics.json")
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+def write_rows(folder: Path, n_files: int = 16, n: int = 1_000, d: int = 10) -> Path:
+    """Write rows of numbers, a target and classes."""
+    rng, w = np.random.default_rng(0), np.random.default_rng(1).normal(size=d)
+    for number in range(n_files):
+        X = rng.normal(size=(n, d))
+        y = X @ w + np.sin(X[:, 0]) + rng.normal(size=n)
+        columns = {f"x{j}": X[:, j] for j in range(d)} | {"y": y, "c": (y > 0).astype(float)}
+        _write(folder / f"{number:02d}.parquet", columns)
+    return folder
+
+
+def write_judgments(folder: Path, n_files: int = 16, n: int = 1_000, d: int = 10) -> Path:
+    """Write judgments of attributes, two or three of each."""
+    rng, w = np.random.default_rng(0), np.random.default_rng(1).normal(size=d)
+    for number in range(n_files):
+        truth = rng.normal(size=(n, d))
+        columns: dict[str, Any] = {"y": truth @ w + rng.normal(size=n)}
+        for a in range(d):
+            told = rng.normal(truth[:, a, None], size=(n, 3))
+            columns[f"a{a}"] = [row[: 2 + i % 2].tolist() for i, row in enumerate(told)]
+        _write(folder / f"{number:02d}.parquet", columns)
+    return folder
+
+
+def _write(place: Path, columns: Mapping[str, Any]) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(dict(columns)), place)
+
+
+def job(method: str, data: Path, engine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of a job that has passes, tasks and, where the method has such, actors."""
+    rows = {"path": str(data), "target": "y", "exclude": ["c"], "folds": 2, "test": 0.2}
+    options: dict[str, dict[str, Any]] = {
+        "multiselect": {"budget": 60},
+        "sequence": {"family": "logistic", "baselines": []},
+        "landmarks": {"landmarks": 30, "iterations": 1},
+        "attribute_efficient": {"attributes_per_example": 4, "solver": "online", "repeats": 2},
+    }
+    if method == "sequence":
+        rows |= {"target": "c", "exclude": ["y"]}
+    if method == "multiselect":
+        del rows["exclude"]
+    return {
+        "name": method.replace("_", "-"),
+        "method": method,
+        "data": rows,
+        method: options[method],
+        "engine": {"actors": "always", **engine},
+        "output": "runs",
+    }
+
+
+# --- clusters ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Cluster:
+    """Where a job runs: its engine section, and the processes that may be killed."""
+
+    kind: str
+    engine: dict[str, Any] = field(default_factory=dict)
+    roots: list[psutil.Process] = field(default_factory=list)
+    ray: Any = None
+    sound: bool = True
+
+    def processes(self, driver: psutil.Process) -> list[psutil.Process]:
+        """Return all that the driver and the cluster have started."""
+        found = []
+        for root in (driver, *self.roots):
+            with suppress(psutil.Error):
+                found += root.children(recursive=True)
+        return found
+
+    def victims(self, what: str, driver: psutil.Process) -> list[psutil.Process]:
+        """Return the processes of which one, or all, are to be killed."""
+        if what == "driver":
+            return [driver]
+        if what == "scheduler":
+            return self.roots[:1]
+        if self.kind == "ray" and what in ("raylet", "head"):
+            nodes = (self.ray.head_node, *self.ray.worker_nodes)
+            name = "raylet" if what == "raylet" else "gcs_server"
+            infos = [own for node in nodes for own in node.all_processes.get(name, [])]
+            return [psutil.Process(info.process.pid) for info in infos]
+        found = []
+        for process in self.processes(driver):
+            with suppress(psutil.Error):
+                line, title = " ".join(process.cmdline()), process.name()
+                if self.kind == "ray":
+                    is_actor = title.startswith(("ray::", "Host", "_")) and "IDLE" not in title
+                    if "default_worker.py" in line or title.startswith("ray::"):
+                        found += [process] if is_actor else []
+                elif self.kind == "dask" and what != "actor":
+                    of_driver = driver in process.parents()
+                    found += [process] if "spawn_main" in line and not of_driver else []
+                elif "spawn_main" in line and driver in process.parents():
+                    found += [process]
+        return found
+
+
+@contextmanager
+def cluster(kind: str) -> Iterator[Cluster]:
+    """Start a cluster of two workers, where the engine needs one."""
+    if kind in ("threads", "processes"):
+        yield Cluster(kind, {"kind": "local", "workers": 2, "processes": kind == "processes"})
+    elif kind == "dask":
+        with _dask() as made:
+            yield made
+    else:
+        from ray.cluster_utils import Cluster as RayCluster
+
+        options = {"object_store_memory": ray_here.STORE_BYTES, "include_dashboard": False}
+        made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, **options})
+        try:
+            for _ in range(2):
+                made.add_node(num_cpus=1, object_store_memory=ray_here.STORE_BYTES)
+            made.wait_for_nodes()
+            nodes = (made.head_node, *made.worker_nodes)
+            infos = [own for node in nodes for own in node.all_processes["raylet"]]
+            roots = [psutil.Process(info.process.pid) for info in infos]
+            yield Cluster("ray", {"kind": "ray", "address": made.address}, roots, made)
+        finally:
+            for node in (made.head_node, *made.worker_nodes):  # in good order it takes 30 s
+                node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+
+
+@contextmanager
+def _dask() -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distfms-dask-")))
+        told = folder / "scheduler.json"
+        shared = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+        dask = [sys.executable, "-m", "dask"]
+        where = ["--scheduler-file", str(told), "--dashboard-address", ":0"]
+        commands = [
+            [*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *where],
+            [*dask, "worker", *where, "--nworkers", "2", "--nthreads", "1"],
+        ]
+        roots = []
+        for command in commands:
+            process = subprocess.Popen(command, **shared)  # type: ignore[call-overload]
+            roots.append(psutil.Process(process.pid))
+            stack.callback(_end, process)
+            while not told.exists():
+                time.sleep(0.1)
+        while len([p for p in roots[1].children(True) if "spawn_main" in str(p.cmdline())]) < 2:
+            time.sleep(0.2)
+        yield Cluster("dask", {"kind": "dask", "address": _address(told)}, roots)
+
+
+def _address(told: Path) -> str:
+    while True:
+        with suppress(ValueError):
+            return str(json.loads(told.read_text())["address"])
+        time.sleep(0.1)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(psutil.Error):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+    process.kill()
+    process.wait()
+
+
+# --- trials --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int | None
+    seconds: float
+    error: str
+    hit: bool = False
+    events: tuple[tuple[float, str], ...] = ()
+
+
+class Job:
+    """A job in a folder of its own."""
+
+    def __init__(self, folder: Path, method: str, data: Path, engine: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True)
+        self.folder, self.events = folder, list[dict[str, Any]]()
+        self.describe(method, data, engine)
+
+    def describe(self, method: str, data: Path, engine: Mapping[str, Any]) -> None:
+        """Write the spec."""
+        (self.folder / "job.yaml").write_text(json.dumps(job(method, data, engine)))
+
+    def run(
+        self, made: Cluster, what: str = "", at: tuple[int, float] = (0, 0.0), seed: int = 0
+    ) -> Ended:
+        """Run the command, and kill something on the way."""
+        start, hit = time.monotonic(), False
+        error = (self.folder / "error.txt").open("w+")
+        with error, (self.folder / "said.txt").open("w") as said:
+            command = [sys.executable, "-m", "distfms.cli", "run", "job.yaml"]
+            process = subprocess.Popen(command, cwd=self.folder, stdout=said, stderr=error)
+            driver = psutil.Process(process.pid)
+            try:
+                if what:
+                    self._wait_for(at, process)
+                    hit = self._kill(what, made, driver, random.Random(seed))
+                    start = time.monotonic()  # what anybody waits for begins with the kill
+                code = process.wait(2 * MOST_S)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                _end(process)
+            seconds = time.monotonic() - start
+            error.seek(0)
+            events = tuple((own["time"], own["event"]) for own in self._told())
+            return Ended(code, seconds, error.read(), hit, events)
+
+    def _told(self) -> list[dict[str, Any]]:
+        found = []
+        for path in self.folder.glob("runs/*/20*/events.jsonl"):
+            for line in path.read_text().splitlines():
+                with suppress(ValueError):
+                    found.append(json.loads(line))
+        return found
+
+    def _wait_for(self, at: tuple[int, float], process: subprocess.Popen[Any]) -> None:
+        while process.poll() is None and len(self._told()) <= at[0]:
+            time.sleep(0.01)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(at[1])
+
+    def _kill(
+        self, what: str, made: Cluster, driver: psutil.Process, chance: random.Random
+    ) -> bool:
+        made.sound &= what in ("driver", "worker", "actor")
+        if what != "workers twice":
+            found = made.victims(what, driver)
+            return bool(found) and _killed(chance.choice(found)) and driver.is_running()
+        for _ in range(2):
+            end = time.monotonic() + 20
+            while not (found := made.victims("worker", driver)) and time.monotonic() < end:
+                time.sleep(0.05)
+            n = sum([_killed(process) for process in found])
+            time.sleep(2.0)
+        return n > 0
+
+    def results(self) -> str:
+        """Return a hash of what the finished run has written."""
+        sums = hashlib.sha256()
+        for name in RESULTS:
+            sums.update((next(self.folder.glob("runs/*/latest")) / name).read_bytes())
+        return sums.hexdigest()
+
+
+def _killed(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        process.send_signal(signal.SIGKILL)
+        return alive
+    return False
+
+
+@dataclass
+class Trials:
+    """Draws trials and keeps what came of them."""
+
+    folder: Path
+    log: Path
+    data: Mapping[str, Path]
+    known: dict[tuple[str, str], tuple[str, list[float], list[str]]] = field(default_factory=dict)
+
+    def undisturbed(self, kind: str, method: str, made: Cluster) -> None:
+        """Run a job once: its bits, and when it told what."""
+        own = Job(self.folder / f"{kind}-{method}", method, self.data[method], made.engine)
+        ended = own.run(made)
+        assert ended.code == 0, ended.error
+        times, names = [at for at, _ in ended.events], [name for _, name in ended.events]
+        self.known[kind, method] = (own.results(), times, names)
+        print(f"{kind} {method}: {ended.seconds:.1f} s, {len(names)} events", flush=True)
+
+    def moment(self, kind: str, method: str, what: str, chance: random.Random) -> tuple[int, float]:
+        """Draw an event and the time after it, longer gaps the more often; actors have pools."""
+        _, times, names = self.known[kind, method]
+        gaps = [max(0.0, after - at) for at, after in pairwise(times)]
+        if what == "actor" and "pool" in names:
+            first = names.index("pool")
+            gaps = [gap if number >= first else 0.0 for number, gap in enumerate(gaps)]
+        at = chance.choices(range(len(gaps)), [gap**0.5 for gap in gaps])[0]
+        return at, gaps[at] * chance.random()
+
+    def trial(self, made: Cluster, method: str, what: str, seed: int) -> Mapping[str, Any]:
+        """Kill once; go on after an error."""
+        chance = random.Random(seed)
+        expected, _, names = self.known[made.kind, method]
+        at = self.moment(made.kind, method, what, chance)
+        own = Job(self.folder / f"trial-{seed}", method, self.data[method], made.engine)
+        first = own.run(made, what, at, seed)
+        lines = [line for line in first.error.splitlines() if line.strip()]
+        told = [line for line in lines if line.startswith("Error: ")]
+        if first.code == 0:
+            outcome = "same bits" if own.results() == expected else "OTHER BITS"
+        elif first.code is None or first.seconds > MOST_S:
+            outcome = "TOO LONG"
+        elif what == "driver" and first.code == -signal.SIGKILL:
+            outcome = self.repeated(own, made, method, expected)
+        elif first.code == 1 and len(told) == 1 and lines[-1] == told[0]:
+            outcome = f"told; {self.repeated(own, made, method, expected)}"
+        else:
+            outcome = "UNCLEAR"
+        result = {
+            "seed": seed, "engine": made.kind, "method": method, "victim": what,
+            "event": names[at[0]], "after_s": round(at[1], 2), "hit": first.hit,
+            "code": first.code, "seconds": round(first.seconds, 1), "outcome": outcome,
+            "error": first.error[-2000:],
+        }  # fmt: skip
+        with self.log.open("a") as stream:
+            stream.write(json.dumps(result) + "\n")
+        said = {key: value for key, value in result.items() if key != "error"}
+        print(" ".join(map(str, said.values())), flush=True)
+        shutil.rmtree(own.folder, ignore_errors=True)
+        return result
+
+    def repeated(self, own: Job, made: Cluster, method: str, expected: str) -> str:
+        """Give the same command again."""
+        with ExitStack() as stack:
+            if not made.sound:
+                made = stack.enter_context(cluster(made.kind))
+                own.describe(method, self.data[method], made.engine)
+            again = own.run(made)
+        if again.code != 0 or again.seconds > MOST_S:
+            return f"NOT REPEATED ({again.code}, {again.seconds:.0f} s: {again.error[-500:]})"
+        return "repeated" if own.results() == expected else "OTHER BITS"
+
+
+def on_clusters(trials: Trials, kinds: Sequence[str], n_kills: int, seed: int) -> list[Any]:
+    """Kill on each kind of engine in turn, on a sound cluster each time."""
+    found = []
+    share = -(-n_kills // len(kinds))
+    for kind in kinds:
+        numbers, begun = iter(range(share)), seed * 1_000_000 + 10_000 * list(VICTIMS).index(kind)
+        number = next(numbers, None)
+        while number is not None:
+            with cluster(kind) as made:
+                while number is not None and made.sound:
+                    method = list(trials.data)[number % len(trials.data)]
+                    if (kind, method) not in trials.known:
+                        trials.undisturbed(kind, method, made)
+                    what = VICTIMS[kind][number // len(trials.data) % len(VICTIMS[kind])]
+                    found.append(trials.trial(made, method, what, begun + number))
+                    number = next(numbers, None)
+    return found
+
+
+# --- lives ---------------------------------------------------------------------------------------
+
+
+def lives(folder: Path, n_kills: int, seed: int) -> None:
+    """Kill commands at file events; see `tests.faults.chaos`."""
+    chance, counts, number = random.Random(seed), Counter[str](), 0
+    longest_s = 0.0
+
+    def begin(name: str) -> Life:
+        (folder / name).mkdir()
+        return Life(folder / name, str(folder / name / "runs"), {})
+
+    undisturbed = begin("undisturbed")
+    expected, n_events = [undisturbed.seen()], []
+    for command in undisturbed.commands():
+        assert undisturbed.obey(command) == 0, undisturbed.said
+        expected.append(undisturbed.seen())
+        n_events.append(undisturbed.n_events)
+    while counts.total() < n_kills:
+        life, number = begin(f"life-{number}"), number + 1
+        for step, command in enumerate(life.commands()):
+            name = command[1] if command[0] == "models" else command[0]
+            code = life.obey(command, chance.randint(1, n_events[step]))
+            counts[name] += code == -signal.SIGKILL
+            life.seen().require_between(*expected[step : step + 2])
+            changed = command[0] == "models" and life.seen() == expected[step + 1]
+            if code and not changed:
+                start = time.monotonic()
+                assert life.obey(command) == 0, life.said
+                longest_s = max(longest_s, time.monotonic() - start)
+            assert life.seen() == expected[step + 1], command
+        shutil.rmtree(life.folder)
+    print(
+        f"lives: {dict(counts)} kills, all with the same bits; longest repetition {longest_s:.1f} s"
+    )
+
+
+def main() -> None:
+    """Kill, and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kills", type=int, default=40, help="on clusters")
+    parser.add_argument("--lives", type=int, default=0, help="kills at file events")
+    parser.add_argument("--engines", nargs="+", default=list(VICTIMS), choices=list(VICTIMS))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--log", type=Path, default=Path("chaos.jsonl"))
+    args = parser.parse_args()
+    with ray_here.own_folder() as short, tempfile.TemporaryDirectory() as name:
+        os.environ.update(ray_here.environment(short))
+        folder = Path(name)
+        if args.lives:
+            lives(folder, args.lives, args.seed)
+        rows, judged = write_rows(folder / "rows"), write_judgments(folder / "judged")
+        data = {"multiselect": judged, "sequence": rows, "landmarks": rows}
+        trials = Trials(folder, args.log.absolute(), {**data, "attribute_efficient": rows})
+        found = on_clusters(trials, args.engines, args.kills, args.seed) if args.kills else []
+    for kind in args.engines:
+        for what in VICTIMS[kind]:
+            own = [one for one in found if (one["engine"], one["victim"]) == (kind, what)]
+            told = Counter(one["outcome"].partition(" (")[0] for one in own)
+            longest = max((one["seconds"] for one in own), default=0.0)
+            n_hits = sum(one["hit"] for one in own)
+            print(f"{kind}, {what}: {len(own)} kills, {n_hits} hits; {dict(told)}; {longest:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

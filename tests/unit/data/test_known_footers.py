@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.data.files import footers
+from distfms.data.files.dataset import open_dataset
+from distfms.data.files.known_footers import KnownFooters
+from distfms.data.files.partition import Dataset
+
+N_FILES = 36
+
+
+def write(place: Path, value: float) -> None:
+    columns = {"x": [value, value + 0.5], "k": [1, 2], "t": ["a", None]}
+    pq.write_table(pa.table(columns), place)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    for number in range(N_FILES):
+        write(tmp_path / "data" / f"{number:02d}.parquet", number)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files whose footers were read."""
+    names, before = [], footers._read_footer
+
+    def counted(filesystem: Any, file: Any, shared: Any) -> Any:
+        names.append(file.name)
+        return before(filesystem, file, shared)
+
+    monkeypatch.setattr(footers, "_read_footer", counted)
+    return names
+
+
+def opened(data: Path) -> Dataset:
+    known = KnownFooters(data.parent / "known")
+    dataset = open_dataset(data, known=known)
+    known.keep()
+    return dataset
+
+
+def require_same(one: Dataset, other: Dataset) -> None:
+    assert one.partitions == other.partitions
+    assert (one.schema, one.files) == (other.schema, other.files)
+    for a, b in zip(one.files, other.files, strict=True):
+        np.testing.assert_array_equal(a.row_groups, b.row_groups)
+        assert a.limits.names == b.limits.names == ("x", "k")
+        np.testing.assert_array_equal(a.limits.values, b.limits.values)
+        np.testing.assert_array_equal(a.limits.whole, [False, True])
+
+
+def test_only_footers_of_new_and_changed_files_are_read(data: Path, read: list[str]) -> None:
+    require_same(opened(data), open_dataset(data))
+    del read[:]
+    require_same(opened(data), opened(data))
+    assert read == []
+    # The same size and time: only the disk tells.
+    changed, status = data / "03.parquet", (data / "03.parquet").stat()
+    write(changed, 4.0)
+    os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert changed.stat().st_size == status.st_size
+    write(data / "99.parquet", 99.0)
+    found = opened(data)
+    assert sorted(read) == ["data/03.parquet", "data/99.parquet"]
+    require_same(found, open_dataset(data))
+
+
+def test_packs_are_few_and_damaged_ones_hold_nothing(data: Path, read: list[str]) -> None:
+    for number in range(12):
+        write(data / f"new-{number:02d}.parquet", number)
+        opened(data)
+    packs = list((data.parent / "known").iterdir())
+    assert 1 <= len(packs) <= 9
+    for pack in packs:
+        content = bytearray(pack.read_bytes())
+        content[len(content) // 2] ^= 1
+        pack.write_bytes(content)
+    del read[:]
+    require_same(opened(data), open_dataset(data))
+    assert len(read) == 2 * (N_FILES + 12)
+
+
+def test_of_few_files_nothing_is_kept(data: Path) -> None:
+    for number in range(10):
+        (data / f"{number:02d}.parquet").unlink()
+    opened(data)
+    assert not (data.parent / "known").exists()
