@@ -87,7 +87,7 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
 def _known(root: Location, path: Any) -> KnownFooters:
     """Return what is known of the footers below a path, or of several."""
     text = json.dumps(path, default=str)
-    return KnownFooters(root / ".partials" / "footers" / digest(text)[:16])
+    return KnownFooters(root / ".partials", digest(text))
 
 
 def _resolved(spec: JobSpec) -> DataSection:

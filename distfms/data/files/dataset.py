@@ -336,7 +336,7 @@ def open_dataset(
     named = list_files(path, storage_options)
     stored = (copies or Copies()).converted(named)
     filesystem = common_filesystem(stored)
-    footers = (known or KnownFooters(None)).read(filesystem, stored)
+    footers = (known or KnownFooters()).read(filesystem, stored)
     schema = footers[0][1]
     refuse_duplicate_columns(schema, stored[0].path)
     floats = set[str]()
