@@ -136,9 +136,13 @@ def _sniffed(head: bytes) -> tuple[Dialect, list[list[str]]]:
     lines = head[:_SNIFFED_BYTES].decode(encoding, "ignore").splitlines(keepends=True)
     if len(head) > _SNIFFED_BYTES:
         lines.pop()  # it is not whole
-    facts = _facts("".join(lines))
-    delimiter = facts.get("Delimiter", ",")
-    dialect = Dialect(encoding, delimiter if lines and delimiter in lines[0] else ",")
+    facts, top = _facts("".join(lines)), lines[0] if lines else ""
+    if facts.get("Delimiter", ",") not in top:
+        # Where all numbers have decimal commas, these are more regular than the line of names.
+        delimiter = max(";\t|", key=top.count)
+        is_there = delimiter in top
+        facts = _facts("".join(lines), delimiter) if is_there else {**facts, "Delimiter": ","}
+    dialect = Dialect(encoding, facts.get("Delimiter", ","))
     if facts.get("Quote") == "'":
         dialect = replace(dialect, quote="'")
     rows = list(csv.reader(lines, delimiter=dialect.delimiter, quotechar=dialect.quote))
@@ -159,7 +163,7 @@ def _sniffed(head: bytes) -> tuple[Dialect, list[list[str]]]:
     return replace(dialect, times=_times(sample)), sample
 
 
-def _facts(text: str) -> dict[str, Any]:
+def _facts(text: str, delimiter: str | None = None) -> dict[str, Any]:
     """Return what DuckDB finds in the beginning of a file; nothing where it finds no CSV."""
     import duckdb
 
@@ -167,7 +171,8 @@ def _facts(text: str) -> dict[str, Any]:
         path = Path(folder) / "head.csv"
         path.write_text(text, encoding="utf8", newline="")
         try:
-            found = own.execute("FROM sniff_csv(?, sample_size=-1)", [str(path)])
+            given = "" if delimiter is None else f", delim='{delimiter}'"
+            found = own.execute(f"FROM sniff_csv(?, sample_size=-1{given})", [str(path)])
         except duckdb.Error:
             return {}
         names = [column[0] for column in found.description]
