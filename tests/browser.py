@@ -11,7 +11,7 @@ from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 #: Smallest text of a chart, in pixels as shown.
-_READABLE = 8.5
+_READABLE = 9.0
 
 #: What a page is asked, in the page.
 _LOOK = """(() => {

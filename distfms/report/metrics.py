@@ -18,7 +18,7 @@ from distfms.report.formatting import (
     options_text,
     percent,
 )
-from distfms.report.page import Block, Figure, PageSection, Table, Text
+from distfms.report.page import Block, Figure, KeyNumber, PageSection, Table, Text
 from distfms.report.plots import Line, line_chart
 from distfms.stats.base import over_folds
 
@@ -203,6 +203,23 @@ def measure_rows(metrics: Mapping[str, Any], noun: str = "rows") -> _Measures:
     return rows
 
 
+def decided(metrics: Mapping[str, Any], what: str, read: str, noun: str = "row") -> Text:
+    """Say which rows decided `what`, and which ones scores are of: those held out, or what `read`.
+
+    Runs of earlier versions did not count them.
+    """
+
+    def rows(which: str, part: str) -> str:
+        n = (metrics[part] or {}).get(f"n_{noun}s")
+        return f"the {which} {noun}s" if n is None else count(n, f"{which} {noun}")
+
+    text = f"{what} from {rows('training', 'train')}"
+    if metrics["folds"]:
+        text += f", cross-validated on {count(len(metrics['folds']), 'fold')} of them"
+    held = f"{rows('held-out', 'test')}, used for nothing else" if metrics["test"] else read
+    return Text(f"{text}. Scores above are of {held}.")
+
+
 def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
     """Put the measures of training, folds and held-out rows below one another."""
     return tables_of(measure_rows(metrics), {}, caption)
@@ -275,6 +292,25 @@ def class_section(metrics: Mapping[str, Any]) -> PageSection:
     if len(found["calibration"]) > 1:
         blocks.append(_calibration_figure(found, where))
     return PageSection("The classes", blocks)
+
+
+def class_numbers(metrics: Mapping[str, Any]) -> list[KeyNumber]:
+    """Return AUROC and recall for the first screen; nothing where there are no classes."""
+    found = metrics.get("classes")
+    if not found:
+        return []
+    confusion, where = np.array(found["confusion"]), found["rows"]
+    true = confusion.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        recall = np.diagonal(confusion) / true
+    worst, title = int(np.nanargmin(recall)), "lowest recall of a class"
+    value, how = percent(recall[worst].item()), f"of class {found['names'][worst]}; {ROWS[where]}"
+    numbers = [KeyNumber(value, title, how)]
+    if len(recall) == 2:
+        shares = " · ".join(percent(share) for share in recall.tolist())
+        how = f"of {' and '.join(found['names'])}; {ROWS[where]}"
+        numbers = [KeyNumber(shares, "recall of the classes", how)]
+    return [KeyNumber(number(found["auroc"], 3), "AUROC", ROWS[where]), *numbers]
 
 
 def _class_table(found: Mapping[str, Any], confusion: np.ndarray, where: str) -> Table:

@@ -1,11 +1,14 @@
 """The page shell: sections of text, numbers, tables and figures in one self-contained file.
 
-The file asks the network for nothing (and forbids it to the browser), holds no script, reads well
-in light and dark, on narrow screens and on paper, and is the same bytes for the same content.
+The file asks the network for nothing (and forbids it to the browser), reads well in light and dark,
+on narrow screens and on paper, and is the same bytes for the same content. Its one script lets
+readers sort tables and take them along as CSV; without it nothing is missing.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +52,17 @@ class Code:
     """Lines to copy: commands, a spec."""
 
     text: str
+    title: str = ""
     template = "code"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What was chosen, in order: what it is → what it costs or how often; ended by what is left."""
+
+    items: Sequence[tuple[str, str]]
+    rest: str = ""
+    template = "choices"
 
 
 @dataclass(frozen=True)
@@ -100,7 +113,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell as the page shows it; ``full`` is the whole of a text that was cut."""
+    """A cell as the page shows it; ``full`` is the whole of a text or number that was cut."""
 
     text: str
     numeric: bool
@@ -147,7 +160,7 @@ class Table:
         }
 
 
-Block = Text | Code | Figure | KeyValues | KeyNumbers | Table
+Block = Text | Code | Choices | Figure | KeyValues | KeyNumbers | Table
 
 
 @dataclass(frozen=True)
@@ -170,27 +183,33 @@ class Page:
 
     def render(self) -> str:
         """Return the page as one HTML document, the same for the same content."""
-        return _template().render(
-            title=self.title,
-            subtitle=self.subtitle,
-            headline=self.headline or self.title,
-            footer=self.footer,
-            sections=_numbered(self.sections),
+        script = _environment().get_template("page.js").render()
+        return (
+            _environment()
+            .get_template("page.html.j2")
+            .render(
+                title=self.title,
+                subtitle=self.subtitle,
+                headline=self.headline or self.title,
+                footer=self.footer,
+                sections=_numbered(self.sections),
+                script=script,
+                script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            )
         )
 
 
 @cache
-def _template() -> Any:
+def _environment() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("distfms.report", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.j2")
 
 
 def _numbered(sections: Sequence[PageSection]) -> list[dict[str, Any]]:
@@ -212,9 +231,12 @@ def _column_cells(values: Sequence[Any], kind: str | None) -> list[Cell]:
     if not numeric:
         return [_text_cell(value) for value in values]
     if kind in _WRITERS:
-        return [Cell(_WRITERS[kind](value), True) for value in values]
-    texts = formatting.percent_texts if kind == "percent" else formatting.column_texts
-    return [Cell(text, True) for text in texts(values)]
+        texts = [_WRITERS[kind](value) for value in values]
+    else:
+        write = formatting.percent_texts if kind == "percent" else formatting.column_texts
+        texts = list(write(values))
+    full = ["" if value is None else repr(value) for value in values]
+    return [Cell(text, True, own) for text, own in zip(texts, full, strict=True)]
 
 
 def _text_cell(value: Any) -> Cell:

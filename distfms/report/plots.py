@@ -39,6 +39,7 @@ from distfms.report.svg import (
 #: Dashes of the series, by style; dots for what is projected.
 _DASHES = ("", "9 3", "2.4 2.4", "10 3 2.4 3", "4.5 2.2", "13 4.5", "7 2 1.8 2 1.8 2", "1.5 4.5")
 _DOTS = _DASHES[2]
+_FAINT = "#9aa2ad"
 _MARKS_A_LINE = 9
 _TIPS_A_LINE = 40
 #: Distance of names at the ends of lines.
@@ -65,6 +66,10 @@ class Line:
         The value holds until the next point, as a prediction does between two measurements.
     marks : sequence of (float, float)
         Points on the line to set off, such as where to stop.
+    names : sequence of str
+        What happens at each point, to stand below the line; empty where nothing is to be said.
+    faint : bool
+        Thin and grey, without a name: what the other lines are seen against.
     """
 
     name: str
@@ -77,6 +82,8 @@ class Line:
     bold: bool = False
     step: bool = False
     marks: Sequence[tuple[float, float]] = ()
+    names: Sequence[str] = ()
+    faint: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,18 +133,23 @@ def line_chart(
     x, y = Scale.over(xs, margin=0.02, log=log_x), Scale.over(ys, margin=0.05, limits=y_limits)
     write, digits = (percent, 0) if y_percent else (number, 4)
     size = width, 340.0
-    at_ends = width == WIDE and _ends_apart(drawn, x, y, size[1])
-    legend, top = ([], 8.0) if at_ends else _legend(drawn, width)
+    named = [d for d in drawn if not d.line.faint]
+    flags = [name for d in named for name in d.line.names]
+    at_ends = width == WIDE and not flags and _ends_apart(named, x, y, size[1])
+    legend, top = ([], 8.0) if at_ends or (flags and len(named) == 1) else _legend(named, width)
     frame = Frame.of(
         x, y, (xlabel, ylabel), top=top + 15.0 * bool(marks), size=size, write=write, digits=digits,
-        beside=1.12 * max(width_of(d.name) for d in drawn) if at_ends else 0.0,
+        beside=1.12 * max(width_of(d.name) for d in named) if at_ends else
+        90.0 if flags and width == WIDE else 0.0,
     )  # fmt: skip
-    inside = [part for d in sorted(drawn, key=lambda d: d.line.bold) for part in d.draw(frame)]
+    below = sorted(drawn, key=lambda d: (not d.line.faint, d.line.bold))
+    inside = [part for d in below for part in d.draw(frame)]
     if at_ends:
         legend = [
             label(frame.x.end + 8.0, frame.y(float(d.y[-1])) + 4.0, d.name, colour=SERIES[d.style])
-            for d in drawn
+            for d in named
         ]
+    legend += [part for d in named for part in d.flags(frame, width)]
     if width == WIDE:
         legend += [part for d in drawn for part in d.tips(frame, write)]
     lines_at = [_mark(frame, *mark) for mark in marks.items()]
@@ -180,7 +192,13 @@ def scatter_chart(
 
 @at_both_widths
 def bar_chart(
-    bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30, width: float = WIDE
+    bars: Sequence[Bar],
+    *,
+    title: str,
+    xlabel: str,
+    n_bars: int = 30,
+    x_percent: bool = False,
+    width: float = WIDE,
 ) -> str:
     """Draw the first `n_bars` as horizontal bars, the first at the top, and return the SVG.
 
@@ -188,7 +206,8 @@ def bar_chart(
     """
     shown = list(bars[:n_bars])
     names = [shorten(bar.name, 34 if width == WIDE else 17) for bar in shown]
-    ends = [bar.label or number(bar.value) for bar in shown]
+    write, digits = (percent, 0) if x_percent else (number, 4)
+    ends = [bar.label or write(bar.value) for bar in shown]
     left = 14.0 + max(map(width_of, names), default=0.0)
     values = [as_number(bar.value) or 0.0 for bar in shown]
     # Where labels at the ends of bars leave room for the longest bar.
@@ -197,7 +216,7 @@ def bar_chart(
     scale = Scale.over([0.0, *values], margin=0.0, limits=(least, None))
     scale = scale.between(left, left + max(room, 80.0))
     bottom = 8.0 + _BAR_HEIGHT * max(1, len(shown))
-    parts = list(x_axis(scale, xlabel, 8.0, bottom, width - 10.0))
+    parts = list(x_axis(scale, xlabel, 8.0, bottom, width - 10.0, write, digits))
     for place, (name, end, value) in enumerate(zip(names, ends, values, strict=True)):
         middle = 8.0 + _BAR_HEIGHT * (place + 0.5)
         low, high = sorted((scale(0.0), scale(value)))
@@ -251,6 +270,8 @@ class _Drawn:
     def stroked(self, data: str) -> str:
         """Return a path with the colour, the width and the dashes of the line."""
         bold = self.line.bold
+        if self.line.faint:
+            return stroke(data, _FAINT, 0.9)
         dash = _DOTS if self.line.dashed else "" if bold else _DASHES[self.style]
         return stroke(data, SERIES[self.style], 2.4 if bold else 1.5, dash=dash)
 
@@ -265,13 +286,33 @@ class _Drawn:
             yield filled(band, colour, "; fill-opacity: 0.16")
         points = self._points(frame, self.x, self.y)
         yield self.stroked(polyline(points))
-        if not self.line.dashed:
+        if not self.line.dashed and not self.line.faint:
             every = max(1, math.ceil(len(self.x) / _MARKS_A_LINE))
             # Begin elsewhere on each line, so that markers of equal lines do not cover one another.
             own = range((2 * self.style) % every, len(self.x), every)
             yield _markers([frame.at(self.x[i], self.y[i]) for i in own], self.style)
         for at in self.line.marks:
             yield stroke(circle(frame.at(*at), 5.0), colour, 2.0)
+
+    def flags(self, frame: Frame, width: float) -> Iterator[str]:
+        """Yield the names of points, each on a thin pole below its point, as far as there is room.
+
+        From right to left: a name goes below those that it would run into, so that no pole crosses
+        a name.
+        """
+        taken = list[tuple[float, float]]()
+        named = zip(self.line.x, self.line.y, self.line.names, strict=False)
+        for at, value, text in reversed([*named]):
+            if not text or as_number(at) is None or as_number(value) is None:
+                continue
+            x, top = frame.at(float(at), float(value))
+            name = shorten(text, _NAME_CHARACTERS)
+            end = x + 6.0 + width_of(name, NAME_SIZE)
+            own = max([top + 18.0, *(y + _APART for left, y in taken if left < end)])
+            if own < frame.y.start - 4.0 and end < width:
+                taken.append((x, own))
+                yield stroke(polyline(((x, top), (x, own))), MUTED, 0.6)
+                yield label(x + 3.0, own, name, size=NAME_SIZE)
 
     def _points(self, frame: Frame, xs: np.ndarray, ys: np.ndarray) -> list[Pair]:
         points = [frame.at(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]

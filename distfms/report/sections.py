@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ from distfms.report.plots import Line, line_chart
 
 _FILES_SHOWN = 200
 _FINGERPRINT = 16
+_COLUMNS_NAMED = 24
 #: What a run accounts for in its manifest, as the page calls it.
 _ACCOUNTS = {"objects": "Objects", "judgments": "Judgments", "dropped": "Left out"}
 
@@ -38,6 +41,30 @@ def notes(manifest: Mapping[str, Any], others: Sequence[str] = ()) -> list[Text]
     """Return what the run has to say to its reader, set off from the text, each note once."""
     said = dict.fromkeys([*manifest["notes"], *others])
     return [Text("\n\n".join(said), tone="note")] if said else []
+
+
+def usage(called: str, manifest: Mapping[str, Any], columns: Sequence[str]) -> list[Block]:
+    """Return commands and Python that predict, as they stand, with the columns a model needs.
+
+    `called` is the place of the run, or the name of its version; empty where it is kept nowhere.
+    """
+    if not called:
+        return []
+    data = manifest["inputs"][0]["path"]
+    model = f"--model {called}" if called.startswith("registry:") else shlex.quote(called)
+    named = ", ".join(columns[:_COLUMNS_NAMED])
+    if len(columns) > _COLUMNS_NAMED:
+        named += f" and {len(columns) - _COLUMNS_NAMED} more"
+    lines = textwrap.wrap(f"Or a frame or mapping with {named}.", 96, break_on_hyphens=False)
+    python = [
+        "import distfms",
+        "",
+        f"model = distfms.load({called!r})",
+        f"model.predict({data!r})",
+        *(f"# {line}" for line in lines),
+    ]
+    command = f"distfms predict {model} \\\n  {shlex.quote(data)} \\\n  --out predictions.parquet"
+    return [Code(command, "Use this model"), Code("\n".join(python))]
 
 
 def _read_section(manifest: Mapping[str, Any]) -> PageSection:

@@ -151,13 +151,17 @@ Write = Callable[[float, int], str]
 
 @dataclass(frozen=True)
 class Scale:
-    """From numbers in [low, high] to places from `start` to `end`, evenly or by logarithm."""
+    """From numbers in [low, high] to places from `start` to `end`, evenly or by logarithm.
+
+    Ticks are `whole` where all numbers are.
+    """
 
     low: float
     high: float
     log: bool = False
     start: float = 0.0
     end: float = 1.0
+    whole: bool = False
 
     @classmethod
     def over(
@@ -175,6 +179,7 @@ class Scale:
             if math.isfinite(v) and (v > 1.0 / _LARGEST or not log)
         ] or [1.0 * log, 1.0]
         low, high = (math.log10(v) if log else v for v in (min(known), max(known)))
+        whole = high - low > 1.0 and all(v == round(v) for v in known)
         size = max(abs(low), abs(high))
         wide = max(margin * (high - low), 1e-9 * size) if low < high else 0.05 * size
         wide = wide if wide > 1.0 / _LARGEST else 0.5
@@ -184,7 +189,7 @@ class Scale:
         ]
         if not given[0] < given[1]:
             given[1] = given[0] + 1.0
-        return cls(given[0], given[1], log)
+        return cls(given[0], given[1], log, whole=whole)
 
     def between(self, start: float, end: float) -> Scale:
         """Return the scale at these places."""
@@ -207,6 +212,8 @@ class Scale:
         exponent = math.floor(math.log10(rough))
         step = next(m for m in (1.0, 2.0, 2.5, 5.0, 10.0) if m * 10.0**exponent >= 0.999 * rough)
         unit = step * 10.0**exponent
+        if self.whole and unit != round(unit):
+            step, exponent, unit = (1.0, 0, 1.0) if unit < 1.0 else (5.0, 0, 5.0)
         first, last = math.ceil(self.low / unit - 1e-9), math.floor(self.high / unit + 1e-9)
         # As decimals, so that a tenth is the number nearest to it.
         return [float(f"{k * step:f}e{exponent}") for k in range(first, last + 1)]
@@ -293,15 +300,23 @@ class Frame:
         yield stroke(polyline(((left, top), (left, bottom), (right, bottom))), MUTED, 0.8)
 
 
-def x_axis(scale: Scale, title: str, top: float, bottom: float, right: float) -> Iterator[str]:
+def x_axis(
+    scale: Scale,
+    title: str,
+    top: float,
+    bottom: float,
+    right: float,
+    write: Write = number,
+    digits: int = 4,
+) -> Iterator[str]:
     """Yield the grid along x, with the labels of the ticks and the title below."""
     most = int((scale.end - scale.start) // 48)
     ticks = scale.ticks(most)
-    texts = tick_texts(ticks, number, 4)
+    texts = tick_texts(ticks, write, digits)
     while ticks and max(map(width_of, texts)) * len(ticks) > scale.end - scale.start and most > 2:
         most -= 1
         ticks = scale.ticks(most)
-        texts = tick_texts(ticks, number, 4)
+        texts = tick_texts(ticks, write, digits)
     for tick, text in zip(ticks, texts, strict=True):
         x = scale(tick)
         yield stroke(polyline(((x, top), (x, bottom))), RULE, 0.8)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 from distfms.engine.remote import RemotePath, is_url
-from distfms.engine.storage import Location, locate, read_each, read_regular, reading
+from distfms.engine.storage import Location, absolute, locate, read_each, read_regular, reading
 from distfms.errors import SpecError
+from distfms.hidden import hidden_in_urls
 from distfms.methods import METHODS, load_method
 from distfms.methods.frame.contract import RETRAINING, FinishedRun, Method
 from distfms.runs.folder import (
@@ -129,6 +130,7 @@ class RunFiles:
             weights=weights,
             retraining=retraining,
             allow=frozenset(allow),
+            called=self.found_at,
         )
         return method, method.upgraded(found, form)
 
@@ -138,6 +140,13 @@ class RunFiles:
             return self.manifest.inputs
         found: list[dict[str, Any]] = parse_json(self.place / INPUTS, self.files[INPUTS])["inputs"]
         return found
+
+    @property
+    def found_at(self) -> str:
+        """How `load` finds it from any folder; empty where it is kept nowhere."""
+        if self.called.startswith(PREFIX):
+            return self.called
+        return hidden_in_urls(str(absolute(self.place))) if self.manifest.attempt else ""
 
     def spec(self) -> dict[str, Any]:
         """Parse the resolved spec of the job."""

@@ -111,7 +111,7 @@ def predict_file(
     target = storage.locate(out, options)
     files = read_run(run, storage_options, registry)
     method, finished = files.open(allow)
-    dataset = _opened(data, options or None, files.spec())
+    dataset = open_rows(data, options or None, files.spec())
     predictor = method.predictor(finished, dataset, budget)
     parts = _Parts.of(files, dataset) if with_folds else None
     _refuse_place(target, data, options, into_folder)
@@ -137,7 +137,7 @@ def predict_file(
     return "\n".join(lines)
 
 
-def _opened(data: str, options: Mapping[str, Any] | None, spec: Mapping[str, Any]) -> Dataset:
+def open_rows(data: str, options: Mapping[str, Any] | None, spec: Mapping[str, Any]) -> Dataset:
     """Open data to predict, read as those of a job; judgments in long form are converted first."""
     section, copies = spec["data"], Copies()
     if section.get("long") is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from os import PathLike, fspath
 from typing import Any
 
 import pyarrow as pa
@@ -89,7 +90,7 @@ class Model:
         ----------
         rows : pyarrow.Table, frame, or mapping of str to array-like of shape (n_rows,)
             Columns by name, of which those that the model needs are used. A cell with several
-            judgments is a list.
+            judgments is a list. Also the path of a file or folder in any format that jobs read.
         budget : float, optional
             Cost a row, of which only the columns that it pays for are needed. Default: that of
             :func:`load`.
@@ -108,10 +109,15 @@ class Model:
             If the model cannot predict within the budget.
         """
         budget = self._budget if budget is None else checked_budget(budget, "budget")
-        held = frame_rows(rows)
-        if not len(held):
-            raise DataError("There are no rows to predict.")
-        dataset = memory_dataset(held, held.schema)
+        if isinstance(rows, str | PathLike):
+            from distfms.runs.predict import open_rows
+
+            dataset = open_rows(fspath(rows), None, self.files.spec())
+        else:
+            held = frame_rows(rows)
+            if not len(held):
+                raise DataError("There are no rows to predict.")
+            dataset = memory_dataset(held, held.schema)
         predict = self.predictor(dataset, budget)
         found = pa.concat_tables([predict(partition) for partition in dataset.partitions])
         if not hasattr(rows, "iloc"):

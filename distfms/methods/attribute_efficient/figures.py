@@ -12,8 +12,10 @@ from distfms.report.formatting import count, number, options_text, percent
 from distfms.report.metrics import (
     ROWS,
     Curve,
+    class_numbers,
     class_section,
     curves_of,
+    decided,
     fences,
     measure_tables,
     measured,
@@ -22,7 +24,7 @@ from distfms.report.metrics import (
 )
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table, Text
 from distfms.report.plots import Line, line_chart
-from distfms.report.sections import notes
+from distfms.report.sections import notes, usage
 
 SUBTITLE = "Attribute-efficient regression"
 
@@ -111,9 +113,21 @@ def sections(run: FinishedRun) -> list[PageSection]:
         "Measures of the model. The relative loss is the mean squared error divided by "
         f"that of predicting {_constant(run)}.",
     )
+    curves = _curve_blocks(run)
     return [
-        PageSection("", [*notes(run.manifest), _key_numbers(run)]),
-        PageSection("What attributes buy", [*_curve_blocks(run), *_bounds(run)]),
+        PageSection(
+            "",
+            [
+                _key_numbers(run),
+                *curves[:1],
+                *usage(run.called, run.manifest, [*run.model["sources"]]),
+                decided(run.metrics, "The weights come", _ROWS[_judged(run)[0]]),
+                *notes(run.manifest),
+            ],
+        ),
+        PageSection(
+            "What attributes buy", [*curves[1:], _draw_numbers(run.selection), *_bounds(run)]
+        ),
         class_section(run.metrics),
         PageSection("The model", [*measures, _coefficient_table(run.selection)]),
     ]
@@ -126,7 +140,6 @@ def _constant(run: FinishedRun) -> str:
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
     selection = run.selection
     drawn, d = selection["attributes_per_example"], len(selection["coefficients"])
-    ratio, noise = selection["improvement_ratio"], selection.get("noise_level")
     scanned = selection["scanned_for"]
     passed = f"; a pass over all of them found {scanned}" if scanned else ""
     n_chains = selection.get("chains", 1)
@@ -162,14 +175,19 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
                 f"of {number(selection['attributes_in_all'])}; {of_each} of each of "
                 f"{count(selection['examples'], 'example')}{passed}",
             ),
-            KeyNumber(
-                number(ratio, 2),
-                "improvement ratio ρ",
-                f"drawing by second moments saves up to a factor of {number(1 / ratio, 2)}",
-            ),
-            *([KeyNumber(number(noise, 2), "noise level ν", _NOISE)] if noise else []),
+            *class_numbers(run.metrics),
         ]
     )
+
+
+def _draw_numbers(selection: Json) -> KeyNumbers:
+    """Return what the paper's theory says of these attributes."""
+    ratio, noise = selection["improvement_ratio"], selection.get("noise_level")
+    saved = f"drawing by second moments saves up to a factor of {number(1 / ratio, 2)}"
+    numbers = [KeyNumber(number(ratio, 2), "improvement ratio ρ", saved)]
+    if noise:
+        numbers.append(KeyNumber(number(noise, 2), "noise level ν", _NOISE))
+    return KeyNumbers(numbers)
 
 
 def _curve_blocks(run: FinishedRun) -> list[Block]:

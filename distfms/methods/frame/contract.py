@@ -278,6 +278,9 @@ class FinishedRun:
         ``retrain.json``, of a run that `distfms retrain` made.
     allow : frozenset of str
         Functions, as ``module:function``, that its model may call.
+    called : str
+        How `distfms.load` finds it: place of its folder, or name of its version in a registry;
+        empty where it is kept nowhere.
     """
 
     selection: dict[str, Any]
@@ -287,6 +290,7 @@ class FinishedRun:
     weights: dict[str, np.ndarray]
     retraining: dict[str, Any] | None = None
     allow: frozenset[str] = frozenset()
+    called: str = ""
 
     def require_allowed(self, function: str) -> None:
         """Raise SpecError unless the model may call a function; a predictor asks before it does."""

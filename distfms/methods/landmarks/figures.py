@@ -13,8 +13,10 @@ from distfms.methods.landmarks.squared import DENSE
 from distfms.report.formatting import as_number, count, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
+    class_numbers,
     class_section,
     curves_of,
+    decided,
     measure_tables,
     measured,
     more,
@@ -22,12 +24,12 @@ from distfms.report.metrics import (
     value_range,
 )
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table, Text
-from distfms.report.plots import Line, Point, line_chart, scatter_chart
-from distfms.report.sections import notes
+from distfms.report.plots import Bar, Line, Point, bar_chart, line_chart, scatter_chart
+from distfms.report.sections import notes, usage
 
 SUBTITLE = "Learning with similarities to landmarks"
 
-_LANDMARKS_SHOWN, _COLUMNS_SHOWN = 500, 50
+_LANDMARKS_SHOWN, _COLUMNS_SHOWN, _BARS_SHOWN = 500, 50, 12
 #: References are drawn up to this multiple of the highest point of a curve.
 _MOST_ABOVE = 1.2
 _MEASURES = (
@@ -67,8 +69,8 @@ def _beside_linear(run: FinishedRun) -> str:
 def sections(run: FinishedRun) -> list[PageSection]:
     """Return the sections of the report."""
     return [
-        PageSection("", [*notes(run.manifest), _key_numbers(run)]),
-        PageSection("Error and number of landmarks", [_error_figure(run), _baseline_table(run)]),
+        PageSection("", _answer_blocks(run)),
+        PageSection("Beside other models", [_baseline_table(run)]),
         PageSection("The metric", _metric_tables(run)),
         PageSection("The landmarks", [_landmark_table(run)]),
         PageSection("How good the similarities are", [_goodness_table(run), *_guarantee(run)]),
@@ -76,6 +78,25 @@ def sections(run: FinishedRun) -> list[PageSection]:
         PageSection(
             "The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]
         ),
+    ]
+
+
+def _answer_blocks(run: FinishedRun) -> list[Block]:
+    """Return the first screen: the columns that matter, the error by number, how to use it."""
+    weights = run.selection["metric"].get("weights", {})
+    bars = [Bar(name, share, percent(share)) for name, share in weights.items()]
+    title = "Share of each column in the squared distances of the metric"
+    label = "share of squared distances"
+    chart = bar_chart(bars, title=title, xlabel=label, n_bars=_BARS_SHOWN, x_percent=True)
+    caption = "The columns that matter to the metric: their shares in squared distances of rows."
+    columns = Figure(chart, caption + more(len(bars), _BARS_SHOWN, "in the table"))
+    return [
+        _key_numbers(run),
+        _error_figure(run),
+        *([columns] if len(bars) > 1 else []),
+        *usage(run.called, run.manifest, [*run.model["sources"]]),
+        decided(run.metrics, "Landmarks, metric and weights come", ROWS[_reading(run)]),
+        *notes(run.manifest),
     ]
 
 
@@ -108,9 +129,9 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     if r2 is not None:
         numbers.append(KeyNumber(percent(r2), "of the variance explained", ROWS[reading]))
     for name, value in _references(run, reading).items():
-        if not name.startswith("kernel regression"):
+        if not name.startswith(("kernel regression", "constant")):
             numbers.append(KeyNumber(number(value), title, name))
-    return KeyNumbers(numbers)
+    return KeyNumbers([*numbers, *class_numbers(run.metrics)])
 
 
 def _references(run: FinishedRun, reading: str) -> dict[str, float]:

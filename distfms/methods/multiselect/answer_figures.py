@@ -8,8 +8,10 @@ from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.metrics import measured
-from distfms.report.page import KeyNumber, KeyNumbers
+from distfms.report.metrics import decided, measured, more
+from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Text
+from distfms.report.plots import Bar, bar_chart
+from distfms.report.sections import notes, usage
 
 #: The losses of a selection, the most trusted first: on which objects.
 READINGS = {
@@ -20,6 +22,11 @@ READINGS = {
 #: Objects from which a share of the label's variance can be stated at all.
 FEW_OBJECTS = 20
 _NAMES_SAID = 3
+_BARS_SHOWN = 30
+_STATUSES = {
+    "no_positive_gain": "The search ended below the budget: no further judgment lowers the loss.",
+    "unaffordable": "The rest of the budget buys no judgment that would help.",
+}
 _UNSEEN = "hold objects out, or set `data.folds`, to see what they explain"
 #: A loss of 0 may come out this far below it, in units of the label's variance.
 _ROUNDING = 1e-9
@@ -166,3 +173,47 @@ def key_numbers(run: FinishedRun) -> KeyNumbers:
             ),
         ]
     )
+
+
+def answer_blocks(run: FinishedRun) -> list[Block]:
+    """Return the first screen: what to buy, what that explains, how to use it."""
+    bought = repeats_of(run.selection)
+    columns = [name for key in bought for name in run.model.get("columns", {}).get(key, [key])]
+    return [
+        key_numbers(run),
+        *_repeats_blocks(run),
+        *usage(run.called, run.manifest, columns),
+        decided(run.metrics, "What to buy comes", "these or the training objects", "object"),
+        *_notes(run),
+    ]
+
+
+def _repeats_blocks(run: FinishedRun) -> list[Block]:
+    repeats = repeats_of(run.selection)
+    if not repeats:
+        return []
+    costs = {a["name"]: a["cost"] for a in run.selection["attributes"]}
+    ranked = sorted(repeats.items(), key=lambda item: -item[1])
+    bars = [
+        Bar(name, r, str(r) if cost == 1 else f"{r} × {number(cost)} = {number(r * cost)}")
+        for name, r in ranked
+        for cost in (costs[name],)
+    ]
+    chart = bar_chart(
+        bars,
+        title="Judgments to buy of each attribute",
+        xlabel="judgments of one object",
+        n_bars=_BARS_SHOWN,
+    )
+    caption = "How many judgments of each attribute to buy for one object."
+    rest = more(len(bars), _BARS_SHOWN, "in the table", "with most judgments")
+    return [Figure(chart, caption + rest)]
+
+
+def _notes(run: FinishedRun) -> list[Text]:
+    constant, others = run.selection["constant"], []
+    if constant:
+        named = ", ".join(constant[:10]) + (" and others" if len(constant) > 10 else "")
+        others.append(f"{count(len(constant), 'attribute')} never varied (ignored): {named}.")
+    others += [text for key, text in _STATUSES.items() if run.selection["status"] == key]
+    return notes(run.manifest, others)

@@ -13,8 +13,7 @@ from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.multiselect.answer_figures import (
     FEW_OBJECTS,
     READINGS,
-    key_numbers,
-    repeats_of,
+    answer_blocks,
     title_of,
 )
 from distfms.methods.multiselect.answer_figures import headline as headline
@@ -32,8 +31,7 @@ from distfms.report.metrics import (
     value_range,
 )
 from distfms.report.page import Block, Figure, PageSection, Table, Text
-from distfms.report.plots import Bar, Line, Point, bar_chart, line_chart, scatter_chart
-from distfms.report.sections import notes
+from distfms.report.plots import Line, Point, line_chart, scatter_chart
 
 SUBTITLE = "Feature multi-selection"
 
@@ -49,10 +47,6 @@ _PLAIN_SAID = (
     "judgments that each way buys, among objects that hold so many (not the same ones for all "
     "points)."
 )
-_STATUSES = {
-    "no_positive_gain": "The search ended below the budget: no further judgment lowers the loss.",
-    "unaffordable": "The rest of the budget buys no judgment that would help.",
-}
 _MEASURES = {
     "n_objects": "Objects",
     "label_variance": "Variance of the label",
@@ -60,7 +54,6 @@ _MEASURES = {
     "r2": "Share explained",
     "mse": "Plain error",
 }
-_BARS_SHOWN = 30
 _ATTRIBUTES_SHOWN = 1000
 #: Attributes whose noise correlations are shown, at most.
 _SHOWN_TOGETHER = 20
@@ -74,22 +67,12 @@ _BOUGHT_FROM = {
 def sections(run: FinishedRun) -> list[PageSection]:
     """Return the sections of the report."""
     return [
-        PageSection("", [*_notes(run), key_numbers(run)]),
+        PageSection("", answer_blocks(run)),
         PageSection("What a budget buys", _loss_blocks(run)),
-        PageSection("What to buy", _repeats_blocks(run)),
         PageSection("The attributes", _attribute_blocks(run)),
         PageSection("Who judges", rater_blocks(run)),
         PageSection("The model", _model_blocks(run)),
     ]
-
-
-def _notes(run: FinishedRun) -> list[Text]:
-    constant, others = run.selection["constant"], []
-    if constant:
-        named = ", ".join(constant[:10]) + (" and others" if len(constant) > 10 else "")
-        others.append(f"{count(len(constant), 'attribute')} never varied (ignored): {named}.")
-    others += [text for key, text in _STATUSES.items() if run.selection["status"] == key]
-    return notes(run.manifest, others)
 
 
 # --- losses -------------------------------------------------------------------------------------
@@ -214,28 +197,6 @@ def _tradeoff_figures(run: FinishedRun) -> list[Figure]:
 
 
 # --- what to buy --------------------------------------------------------------------------------
-
-
-def _repeats_blocks(run: FinishedRun) -> list[Block]:
-    repeats = repeats_of(run.selection)
-    if not repeats:
-        return []
-    costs = {a["name"]: a["cost"] for a in run.selection["attributes"]}
-    ranked = sorted(repeats.items(), key=lambda item: -item[1])
-    bars = [
-        Bar(name, r, str(r) if cost == 1 else f"{r} × {number(cost)} = {number(r * cost)}")
-        for name, r in ranked
-        for cost in (costs[name],)
-    ]
-    chart = bar_chart(
-        bars,
-        title="Judgments to buy of each attribute",
-        xlabel="judgments of one object",
-        n_bars=_BARS_SHOWN,
-    )
-    caption = "How many judgments of each attribute to buy for one object."
-    rest = more(len(bars), _BARS_SHOWN, "in the table", "with most judgments")
-    return [Figure(chart, caption + rest)]
 
 
 # --- attributes ---------------------------------------------------------------------------------

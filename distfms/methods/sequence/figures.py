@@ -7,10 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
-from distfms.methods.sequence.evaluate import NATURAL, advised, fitted_together, point_of, steps_of
+from distfms.methods.sequence.answer_figures import (
+    WHY,
+    Step,
+    all_fitted,
+    answer_blocks,
+    curve_chart,
+    explained,
+    names_of,
+    ring,
+    rule_title,
+    share_name,
+    what,
+)
+from distfms.methods.sequence.answer_figures import headline as headline
+from distfms.methods.sequence.evaluate import NATURAL, fitted_together, steps_of
 from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.problem import longest_affordable
-from distfms.report.formatting import as_number, count, measure_title, number, percent
+from distfms.report.formatting import as_number, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
     Curve,
@@ -18,30 +32,15 @@ from distfms.report.metrics import (
     comparison_chart,
     curves_of,
     measure_tables,
-    measured,
     more,
     trusted,
-    value_range,
 )
-from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table, Text
+from distfms.report.page import Block, Figure, PageSection, Table, Text
 from distfms.report.plots import Bar, Line, bar_chart, line_chart
-from distfms.report.sections import notes
 
 SUBTITLE = "Feature-group sequencing"
 
-Step = Mapping[str, Any]
 
-_TITLES = {
-    "fr": "forward regression (fr)",
-    "omp": "matching pursuit (omp)",
-    "omp-single": "omp, best single column",
-    "omp-no-whiten": "omp, not whitened",
-    "gain": "gain of LightGBM (gain)",
-    "oracle": "oracle order",
-    "random": "random order",
-    "sparse": "cost-weighted group lasso (sparse)",
-}
-_VARIANTS = {"-doubling": ", doubling", "-blind": ", cost-blind"}
 _STYLES = {
     "fr": 0,
     "omp": 1,
@@ -63,63 +62,13 @@ _TIMELINESS = {
 _BARS_SHOWN = 30
 _LINES_SHOWN = 8
 _STEPS_SHOWN = 500
-_GROUPS_NAMED = 12
-#: Where a run is told to stop, by the rule of ``stop`` in ``metrics.json``.
-WHY = {
-    "one_standard_error": "fewest groups within one standard error of the best in cross-validation",
-    "training_plateau": "where the curve on the training rows levels off",
-    "budget": "what the budget pays for",
-    "tuned": "the number of groups that tuning chose",
-}
-
-
-def headline(run: FinishedRun) -> str:
-    """Return in one sentence what to compute, and what it explains of other rows."""
-    steps, stop = run.selection["sequence"], run.metrics["stop"]
-    n_groups, n_all = stop["n_groups"], len(steps)
-    if not n_groups:
-        why = "Nothing affordable helps: no group" if stop["rule"] == "budget" else "No group"
-        return f"{why} predicts better than {constant_model(run)}{_beside(run)}"
-    share, reading = _share(run, advised(run.metrics))
-    if n_all == 1:
-        text = f"The one group explains {percent(share)} of the {_what(run)} ({reading})"
-        return text + _beside(run)
-    explains = "explains" if n_groups == 1 else "explain"
-    text = f"{number(n_groups)} of {number(n_all)} groups {explains} {percent(share)} of the "
-    text += _what(run)
-    if n_groups < n_all:
-        text += f" (all {number(n_all)}: {percent(_share(run, n_all)[0])})"
-        total = steps[-1]["spent"]
-        if total:
-            text += f" for {percent(stop['spent'] / total)} of the cost"
-    return f"{text} ({reading}){_beside(run)}"
-
-
-def _beside(run: FinishedRun) -> str:
-    """Say what boosted trees explain, and what to do where that is much more."""
-    if not (own := run.metrics.get("reference")):
-        return ""
-    advice = ": try `model: lightgbm`" if own["is_far"] else ""
-    return f"; LightGBM on all columns: {percent(_trusted(own, run)[0])}{advice}"
-
-
-def constant_model(run: FinishedRun) -> str:
-    """Return what the model of no group predicts."""
-    if run.model.get("classes"):
-        return "the shares of the classes among the training rows"
-    return "the mean of the training rows"
-
-
-def _what(run: FinishedRun) -> str:
-    """Return what shares are of, by the loss of the family."""
-    return "variance" if run.selection["family"] == "gaussian" else "deviance"
 
 
 def sections(run: FinishedRun) -> list[PageSection]:
     """Return the sections of the report."""
-    said, metrics = notes(run.manifest, run.selection["notes"]), run.metrics
+    metrics = run.metrics
     return [
-        PageSection("", [*said, _key_numbers(run), *_reference(run)]),
+        PageSection("", answer_blocks(run)),
         PageSection("What a cost buys", _curve_blocks(run)),
         PageSection("The sequence", _sequence_blocks(run)),
         class_section(metrics),
@@ -127,61 +76,7 @@ def sections(run: FinishedRun) -> list[PageSection]:
     ]
 
 
-def _measure(run: FinishedRun) -> str:
-    return f"explained_{_what(run)}"
-
-
 # --- the answer ---------------------------------------------------------------------------------
-
-
-def _key_numbers(run: FinishedRun) -> KeyNumbers:
-    steps, stop = run.selection["sequence"], run.metrics["stop"]
-    share, reading = _share(run, advised(run.metrics))
-    best, _ = _share(run, stop["best_n_groups"])
-    groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
-    own = curves_of(run.metrics)[run.selection["rule"]]
-    by_folds = own.has("validation", _measure(run))
-    return KeyNumbers(
-        [
-            KeyNumber(percent(share), f"of the {_what(run)} explained", f"by {groups}; {reading}"),
-            KeyNumber(number(stop["spent"]), "cost of these groups", WHY[stop["rule"]]),
-            KeyNumber(
-                percent(_share(run, len(steps))[0]),
-                "explained by all groups",
-                f"{reading}; they cost {number(steps[-1]['spent'])}",
-            ),
-            KeyNumber(
-                count(stop["best_n_groups"], "group"),
-                f"best number of groups ({'cross-validation' if by_folds else 'training rows'})",
-                f"{percent(best)}, {reading}, at a cost of {number(stop['best_spent'])}",
-            ),
-        ]
-    )
-
-
-def _reference(run: FinishedRun) -> list[Block]:
-    """Say how far the sequence is from boosted trees."""
-    if not (own := run.metrics.get("reference")):
-        return []
-    share, reading = _trusted(own, run)
-    text = (
-        f"LightGBM on all columns, fitted to {count(own['n_train'], 'row')}, explains "
-        f"{percent(share)} of the {_what(run)} ({reading}): {percent(own['more'], 1)} more than "
-        "all groups of the sequence."
-    )
-    how = " For trees in the same order, set `model: lightgbm` (`--set sequence.model=lightgbm`)."
-    return [Text(text + how * own["is_far"])]
-
-
-def _share(run: FinishedRun, model: int) -> tuple[float | None, str]:
-    """Return the most trusted share that a model explains, and where it comes from."""
-    return _trusted(point_of(run.metrics, model), run)
-
-
-def _trusted(point: Mapping[str, Any], run: FinishedRun) -> tuple[float | None, str]:
-    shares = {rows: measured(point, rows, _measure(run)) for rows in ROWS}
-    rows = next((rows for rows, share in shares.items() if share is not None), "train")
-    return shares[rows], ROWS[rows]
 
 
 # --- curves -------------------------------------------------------------------------------------
@@ -192,7 +87,7 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
     own, blocks = curves[run.selection["rule"]], list[Block]()
     # An oracle reorders gains of the training rows; it is no rule that could be followed.
     rules = [curve for curve in curves.values() if not curve.name.startswith(ORACLE)]
-    for measure in (_measure(run), *NATURAL):
+    for measure in (share_name(run), *NATURAL):
         known = [curve for curve in rules if any(curve.has(rows, measure) for rows in ROWS)]
         if len(known) > 1:
             blocks.append(_comparison_figure(run, known, measure))
@@ -211,17 +106,17 @@ def _budget_table(run: FinishedRun) -> Table:
         steps = steps_of(run.selection, entry["model"])
         return {
             "Budget": entry["budget"],
-            "Groups": _names(steps),
+            "Groups": names_of(steps),
             "Cost": steps[-1]["spent"] if steps else 0.0,
-            "Explained": _share(run, entry["model"])[0],
-            "By the sequence": _share(run, longest_affordable(spent, entry["budget"]))[0],
+            "Explained": explained(run, entry["model"])[0],
+            "By the sequence": explained(run, longest_affordable(spent, entry["budget"]))[0],
         }
 
     return Table(
         [row(entry) for entry in entries],
-        f"The {_what(run)} that the best groups for each budget explain "
-        f"({_share(run, entries[-1]['model'])[1]}), next to the groups of the sequence within the "
-        "budget. Bold: a set selected for a budget is better than the sequence.",
+        f"The {what(run)} that the best groups for each budget explain "
+        f"({explained(run, entries[-1]['model'])[1]}), next to the groups of the sequence within "
+        "the budget. Bold: a set selected for a budget is better than the sequence.",
         {"Explained": "percent", "By the sequence": "percent"},
         emphasis=[i for i, entry in enumerate(entries) if entry["model"] > len(spent)],
     )
@@ -232,24 +127,17 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve], measure: str) 
     ranked = sorted(curves, key=lambda c: (c.name != chosen, c.name not in _STYLES))
     shown = [curve for curve in curves if curve in ranked[:_LINES_SHOWN]]
     lines = [
-        replace(line, marks=_ring(run, line) if curve.name == chosen else ())
+        replace(line, marks=ring(run, line) if curve.name == chosen else ())
         for curve, line in zip(
             shown, comparison_chart(shown, rows, measure, rule_title, _STYLES, chosen), strict=True
         )
     ]
     return Figure(
-        _chart(lines, run, measure, "of all rules against cost"),
+        curve_chart(lines, run, measure, "of all rules against cost"),
         f"{measure_title(measure, True)} against the cost spent, for all rules: {ROWS[rows]}. The "
         "chosen sequence is the thicker line; the ring is where to stop: "
         f"{WHY[run.metrics['stop']['rule']]}." + more(len(curves), _LINES_SHOWN, "in metrics.json"),
     )
-
-
-def _ring(run: FinishedRun, line: Line) -> list[tuple[float, float]]:
-    """Return where to stop, on the line of the chosen sequence."""
-    stop = run.metrics["stop"]["spent"]
-    reached = [y for x, y in zip(line.x, line.y, strict=True) if x <= stop * (1 + 1e-9)]
-    return [(stop, reached[-1])] if reached and reached[-1] is not None else []
 
 
 def _own_figure(run: FinishedRun, own: Curve, measure: str, oracle: Curve | None) -> Figure:
@@ -263,13 +151,15 @@ def _own_figure(run: FinishedRun, own: Curve, measure: str, oracle: Curve | None
         for i, rows in enumerate(known)
     ]  # fmt: skip
     said = "The chosen sequence alone. Where the lines separate, later groups are overfitting."
-    if not _all_fitted(run):
+    if not all_fitted(run):
         said += " Lines join the prefixes that models were fitted to."
-    is_share = measure == _measure(run)
+    is_share = measure == share_name(run)
     if is_share and (budgets := run.metrics.get("budgets")):
-        best = [_share(run, entry["model"])[0] for entry in budgets]
+        best = [explained(run, entry["model"])[0] for entry in budgets]
         x = [entry["budget"] for entry in budgets]
-        lines.append(Line(f"best for its budget, {_share(run, 0)[1]}", x, best, style=3, step=True))
+        lines.append(
+            Line(f"best for its budget, {explained(run, 0)[1]}", x, best, style=3, step=True)
+        )
     if is_share and oracle is not None:
         title = f"{rule_title('oracle')}, training rows"
         style = _STYLES["oracle"]
@@ -278,35 +168,7 @@ def _own_figure(run: FinishedRun, own: Curve, measure: str, oracle: Curve | None
             " The oracle order sorts the steps by their actual gain per cost, as if gains did not "
             "depend on the order: an approximate bound for this rule."
         )
-    return Figure(_chart(lines, run, measure, "of the chosen sequence"), said)
-
-
-def _chart(lines: Sequence[Line], run: FinishedRun, measure: str, of: str) -> str:
-    limits: tuple[float | None, float | None] = (None, None)
-    bottom, top = value_range(lines)
-    if measure not in NATURAL:
-        # An extrapolating prefix can be far below nothing explained; the chart need not follow it.
-        limits = (max(min(0.0, bottom), -0.5), 1.08 * top if top > 0 else None)
-    return line_chart(
-        # Between two prefixes the prediction is that of the earlier. What groups between two that
-        # were fitted would add is unknown.
-        [replace(line, step=line.step or _all_fitted(run)) for line in lines],
-        title=f"{measure_title(measure, True)} {of}",
-        xlabel="cost spent",
-        ylabel=measure_title(measure),
-        marks=_stop_line(run),
-        y_limits=limits,
-        y_percent=not measure.startswith("ndcg"),
-    )
-
-
-def _all_fitted(run: FinishedRun) -> bool:
-    return all(step["gain"] is not None for step in run.selection["sequence"])
-
-
-def _stop_line(run: FinishedRun) -> dict[str, float]:
-    stop = run.metrics["stop"]
-    return {f"stop after {count(stop['n_groups'], 'group')}": stop["spent"]}
+    return Figure(curve_chart(lines, run, measure, "of the chosen sequence"), said)
 
 
 def _timeliness_table(run: FinishedRun) -> Table:
@@ -320,7 +182,7 @@ def _timeliness_table(run: FinishedRun) -> Table:
             | {title: as_number(by_name[name][key]) for key, title in _TIMELINESS.items()}
             for name in ranked
         ],
-        f"Timeliness: area under explained {_what(run)} against cost, as a share of the whole (1: "
+        f"Timeliness: area under explained {what(run)} against cost, as a share of the whole (1: "
         "all explained at no cost); in steps, like predictions, and with the straight lines of "
         "the paper. Cost at α: cost at which a rule reaches the share α of the final training "
         f"objective. α-timeliness: the same area up to the cost at which {reference} reaches it, "
@@ -359,11 +221,12 @@ def _sequence_blocks(run: FinishedRun) -> list[Block]:
         bars.append(Bar(f"{row['Step']}. {row['Group']}", added, label))
     chart = bar_chart(
         bars,
-        title=f"Explained {_what(run)} that each group adds",
-        xlabel=f"explained {_what(run)} added",
+        title=f"Explained {what(run)} that each group adds",
+        xlabel=f"explained {what(run)} added",
         n_bars=_BARS_SHOWN,
+        x_percent=True,
     )
-    caption = f"What each group adds to the explained {_what(run)}, in order, and its cost."
+    caption = f"What each group adds to the explained {what(run)}, in order, and its cost."
     rest = more(len(bars), _BARS_SHOWN, "in the table")
     texts = [Text(text) for text in (_rule(run.selection), _guarantee(run.selection)) if text]
     return [*texts, Figure(chart, caption + rest), _sequence_table(rows)]
@@ -403,11 +266,6 @@ def _guarantee(selection: Mapping[str, Any]) -> str:
     )
 
 
-def _names(steps: Sequence[Step]) -> str:
-    rest = f" and {len(steps) - _GROUPS_NAMED} more" if len(steps) > _GROUPS_NAMED else ""
-    return ", ".join(step["group"] for step in steps[:_GROUPS_NAMED]) + rest
-
-
 def _rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
     """List the steps with their costs and gains; those that were fitted together, together."""
     rows, n = [], 0
@@ -416,7 +274,7 @@ def _rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "Step": n if len(own) == 1 else f"{n - len(own) + 1}–{n} together",
-                "Group": _names(own),
+                "Group": names_of(own),
                 "Columns": sum(len(step["columns"]) for step in own),
                 "Cost": cost,
                 "Spent": last["spent"],
@@ -435,14 +293,3 @@ def _sequence_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         caption += " Together: one model was fitted to these groups, none in between."
     rest = more(len(rows), _STEPS_SHOWN, "in selection.json")
     return Table(rows[:_STEPS_SHOWN], caption + rest, {"Explained": "percent"})
-
-
-def rule_title(name: str) -> str:
-    """Return what readers call a rule; variants by their endings."""
-    if name.startswith(f"{ORACLE}:"):
-        return f"{_TITLES[ORACLE]} of {rule_title(name.removeprefix(f'{ORACLE}:'))}"
-    endings = ""
-    for ending, words in _VARIANTS.items():
-        if name.endswith(ending):
-            name, endings = name.removesuffix(ending), words + endings
-    return f"{name}{endings}" if endings else _TITLES.get(name, name)

@@ -40,7 +40,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
 
 def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: float | None) -> str:
     """Return what the predictions cost, and why."""
-    from distfms.methods.sequence.figures import WHY, constant_model
+    from distfms.methods.sequence.answer_figures import WHY, constant_model
 
     steps, n_all = steps_of(run.selection, number), len(model.groups)
     spent, n_groups = steps[-1]["spent"] if steps else 0.0, len(steps)

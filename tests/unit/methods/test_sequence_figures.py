@@ -208,9 +208,11 @@ def test_many_rules_are_cut_to_what_can_be_told_apart() -> None:
     content = {**metrics(), "curves": [*(curve(f"rule {i}") for i in range(12)), curve("fr")]}
     content["timeliness"] = {c["name"]: timely(0.5, 8.0) for c in content["curves"]}
     found = sections(selection(), content)
-    first = next(b for s in found for b in s.blocks if isinstance(b, Figure))
-    assert "The first 8; 5 more are in metrics.json" in first.caption
-    assert "forward regression (fr)" in first.svg
+    answer, second, *_ = (b for s in found for b in s.blocks if isinstance(b, Figure))
+    assert "blood" in answer.svg
+    assert "Thin lines: other rules" in answer.caption
+    assert "The first 8; 5 more are in metrics.json" in second.caption
+    assert "forward regression (fr)" in second.svg
 
 
 def test_accuracy_has_figures_of_its_own() -> None:

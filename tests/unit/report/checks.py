@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
+from importlib.resources import files
 from typing import Any
 
 from distfms.report.page import PageSection, Table
@@ -14,6 +17,12 @@ _NAMESPACE = "http://www.w3.org/2000/svg"
 
 def check_page(html: str) -> str:
     """Check the page and return its text."""
+    # The page's own script is the one there is, and the only one that a browser would run.
+    own = (files("distfms.report") / "page.js").read_text().rstrip()
+    html, n_scripts = html.replace(f"<script>{own}</script>", ""), html.count("<script")
+    assert n_scripts == 1
+    digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in html
     # All tags are closed, but those that HTML leaves open.
     page = re.sub(r"<((?:meta|link)[^>]*)>", r"<\1/>", html.removeprefix("<!DOCTYPE html>"))
     root = ElementTree.fromstring(page)

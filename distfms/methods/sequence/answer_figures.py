@@ -1,0 +1,245 @@
+"""What a sequence answers: groups in their order, what they explain, where to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from distfms.methods.frame.contract import FinishedRun
+from distfms.methods.sequence.evaluate import NATURAL, advised, point_of, steps_of
+from distfms.methods.sequence.options import ORACLE
+from distfms.report.formatting import count, measure_title, number, percent
+from distfms.report.metrics import (
+    ROWS,
+    class_numbers,
+    curves_of,
+    decided,
+    measured,
+    trusted,
+    value_range,
+)
+from distfms.report.page import Block, Choices, Figure, KeyNumber, KeyNumbers, Text
+from distfms.report.plots import Line, line_chart
+from distfms.report.sections import notes, usage
+
+Step = Mapping[str, Any]
+
+
+_TITLES = {
+    "fr": "forward regression (fr)",
+    "omp": "matching pursuit (omp)",
+    "omp-single": "omp, best single column",
+    "omp-no-whiten": "omp, not whitened",
+    "gain": "gain of LightGBM (gain)",
+    "oracle": "oracle order",
+    "random": "random order",
+    "sparse": "cost-weighted group lasso (sparse)",
+}
+
+
+_VARIANTS = {"-doubling": ", doubling", "-blind": ", cost-blind"}
+
+
+_GROUPS_NAMED = 12
+
+
+#: Where a run is told to stop, by the rule of ``stop`` in ``metrics.json``.
+WHY = {
+    "one_standard_error": "fewest groups within one standard error of the best in cross-validation",
+    "training_plateau": "where the curve on the training rows levels off",
+    "budget": "what the budget pays for",
+    "tuned": "the number of groups that tuning chose",
+}
+
+
+def headline(run: FinishedRun) -> str:
+    """Return in one sentence what to compute, and what it explains of other rows."""
+    steps, stop = run.selection["sequence"], run.metrics["stop"]
+    n_groups, n_all = stop["n_groups"], len(steps)
+    if not n_groups:
+        why = "Nothing affordable helps: no group" if stop["rule"] == "budget" else "No group"
+        return f"{why} predicts better than {constant_model(run)}{_beside(run)}"
+    share, reading = explained(run, advised(run.metrics))
+    if n_all == 1:
+        text = f"The one group explains {percent(share)} of the {what(run)} ({reading})"
+        return text + _beside(run)
+    explains = "explains" if n_groups == 1 else "explain"
+    text = f"{number(n_groups)} of {number(n_all)} groups {explains} {percent(share)} of the "
+    text += what(run)
+    if n_groups < n_all:
+        text += f" (all {number(n_all)}: {percent(explained(run, n_all)[0])})"
+        total = steps[-1]["spent"]
+        if total:
+            text += f" for {percent(stop['spent'] / total)} of the cost"
+    return f"{text} ({reading}){_beside(run)}"
+
+
+def _beside(run: FinishedRun) -> str:
+    """Say what boosted trees explain, and what to do where that is much more."""
+    if not (own := run.metrics.get("reference")):
+        return ""
+    advice = ": try `model: lightgbm`" if own["is_far"] else ""
+    return f"; LightGBM on all columns: {percent(trusted_share(own, run)[0])}{advice}"
+
+
+def constant_model(run: FinishedRun) -> str:
+    """Return what the model of no group predicts."""
+    if run.model.get("classes"):
+        return "the shares of the classes among the training rows"
+    return "the mean of the training rows"
+
+
+def answer_blocks(run: FinishedRun) -> list[Block]:
+    """Return the first screen: what to compute in which order, and what that explains."""
+    selection = run.selection
+    steps = steps_of(selection, advised(run.metrics))
+    named = [(own["group"], f"costs {number(own['cost'])}") for own in steps[:_GROUPS_NAMED]]
+    n_more = len(selection["sequence"]) - len(named)
+    rest = f"{number(n_more)} more, in the order of the sequence below" if n_more else ""
+    columns = [name for own in steps for name in own["columns"]]
+    return [
+        _key_numbers(run),
+        Choices(named, rest),
+        *([_answer_figure(run)] if len(selection["sequence"]) > 1 else []),
+        *usage(run.called, run.manifest, columns),
+        decided(run.metrics, "Order and models come", explained(run, 0)[1]),
+        *notes(run.manifest, selection["notes"]),
+        *_reference(run),
+    ]
+
+
+def _answer_figure(run: FinishedRun) -> Figure:
+    """Draw the chosen curve with the group of each step, before the other rules."""
+    measure, curves = share_name(run), curves_of(run.metrics)
+    own = curves[run.selection["rule"]]
+    others = [c for c in curves.values() if c is not own and not c.name.startswith(ORACLE)]
+    rows = trusted([own], measure)
+    faint = [c.line(rows, measure, rule_title(c.name), faint=True) for c in others]
+    steps, before, names = run.selection["sequence"], 0, []
+    for point in own.points:
+        names.append(names_of(steps[before : point["n_groups"]]))
+        before = point["n_groups"]
+    line = own.line(rows, measure, rule_title(own.name), style=0, bold=True, names=names)
+    line = replace(line, marks=ring(run, line))
+    said = (
+        f"{measure_title(measure, True)} against the cost spent ({ROWS[rows]}), with the group "
+        "that is computed at each step. Ring: where to stop."
+    )
+    drawn = [own for own in faint if any(value is not None for value in own.y)]
+    return Figure(
+        curve_chart([*drawn, line], run, measure, "by the groups in their order"),
+        said + " Thin lines: other rules." * bool(drawn),
+    )
+
+
+def _key_numbers(run: FinishedRun) -> KeyNumbers:
+    steps, stop = run.selection["sequence"], run.metrics["stop"]
+    share, reading = explained(run, advised(run.metrics))
+    groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
+    return KeyNumbers(
+        [
+            KeyNumber(percent(share), f"of the {what(run)} explained", f"by {groups}; {reading}"),
+            KeyNumber(
+                number(stop["spent"]),
+                "cost of these groups",
+                f"{WHY[stop['rule']]} ({count(stop['best_n_groups'], 'group')})",
+            ),
+            *class_numbers(run.metrics),
+            KeyNumber(
+                percent(explained(run, len(steps))[0]),
+                "explained by all groups",
+                f"{reading}; they cost {number(steps[-1]['spent'])}",
+            ),
+        ]
+    )
+
+
+def _reference(run: FinishedRun) -> list[Block]:
+    """Say how far the sequence is from boosted trees."""
+    if not (own := run.metrics.get("reference")):
+        return []
+    share, reading = trusted_share(own, run)
+    text = (
+        f"LightGBM on all columns, fitted to {count(own['n_train'], 'row')}, explains "
+        f"{percent(share)} of the {what(run)} ({reading}): {percent(own['more'], 1)} more than "
+        "all groups of the sequence."
+    )
+    how = " For trees in the same order, set `model: lightgbm` (`--set sequence.model=lightgbm`)."
+    return [Text(text + how * own["is_far"])]
+
+
+def explained(run: FinishedRun, model: int) -> tuple[float | None, str]:
+    """Return the most trusted share that a model explains, and where it comes from."""
+    return trusted_share(point_of(run.metrics, model), run)
+
+
+def trusted_share(point: Mapping[str, Any], run: FinishedRun) -> tuple[float | None, str]:
+    """Return the most trusted share of a point of a curve, and where it comes from."""
+    shares = {rows: measured(point, rows, share_name(run)) for rows in ROWS}
+    rows = next((rows for rows, share in shares.items() if share is not None), "train")
+    return shares[rows], ROWS[rows]
+
+
+def what(run: FinishedRun) -> str:
+    """Return what shares are of, by the loss of the family."""
+    return "variance" if run.selection["family"] == "gaussian" else "deviance"
+
+
+def share_name(run: FinishedRun) -> str:
+    """Return the name of the measure that says what is explained."""
+    return f"explained_{what(run)}"
+
+
+def curve_chart(lines: Sequence[Line], run: FinishedRun, measure: str, of: str) -> str:
+    """Draw curves of a measure against the cost spent."""
+    limits: tuple[float | None, float | None] = (None, None)
+    bottom, top = value_range(lines)
+    if measure not in NATURAL:
+        # An extrapolating prefix can be far below nothing explained; the chart need not follow it.
+        limits = (max(min(0.0, bottom), -0.5), 1.08 * top if top > 0 else None)
+    return line_chart(
+        # Between two prefixes the prediction is that of the earlier. What groups between two that
+        # were fitted would add is unknown.
+        [replace(line, step=line.step or all_fitted(run)) for line in lines],
+        title=f"{measure_title(measure, True)} {of}",
+        xlabel="cost spent",
+        ylabel=measure_title(measure),
+        marks=_stop_line(run),
+        y_limits=limits,
+        y_percent=not measure.startswith("ndcg"),
+    )
+
+
+def ring(run: FinishedRun, line: Line) -> list[tuple[float, float]]:
+    """Return where to stop, on the line of the chosen sequence."""
+    stop = run.metrics["stop"]["spent"]
+    reached = [y for x, y in zip(line.x, line.y, strict=True) if x <= stop * (1 + 1e-9)]
+    return [(stop, reached[-1])] if reached and reached[-1] is not None else []
+
+
+def all_fitted(run: FinishedRun) -> bool:
+    """Return whether a model was fitted after each group."""
+    return all(step["gain"] is not None for step in run.selection["sequence"])
+
+
+def _stop_line(run: FinishedRun) -> dict[str, float]:
+    stop = run.metrics["stop"]
+    return {f"stop after {count(stop['n_groups'], 'group')}": stop["spent"]}
+
+
+def names_of(steps: Sequence[Step]) -> str:
+    """Name the groups of some steps."""
+    rest = f" and {len(steps) - _GROUPS_NAMED} more" if len(steps) > _GROUPS_NAMED else ""
+    return ", ".join(step["group"] for step in steps[:_GROUPS_NAMED]) + rest
+
+
+def rule_title(name: str) -> str:
+    """Return what readers call a rule; variants by their endings."""
+    if name.startswith(f"{ORACLE}:"):
+        return f"{_TITLES[ORACLE]} of {rule_title(name.removeprefix(f'{ORACLE}:'))}"
+    endings = ""
+    for ending, words in _VARIANTS.items():
+        if name.endswith(ending):
+            name, endings = name.removesuffix(ending), words + endings
+    return f"{name}{endings}" if endings else _TITLES.get(name, name)
