@@ -143,6 +143,7 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
     Reads only file footers and the first values of the target; converts judgments in long form,
     once.
     """
+    from distfms.report.notes import coded, unmuted
     from distfms.runs.job_spec import load_spec
     from distfms.runs.prepare import prepare
 
@@ -154,7 +155,8 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
         say(json.dumps(found, indent=1, ensure_ascii=False))
     else:
         lines = [f"{label}: {text}" for label, text in described.items()]
-        lines += [f"Note: {note}" for note in notes]
+        said = unmuted(notes, prepared.spec.output.mute)
+        lines += [f"Note: {coded(note)}" for note in said]
         for line in (*lines, *projection.lines(place)):
             say(line)
     projection.require()
@@ -367,6 +369,22 @@ def options(
     width = min(shutil.get_terminal_size().columns, 100)
     for line in options_lines(section, width, everything):
         say(line)
+
+
+@app.command()
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(help="Code at the end of a note, such as N014.")
+    ] = None,
+) -> None:
+    """Say what a note means, or what all notes mean."""
+    from distfms.report.notes import table
+
+    known = table()
+    if code is not None and code.upper() not in known:
+        raise SpecError(f"There is no note {code}. `distfms explain` lists all.")
+    for one in known if code is None else [code.upper()]:
+        say(f"{one}: {known[one]['means']}")
 
 
 @app.command()

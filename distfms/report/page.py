@@ -32,11 +32,12 @@ _CELL_WIDTH = 60
 class Text:
     """Paragraphs, parted by empty lines; what stands between backticks is set as code.
 
-    A note is set off from the text around it.
+    A note is set off from the text around it; code that is one of `codes` leads to its meaning.
     """
 
     text: str
     tone: Literal["plain", "note"] = "plain"
+    codes: Sequence[str] = ()
     template = "text"
 
     def paragraphs(self) -> list[list[tuple[bool, str]]]:
@@ -76,9 +77,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class KeyValues:
-    """Facts, one a line: label → value. Numbers are formatted, text is set as it stands."""
+    """Facts, one a line: label → value. Numbers are formatted, text is set as it stands.
+
+    With `anchors`, links lead to the labels.
+    """
 
     items: Mapping[str, Any]
+    anchors: bool = False
     template = "key_values"
 
     def rows(self) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.report.formatting import count, integer, measure_title, n_bytes, number, percent
+from distfms.report.notes import code_of, table, unmuted
 from distfms.report.page import Block, Code, Figure, KeyValues, Page, PageSection, Table, Text
 from distfms.report.plots import Line, line_chart
 
@@ -28,7 +29,7 @@ def build_page(
         f"{subtitle} · run of {when} UTC",
         headline=headline,
         sections=[
-            *(section for section in sections if section.blocks),
+            *(section for section in [*sections, _explained(sections)] if section.blocks),
             _read_section(manifest),
             _reproduce_section(manifest),
         ],
@@ -39,8 +40,18 @@ def build_page(
 
 def notes(manifest: Mapping[str, Any], others: Sequence[str] = ()) -> list[Text]:
     """Return what the run has to say to its reader, set off from the text, each note once."""
-    said = dict.fromkeys([*manifest["notes"], *others])
-    return [Text("\n\n".join(said), tone="note")] if said else []
+    said = unmuted([*manifest["notes"], *others], manifest.get("muted", ()))
+    codes = [code_of(text) for text in said]
+    marked = [f"{text} `{code}`" if code else text for text, code in zip(said, codes, strict=True)]
+    return [Text("\n\n".join(marked), tone="note", codes=codes)] if said else []
+
+
+def _explained(sections: Sequence[PageSection]) -> PageSection:
+    """Return what the notes mean that stand on a page."""
+    texts = [block for own in sections for block in own.blocks if isinstance(block, Text)]
+    codes = sorted({code for text in texts for code in text.codes if code})
+    means = {code: table()[code]["means"] for code in codes}
+    return PageSection("What the notes mean", [KeyValues(means, anchors=True)] if codes else [])
 
 
 def usage(called: str, manifest: Mapping[str, Any], columns: Sequence[str]) -> list[Block]:

@@ -144,7 +144,7 @@ def run_prepared(
         if from_step is not None:  # before anything is touched
             place_of(from_step, (read_manifest(path) or Manifest()).stages)
         run = RunFolder(path)
-        with run.locked(), Recorder(run, say, progress) as record:
+        with run.locked(), Recorder(run, say, progress, spec.output.mute) as record:
             try:
                 resumed = _begin(run, prepared, record)
                 for known in prepared.opened.footers:
@@ -175,7 +175,7 @@ def run_in_memory(prepared: Prepared, say: Say) -> RunFiles:
     with single_threaded_blas(), make_executor(spec.engine) as executor:
         projection = prepared.projection(executor.workers)
         projection.require(executor.available_bytes())
-        with Recorder(None, say, lambda event: None) as record:
+        with Recorder(None, say, lambda event: None, spec.output.mute) as record:
             steps = Steps(None, record, prepared.opened.notes)
             _learn(prepared, _context(prepared, steps, executor, None, projection))
     files = {name: encode(name, content) for name, content in steps.content.items()}
@@ -251,7 +251,7 @@ def _track(tracker: str, name: str, path: Location, record: Recorder) -> None:
         track(tracker, name, path)
     except Exception as error:
         text = f"{tracker} could not be told of this run ({type(error).__name__}: {error})."
-        record.event("note", f"Note: {text}", text=text)
+        record.note(text)
 
 
 def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bool:
@@ -315,7 +315,7 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
         attempt=content.attempt,
     )
     for text in () if resumed else kept.notes:
-        record.event("note", f"Note: {text}", text=text)
+        record.note(text)
     return resumed
 
 
@@ -331,6 +331,7 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
         "method": spec.method,
         "identity": prepared.identity,
         "seed": spec.seed,
+        "muted": list(spec.output.mute),
         "engine": spec.engine.model_dump(mode="json"),
         "packages": {name: metadata.version(name) for name in _PACKAGES},
         **describe_inputs(prepared.opened.inputs),

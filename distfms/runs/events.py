@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Self, TextIO
 from distfms.engine.memory import format_bytes
 from distfms.engine.storage import hangs, write_whole
 from distfms.errors import SpecError
+from distfms.report.notes import coded, unmuted
 from distfms.runs.folder import RunFolder, to_json
 
 Event = Mapping[str, Any]
@@ -236,11 +237,13 @@ class Recorder:
 
     Used as a context manager, around all that happens once the folder is locked. Where
     `tells_events` of the display is true, lines that only repeat an event are not said. Without a
-    run folder nothing is kept.
+    run folder nothing is kept. Notes of the codes `muted` are kept, and not said.
     """
 
-    def __init__(self, run: RunFolder | None, say: Say, display: Display) -> None:
-        self._run = run
+    def __init__(
+        self, run: RunFolder | None, say: Say, display: Display, muted: Sequence[str] = ()
+    ) -> None:
+        self._run, self._muted = run, muted
         self._say = say
         self._display = display
         self._path = None if run is None else run.path / "events.jsonl"
@@ -265,6 +268,11 @@ class Recorder:
         self({"event": kind, **fields})
         if line and not getattr(self._display, "tells_events", False):
             self._say(line)
+
+    def note(self, text: str) -> None:
+        """Record a note, and say it with its code."""
+        line = f"Note: {coded(text)}" if unmuted([text], self._muted) else ""
+        self.event("note", line, text=text)
 
     def fail(self, error: Exception, *, keep: bool) -> None:
         """Record that the run has ended with an error; kept in the folder only where asked."""

@@ -62,6 +62,8 @@ class OutputSection(Section):
     """
     tracking: Literal["mlflow"] | None = None
     """Log each finished run to MLflow: options, metrics, and its files but for statistics."""
+    mute: tuple[Annotated[str, Field(pattern=r"^N\d{3}$")], ...] = ()
+    """Codes of notes that are not shown, such as `[N014]`; `distfms explain` lists them."""
 
     @field_validator("path", "registry")
     @classmethod

@@ -145,7 +145,7 @@ class Steps:
         now = self.now
         if text not in self.notes:
             now.notes.append(text)
-            self.record.event("note", f"Note: {text}", text=text)
+            self.record.note(text)
 
     # --- files ---
 

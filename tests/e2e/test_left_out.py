@@ -8,6 +8,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
+from distfms.report.notes import coded
 from tests.e2e.jobs import content
 
 N_ROWS = 200
@@ -38,7 +39,8 @@ def test_rows_without_values_and_weights(tmp_path, distfms, missing, expected):
     done = distfms("run", tmp_path / "spec.yaml", "--out", tmp_path / "run")
     assert done.code == 0
     written = content(tmp_path / "run", "manifest.json")["notes"]
-    assert [line[6:] for line in done.out.splitlines() if line.startswith("Note: ")] == written
+    said = [line[6:] for line in done.out.splitlines() if line.startswith("Note: ")]
+    assert said == [coded(text) for text in written]
     assert expected in written
     assert "20 rows of weight 0 are ignored." in written
 

@@ -89,7 +89,7 @@ def test_says_what_it_did_and_left_out(judgments, tmp_path, in_slabs):
     manifest = content(folder, "manifest.json")
     note = next(n for n in manifest["notes"] if "5 attributes were searched in 3 slabs on" in n)
     assert "no cross-validation; baselines left out: averages, copies, lasso" in note
-    assert f"Note: {note}" in said
+    assert f"Note: {note} (N027)" in said
     # Each slab is a pass over the four files; then one for the chosen, and one of averages.
     for number in (1, 2, 3):
         assert stage(manifest, f"statistics {number} of 3")["n_read"] == 4

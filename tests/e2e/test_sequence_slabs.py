@@ -169,7 +169,7 @@ def test_says_what_it_did_and_left_out(mixed_data, tmp_path):
     manifest = content(folder, "manifest.json")
     note = next(n for n in manifest["notes"] if "6 groups were searched in 5 slabs" in n)
     assert "There is no cross-validation." in note
-    assert f"Note: {note}" in said
+    assert f"Note: {note} (N027)" in said
     assert content(folder, "metrics.json")["folds"] == []
     assert "Feature-group sequencing" in (folder / "report.html").read_text()
     assert [entry["name"] for entry in manifest["stages"]] == STEPS

@@ -20,7 +20,7 @@ from distfms.errors import DataError, SpecError, nearest
 from distfms.methods import load_method
 from distfms.methods.frame.contract import FoldAnswers, Job, Method, Run
 from distfms.methods.frame.curves import number_or_none
-from distfms.report.formatting import option_text, options_text
+from distfms.report.formatting import as_number, option_text, options_text
 from distfms.spec import Section, TuneSection, parse_section
 from distfms.stats.base import over_folds
 
@@ -303,8 +303,20 @@ def _compared_points(run: Run, job: Job, answers: Answers, what: str) -> dict[st
     choice = choose(values, found.weight, tune.rule, better)
     chosen = options_text(points[choice.chosen])
     run.note(f"Chosen by cross-validation among {len(points):,} points{what}: {chosen}.")
+    for name, value in points[choice.chosen].items():
+        note_edge(run, name, value, tune.grid[name])
     said = {"measure": measure, "higher_is_better": better, "rule": tune.rule}
     return said | compared(points, found, values, choice)
+
+
+def note_edge(run: Run, name: str, value: Any, tried: Sequence[Any]) -> None:
+    """Tell the user that the chosen number is the least or the greatest of three or more."""
+    numbers = sorted({v for v in tried if as_number(v) is not None})
+    if len(numbers) > 2 and value in (numbers[0], numbers[-1]) and value != 0:
+        run.note(
+            f"`{name}` is {value:g}, at the end of the values tried ({numbers[0]:g} to "
+            f"{numbers[-1]:g}): values beyond it may be better. Add some to `tune.grid`."
+        )
 
 
 def compared(

@@ -17,7 +17,7 @@ from distfms.methods.frame.judging import by_statistics
 from distfms.methods.frame.moments import head_of, points_on_folds, with_splits
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
-from distfms.methods.frame.tuning import changed_options, choose, choose_options
+from distfms.methods.frame.tuning import changed_options, choose, choose_options, note_edge
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.data import SequenceData, read_columns, read_statistics
 from distfms.methods.sequence.evaluate import (
@@ -131,6 +131,8 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
         f"Chosen by cross-validation among {len(RIDGES)} ridges from {RIDGES[-1]:g} to "
         f"{RIDGES[0]:g}: {ridge:g} (`sequence.ridge`)."
     )
+    if ridge == max(RIDGES):  # the least of them is as good as none
+        note_edge(run, "sequence.ridge", ridge, RIDGES)
     pairs = zip(RIDGES, choice.mean.tolist(), strict=True)
     return {"ridge": ridge, "tried": [{"ridge": r, "mean": m} for r, m in pairs]}
 

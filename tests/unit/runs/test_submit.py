@@ -134,7 +134,7 @@ def test_output_on_object_storage_travels_without_secrets():
     content = submit.resolved(spec(output=output))
     # The cluster looks its own variables up.
     given = {key: value for key, value in content["output"].items() if value is not None}
-    assert given == {**output, "cache_bytes": 10 * 2**30}
+    assert given == {**output, "cache_bytes": 10 * 2**30, "mute": []}
     content = submit.resolved(spec(output="gs://b/x"))
     assert content["output"]["path"] == "gs://b/x"
     for clear in ({"secret": "hush"}, {"client_kwargs": {"aws_session_token": "hush"}}):
