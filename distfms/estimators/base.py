@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.files.partition import NAME, Dataset, as_table
 from distfms.data.rows.batches import ColumnPlan, RowBatch, read_rows
+from distfms.data.rows.columns import in_numpy
 from distfms.data.rows.roles import index_columns
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
@@ -434,7 +435,7 @@ def _picked(predict: Any, prefix: str, dtype: Any, partition: Any) -> np.ndarray
     """Return the columns of a partition's predictions with a prefix, shape (n,) or (n, P)."""
     table = predict(partition)
     names = [name for name in table.column_names if name.startswith(prefix)]
-    found = np.stack([np.asarray(table.column(name)) for name in names], axis=1)
+    found = np.stack([in_numpy(table.column(name)) for name in names], axis=1)
     return (found if len(names) > 1 else found[:, 0]).astype(dtype, copy=False)
 
 

@@ -26,6 +26,7 @@ from distfms.data.files.partition import (
     held,
     memory_dataset,
 )
+from distfms.data.rows.columns import as_arrow
 from distfms.errors import DataError, nearest
 
 Kind = Literal["array", "frame", "dask-array", "dask-frame", "parquet"]
@@ -87,7 +88,7 @@ def _columns(value: Any, n_columns: int) -> list[pa.Array]:
         return [value]
     values = np.asarray(value)
     try:
-        return [pa.array(np.ascontiguousarray(v)) for v in values.reshape(-1, n_columns).T]
+        return [as_arrow(v) for v in values.reshape(-1, n_columns).T]
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"y cannot be read as a column: {error}") from error
 

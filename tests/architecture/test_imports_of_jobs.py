@@ -54,9 +54,39 @@ def test_windows_is_refused_at_once():
     assert "ImportError: distfms needs the file locks and signals of Linux or macOS" in done.stderr
 
 
-def test_estimators_import_little_beside_scikit_learn():
-    script = "import gc, sys; from distfms import LandmarkRegressor; assert gc.isenabled()"
-    unwanted = ("sklearn.metrics", "sklearn.preprocessing", "dask", "jinja2", "numba", "rich")
-    script += f"; print([name for name in {unwanted} if name in sys.modules])"
+#: What estimators do without: scikit-learn's base classes are all that they need of it.
+NOT_TO_FIT = (
+    *("pandas", "ray", "distributed", "scipy.stats", "scipy.optimize", "celer", "numba", "rich"),
+    *("numpy.f2py", "lightgbm", "duckdb", "distfms.registry"),
+    *("sklearn.metrics", "sklearn.preprocessing", "sklearn.linear_model"),
+)
+FIT = """; import numpy as np; X = np.random.default_rng(0).normal(size=(60, 3))
+GroupSequencer().fit(X, X[:, 0]).predict(X)"""
+ESTIMATORS = ("GroupSequencer", "LandmarkRegressor", "FeatureMultiSelector", "load_estimator")
+
+
+@pytest.mark.parametrize(
+    ("imported", "use", "also"),
+    [
+        *((name, "", ("dask", "jinja2", "distfms.report.page")) for name in ESTIMATORS),
+        ("GroupSequencer", FIT, ()),
+    ],
+)
+def test_estimators_import_little_beside_scikit_learns_base_classes(imported, use, also):
+    script = f"import gc, sys; from distfms import {imported}; assert gc.isenabled()" + use
+    script += f"\nprint([name for name in {(*NOT_TO_FIT, *also)} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_what_scikit_learn_imports_waits_for_whoever_uses_it():
+    script = "; ".join((
+        "from distfms import FeatureMultiSelector",
+        "import scipy, sklearn.feature_selection, sklearn.utils.fixes as fixes",
+        "print(fixes.pd.DataFrame.__name__, scipy.stats.norm.name)",
+        "import numpy",
+        "print(numpy.testing.assert_equal.__name__, numpy.f2py.run_main.__name__)",
+        "print(issubclass(FeatureMultiSelector, sklearn.feature_selection.SelectorMixin))",
+    ))  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "DataFrame norm\nassert_equal run_main\nTrue\n", done.stderr

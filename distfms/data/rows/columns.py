@@ -97,7 +97,7 @@ def as_arrow(values: np.ndarray) -> Any:
     """Return an array as one of Arrow; of numbers and texts without pandas, as by `pa.array`."""
     import pyarrow as pa
 
-    if values.dtype.kind in "iuf":
+    if values.dtype.kind in "iuf" and values.dtype.isnative:
         own = np.ascontiguousarray(values)
         kind = pa.from_numpy_dtype(own.dtype)
         return pa.Array.from_buffers(kind, len(own), [None, pa.py_buffer(own)])
@@ -107,6 +107,13 @@ def as_arrow(values: np.ndarray) -> Any:
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
         return pa.Array.from_buffers(pa.large_string(), len(texts), buffers).cast(pa.string())
     return pa.array(values)
+
+
+def in_numpy(column: Any) -> np.ndarray:
+    """Return a column of Arrow without missing values; numbers without pandas."""
+    if str(column.type) not in ("double", "int64"):
+        return np.asarray(column)
+    return np.concatenate([number_view(chunk) for chunk in column.chunks])
 
 
 def n_positive(counts: Any) -> int:
