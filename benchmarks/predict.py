@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distfms import GroupSequencer, LandmarkRegressor, load
 from distfms.data.files.dataset import PartitionReader, open_dataset
 from distfms.data.files.partition import Partition
 from distfms.engine.local import LocalExecutor
@@ -51,6 +52,29 @@ def decode(reader: PartitionReader, columns: list[str], partition: Partition) ->
     return reader.read(partition, columns).num_rows
 
 
+def one_row(d: int, folder: Path, rounds: int) -> None:
+    """Processor time of a row that a service predicts, and of taking its values and multiplying."""
+    rng = np.random.default_rng(d)
+    rows = {f"x{i}": column for i, column in enumerate(rng.normal(size=(d, 300)))}
+    data, row = pa.table(rows), {name: [float(own[0])] for name, own in rows.items()}
+    y, weights = data.column("x0").to_numpy() + rng.normal(size=300), rng.normal(size=d)
+    sequencer = GroupSequencer(groups={"all": ["x*"]}, folds=0).fit(data, y)
+    landmarks = LandmarkRegressor(landmarks=30, metric="none", folds=0).fit(data, y)
+    names = list(rows)
+    works = {"product": lambda: np.array([row[name] for name in names]).T @ weights}
+    for name, fitted in (("sequence", sequencer), ("landmarks", landmarks)):
+        model = load(fitted.save(folder / f"{name}-{d}"), budget=100)
+        works[name] = partial(model.predict, row)
+    calls, found = 20_000 // d + 2, {}
+    for _ in range(rounds):
+        for name, work in works.items():
+            work()
+            used = seconds(lambda work=work: [work() for _ in range(calls)])[1]
+            found.setdefault(name, []).append(1e3 * used / calls)
+    said = ", ".join(f"{name} {median(own):.3f} ms" for name, own in found.items())
+    print(f"one row of {d} columns: {said}")
+
+
 def seconds(work: Callable[[], Any]) -> tuple[float, float]:
     """Wall and processor time of a call."""
     start, used = time.perf_counter(), time.process_time()
@@ -77,6 +101,8 @@ def main() -> None:
         registry.add("m", {path.name: path.read_bytes() for path in files}, {})
         registry.promote("m", 1)
         measure(place, arguments.rounds)
+        for d in (20, 500, 5_000):
+            one_row(d, place, arguments.rounds)
 
 
 def measure(place: Path, rounds: int) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from distfms.data.files.partition import Dataset, frame_rows, memory_dataset
+from distfms.data.files.partition import Dataset, RowsReader, frame_rows, memory_dataset
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Predictor
+from distfms.methods.frame.row_predictor import RowPredictor
 from distfms.runs.finished import Run, RunFiles, checked_budget, read_run
 
 
@@ -109,6 +110,15 @@ class Model:
             If the model cannot predict within the budget.
         """
         budget = self._budget if budget is None else checked_budget(budget, "budget")
+        dataset, predict = self._as_last(rows, budget) or self._opened(rows, budget)
+        found = pa.concat_tables([predict(partition) for partition in dataset.partitions])
+        if not hasattr(rows, "iloc"):
+            return found
+        frame = found.to_pandas()
+        frame.index = rows.index
+        return frame
+
+    def _opened(self, rows: Any, budget: float | None) -> tuple[Dataset, Predictor]:
         if isinstance(rows, str | PathLike):
             from distfms.runs.predict import open_rows
 
@@ -118,13 +128,17 @@ class Model:
             if not len(held):
                 raise DataError("There are no rows to predict.")
             dataset = memory_dataset(held, held.schema)
-        predict = self.predictor(dataset, budget)
-        found = pa.concat_tables([predict(partition) for partition in dataset.partitions])
-        if not hasattr(rows, "iloc"):
-            return found
-        frame = found.to_pandas()
-        frame.index = rows.index
-        return frame
+        return dataset, self.predictor(dataset, budget)
+
+    def _as_last(self, rows: Any, budget: float | None) -> tuple[Dataset, Predictor] | None:
+        """Return a mapping's numbers, and the last predictor, if that reads nothing else."""
+        if self._last is None or type(rows) is not dict:
+            return None
+        schema, *how, predict = self._last
+        if how != [budget, RowsReader()] or not isinstance(predict, RowPredictor):
+            return None
+        held = predict.rows_of(rows, self.run.model.get("id"))
+        return None if held is None else (memory_dataset(held, schema), predict)
 
     def headline(self) -> str:
         """Return the result of the run in one sentence."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.files.partition import Dataset, Partition
+from distfms.data.files.partition import Dataset, Partition, Rows, as_table
 from distfms.data.rows.batches import ColumnPlan, SourceColumn, read_rows
-from distfms.data.rows.columns import as_arrow, n_positive
+from distfms.data.rows.columns import LARGEST, as_arrow, n_positive
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.errors import DataError
 
@@ -72,7 +73,11 @@ class RowPredictor:
         id_, n_rows = self.plan.roles.id, partition.n_rows
         n_missing = np.zeros(n_rows, dtype=np.int32)
         values: dict[str, np.ndarray] = {}
-        if self.plan.columns:
+        matrix = self.reader.matrix(partition, list(self.numbers)) if self.numbers else None
+        # Nothing is missing, infinite or too large.
+        if matrix is not None and max(matrix.max(), -matrix.min()) < LARGEST:
+            values = dict(zip(self.numbers, np.ascontiguousarray(matrix.T), strict=True))
+        elif self.plan.columns:
             plan = replace(self.plan, roles=replace(self.plan.roles, id=None))  # read below
             batch = read_rows(self.reader, partition, plan, missing="mean")
             sums = batch.part_sums
@@ -94,6 +99,36 @@ class RowPredictor:
         columns[MISSING] = n_missing
         arrays = [as_arrow(c) if isinstance(c, np.ndarray) else c for c in columns.values()]
         return pa.table(arrays, names=list(columns))
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Columns that are read, in their order, where all are numbers as the data have them."""
+        plain = all(c.levels is None and not c.expanded for c in self.plan.columns)
+        return {c.name: i for i, c in enumerate(self.plan.columns)} if plain else {}
+
+    def rows_of(self, given: Mapping[str, Any], id: str | None) -> Rows | None:
+        """Return the rows of a mapping of lists or arrays of numbers, with nothing else converted.
+
+        None where they are something else, or the mapping has or lacks the id unlike the plan.
+        """
+        if not self.numbers or (id in given) != (self.plan.roles.id is not None):
+            return None
+        try:
+            own = [given[name] for name in self.numbers]
+        except KeyError:
+            return None
+        if not {list, np.ndarray}.issuperset(map(type, own)):
+            return None
+        try:
+            values = np.array(own)
+        except ValueError:  # of different lengths
+            return None
+        if values.ndim != 2 or values.dtype.kind not in "biuf" or not values.size:
+            return None
+        beside = as_table({name: given[name] for name in given if name == id})
+        if id in given and len(beside) != values.shape[1]:
+            return None
+        return Rows(beside, values.astype(np.float64, copy=False).T, self.numbers)
 
     def _of_classes(self, found: np.ndarray) -> dict[str, Any]:
         """Return the class that is predicted of each row, and the probabilities of all."""

@@ -21,6 +21,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import distfms
+from distfms.errors import DataError
 from distfms.estimators.inputs import array_names, of_memory
 from distfms.estimators.parameters import plain, said
 from distfms.report.metrics import ROWS
@@ -261,7 +262,51 @@ def test_a_row_of_a_wide_frame_takes_a_few_calls_a_column(tmp_path: Any) -> None
         estimator = distfms.LandmarkRegressor(landmarks=5).fit(frame, frame["x0"].to_numpy())
         model = distfms.load(estimator.save(tmp_path / str(d)))
         counts[d] = [_calls(p, frame[:1]) for p in (estimator.predict, model.predict)]
+        counts[d].append(_calls(model.predict, frame[:1].to_dict("list")) * 8)
     assert (np.subtract(counts[400], counts[200]) < 20 * 200).all()
+
+
+_ROW = {name: [0.1 * place, 1.0] for place, name in enumerate(NAMES)}
+_ROWS: list[dict[str, Any]] = [
+    _ROW,
+    {**_ROW, "id": [7, 9]},
+    {**_ROW, "id": ["b", "a"]},
+    {**_ROW, "other": ["x", "y"]},
+    {name: np.array(values, dtype=np.float32) for name, values in _ROW.items()},
+    {**_ROW, "a": [1, 2], "b": np.array([True, False])},
+    {**_ROW, "a": [None, 1.0]},
+    {**_ROW, "a": [np.nan, 1.0], "c": pa.array([None, 2.0])},
+    {**_ROW, "a": np.ma.masked_array([1.0, 2.0], [True, False])},
+    {**_ROW, "a": ["1", "2"]},
+    {**_ROW, "a": [np.inf, 1.0]},
+    {**_ROW, "a": [1e200, 1.0]},
+    {**_ROW, "a": [[1.0, 2.0], [3.0]]},
+    {**_ROW, "a": [1.0]},
+    {**_ROW, "id": [7]},
+    {name: [] for name in NAMES},
+    {name: _ROW[name] for name in NAMES[1:]},
+]
+
+
+def test_what_a_service_predicted_before_has_no_say(tmp_path: Any) -> None:
+    table = pa.table({**dict(zip(NAMES, X.T, strict=True)), "y": TARGETS["number"]})
+    pq.write_table(table.append_column("id", pa.array(range(N))), tmp_path / "rows.parquet")
+    data = {"path": str(tmp_path / "rows.parquet"), "target": "y", "id": "id"}
+    spec = {"name": "a", "method": "sequence", "sequence": {"baselines": []}, "data": data}
+    run = run_job(build_spec({**spec, "output": str(tmp_path / "run")})).folder
+    warm = distfms.load(run, budget=9)
+    for rows in _ROWS:
+        expected = _said(distfms.load(run, budget=9), rows)
+        for before in (_ROW, {**_ROW, "id": [7, 9]}):
+            warm.predict(before)
+            assert _said(warm, rows) == expected
+
+
+def _said(model: Any, rows: Any) -> Any:
+    try:
+        return model.predict(rows)
+    except DataError as error:
+        return str(error)
 
 
 def _calls(function: Any, *given: Any) -> int:
