@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from distfms.data.rows.columns import as_floats
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, locate, whole_file, writing
 
@@ -25,8 +22,8 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 32 * 2**20
 
-# A string in a list has no fixed width; the estimate only decides where a row group ends.
-_ASSUMED_WIDTH = 16
+#: Bytes of a text, and items of a list: they only decide where a row group ends.
+_ASSUMED_WIDTH, _ASSUMED_ITEMS = 16, 4
 
 
 def write_table(path: str | os.PathLike[str] | RemotePath, table: pa.Table) -> Location:
@@ -39,65 +36,50 @@ def write_table(path: str | os.PathLike[str] | RemotePath, table: pa.Table) -> L
 
 @dataclass(eq=False)
 class GroupedFile:
-    """One Parquet file whose row groups end where rows or uncompressed bytes reach their bound.
+    """One Parquet file whose row groups have as many rows as keep to a number and to about a size.
 
-    Where they end depends on the rows only, as partitions follow them and sums follow partitions.
-    A row group has at least one row. The first table written decides about the schema.
+    How many depends on the columns alone, as partitions follow them and sums follow partitions. The
+    first table written decides about the schema.
     """
 
     path: Path
     max_rows: int = ROW_GROUP_ROWS
     max_bytes: int = ROW_GROUP_BYTES
     _pending: list[pa.Table] = field(default_factory=list)
-    _pending_rows: int = 0
-    _pending_bytes: int = 0
     _writer: Any = None
+    _group_rows: int = 1
 
     def __enter__(self) -> GroupedFile:
         return self
 
     def write(self, table: pa.Table) -> None:
         """Append rows; full row groups go to disk."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         if self._writer is None:
             options = parquet_options(table.schema)
             self._writer = pq.ParquetWriter(str(self.path), table.schema, **options)
-        ends = np.cumsum(_row_bytes(table))
-        start = 0
-        while start < table.num_rows:
-            taken = int(ends[start - 1]) if start else 0
-            limit = taken + self.max_bytes - self._pending_bytes
-            fits = int(np.searchsorted(ends, limit, side="right"))
-            n_rows = min(fits - start, self.max_rows - self._pending_rows)
-            if n_rows <= 0 and self._pending_rows:
-                self._flush()
-                continue
-            n_rows = max(n_rows, 1)
-            self._pending.append(table.slice(start, n_rows))
-            self._pending_rows += n_rows
-            self._pending_bytes += int(ends[start + n_rows - 1]) - taken
-            start += n_rows
-        if self._pending_rows == self.max_rows:
-            self._flush()
+            row_bytes = sum(map(_width, table.schema.types)) or 1
+            self._group_rows = max(1, min(self.max_rows, self.max_bytes // row_bytes))
+        self._pending.append(table)
+        n_rows = sum(pending.num_rows for pending in self._pending)
+        if n_whole := n_rows - n_rows % self._group_rows:
+            rows = pa.concat_tables(self._pending)
+            self._writer.write_table(rows.slice(0, n_whole), row_group_size=self._group_rows)
+            self._pending = [rows.slice(n_whole)]
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        import pyarrow as pa
+
         if kind is None:
-            self._flush()
+            if any(pending.num_rows for pending in self._pending):
+                self._writer.write_table(pa.concat_tables(self._pending))
             self._writer.close()
         elif self._writer is not None:
             # Closing writes the footer, which fails for the reason why the file is not wanted.
             with contextlib.suppress(Exception):
                 self._writer.close()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if self._pending_rows:
-            group = pa.concat_tables(self._pending)
-            self._pending = []
-            self._writer.write_table(group, row_group_size=group.num_rows)
-            self._pending_rows = self._pending_bytes = 0
 
 
 class CsvFile:
@@ -162,29 +144,12 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-def _row_bytes(table: pa.Table) -> np.ndarray:
-    """Uncompressed bytes of each row, (n_rows,) int64."""
-    import pyarrow.compute as pc
+def _width(kind: pa.DataType) -> int:
+    """Return about how many bytes a value takes."""
     import pyarrow.types as pt
 
-    n_bytes = np.zeros(table.num_rows, dtype=np.int64)
-    for column in table.columns:
-        kind = column.type
-        if pt.is_list(kind) or pt.is_large_list(kind):
-            n_bytes += _numbers(pc.list_value_length(column)) * _width(kind.value_type) + 4
-        elif pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind):
-            n_bytes += _numbers(pc.binary_length(column))
-        else:
-            n_bytes += _width(kind)
-    return n_bytes
-
-
-def _numbers(lengths: pa.ChunkedArray) -> np.ndarray:
-    chunks = [np.nan_to_num(as_floats(chunk)).astype(np.int64) for chunk in lengths.chunks]
-    return np.concatenate([np.empty(0, np.int64), *chunks])
-
-
-def _width(kind: pa.DataType) -> int:
+    if pt.is_list(kind) or pt.is_large_list(kind):
+        return 4 + _ASSUMED_ITEMS * _width(kind.value_type)
     try:
         return max(1, kind.bit_width // 8)
     except ValueError:

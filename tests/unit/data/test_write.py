@@ -69,6 +69,19 @@ def test_row_groups_end_at_rows_or_bytes(tmp_path: Path) -> None:
         assert [metadata.row_group(j).num_rows for j in range(metadata.num_row_groups)] == n_rows
 
 
+def test_same_row_groups_however_the_rows_come(tmp_path: Path, table: pa.Table) -> None:
+    contents = []
+    for name, cuts in {"one": [1000], "many": [1, 77, 300, 622], "none": [0, 1000]}.items():
+        with GroupedFile(tmp_path / name, 130, 20_000) as file:
+            start = 0
+            for rows in cuts:
+                file.write(table.slice(start, rows))
+                start += rows
+        contents.append((tmp_path / name).read_bytes())
+    assert contents[0] == contents[1] == contents[2]
+    assert pq.read_table(tmp_path / "one").equals(table)
+
+
 @pytest.mark.parametrize("formulas", [False, True])
 def test_spreadsheets_find_no_formulas(tmp_path, formulas):
     texts = ["=1+1", "@x", "-", "+5", "plain", None]

@@ -30,7 +30,7 @@ from distfms.engine.storage import File, Location
 from distfms.errors import DataError
 
 #: Raised with every change of how copies of all formats are made.
-_VERSION = "2"
+_VERSION = "3"
 _THREADS = 4
 #: Types found in a file, beside the copy; written again as a sign of use, but not at each use.
 _TYPES, _USED_S = "types.json", 3600.0
