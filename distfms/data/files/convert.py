@@ -1,18 +1,18 @@
 """Judgments in long form (object, attribute, worker, value) to one row per object, file by file.
 
 Each source file becomes a Parquet file of its name. An object is in the first file that names it,
-with its judgments from all files; a file is converted again when one of these or a label changes.
-Where its rows are more than memory holds, they are divided into ranges of objects by way of files
-on disk. The result is in the order of the ids, whatever the bound.
+with its judgments from all files; a file is written again when one of these or a label changes.
+Rows are sorted by DuckDB, on disk where they are more than memory holds. The result is in the order
+of the ids, whatever the bound.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,24 +20,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from distfms.data.files.formats.copies import Copies
-from distfms.data.files.long_form import (
-    Cells,
-    Labels,
-    LongSource,
-    column_label,
-    draw_judgments,
-    drop_duplicates,
-    list_columns,
-    mean_label,
-    whole,
-)
+from distfms.data.files.long_form import LongSource, whole
 from distfms.data.files.partition import digest
-from distfms.data.files.write import GroupedFile, write_table
+from distfms.data.files.write import GroupedFile
 from distfms.data.rows.columns import number_view
-from distfms.data.rows.folds import hash_keys
 from distfms.data.rows.roles import OF_ONE
 from distfms.engine.storage import File, Location, files_below, whole_file, write_whole
 from distfms.errors import DataError, nearest
@@ -47,16 +35,14 @@ MEMORY_BYTES = 2**30
 #: Bytes a long row takes at the peak of the pivot, and more with a worker: measured, rounded up.
 ROW_BYTES, WORKER_BYTES = 120, 120
 _MOST_BATCH_ROWS = 2**20
-#: Files that are open at once.
-_MOST_RANGES = 256
+#: What DuckDB needs at least.
+_LEAST_BYTES = 2**28
 
 #: Raised with every change of what the same judgments are converted to.
-CONVERTER_VERSION = 4
+CONVERTER_VERSION = 5
 
 #: File with the states and counts of a conversion, next to the converted files.
 CONVERSION = "_conversion.json"
-#: Folder with the objects that each file names.
-_OBJECTS = "_objects"
 
 
 def convert(
@@ -84,7 +70,7 @@ def convert(
     seed : int
         Draws judgments.
     memory_bytes : int
-        Bounds what is held apart from ids and labels; does not change the result.
+        Bounds what is held; does not change the result.
     copies : Copies, optional
         Where files that are not Parquet are kept as such; told what is converted.
     labelled : bool
@@ -102,8 +88,7 @@ def convert(
     ------
     DataError
         If a column or attribute is missing, an object or attribute is null, a value is not a finite
-        number, an object has two labels, a worker judged twice, or no object has a label. Files
-        that are done stay.
+        number, an object has two labels, a worker judged twice, or no object has a label.
     """
     own = {f"{file.name.replace('//', '/')}.parquet": file for file in files}
     state = digest(*map(file_version, (*files, *labels)))
@@ -114,231 +99,36 @@ def convert(
         return before
     copies = copies or Copies()
     rule = _LabelRule.of(form) if labelled else _LabelRule("")
-    converter = _Converter.of(files, form, rule, labels, seed, memory_bytes, copies)
-    known, facts = before.get("files", {}), dict[str, dict[str, Any]]()
-    objects = []
-    for name, file in own.items():
-        ids, facts[name] = converter.scan(file, out / _OBJECTS / name, known.get(name, {}))
-        objects.append(ids)
-    names = {name for fact in facts.values() for name in fact["attributes"]}
-    converter = replace(converter, attributes=tuple(sorted(names)))
-    parts, n_spread = _divide(objects)
-    todo = {}
-    for name, (ids, numbers) in zip(own, parts, strict=True):
-        n_rows = sum(facts[list(own)[k]]["scanned"]["n_rows"] for k in numbers)
-        part = _Part(ids, tuple(files[k] for k in numbers), n_rows)
-        new = converter.state(part)
-        if facts[name].get("state") != new or name not in there:
-            todo[name] = part, new
-    if todo:
-        copies.say(f"Converting judgments in long form to {out}: {len(todo)} of {len(own)} files")
-    for name, (part, new) in todo.items():
-        facts[name] |= {"counts": converter.write(part, out / name), "state": new}
-        write_whole(out / CONVERSION, json.dumps({"files": facts}).encode())
-    for name in there - {CONVERSION, *own, *(f"{_OBJECTS}/{name}" for name in own)}:
+    with TemporaryDirectory(prefix="distfms-") as scratch:
+        rows = _Rows.of(files, form, rule, copies, Path(scratch), memory_bytes)
+        with closing(rows.db):
+            rows.read(files)
+            rows.settle(seed)
+            rows.label(labels, copies)
+            known, states = before.get("files", {}), rows.states(files)
+            todo = [
+                (number, name)
+                for number, name in enumerate(own)
+                if known.get(name) != states[number] or name not in there
+            ]
+            if todo:
+                said = f"{len(todo)} of {len(own)} files"
+                copies.say(f"Converting judgments in long form to {out}: {said}")
+            done = {name: known[name] for name in known.keys() & own.keys()}
+            for number, name in todo:
+                rows.write(number, out / name)
+                done[name] = states[number]
+                write_whole(out / CONVERSION, json.dumps({"files": done}).encode())
+    for name in there - {CONVERSION, *own}:
         (out / name).unlink(missing_ok=True)
-    of_files = (fact[key] for fact in facts.values() for key in ("scanned", "counts"))
-    counts = sum(map(Counter, of_files), Counter[str]())
-    if not counts["n_objects"]:
-        raise DataError(f"none of the {counts['n_unlabelled']} objects has a label.")
-    if converter.labels is not None:
-        counts["n_unjudged_labels"] = converter.labels.n_others(objects)
-    note = {"state": state, "label": converter.label.name, "n_spread": n_spread, **counts}
-    write_whole(out / CONVERSION, json.dumps(note | {"files": facts}, indent=1).encode())
+    note = {"state": state, "label": rule.name, **rows.counts}
+    write_whole(out / CONVERSION, json.dumps(note | {"files": done}, indent=1).encode())
     return note
 
 
 def file_version(file: File) -> str:
     """Return text that changes when the content of a file does."""
     return f"{file.name}:{file.n_bytes}:{file.stamp}"
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Objects of a converted file, by id, and the files that name them, with their rows in all."""
-
-    objects: pa.Array
-    files: tuple[File, ...]
-    n_rows: int
-
-
-def _divide(objects: Sequence[pa.Array]) -> tuple[list[tuple[pa.Array, list[int]]], int]:
-    """Give each object to the first file that names it.
-
-    Returns the objects of each file with the numbers of the files that name them, and how many
-    objects several files name.
-    """
-    if not any(map(len, objects)):
-        raise DataError("the source holds no judgments.")
-    n = len(objects)
-    found = pa.chunked_array(objects).dictionary_encode()
-    codes = np.concatenate([number_view(chunk.indices) for chunk in found.chunks])
-    ends = np.cumsum([len(own) for own in objects])
-    names = np.repeat(np.arange(n), [len(own) for own in objects])
-    first = np.full(codes.max() + 1, n)
-    np.minimum.at(first, codes, names)
-    owner = first[codes]
-    named_in: list[list[int]] = [[] for _ in objects]
-    for pair in np.unique(owner * n + names).tolist():
-        named_in[pair // n].append(pair % n)
-    mine = (
-        own.filter(pa.array(owner[end - len(own) : end] == k)).sort()
-        for k, (own, end) in enumerate(zip(objects, ends, strict=True))
-    )
-    n_spread = int(np.count_nonzero(np.bincount(codes) > 1))
-    return list(zip(mine, named_in, strict=True)), n_spread
-
-
-@dataclass(frozen=True)
-class _Converter:
-    """Judgments in long form, and what some of them become.
-
-    `memory_rows` fit in memory; `attributes` are those of all files, ascending.
-    """
-
-    source: LongSource
-    form: LongForm
-    label: _LabelRule
-    labels: Labels | None
-    seed: int
-    memory_rows: int
-    attributes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        files: Sequence[File],
-        form: LongForm,
-        label: _LabelRule,
-        labels: Sequence[File],
-        seed: int,
-        memory_bytes: int,
-        copies: Copies,
-    ) -> _Converter:
-        """Check the columns of files, and read the labels."""
-        roles = {role: getattr(form, role) for role in ("object", "attribute", "value", "worker")}
-        source = LongSource.open(files, {**roles, "label": label.column}, copies)
-        table = Labels.read(labels, form, copies, source.object_type) if labels else None
-        row_bytes = ROW_BYTES + (WORKER_BYTES if form.worker else 0)
-        return cls(source, form, label, table, seed, memory_bytes // row_bytes)
-
-    def batches(self, files: Sequence[File]) -> Iterator[pa.Table]:
-        """Yield the rows of files; when they are sorted, they are held twice."""
-        rows = int(np.clip(self.memory_rows // 4, 1, _MOST_BATCH_ROWS))
-        yield from replace(self.source, files=tuple(files)).batches(rows)
-
-    def scan(
-        self, file: File, place: Location, known: Mapping[str, Any]
-    ) -> tuple[pa.Array, dict[str, Any]]:
-        """Return the objects that a file names, its attributes and counts; read where changed."""
-        kind = self.source.object_type
-        version = [file_version(file), str(kind)]
-        if known.get("version") == version:
-            with suppress(FileNotFoundError, pa.ArrowInvalid):
-                table = pq.read_table(pa.BufferReader(place.read_bytes()))
-                return whole(table.column("object")).cast(kind), dict(known)
-        objects, attributes = pa.array([], kind), set[str]()
-        counts = Counter[str]()
-        for rows in self.batches([file]):
-            judged = rows.filter(pc.is_valid(rows.column("value")))
-            objects = pc.unique(pa.concat_arrays([objects, whole(judged.column("object"))]))
-            attributes.update(pc.unique(judged.column("attribute")).to_pylist())
-            counts["n_rows"] += rows.num_rows
-            counts["n_without_value"] += rows.num_rows - judged.num_rows
-        write_table(place, pa.table({"object": objects}))
-        return objects, {"version": version, "attributes": sorted(attributes), "scanned": counts}
-
-    def state(self, part: _Part) -> str:
-        """Return a digest of all that the result depends on."""
-        files = json.dumps([[file_version(file) for file in part.files], self.attributes])
-        labels = "" if self.labels is None else self.labels.look_up(part.objects).tobytes().hex()
-        return digest(files, hash_keys(part.objects).tobytes().hex(), labels)
-
-    def write(self, part: _Part, place: Location) -> dict[str, int]:
-        """Convert some objects, and count."""
-        counts, schema = Counter[str](), self._schema()
-        with whole_file(place) as temporary, GroupedFile(temporary) as out:
-            out.write(schema.empty_table())
-            for ids, rows in self._ranges(part, temporary.parent):
-                wide, n_duplicates = self._pivot(ids, rows, schema)
-                out.write(wide)
-                counts["n_objects"] += wide.num_rows
-                counts["n_unlabelled"] += len(ids) - wide.num_rows
-                counts["n_duplicates"] += n_duplicates
-        return counts
-
-    def _schema(self) -> pa.Schema:
-        names = self.label.attributes_besides(self.attributes)
-        fields = [(self.form.object, self.source.object_type)]
-        fields += [(self.label.name, pa.float64())] if self.label.name else []
-        fields += [(name, pa.list_(pa.float64())) for name in names]
-        if self.form.worker:
-            fields += [(name + OF_ONE, pa.list_(pa.string())) for name in names]
-        schema = pa.schema(fields)
-        clash = next((name for name in schema.names if schema.names.count(name) > 1), None)
-        if clash is not None:
-            raise DataError(
-                f"two columns of the result would be named {clash!r} (id {self.form.object!r}, "
-                f"label {self.label.name!r}, attributes); rename one or leave the attribute out."
-            )
-        return schema
-
-    def _ranges(self, part: _Part, folder: Path) -> Iterator[tuple[pa.Array, pa.Table]]:
-        """Yield ranges of objects with their rows, at most about as many as memory holds."""
-        # Objects differ in their numbers of rows.
-        n_ranges = -(-part.n_rows // max(1, 2 * self.memory_rows // 3))
-        step = max(1, -(-len(part.objects) // min(max(1, n_ranges), _MOST_RANGES)))
-        starts = range(0, len(part.objects), step)
-        if len(starts) < 2:
-            yield from ((part.objects, pa.concat_tables(self._coded(part))) for _ in starts)
-            return
-        with TemporaryDirectory(prefix=".distfms-", dir=folder) as scratch:
-            runs = [Path(scratch) / f"{start}.arrow" for start in starts]
-            with ExitStack() as stack:
-                files: list[Any] = []
-                for rows in self._coded(part):
-                    files = files or [
-                        stack.enter_context(pa.ipc.new_file(str(run), rows.schema)) for run in runs
-                    ]
-                    for start, file in zip(starts, files, strict=True):
-                        at = rows.column("object")
-                        own = pc.and_(pc.greater_equal(at, start), pc.less(at, start + step))
-                        file.write_table(rows.filter(own))
-            for start, run in zip(starts, runs, strict=True):
-                with pa.memory_map(str(run)) as handle:
-                    rows = pa.ipc.open_file(handle).read_all()
-                    at = pc.subtract(rows.column("object"), pa.scalar(start, pa.int32()))
-                    yield part.objects.slice(start, step), rows.set_column(0, "object", at)
-
-    def _coded(self, part: _Part) -> Iterator[pa.Table]:
-        """Yield the judgments of a part's objects: objects and attributes as their positions."""
-        for rows in self.batches(part.files):
-            rows = rows.filter(rows.column("value").is_valid())
-            for number, names in enumerate((part.objects, pa.array(self.attributes))):
-                role = rows.column_names[number]
-                rows = rows.set_column(number, role, pc.index_in(rows.column(role), names))
-            yield rows.filter(rows.column("object").is_valid())
-
-    def _pivot(self, ids: pa.Array, rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, int]:
-        """Return the rows of objects that have a label, and the number of second judgments."""
-        names, form, rule = list(self.attributes), self.form, self.label
-        cells, n_duplicates = drop_duplicates(Cells.from_table(rows, ids), names, form.duplicates)
-        label = None
-        if self.labels is not None:
-            label = self.labels.look_up(ids)
-        elif rule.column is not None:
-            code = None if rule.attribute is None else names.index(rule.attribute)
-            label = column_label(cells, code, rule.column)
-        elif rule.name:
-            label = mean_label(cells, names.index(rule.name))
-        if form.max_judgments is not None:
-            cells = draw_judgments(cells, names, form.max_judgments, self.seed)
-        codes = [names.index(name) for name in rule.attributes_besides(self.attributes)]
-        columns = [ids, *([] if label is None else [pa.array(label)]), *list_columns(cells, codes)]
-        wide = pa.Table.from_arrays(columns, schema=schema)
-        if label is None:
-            return wide, n_duplicates
-        return wide.filter(pa.array(~np.isnan(label))), n_duplicates
 
 
 @dataclass(frozen=True)
@@ -373,3 +163,264 @@ class _LabelRule:
         if not left:
             raise DataError("no attribute is left besides the label.")
         return tuple(left)
+
+
+# --- rows in a database ---------------------------------------------------------------------------
+
+#: Judgments that are not a rater's first of an attribute of an object.
+_SECOND = """
+    SELECT * FROM judged WHERE worker IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY object, attribute, worker ORDER BY place) > 1
+"""
+#: Judgments of a cell beyond so many, in an order that the seed, the cell and the place in it draw.
+_BEYOND = """
+    SELECT place FROM (
+        SELECT *, row_number() OVER (PARTITION BY object, attribute ORDER BY place) AS nth
+        FROM judged
+    )
+    QUALIFY row_number() OVER (
+        PARTITION BY object, attribute ORDER BY md5(concat_ws('|', $seed, nth, attribute, object))
+    ) > $most
+"""
+#: Label of each object that has one, by what decides about it.
+_LABELS = {
+    "mean": """
+        SELECT object, list_sum(list(value ORDER BY place)) / count(*) AS label, false AS differs
+        FROM judged WHERE attribute = $attribute GROUP BY object
+    """,
+    "column": """
+        SELECT object, min(label) AS label, min(label) < max(label) AS differs, max(label) AS other
+        FROM judged WHERE label IS NOT NULL AND attribute = coalesce($attribute, attribute)
+        GROUP BY object
+    """,
+}
+#: Objects with the file that each is in, and the place of those with a label in that file.
+_OBJECTS = """
+    CREATE TABLE objects AS
+    SELECT
+        *,
+        row_number() OVER (PARTITION BY owner, is_kept ORDER BY object) - 1 AS number,
+    FROM (
+        SELECT object, min(file) AS owner, count(DISTINCT file) > 1 AS is_spread,
+        FROM judged GROUP BY object
+    )
+    LEFT JOIN (SELECT object, label, true AS is_kept FROM labelled) USING (object)
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Judgments of all files, as table ``judged`` of a database; ``objects`` once labels are known.
+
+    `memory_rows` fit in memory; `counts` are those of `convert`.
+    """
+
+    db: Any
+    source: LongSource
+    form: LongForm
+    rule: _LabelRule
+    memory_rows: int
+    counts: Counter[str]
+
+    @classmethod
+    def of(
+        cls,
+        files: Sequence[File],
+        form: LongForm,
+        rule: _LabelRule,
+        copies: Copies,
+        scratch: Path,
+        memory_bytes: int,
+    ) -> _Rows:
+        """Check the columns of files."""
+        import duckdb
+
+        roles = {role: getattr(form, role) for role in ("object", "attribute", "value", "worker")}
+        source = LongSource.open(files, {**roles, "label": rule.column}, copies)
+        limit = f"{max(memory_bytes, _LEAST_BYTES) // 2**20}MiB"
+        db = duckdb.connect(str(scratch / "rows.duckdb"), config={"memory_limit": limit})
+        row_bytes = ROW_BYTES + (WORKER_BYTES if form.worker else 0)
+        return cls(db, source, form, rule, memory_bytes // row_bytes, Counter())
+
+    def found(self, query: str, **given: Any) -> list[Any]:
+        """Return the rows of a query."""
+        rows: list[Any] = self.db.execute(query, given).fetchall()
+        return rows
+
+    def insert(self, name: str, table: pa.Table) -> None:
+        """Add rows to a table, which the first ones make."""
+        self.db.register("incoming", table)
+        self.db.execute(f"CREATE TABLE IF NOT EXISTS {name} AS FROM incoming LIMIT 0")
+        self.db.execute(f"INSERT INTO {name} FROM incoming")
+        self.db.unregister("incoming")
+
+    def read(self, files: Sequence[File]) -> None:
+        """Read the rows of files that have a value."""
+        batch_rows = int(np.clip(self.memory_rows // 4, 1, _MOST_BATCH_ROWS))
+        counts, place = self.counts, 0
+        for number, file in enumerate(files):
+            for rows in self.source.batches(file, batch_rows):
+                judged = rows.filter(pc.is_valid(rows.column("value")))
+                counts["n_rows"] += rows.num_rows
+                counts["n_without_value"] += rows.num_rows - judged.num_rows
+                n = judged.num_rows
+                judged = judged.append_column("file", pa.array(np.full(n, number)))
+                judged = judged.append_column("place", pa.array(np.arange(place, place + n)))
+                self.insert("judged", judged)
+                place += n
+        if not place:
+            raise DataError("the source holds no judgments.")
+
+    @property
+    def attributes(self) -> list[str]:
+        """Names of all attributes, ascending."""
+        return [name for (name,) in self.found("SELECT DISTINCT attribute FROM judged ORDER BY 1")]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the result."""
+        names = self.rule.attributes_besides(self.attributes)
+        fields = [(self.form.object, self.source.object_type)]
+        fields += [(self.rule.name, pa.float64())] if self.rule.name else []
+        fields += [(name, pa.list_(pa.float64())) for name in names]
+        if self.form.worker:
+            fields += [(name + OF_ONE, pa.list_(pa.string())) for name in names]
+        schema = pa.schema(fields)
+        clash = next((name for name in schema.names if schema.names.count(name) > 1), None)
+        if clash is not None:
+            raise DataError(
+                f"two columns of the result would be named {clash!r} (id {self.form.object!r}, "
+                f"label {self.rule.name!r}, attributes); rename one or leave the attribute out."
+            )
+        return schema
+
+    def settle(self, seed: int) -> None:
+        """Deal with second judgments of a rater, and mark which judgments of a cell are drawn."""
+        policy = self.form.duplicates
+        if self.form.worker:
+            ((n,),) = self.found(f"SELECT count(*) FROM ({_SECOND})")
+            self.counts["n_duplicates"] = n
+            if n and policy == "error":
+                first = f"SELECT worker, attribute, object FROM ({_SECOND})"
+                ((worker, attribute, thing),) = self.found(f"{first} ORDER BY 3, 2, place LIMIT 1")
+                raise DataError(
+                    f"rater {worker!r} judged attribute {attribute!r} of object {thing!r} more "
+                    "than once: choose `duplicates: first` to keep the first, or `keep` for all."
+                )
+            if n and policy == "first":
+                self.found(f"DELETE FROM judged WHERE place IN (SELECT place FROM ({_SECOND}))")
+        self.found("CREATE TABLE left_out (place BIGINT)")
+        if (most := self.form.max_judgments) is not None:
+            self.found(f"INSERT INTO left_out {_BEYOND}", seed=seed, most=most)
+
+    def label(self, labels: Sequence[File], copies: Copies) -> None:
+        """Find the label of each object, and the file and place where it is written."""
+        rule = self.rule
+        _ = self.schema  # refuses attributes that do not fit
+        if labels:
+            self._read_labels(labels, copies)
+        elif rule.name:
+            how = _LABELS["mean" if rule.column is None else "column"]
+            self.found(f"CREATE TABLE labelled AS {how}", attribute=rule.attribute)
+            if rule.column is not None:
+                two = "SELECT object, label, other FROM labelled WHERE differs ORDER BY 1 LIMIT 1"
+                for thing, one, other in self.found(two):
+                    raise DataError(
+                        f"object {thing!r} has two labels in column {rule.column!r}: "
+                        f"{one:g} and {other:g}."
+                    )
+        else:
+            self.found("CREATE TABLE labelled AS SELECT DISTINCT object, NULL AS label FROM judged")
+        self.found(_OBJECTS)
+        counted = "count(*), count(is_kept), count_if(is_spread)"
+        ((n, n_kept, n_spread),) = self.found(f"SELECT {counted} FROM objects")
+        if not n_kept:
+            raise DataError(f"none of the {n} objects has a label.")
+        self.counts.update(n_objects=n_kept, n_unlabelled=n - n_kept, n_spread=n_spread)
+        if labels:
+            lone = "SELECT count(*) FROM labelled ANTI JOIN objects USING (object)"
+            ((self.counts["n_unjudged_labels"],),) = self.found(lone)
+
+    def _read_labels(self, files: Sequence[File], copies: Copies) -> None:
+        """Read labels from a table of their own; rows without a label are as good as absent."""
+        roles = {"object": self.form.object, "label": self.form.label}
+        source = LongSource.open(files, roles, copies, self.source.object_type)
+        for file in files:
+            for rows in source.batches(file, _MOST_BATCH_ROWS):
+                self.insert("labelled", rows)
+        twice = "SELECT object FROM labelled GROUP BY 1 HAVING count(*) > 1 ORDER BY 1 LIMIT 1"
+        for (thing,) in self.found(twice):
+            raise DataError(
+                f"object {thing} has more than one row in the labels {self.form.labels}."
+            )
+        self.found("DELETE FROM labelled WHERE label IS NULL")
+
+    def states(self, files: Sequence[File]) -> list[str]:
+        """Return for each file a digest of all that the rows written for it depend on."""
+        named, content = dict[int, list[int]](), dict[int, int]()
+        joined = "FROM judged JOIN objects USING (object) GROUP BY owner"
+        named.update(self.found(f"SELECT owner, list(DISTINCT file ORDER BY file) {joined}"))
+        of_object = "md5_number(concat_ws('|', label, object))"
+        content.update(
+            self.found(f"SELECT owner, bit_xor({of_object}) FROM objects GROUP BY owner")
+        )
+        versions, attributes = list(map(file_version, files)), self.attributes
+        return [
+            digest(
+                json.dumps([[versions[own] for own in named.get(number, ())], attributes]),
+                str(content.get(number)),
+            )
+            for number in range(len(files))
+        ]
+
+    # --- writing ---
+
+    def write(self, owner: int, place: Location) -> None:
+        """Write the objects of a file, some at a time."""
+        schema = self.schema
+        with whole_file(place) as temporary, GroupedFile(temporary) as out:
+            out.write(schema.empty_table())
+            for start, stop in self._ranges(owner):
+                out.write(self._wide(schema, owner=owner, start=start, stop=stop))
+
+    def _ranges(self, owner: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of objects, whose rows are about as many as memory holds."""
+        ((n_objects, n_rows),) = self.found(
+            "SELECT count(DISTINCT object), count(*) FROM judged JOIN objects USING (object) "
+            "WHERE owner = $owner AND is_kept",
+            owner=owner,
+        )
+        n_ranges = max(1, -(-n_rows // max(1, 2 * self.memory_rows // 3)))
+        step = max(1, -(-n_objects // n_ranges))
+        yield from ((start, start + step) for start in range(0, n_objects, step))
+
+    def _wide(self, schema: pa.Schema, **some: int) -> pa.Table:
+        """Return the rows of some objects of a file; lists are empty where nothing was judged."""
+        own = "owner = $owner AND is_kept AND number >= $start AND number < $stop"
+        query = f"SELECT object, label FROM objects WHERE {own} ORDER BY number"
+        objects = self.db.sql(query, params=some).to_arrow_table()
+        worker = ", worker" if self.form.worker else ""
+        query = (
+            f"SELECT attribute, number - $start AS number, value{worker} FROM judged "
+            f"JOIN objects USING (object) ANTI JOIN left_out USING (place) WHERE {own} "
+            "ORDER BY attribute, number, place"
+        )
+        cells = self.db.sql(query, params=some).to_arrow_table()
+        columns = {
+            self.form.object: whole(objects.column("object")),
+            self.rule.name: objects.column("label"),
+        }
+        rows = {name: whole(cells.column(name)) for name in cells.column_names}
+        names = self.attributes
+        codes = number_view(pc.index_in(rows["attribute"], pa.array(names)))
+        numbers, n = number_view(rows["number"]), objects.num_rows
+        lists = {"": rows["value"]} | ({OF_ONE: rows["worker"]} if worker else {})
+        for name in self.rule.attributes_besides(names):
+            code = names.index(name)
+            first, last = np.searchsorted(codes, [code, code + 1]).tolist()
+            ends = np.cumsum(np.bincount(numbers[first:last], minlength=n))
+            offsets = pa.array(np.append(0, ends).astype(np.int32))
+            for ending, values in lists.items():
+                items = values.slice(first, last - first)
+                columns[name + ending] = pa.ListArray.from_arrays(offsets, items)
+        return pa.table([columns[name] for name in schema.names], schema=schema)
