@@ -16,7 +16,7 @@ PROCESS_BYTES = 300 * 2**20
 LOCAL_BYTES = 250 * 2**20
 # Footers, schema and what Arrow keeps of a column beside its values; measured on 10,000 columns.
 COLUMN_BYTES = 10 * 2**10
-# What the driver keeps of a file and its partition, beside limits of columns; measured on 1,800
+# What the driver keeps of a file and its partition, measured on 1,800
 # files of 500 columns.
 FILE_BYTES = 3_584
 # Above this a cgroup limit means "none" (v1 writes the largest page-aligned number).

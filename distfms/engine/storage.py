@@ -23,11 +23,11 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -240,22 +240,6 @@ def clock(folder: Location) -> float:
     return entry.modified_s if entry is not None and entry.modified_s else time.time()
 
 
-class Limits(NamedTuple):
-    """Least and greatest values of columns of numbers in the row groups of a file.
-
-    Attributes
-    ----------
-    names : tuple of str
-        One object for all files with these columns.
-    values : ndarray, shape (columns, row groups, 2)
-    whole : ndarray of bool, shape (columns,)
-    """
-
-    names: tuple[str, ...]
-    values: np.ndarray
-    whole: np.ndarray
-
-
 _NO_GROUPS = np.zeros((0, 3), dtype=np.int64)
 
 
@@ -288,8 +272,6 @@ class File:
         Digest of the footer: the size, place and (where the writer gave them) least and greatest
         value of every column of every row group. It tells a file that was rewritten with the same
         size and given its old time stamp.
-    limits : Limits or None
-        Unless there are very many.
     """
 
     name: str
@@ -302,7 +284,6 @@ class File:
     state: str = ""
     row_groups: np.ndarray = field(default_factory=lambda: _NO_GROUPS, compare=False)
     footer: str = ""
-    limits: Limits | None = field(default=None, compare=False)
 
     @property
     def path(self) -> str:

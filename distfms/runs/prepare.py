@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from distfms.data.files.betraying import row_remarks
+from distfms.data.rows.roles import index_columns
 from distfms.engine.memory import n_processors
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
@@ -117,6 +118,12 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
             f"`retrain.forget.half_life` weighs statistics by age, but this `{spec.method}` job "
             "learns from the rows themselves. Use `forget: all` or a `window`."
         )
-    remarks = row_remarks(opened.inputs.train, opened.inputs.section, job.columns)
+    excluded = opened.inputs.section.exclude
+    remarks = [
+        f"The column {name!r} is the index of a pandas frame and is not used. To use it, name it "
+        "in `features`."
+        for name in index_columns(opened.inputs.train.schema)
+        if name not in job.columns and not any(fnmatchcase(name, one) for one in excluded)
+    ]
     opened = replace(opened, notes=(*opened.notes, *remarks))
     return Prepared(spec, root, opened, method, job, identity)

@@ -90,8 +90,7 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     threads = spec.engine.kind == "local" and not spec.engine.processes
     units_bytes = _held_at_once(partitions, workers, threads)
     units_bytes += COLUMN_BYTES * len(job.columns) * min(workers, len(partitions))
-    limits = [file.limits for dataset in inputs.datasets for file in dataset.files]
-    kept_limits = sum(own.values.nbytes for own in limits if own is not None)
+    n_files = sum(len(dataset.files) for dataset in inputs.datasets)
     memory = project(
         n_units=len(partitions),
         units_bytes=max(units_bytes, workers * job.task_bytes),
@@ -103,12 +102,12 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
         units_per_task=batch_size(
             len(partitions), workers, unit_bytes=largest, value_bytes=value_bytes
         ),
-        files_bytes=FILE_BYTES * max(len(limits), len(partitions)) + kept_limits,
+        files_bytes=FILE_BYTES * max(n_files, len(partitions)),
     )
     return Projection(
         n_rows=sum(p.n_rows for p in partitions),
         n_partitions=len(partitions),
-        n_files=sum(len(dataset.files) for dataset in inputs.datasets),
+        n_files=n_files,
         read_bytes=read_bytes,
         written_bytes=kept + (cache_bytes if cached else 0),
         memory=memory,

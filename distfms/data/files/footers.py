@@ -21,7 +21,7 @@ from pyarrow import ArrowException, ArrowInvalid, ArrowNotImplementedError, fs
 from distfms.data.files.storage import current_state
 from distfms.data.rows.roles import index_columns, index_metadata
 from distfms.engine.remote import os_error
-from distfms.engine.storage import File, Limits, reading
+from distfms.engine.storage import File, reading
 from distfms.errors import DataError, DistfmsError
 
 # Footers are small reads, dominated by latency on remote stores; on a disk more threads only leave
@@ -29,8 +29,6 @@ from distfms.errors import DataError, DistfmsError
 _FOOTER_THREADS, _LOCAL_THREADS = 16, 2
 # What is read of a file's end in one go, as pyarrow does.
 _TAIL_BYTES = 64 * 2**10
-# Most least and greatest values that are kept of a file: reading each takes microseconds.
-_MOST_LIMITS = 2_000
 # How pyarrow says that content is damaged.
 _CONTENT = re.compile(
     "deserializ|thrift|corrupt|ompress|flate|unexpected end|eof|page|magic", re.IGNORECASE
@@ -70,29 +68,8 @@ def _read_footer(filesystem: Any, file: File, shared: dict[Any, Any]) -> tuple[F
         file,
         row_groups=np.array(sizes, dtype=np.int64).reshape(-1, 3),
         footer=_footer_digest(footer),
-        limits=_limits(groups, shared),
     )
     return read, shared.setdefault(schema.serialize().to_pybytes(), schema)
-
-
-def _limits(groups: Sequence[Any], shared: dict[Any, Any]) -> Limits | None:
-    """Return the least and greatest values of columns of numbers in row groups, if known of all."""
-    if not groups or len(groups) * groups[0].num_columns > _MOST_LIMITS:
-        return None
-    names, values, whole = list[str](), [], []
-    for number in range(groups[0].num_columns):
-        columns = [group.column(number) for group in groups]
-        found = [column.statistics for column in columns]
-        if any(s is None or not s.has_min_max for s in found):
-            continue
-        pairs = [(s.min, s.max) for s in found]
-        if all(isinstance(low, (int, float)) for low, _ in pairs):
-            names.append(columns[0].path_in_schema)
-            values.append(pairs)
-            whole.append(all(isinstance(low, int) for low, _ in pairs))
-    one = tuple(names)
-    array = np.array(values, dtype=np.float64).reshape(len(one), len(groups), 2)
-    return Limits(shared.setdefault(one, one), array, np.array(whole, dtype=bool))
 
 
 def _decoded_bytes(group: Any, lists: Sequence[int]) -> int:

@@ -12,13 +12,13 @@ from pyarrow import ipc
 
 from distfms.data.files.footers import read_footers
 from distfms.engine.cache import PartialCache
-from distfms.engine.storage import File, Limits, Location
+from distfms.engine.storage import File, Location
 from distfms.stats.codec import decode, encode
 
 #: A dataset of fewer files is read as quickly without.
 _FEW = 32
 #: What is kept, and its form.
-_KIND = "footers-1"
+_KIND = "footers-2"
 
 
 class KnownFooters:
@@ -37,11 +37,10 @@ class KnownFooters:
         new = [file for file in files if _key(file) not in found]
         self._n_new = len(new)
         for file, schema in read_footers(filesystem, new):
-            found[_key(file)] = (file.footer, schema, file.row_groups, file.limits)
+            found[_key(file)] = (file.footer, schema, file.row_groups)
         for file in files:
-            footer, schema, groups, limits = found[_key(file)]
-            whole = replace(file, footer=footer, row_groups=groups, limits=limits)
-            self._all.append((whole, schema))
+            footer, schema, groups = found[_key(file)]
+            self._all.append((replace(file, footer=footer, row_groups=groups), schema))
         return self._all
 
     def keep(self) -> None:
@@ -56,34 +55,19 @@ def _key(file: File) -> tuple[Any, ...]:
 
 
 def _packed(footers: Sequence[tuple[File, pa.Schema]]) -> dict[str, Any]:
-    """Return footers as a value for the codec, with each schema and tuple of names once."""
-    shared: dict[int, tuple[int, Any]] = {}
-
-    def number(one: Any) -> int:
-        return shared.setdefault(id(one), (len(shared), one))[0]
-
+    """Return footers as a value for the codec, with each schema once."""
+    schemas: dict[int, tuple[int, pa.Schema]] = {}
     rows = []
     for file, schema in footers:
         if file.state:  # else nothing would tell another content
-            own = None
-            if file.limits is not None:
-                own = (number(file.limits.names), file.limits.values, file.limits.whole)
-            rows.append((_key(file), file.footer, number(schema), file.row_groups, own))
-    each = [
-        one if isinstance(one, tuple) else one.serialize().to_pybytes().hex()
-        for _, one in shared.values()
-    ]
-    return {"shared": each, "files": rows}
+            number, _ = schemas.setdefault(id(schema), (len(schemas), schema))
+            rows.append((_key(file), file.footer, number, file.row_groups))
+    each = [schema.serialize().to_pybytes().hex() for _, schema in schemas.values()]
+    return {"schemas": each, "files": rows}
 
 
 def _unpacked(packed: dict[str, Any] | None) -> dict[tuple[Any, ...], Any]:
     if packed is None:
         return {}
-    shared = [
-        one if isinstance(one, tuple) else ipc.read_schema(pa.py_buffer(bytes.fromhex(one)))
-        for one in packed["shared"]
-    ]
-    return {
-        key: (footer, shared[at], groups, own and Limits(shared[own[0]], *own[1:]))
-        for key, footer, at, groups, own in packed["files"]
-    }
+    schemas = [ipc.read_schema(pa.py_buffer(bytes.fromhex(one))) for one in packed["schemas"]]
+    return {key: (footer, schemas[n], groups) for key, footer, n, groups in packed["files"]}

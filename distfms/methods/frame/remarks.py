@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from distfms.data.files.betraying import LIKE_AN_ID, MANY, row_remark
 from distfms.data.files.partition import Dataset, place_of
 from distfms.data.rows.batches import ColumnPlan
 from distfms.stats.signs import ColumnSigns
 
 #: Columns that a note names at most.
 _NAMED = 8
+_LIKE_AN_ID = re.compile(r"(^|[\W_])(id|idx|index|key|row|uid|unnamed)([\W_]|\d|$)", re.IGNORECASE)
+#: Rows from which as many whole numbers as rows are no accident.
+_MANY = 100
 
 _ASSUMED = {
     "mean": "Their mean is not what is missing",
@@ -22,16 +25,12 @@ _ASSUMED = {
 
 
 def remarks(
-    signs: ColumnSigns,
-    plan: ColumnPlan,
-    datasets: Sequence[Dataset],
-    missing: str,
-    known: Mapping[str, str],
+    signs: ColumnSigns, plan: ColumnPlan, datasets: Sequence[Dataset], missing: str
 ) -> list[str]:
-    """Return the notes on the columns of a plan; `known` betray the row by their footers."""
+    """Return the notes on the columns of a plan."""
     gaps = gap_remark(signs, plan, missing)
     far = far_remarks(signs, plan.value_names, datasets)
-    return [*far, *row_remarks(signs, plan, datasets, known), *gaps]
+    return [*far, *row_remarks(signs, plan, datasets), *gaps]
 
 
 def far_remarks(signs: ColumnSigns, names: Sequence[str], datasets: Iterable[Dataset]) -> list[str]:
@@ -51,26 +50,28 @@ def far_remarks(signs: ColumnSigns, names: Sequence[str], datasets: Iterable[Dat
     ]
 
 
-def row_remarks(
-    signs: ColumnSigns, plan: ColumnPlan, datasets: Sequence[Dataset], known: Mapping[str, str]
-) -> list[str]:
+def row_remarks(signs: ColumnSigns, plan: ColumnPlan, datasets: Sequence[Dataset]) -> list[str]:
     """Name features that tell the row: sorted without a tie, or different in each row."""
     n_rows, found = sum(data.n_rows for data in datasets), dict[str, str]()
     order, moments = signs.ordered, signs.moments
     for column in plan.columns[: len(plan.roles.features)]:
         row, name = column.start, column.name
-        if column.levels is not None or name in known:
+        if column.levels is not None:
             continue
         width = moments.maximum[row] - moments.minimum[row] + 1
         # Where all rows were looked at, as many numbers as rows are no accident.
         named = width == n_rows == moments.weight[row]
-        named |= width > 0.9 * n_rows and LIKE_AN_ID.search(name) is not None
+        named |= width > 0.9 * n_rows and _LIKE_AN_ID.search(name) is not None
         if order[row]:
             how = "rises" if order[row] > 0 else "falls"
             found[name] = f"{how} with every row, like a row number or a time"
-        elif signs.differ[row] and named and n_rows >= MANY:
+        elif signs.differ[row] and named and n_rows >= _MANY:
             found[name] = f"holds whole numbers that all differ, in {n_rows:,} rows, like an id"
-    return [row_remark(name, why) for name, why in found.items()]
+    return [
+        f"The column {name!r} {why}. A model that uses such a column does not generalise: exclude "
+        f"it (`exclude: [{name!r}]`), or set it as `data.id` or `data.time`."
+        for name, why in found.items()
+    ]
 
 
 def gap_remark(signs: ColumnSigns, plan: ColumnPlan, missing: str) -> list[str]:

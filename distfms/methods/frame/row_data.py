@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.files.betraying import betraying
 from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, RowBatch, require_observed
 from distfms.data.rows.columns import as_floats
@@ -243,9 +242,8 @@ def tell_counts(run: Run, form: RowForm, plan: ColumnPlan, counts: Folded[RowCou
         listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
         run.note(f"{form.missing_said}: {listed}.")
     data, section = form.inputs.datasets, form.inputs.section
-    known = betraying(form.inputs.train, section, form.roles.features)
     assert everything.signs is not None
-    seen = remarks(everything.signs, plan, data, section.missing, known)
+    seen = remarks(everything.signs, plan, data, section.missing)
     for text in (*seen, *form.few_values(everything.values)):
         run.note(text)
 

@@ -1,4 +1,4 @@
-"""Columns that tell the row: an index is not used unless named, others are noted."""
+"""Columns that hold the index of a frame are not used unless named."""
 
 from __future__ import annotations
 
@@ -74,32 +74,3 @@ def test_an_index_is_known_by_metadata_or_by_its_name():
     assert index_columns(table.schema) == ("a",)
     assert index_columns(table.schema.with_metadata({"pandas": "{"})) == ()
     assert index_columns(pa.schema([("__index_level_1__", pa.int64())])) == ("__index_level_1__",)
-
-
-NUMBERS = {
-    "shuffled": (RNG.permutation(N) - 3, "a different whole number in each of its 240 rows"),
-    "patient_id": (RNG.permutation(N) * 7, "a different whole number"),
-    "seconds": (np.arange(N) * 1.5, "rises from {} to {}"),
-    "sparse": (RNG.permutation(N) * 7, None),
-    "user_id": (RNG.permutation(N) // 2, None),
-    "ident": (RNG.permutation(N) * 7.5, None),
-    "site": (np.arange(N) // (N // 2), None),
-    "late": (np.arange(N) + 45.0 * RNG.random(N), None),
-}
-
-
-@pytest.mark.parametrize("n_files", [1, 2])
-def test_features_that_may_betray_the_row_are_noted(tmp_path, n_files):
-    columns = {name: values for name, (values, _) in NUMBERS.items()}
-    frame = FRAME.assign(**columns).sort_values("seconds")
-    folder = tmp_path / "rows"
-    folder.mkdir()
-    for number, rows in enumerate(np.array_split(np.arange(N), n_files)):
-        table = pa.Table.from_pandas(frame.iloc[rows], preserve_index=False)
-        pq.write_table(table, folder / f"{number}.parquet", row_group_size=N // 6)
-    notes = {note.split("'")[1]: note for note in prepared(folder).opened.notes}
-    part = "row group" if n_files == 1 else "file"
-    assert set(notes) == {name for name, (_, why) in NUMBERS.items() if why}
-    for name, note in notes.items():
-        assert NUMBERS[name][1].format(part, part) in note
-    assert not prepared(folder, features="a", id="shuffled", time="seconds").opened.notes
