@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from distfms.cli import models
+from distfms.cli import models, terminal
 from distfms.cli.terminal import AsJson, Registry, Storage, complain, say, storage_options
 from distfms.errors import DistfmsError, SpecError
 
@@ -290,6 +290,9 @@ def predict(
         float | None,
         typer.Option(help="Maximum cost of a row; reads only the groups or judgments it pays for."),
     ] = None,
+    stop: terminal.Stop = "prefix",
+    mean_budget: terminal.MeanBudget = None,
+    confidence: terminal.Confidence = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
@@ -326,6 +329,9 @@ def predict(
             places[-1],
             out,
             budget=budget,
+            stop=stop,
+            mean_budget=mean_budget,
+            confidence=confidence,
             allow=allow or (),
             with_folds=with_folds,
             formulas=formulas,

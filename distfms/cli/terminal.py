@@ -25,6 +25,15 @@ Registry = Annotated[
         help="Folder or URL of the registry; by default the spec's, or runs/registry.",
     ),
 ]
+Stop = Annotated[
+    str, typer.Option(help="rows: each row stops where more is not worth its cost; or prefix.")
+]
+MeanBudget = Annotated[
+    float | None, typer.Option(help="With --stop rows: maximum mean cost of rows.")
+]
+Confidence = Annotated[
+    float | None, typer.Option(help="With --stop rows: stop at a class of this probability.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

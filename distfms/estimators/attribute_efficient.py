@@ -326,11 +326,11 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         """ρ: drawing by second moments can save a factor of up to 1/ρ; NaN while none are known."""
         return float(self._found.improvement_ratio)
 
-    def predict(self, X: Any, budget: float | None = None) -> Any:
+    def predict(self, X: Any, budget: float | None = None, **stop: Any) -> Any:
         """Predict targets from all attributes; takes no `budget`."""
         check_is_fitted(self)
         if not hasattr(self, "session_"):
-            return super().predict(X, budget)
+            return super().predict(X, budget, **stop)
         learner, products = self.session_.learner, partial(_products, self.coef_, self.intercept_)
         if isinstance(learner, PairsLearner):
             products = partial(_predicted, learner.predictor)

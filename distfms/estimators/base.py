@@ -378,13 +378,14 @@ class JobEstimator(BaseEstimator):
     # --- prediction ---
 
     def _predicted(
-        self, X: Any, prefix: str, budget: float | None, tail: tuple[int, ...], dtype: Any = float
-    ) -> Any:
+        self, X: Any, prefix: str, budget: float | None, tail: tuple[int, ...] = (),
+        dtype: Any = float, **stop: Any,
+    ) -> Any:  # fmt: skip
         """Apply the run's predictor; return the columns of predictions with a prefix."""
         check_is_fitted(self)
         with in_words_of_python(self._method), single_threaded_blas():
-            given = self._apply(X, self._needed(budget))
-            predict = self.model_.predictor(given.head, budget)
+            given = self._apply(X, self._needed(budget, **stop))
+            predict = self.model_.predictor(given.head, budget, **stop)
             return given.stack(partial(_picked, predict, prefix, dtype), tail, dtype)
 
     def _from_batches(
@@ -415,7 +416,7 @@ class JobEstimator(BaseEstimator):
         """Return the features that a frame has."""
         return column_names(X)
 
-    def _needed(self, budget: float | None) -> Sequence[str]:
+    def _needed(self, budget: float | None, **stop: Any) -> Sequence[str]:
         """Return the columns that a prediction needs."""
         return list(getattr(self, "feature_names_in_", ()))
 
@@ -458,7 +459,7 @@ class PredictingEstimator(JobEstimator):
     #: Name of a function of `sklearn.metrics`, which takes a tenth of a second to import.
     _measure: str
 
-    def predict(self, X: Any, budget: float | None = None) -> Any:
+    def predict(self, X: Any, budget: float | None = None, **stop: Any) -> Any:
         """Predict the target.
 
         Parameters
@@ -469,6 +470,9 @@ class PredictingEstimator(JobEstimator):
         budget : float, optional
             Largest cost of a prediction, for models with prefixes. Default: as in `distfms
             predict`.
+        **stop
+            ``stop="rows"``, for sequences of classes, with ``mean_budget`` or ``confidence``: see
+            `distfms.runs.serve.Model.predict`.
 
         Returns
         -------
@@ -477,7 +481,7 @@ class PredictingEstimator(JobEstimator):
         check_is_fitted(self)
         tail = (len(self._target),) if len(self._target) > 1 else ()
         dtype = self.classes_.dtype if hasattr(self, "classes_") else np.float64
-        return self._predicted(X, "predicted_", budget, tail, dtype)
+        return self._predicted(X, "predicted_", budget, tail, dtype, **stop)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Score predictions: R² of numbers, the share of rows whose class is predicted.
@@ -521,19 +525,19 @@ class JobClassifier(ClassifierMixin, PredictingEstimator):
         self.classes_ = classes
 
     @available_if(lambda self: self._has_shares())
-    def predict_proba(self, X: Any, budget: float | None = None) -> Any:
+    def predict_proba(self, X: Any, budget: float | None = None, **stop: Any) -> Any:
         """Probabilities of the classes.
 
         Parameters
         ----------
-        X, budget : see `predict`
+        X, budget, **stop : see `predict`
 
         Returns
         -------
         ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, n_classes)
         """
         check_is_fitted(self)
-        return self._predicted(X, "probability_", budget, (len(self.classes_),))
+        return self._predicted(X, "probability_", budget, (len(self.classes_),), **stop)
 
     def _has_shares(self) -> bool:
         """Return whether the model gives probabilities."""

@@ -216,7 +216,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     def _known_columns(self) -> list[str]:
         return [attribute["name"] for attribute in self.model_.run.selection["attributes"]]
 
-    def _needed(self, budget: float | None) -> Sequence[str]:
+    def _needed(self, budget: float | None, **stop: Any) -> Sequence[str]:
         return self._model.names
 
     def repeats_at(self, budget: float) -> np.ndarray:

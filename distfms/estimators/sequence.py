@@ -16,6 +16,7 @@ from distfms.estimators.base import JobClassifier, JobEstimator, JobRegressor
 from distfms.estimators.inputs import Given, array_names, column_names, kind_of, without
 from distfms.estimators.parameters import check_columns, plain
 from distfms.methods.frame.contract import FinishedRun
+from distfms.methods.frame.row_predictor import COST
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.evaluate import advised, steps_of
 from distfms.methods.sequence.options import RANDOM, SequenceOptions, resolve_groups
@@ -80,12 +81,32 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
 
     # --- prediction ---
 
-    def _needed(self, budget: float | None) -> Sequence[str]:
+    def _needed(
+        self, budget: float | None, stop: str | None = None, **more: float | None
+    ) -> Sequence[str]:
         run = self.model_.run
         number = advised(run.model) if budget is None else self.predictor_.best(budget)
+        if stop == "rows":
+            rule = self.predictor_.row_rule(budget, **more)
+            number = rule.stopping.stages[rule.last]
         return [name for step in steps_of(run.selection, number) for name in step["columns"]]
 
-    def anytime(self, *, n_samples: int = 1, deadline_s: float | None = None) -> AnytimeSession:
+    def row_costs(self, X: Any, budget: float | None = None, **stop: Any) -> Any:
+        """Costs of predictions that stop row by row.
+
+        Parameters
+        ----------
+        X, budget, **stop : see `predict`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
+        """
+        return self._predicted(X, COST, budget, **{"stop": "rows", **stop})
+
+    def anytime(
+        self, *, n_samples: int = 1, deadline_s: float | None = None, **stop: Any
+    ) -> AnytimeSession:
         """Start a prediction whose groups arrive one by one.
 
         Parameters
@@ -94,6 +115,9 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
             Rows to predict together.
         deadline_s : float, optional
             Seconds from now after which no group is accepted.
+        **stop
+            ``stop="rows"`` and what `predict` takes beside it: ``next_group()`` is None when it
+            does not pay to go on.
 
         Returns
         -------
@@ -102,7 +126,10 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
             ``prediction`` is always ready. See `group_values` for groups of categories.
         """
         check_is_fitted(self)
-        return AnytimeSession(self.predictor_, n_samples, deadline_s)
+        session: AnytimeSession = self.model_.anytime(
+            n_samples=n_samples, deadline_s=deadline_s, **stop
+        )
+        return session
 
     def group_values(self, group: str, X: Any) -> np.ndarray:
         """Values of a group as `anytime` takes them.

@@ -20,7 +20,7 @@ from distfms.engine.storage import Location, absolute, locate, read_each, read_r
 from distfms.errors import SpecError
 from distfms.hidden import hidden_in_urls
 from distfms.methods import METHODS, load_method
-from distfms.methods.frame.contract import RETRAINING, FinishedRun, Method
+from distfms.methods.frame.contract import RETRAINING, FinishedRun, Method, RowStop
 from distfms.runs.folder import (
     INPUTS,
     LATEST,
@@ -204,6 +204,23 @@ def checked_budget(budget: float | None, name: str) -> float | None:
     if budget is not None and not (math.isfinite(budget) and budget >= 0):
         raise SpecError(f"{name} is {budget:g}; it must be a finite number, at least 0.")
     return budget
+
+
+def checked_stop(
+    stop: str | None = None, mean_budget: float | None = None, confidence: float | None = None
+) -> RowStop | None:
+    """Return how rows stop, as a user has said it; None for all at one prefix."""
+    if stop not in (None, "rows", "prefix"):
+        raise SpecError(f"stop is {stop!r}; choose from 'rows' and 'prefix'.")
+    if stop != "rows":
+        if mean_budget is not None or confidence is not None:
+            raise SpecError("A mean budget, or a confidence, is for rows that stop: set stop=rows.")
+        return None
+    if mean_budget is not None and confidence is not None:
+        raise SpecError("Rows stop by a mean budget or by a confidence: give one of them.")
+    if confidence is not None and not 0 < confidence <= 1:
+        raise SpecError(f"The confidence is {confidence:g}; it must be above 0, and at most 1.")
+    return RowStop(checked_budget(mean_budget, "The mean budget"), confidence)
 
 
 def open_run(run: Run) -> tuple[Method, FinishedRun]:

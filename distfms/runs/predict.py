@@ -35,7 +35,7 @@ from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.hidden import hidden_in_urls
-from distfms.runs.finished import PREFIX, Run, RunFiles, checked_budget, read_run
+from distfms.runs.finished import PREFIX, Run, RunFiles, checked_budget, checked_stop, read_run
 from distfms.runs.folder import digest, encode, parse_json, write_atomic
 from distfms.spec import EngineSection, LongForm, expanded
 
@@ -61,6 +61,9 @@ def predict_file(
     out: str | os.PathLike[str],
     *,
     budget: float | None = None,
+    stop: str | None = None,
+    mean_budget: float | None = None,
+    confidence: float | None = None,
     allow: Iterable[str] = (),
     with_folds: bool = False,
     formulas: bool = False,
@@ -85,6 +88,11 @@ def predict_file(
     budget : float, optional
         Cost a row, for models with prefixes: the longest one that it pays for predicts, and only
         its columns are read. Default: the whole model.
+    stop : {"prefix", "rows"}, optional
+        ``rows``: a row stops at the prefix after which more is not worth its cost; see
+        `distfms.load`. Columns ``n_groups`` and ``cost`` are added.
+    mean_budget, confidence : float, optional
+        Of rows that stop.
     allow : iterable of str
         Functions, as ``module:function``, that the model may call; see `distfms.load`.
     with_folds : bool
@@ -106,13 +114,14 @@ def predict_file(
         What was done, for the user.
     """
     budget = checked_budget(budget, "--budget")
+    rows = checked_stop(stop, mean_budget, confidence)
     options = expanded(storage_options or {})
     into_folder, out = os.fspath(out).endswith("/"), os.fspath(out).rstrip("/") or "/"
     target = storage.locate(out, options)
     files = read_run(run, storage_options, registry)
     method, finished = files.open(allow)
     dataset = open_rows(data, options or None, files.spec())
-    predictor = method.predictor(finished, dataset, budget)
+    predictor = method.applied(finished, dataset, budget, rows)
     parts = _Parts.of(files, dataset) if with_folds else None
     _refuse_place(target, data, options, into_folder)
     predict = partial(_predicted, predictor, parts)
@@ -120,8 +129,13 @@ def predict_file(
         if executor.name != "local":
             executor.probe([file.path for file in dataset.files if Path(file.path).exists()])
         if into_folder:
-            made_with = {"model": files.digest(), "budget": budget, "with_folds": with_folds}
+            made_with: dict[str, Any] = {
+                "model": files.digest(),
+                "budget": budget,
+                "with_folds": with_folds,
+            }
             root = storage.absolute(storage.locate(os.path.expanduser(data), options))
+            made_with |= {} if rows is None else {"stop": vars(rows)}
             note = {"called": files.called, "data": hidden_in_urls(str(root)), **made_with}
             counts = predict_folder(predict, dataset, target, note, executor)
         else:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from distfms.data.files.partition import Dataset, RowsReader, frame_rows, memory_dataset
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Predictor
 from distfms.methods.frame.row_predictor import RowPredictor
-from distfms.runs.finished import Run, RunFiles, checked_budget, read_run
+from distfms.runs.finished import Run, RunFiles, checked_budget, checked_stop, read_run
 
 
 def load(
@@ -79,12 +80,12 @@ class Model:
         self.files = files
         self._method, self.run = files.open(allow)
         self._budget = checked_budget(budget, "budget")
-        self._last: tuple[pa.Schema, float | None, Any, Predictor] | None = None
+        self._last: tuple[pa.Schema, tuple[Any, ...], Predictor] | None = None
 
     def __repr__(self) -> str:
         return f"<Model {self.name}, {self.method}>"
 
-    def predict(self, rows: Any, *, budget: float | None = None) -> Any:
+    def predict(self, rows: Any, *, budget: float | None = None, **stop: Any) -> Any:
         """Predict rows, as ``distfms predict`` predicts those of a file.
 
         Parameters
@@ -95,12 +96,20 @@ class Model:
         budget : float, optional
             Cost a row, of which only the columns that it pays for are needed. Default: that of
             :func:`load`.
+        stop : {"prefix", "rows"}, optional
+            ``rows``, for sequences of classes: a row stops at the prefix after which more is not
+            worth its cost. Only columns that some row may need are read. Default: ``prefix``.
+        mean_budget : float, optional
+            Of rows that stop, the mean cost on the folds, at most. Default: the least for which the
+            loss is within one standard error of that of the recommended prefix.
+        confidence : float, optional
+            Let rows stop once a class has this probability instead.
 
         Returns
         -------
         pyarrow.Table of n_rows rows, or pandas.DataFrame with the index of a pandas frame
-            The id where the rows have it, else the row number; the predictions; and how many
-            values each row lacked.
+            The id where the rows have it, else the row number; the predictions; of rows that stop
+            ``n_groups`` and ``cost``; and how many values each row lacked.
 
         Raises
         ------
@@ -109,8 +118,8 @@ class Model:
         SpecError
             If the model cannot predict within the budget.
         """
-        budget = self._budget if budget is None else checked_budget(budget, "budget")
-        dataset, predict = self._as_last(rows, budget) or self._opened(rows, budget)
+        budget = self._within(budget)
+        dataset, predict = self._as_last(rows, budget, stop) or self._opened(rows, budget, stop)
         found = pa.concat_tables([predict(partition) for partition in dataset.partitions])
         if not hasattr(rows, "iloc"):
             return found
@@ -118,7 +127,9 @@ class Model:
         frame.index = rows.index
         return frame
 
-    def _opened(self, rows: Any, budget: float | None) -> tuple[Dataset, Predictor]:
+    def _opened(
+        self, rows: Any, budget: float | None, stop: Mapping[str, Any]
+    ) -> tuple[Dataset, Predictor]:
         if isinstance(rows, str | PathLike):
             from distfms.runs.predict import open_rows
 
@@ -128,17 +139,41 @@ class Model:
             if not len(held):
                 raise DataError("There are no rows to predict.")
             dataset = memory_dataset(held, held.schema)
-        return dataset, self.predictor(dataset, budget)
+        return dataset, self.predictor(dataset, budget, **stop)
 
-    def _as_last(self, rows: Any, budget: float | None) -> tuple[Dataset, Predictor] | None:
+    def _as_last(
+        self, rows: Any, budget: float | None, stop: Mapping[str, Any]
+    ) -> tuple[Dataset, Predictor] | None:
         """Return a mapping's numbers, and the last predictor, if that reads nothing else."""
         if self._last is None or type(rows) is not dict:
             return None
-        schema, *how, predict = self._last
-        if how != [budget, RowsReader()] or not isinstance(predict, RowPredictor):
+        schema, asked, predict = self._last
+        if asked != (budget, checked_stop(**stop), RowsReader()):
+            return None
+        if not isinstance(predict, RowPredictor):
             return None
         held = predict.rows_of(rows, self.run.model.get("id"))
         return None if held is None else (memory_dataset(held, schema), predict)
+
+    def row_costs(self, rows: Any, *, budget: float | None = None, **stop: Any) -> Any:
+        """Return costs (n_rows,) of predictions that stop row by row; see `predict`."""
+        return np.asarray(self.predict(rows, budget=budget, **{"stop": "rows", **stop})["cost"])
+
+    def anytime(
+        self, *, budget: float | None = None, stop: str | None = None,
+        mean_budget: float | None = None, confidence: float | None = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """Start a prediction whose groups arrive one by one, for models with prefixes.
+
+        Parameters
+        ----------
+        budget, stop, mean_budget, confidence : see `predict`
+            With ``stop="rows"``, `next_group` returns None when it does not pay to go on.
+        **options
+            Of :class:`distfms.AnytimeSession`.
+        """
+        rows, make = checked_stop(stop, mean_budget, confidence), self._method.require_session()
+        return make(self.run, self._within(budget) if rows else budget, rows, **options)
 
     def headline(self) -> str:
         """Return the result of the run in one sentence."""
@@ -148,11 +183,16 @@ class Model:
         """Return the report of the run, one self-contained HTML page."""
         return self._method.page(self.run)
 
-    def predictor(self, dataset: Dataset, budget: float | None = None) -> Predictor:
+    def _within(self, budget: float | None) -> float | None:
+        return self._budget if budget is None else checked_budget(budget, "budget")
+
+    def predictor(self, dataset: Dataset, budget: float | None = None, **stop: Any) -> Predictor:
         """Return what predicts the partitions of a dataset; kept for the next one like it."""
         last = self._last
         alike = last is not None and (last[0] is dataset.schema or last[0].equals(dataset.schema))
-        if last is None or not alike or last[1:3] != (budget, dataset.reader):
-            made = self._method.predictor(self.run, dataset, budget)
-            self._last = last = (dataset.schema, budget, dataset.reader, made)
-        return last[3]
+        rows = checked_stop(**stop)
+        asked = (budget, rows, dataset.reader)
+        if last is None or not alike or last[1] != asked:
+            made = self._method.applied(self.run, dataset, budget, rows)
+            self._last = last = (dataset.schema, asked, made)
+        return last[2]

@@ -268,8 +268,8 @@ def test_a_derived_group_comes_after_what_it_is_computed_from(tmp_path, family):
     assert selection["budgets"][0]["sequence"][-1]["spent"] == pytest.approx(25.92)
     assert selection["costs"]["fti"] == pytest.approx(25.92)
     session = distfms.load_estimator(run.folder).anytime() if family == "gaussian" else None
-    while session is not None and session.next_group != "fti":
-        session.deliver(session.next_group, 2.0)
+    while session is not None and session.next_group() != "fti":
+        session.deliver(session.next_group(), 2.0)
     assert session is None or session.spent >= 25.92
 
 

@@ -251,6 +251,17 @@ class Run(Protocol):
         """Enter what was counted (objects, judgments, …) in the manifest; within a step."""
 
 
+@dataclass(frozen=True)
+class RowStop:
+    """Rows of predictions stop where they need no more: within a mean budget, or when sure enough.
+
+    `confidence` is the probability of a class from which on a row stops. Neither: as the job says.
+    """
+
+    mean_budget: float | None = None
+    confidence: float | None = None
+
+
 class Predictor(Protocol):
     """Picklable function from a partition to its predictions."""
 
@@ -492,9 +503,12 @@ class Method:
     predictor : callable
         ``(run, dataset, budget) → Predictor``: a finished run's model applied to a dataset that
         has the model's columns. With a budget, what that budget buys of the model. Raises
-        DataError if a column is missing.
+        DataError if a column is missing. Where `session` is given, also ``(…, stop)``: see
+        `RowStop`.
     chosen : callable
         ``run → {item: Chosen}``: what a finished run's model uses, by name.
+    session : callable, optional
+        ``(run, budget, stop, **options)`` → a prediction whose groups arrive one by one.
     figures : str
         Module that is imported when a run is finished: ``sections(run)``, those of its report,
         ``headline(run)``, its result in one sentence, and ``SUBTITLE``, of the report.
@@ -532,10 +546,11 @@ class Method:
     Options: type[Section]
     make_job: Callable[[Any, Inputs, int], Job]
     learn: Callable[[Run, Job], Finished]
-    predictor: Callable[[FinishedRun, Dataset, float | None], Predictor]
+    predictor: Callable[..., Predictor]
     chosen: Callable[[FinishedRun], Mapping[str, Chosen]]
     figures: str
     paper: Callable[..., Mapping[str, Mapping[str, Any]]] = lambda options, data: {}
+    session: Callable[..., Any] | None = None
     starter: Mapping[str, Any] = field(default_factory=dict)
     takes_unlabelled: bool = False
     takes_gaps: bool = False
@@ -546,6 +561,20 @@ class Method:
     check_tried: Callable[[str, Job, Job], None] | None = None
     partition_rows: Callable[[Any], int] | None = None
     upgrades: tuple[Callable[[FinishedRun], FinishedRun], ...] = ()
+
+    def applied(
+        self, run: FinishedRun, dataset: Dataset, budget: float | None, stop: RowStop | None = None
+    ) -> Predictor:
+        """Return what predicts the rows of a dataset, which may stop where they need no more."""
+        if stop is not None:
+            self.require_session()
+        return self.predictor(run, dataset, budget, *([] if stop is None else [stop]))
+
+    def require_session(self) -> Callable[..., Any]:
+        """Return `session`, or raise SpecError where models have no prefixes."""
+        if self.session is None:
+            raise SpecError(f"Models of `{self.name}` do not stop row by row; leave `stop` out.")
+        return self.session
 
     @property
     def form(self) -> int:

@@ -13,12 +13,15 @@ from distfms.data.files.partition import Dataset, Partition, Rows, as_table
 from distfms.data.rows.batches import ColumnPlan, SourceColumn, read_rows
 from distfms.data.rows.columns import LARGEST, as_arrow, n_positive
 from distfms.data.rows.roles import Roles, resolve_roles
+from distfms.engine.memory import counted
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
     from distfms.data.files.dataset import PartitionReader
 
 MISSING = "values_missing"
+N_GROUPS, COST = "n_groups", "cost"
+"""Columns of predictions that stop row by row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,8 @@ class RowPredictor:
         What the model takes missing values for.
     class_weights : array of shape (r,) or (1,)
         What decides between r classes times their probabilities.
+    beside : sequence of str
+        Names of columns that `predict` returns after the outputs.
     """
 
     reader: PartitionReader
@@ -59,6 +64,7 @@ class RowPredictor:
     threshold: float = 0.5
     gaps: str = "replaced with the training mean"
     class_weights: Any = 1.0
+    beside: Sequence[str] = ()
 
     @property
     def columns(self) -> Sequence[str]:
@@ -92,10 +98,14 @@ class RowPredictor:
         else:
             columns["row"] = np.arange(n_rows) + partition.row_offset
         found = self.predict(values, n_rows).reshape(n_rows, -1)
+        n_outputs = found.shape[1] - len(self.beside)
+        found, more = found[:, :n_outputs], found[:, n_outputs:]
         if self.classes:
             columns |= self._of_classes(found)
         else:
             columns |= dict(zip(self.outputs, found.T.copy(), strict=True))
+        for name, own in zip(self.beside, more.T, strict=True):
+            columns[name] = own.astype(np.int64 if name == N_GROUPS else np.float64)
         columns[MISSING] = n_missing
         arrays = [as_arrow(c) if isinstance(c, np.ndarray) else c for c in columns.values()]
         return pa.table(arrays, names=list(columns))
@@ -132,22 +142,36 @@ class RowPredictor:
 
     def _of_classes(self, found: np.ndarray) -> dict[str, Any]:
         """Return the class that is predicted of each row, and the probabilities of all."""
-        if found.shape[1] == 1:
-            found = np.concatenate((1.0 - found, found), axis=1)
+        found = shares_of(found)
         named = np.array(self.classes)
         whole = named.dtype.kind == "f" and (named == np.round(named)).all()
         named = named.astype(np.int64) if whole else named
         names = [f"probability_{name:g}" if whole else f"probability_{name}" for name in named]
         shares = dict(zip(names, found.T.copy(), strict=True))
-        place = (found * self.class_weights).argmax(axis=1)
-        if self.threshold != 0.5:
-            place = (found[:, 1] >= self.threshold).astype(np.intp)
+        place = decided(found, self.class_weights, self.threshold)
         return {self.outputs[0]: named[place], **shares}
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows that lack a value."""
         label = f"Rows with missing values or unknown categories, {self.gaps}"
-        return {label: n_positive(table.column(MISSING))}
+        found = {label: n_positive(table.column(MISSING))}
+        if N_GROUPS in self.beside:
+            numbers = np.asarray(table.column(N_GROUPS))
+            counts = enumerate(np.bincount(numbers).tolist())
+            found |= {f"Rows that stop after {counted(n, 'group')}": count for n, count in counts}
+        return found
+
+
+def shares_of(found: np.ndarray) -> np.ndarray:
+    """Return probabilities of all classes (n, r); of two a model may give that of the second."""
+    return np.concatenate((1.0 - found, found), axis=1) if found.shape[1] == 1 else found
+
+
+def decided(shares: np.ndarray, weights: Any, threshold: float) -> np.ndarray:
+    """Return numbers of the predicted classes, from probabilities (n, r); see `RowPredictor`."""
+    if threshold != 0.5:
+        return (shares[:, 1] >= threshold).astype(np.intp)
+    return np.asarray((shares * weights).argmax(axis=1))
 
 
 def set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:

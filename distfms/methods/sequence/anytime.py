@@ -17,6 +17,7 @@ from distfms.methods.sequence.evaluate import best_model
 from distfms.methods.sequence.glm import mean_response
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, longest_affordable
 from distfms.methods.sequence.residual import moments_about
+from distfms.methods.sequence.stopping import RowRule, Stopping
 from distfms.methods.sequence.trees import TreeModels
 from distfms.stats.comoments import CoMoments
 
@@ -56,6 +57,8 @@ class AnytimePredictor:
         What decides between a prefix and sets that a budget affords: what models explain.
     prior : numpy.ndarray of shape (P,) or (1,)
         What weights of classes have added to scores; see `read.prior_of`.
+    stopping : Stopping, optional
+        Where each row stops, if that was learned.
     """
 
     groups: Sequence[str]
@@ -70,6 +73,7 @@ class AnytimePredictor:
     set_spent: np.ndarray = field(default_factory=lambda: np.zeros(0))
     values: np.ndarray = field(default_factory=lambda: np.zeros(0))
     prior: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    stopping: Stopping | None = None
 
     @classmethod
     def from_path(
@@ -125,6 +129,33 @@ class AnytimePredictor:
         scores = self.models.score(self.model_of(number), used, own) - self.prior
         return mean_response(self.family, scores)
 
+    def row_rule(
+        self,
+        budget: float | None = None,
+        mean_budget: float | None = None,
+        confidence: float | None = None,
+    ) -> RowRule:
+        """Return where each row stops; see `Stopping.rule`."""
+        if self.stopping is None:
+            raise SpecError(
+                "This model does not say where single rows should stop. A job learns it for "
+                "classes (`sequence.family: logistic` or `softmax`) with `data.folds` of 2 or more "
+                "and without `sequence.stopping: prefix`. Numbers and counts have one prefix for "
+                "all rows."
+            )
+        return self.stopping.rule(budget, mean_budget, confidence)
+
+    def predict_rows(
+        self, rule: RowRule, values: Mapping[str, np.ndarray], n_rows: int
+    ) -> np.ndarray:
+        """Return predictions of rows that stop by a rule, with numbers of groups, and costs."""
+
+        def predict(number: int, rows: np.ndarray) -> np.ndarray:
+            names = [self.feature_names[c] for c in self._used(number)]
+            return self.predict(number, {name: values[name][rows] for name in names}, len(rows))
+
+        return rule.walk(n_rows, predict, self.models.n_outputs)
+
     def errors_on(
         self, statistics: CoMoments, feature_names: Sequence[str], model: int
     ) -> dict[str, float]:
@@ -175,7 +206,9 @@ class AnytimePredictor:
     def to_dict(self) -> dict[str, Any]:
         """Names of the predictor, as JSON can hold them."""
         names = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
-        return names | {"models": self.models.kind}
+        stopping = names.pop("stopping")
+        own = {} if stopping is None else {"stopping": stopping.to_dict()}
+        return names | own | {"models": self.models.kind}
 
     @classmethod
     def from_arrays(
@@ -184,6 +217,8 @@ class AnytimePredictor:
         """Inverse of `to_arrays` and `to_dict`."""
         own = {f.name: names[f.name] for f in fields(cls) if f.name in names}
         own |= {name: arrays[name] for name in _ARRAYS if name in arrays}
+        if own.get("stopping") is not None:
+            own["stopping"] = Stopping.from_dict(own["stopping"])
         return cls(**own | {"models": MODELS[names["models"]].from_arrays(arrays)})
 
     def _used(self, model: int) -> list[int]:
@@ -207,12 +242,18 @@ class AnytimeSession:
         Rows predicted together.
     deadline_s : float or None
         Seconds after the start from which on nothing is taken.
+    rule : RowRule, optional
+        Where rows stop; several of them together, when all do.
     """
 
     def __init__(
-        self, predictor: AnytimePredictor, n_samples: int = 1, deadline_s: float | None = None
+        self,
+        predictor: AnytimePredictor,
+        n_samples: int = 1,
+        deadline_s: float | None = None,
+        rule: RowRule | None = None,
     ) -> None:
-        self._predictor = predictor
+        self._predictor, self._rule = predictor, rule
         self._end = None if deadline_s is None else time.monotonic() + deadline_s
         self._index = {name: i for i, name in enumerate(predictor.groups)}
         self._arrived: set[int] = set()
@@ -234,10 +275,16 @@ class AnytimeSession:
         """Whether the deadline is over."""
         return self._end is not None and time.monotonic() >= self._end
 
-    @property
     def next_group(self) -> str | None:
-        """Group that the prediction waits for; None when all are there."""
-        groups = self._predictor.groups
+        """Return the group that the prediction waits for.
+
+        None when all are there, or it does not pay to go on.
+        """
+        groups, rule = self._predictor.groups, self._rule
+        if rule is not None and self.n_groups in (stages := rule.stopping.stages):
+            predicted = self.prediction.reshape(self._n_samples, -1)
+            if not rule.goes(stages.index(self.n_groups), predicted).any():
+                return None
         return groups[self.n_groups] if self.n_groups < len(groups) else None
 
     def deliver(self, group: str, values: np.ndarray | Sequence[float] | float) -> bool:
@@ -301,8 +348,8 @@ class AnytimeSession:
         """
         most = longest_affordable(self._predictor.spent, budget)
         while self.n_groups < most and not self.expired:
-            group = self._predictor.groups[self.n_groups]
-            if group not in compute:
+            group = self.next_group()
+            if group is None or group not in compute:
                 break
             self.deliver(group, compute[group]())
         return self.prediction

@@ -40,6 +40,7 @@ from distfms.methods.sequence.options import RANDOM, TREES, SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import few_rows
+from distfms.methods.sequence.read_stages import learn_stopping
 from distfms.methods.sequence.reference import (
     beside_sequence,
     fit_reference,
@@ -48,6 +49,7 @@ from distfms.methods.sequence.reference import (
     with_kind,
 )
 from distfms.methods.sequence.slabs import on_chosen, read_in_slabs
+from distfms.methods.sequence.stopping import Stopping
 from distfms.stats.classification import at_threshold, best_threshold, class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
@@ -66,6 +68,7 @@ def sequence(run: Run, job: Job) -> Finished:
     budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
     of what was chosen), `models` (trees, and models without each fold; linear regressions come with
     their order), `evaluate` (what models explain of folds and held-out rows, and where to stop),
+    `stopping` (of classes: where each row stops, from predictions of the folds by row),
     `splits` (what they explain on random splits).
     """
     form: SequenceForm = job.form
@@ -87,10 +90,11 @@ def sequence(run: Run, job: Job) -> Finished:
         learner = learner_of(run, job, data)
     models = learner.models(orders)
     metrics = run.step("evaluate", lambda: evaluate(learner, models, reference))
+    metrics, stopping = with_stopping(learner, models, metrics)
     metrics = with_splits(run, job, learner.solved(models), metrics)
     return Finished(
         selection=selection_of(learner, form, outline, models.paths),
-        **model_of(learner, models.paths, metrics),
+        **model_of(learner, models.paths, metrics, stopping),
         metrics=metrics,
         judge=judge_of(learner),
         tuning=tuning,
@@ -259,6 +263,23 @@ def report_of(
     return {"class_weights": weights, "classes": report}
 
 
+def with_stopping(
+    learner: Learner, models: Models, metrics: dict[str, Any]
+) -> tuple[dict[str, Any], Stopping | None]:
+    """Add to the metrics what it is worth to stop row by row; step ``stopping``.
+
+    Return also where they stop, if that was learned.
+    """
+    if not learner.data.form.stops_rows or not isinstance(learner, ByRows):
+        return metrics, None
+    found = learner.run.step("stopping", lambda: learn_stopping(learner, models, metrics))
+    if not found:
+        return metrics, None
+    own = dict(found["metrics"])
+    stop = {**metrics["stop"], "rows": own.pop("rows")}
+    return {**metrics, "stop": stop, **own}, Stopping.from_dict(found["stopping"])
+
+
 # --- what is written ------------------------------------------------------------------------------
 
 
@@ -363,7 +384,10 @@ def notes_on(path: Path, options: SequenceOptions) -> list[str]:
 
 
 def model_of(
-    learner: Learner, paths: Mapping[str, Path], metrics: Mapping[str, Any]
+    learner: Learner,
+    paths: Mapping[str, Path],
+    metrics: Mapping[str, Any],
+    stopping: Stopping | None,
 ) -> dict[str, Any]:
     """Return the content of ``model.json`` and ``weights.npz``: the predictor of all prefixes."""
     data, family = learner.data, learner.job.options.family
@@ -371,7 +395,7 @@ def model_of(
     predictor = AnytimePredictor.from_path(
         path, family, data.output_names, sets, values_of(metrics)
     )
-    predictor = replace(predictor, prior=data.prior)
+    predictor = replace(predictor, prior=data.prior, stopping=stopping)
     content = {
         "method": "sequence",
         "id": data.form.roles.id,

@@ -268,6 +268,12 @@ class SequenceForm(RowForm):
         return self.options.family in ("logistic", "softmax") and len(self.roles.target) == 1
 
     @property
+    def stops_rows(self) -> bool:
+        """Whether it is learned where each row should stop."""
+        wanted = self.options.stopping != "prefix"
+        return wanted and self.has_classes and self.inputs.section.folds > 1
+
+    @property
     def has_reference(self) -> bool:
         """Whether boosted trees on all columns are fitted, to compare with."""
         options, section = self.options, self.inputs.section

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
@@ -156,11 +156,14 @@ class Learner(ABC):
         return found
 
     def judged(
-        self, asked: Mapping[Key, tuple[PrefixModels, Sequence[int]]], **options: Any
+        self,
+        asked: Mapping[Key, tuple[PrefixModels, Sequence[int]]],
+        kind: Callable[..., Any] = PrefixJudge,
+        **options: Any,
     ) -> dict[Key, Mapping[str, Any]]:
         """Judge models on folds, or on held-out rows (−1), by one pass for `JUDGED` of them.
 
-        Returns for each what `PrefixJudge` adds up over these rows.
+        Returns for each what a judge of this kind adds up over these rows.
         """
         data, keys, found = self.data, list(asked), dict[Key, Mapping[str, Any]]()
         options |= {"classes": data.class_values, "class_weights": data.class_weights}
@@ -168,7 +171,7 @@ class Learner(ABC):
             some = dict[Key, Asked]()
             for key in keys[start : start + JUDGED]:
                 models, parts = asked[key]
-                judge = PrefixJudge(models, data.form.options.family, **options)
+                judge = kind(models, data.form.options.family, **options)
                 some[key] = judge, [one_part(number) for number in parts]
             found |= judged(self.run, partial(data.form.source, data.plan), some)
         return found

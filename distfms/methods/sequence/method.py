@@ -4,38 +4,68 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from distfms.data.files.partition import Dataset
-from distfms.methods.frame.contract import Chosen, FinishedRun, Method
+from distfms.errors import SpecError
+from distfms.methods.frame.contract import Chosen, FinishedRun, Method, RowStop
 from distfms.methods.frame.curves import regrouped
-from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model
-from distfms.methods.sequence.anytime import AnytimePredictor
+from distfms.methods.frame.row_predictor import COST, N_GROUPS, RowPredictor, plan_of_model
+from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.evaluate import advised, fitted_together, steps_of
 from distfms.methods.sequence.flow import sequence
 from distfms.methods.sequence.form import make_job
 from distfms.methods.sequence.options import SequenceOptions, paper
 from distfms.methods.sequence.procedure import MEASURES
+from distfms.methods.sequence.stopping import RowRule
 
 
-def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
-    """Find the columns of the best model that a budget buys in a dataset."""
+def make_predictor(
+    run: FinishedRun, dataset: Dataset, budget: float | None, stop: RowStop | None = None
+) -> RowPredictor:
+    """Find the columns of the best model that a budget buys in a dataset, or that rows may need."""
     model = AnytimePredictor.from_arrays(run.weights, run.model)
-    number = advised(run.model) if budget is None else model.best(budget)
+    rule = None if stop is None else model.row_rule(budget, **vars(stop))
+    if rule is not None:
+        number = rule.stopping.stages[rule.last]
+    else:
+        number = advised(run.model) if budget is None else model.best(budget)
     steps = steps_of(run.selection, number)
     needed = [name for step in steps for name in step["columns"]]
     return RowPredictor(
         dataset.reader,
         plan_of_model(dataset, needed, run.model["sources"], run.model["id"]),
         tuple(f"predicted_{name}" for name in run.selection["targets"]),
-        partial(model.predict, number),
-        _spending(run, model, number, budget),
+        partial(model.predict, number) if rule is None else partial(model.predict_rows, rule),
+        _spending(run, model, number, budget) if rule is None else _of_rows(rule),
         run.model["classes"] or (),
         run.model["threshold"],
         model.models.gaps,
         np.exp(model.prior),
+        () if rule is None else (N_GROUPS, COST),
     )
+
+
+def make_session(
+    run: FinishedRun, budget: float | None, stop: RowStop | None, **options: Any
+) -> AnytimeSession:
+    """Start a prediction whose groups arrive one by one, as long as they pay."""
+    model = AnytimePredictor.from_arrays(run.weights, run.model)
+    if stop is None and budget is not None:
+        raise SpecError("A session has a budget where rows stop (`stop`); give others to `run`.")
+    rule = None if stop is None else model.row_rule(budget, **vars(stop))
+    return AnytimeSession(model, **options, rule=rule)
+
+
+def _of_rows(rule: RowRule) -> str:
+    """Return where rows stop, and what they cost on the folds."""
+    n_groups, most = rule.stopping.stages[rule.last], rule.stopping.spent[rule.last]
+    how = f"once a class is as probable as {rule.confidence}"
+    if rule.policy is not None:
+        how = f"at a mean cost of {rule.policy.mean_cost:.4g} on rows of the folds"
+    return f"Stops row by row, {how}; no row spends more than {most:g} on {n_groups} groups"
 
 
 def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: float | None) -> str:
@@ -84,6 +114,7 @@ NOT_TUNABLE = {
     "class_weights": "deviances depend on it, so its values cannot be compared",
     "family": "its values explain different things",
     **dict.fromkeys(("model", "lightgbm"), "all prefixes count: run a job for each value"),
+    "stopping": "it changes no model",
     **dict.fromkeys(("budget", "budgets"), "it is the limit of what may be spent"),
 }
 
@@ -109,6 +140,7 @@ METHOD = Method(
     paper=paper,
     learn=sequence,
     predictor=make_predictor,
+    session=make_session,
     chosen=chosen,
     figures="distfms.methods.sequence.figures",
     starter={"groups": {}, "costs": {}, "budget": None},

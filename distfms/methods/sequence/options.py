@@ -361,6 +361,12 @@ class SequenceOptions(Section):
     """
     budget: NonNegative | None = None
     """Budget that predictions use by default; added to `budgets` if missing there."""
+    stopping: Literal["auto", "prefix", "rows"] = "auto"
+    """Whether rows may stop at different prefixes: `rows`, each where its own prediction says that
+    the next groups are not worth their cost, for targets of classes with `data.folds`; `prefix`,
+    all at one; or `auto`, `rows` where these have a lower loss than prefixes of the same mean cost,
+    on the folds by more than a standard error. Predictions stop row by row where they are told to.
+    """
     max_groups: Annotated[int, Field(ge=1)] | None = None
     """End the sequence after this many groups. Where one process would take more than 4 GiB, but
     not for the columns of a sequence that ends, the family `gaussian` computes, keeps and searches

@@ -153,7 +153,8 @@ class GlmReader:
 
 # --- scores of held-out rows ---------------------------------------------------------------------
 
-_CHUNK_VALUES = 1 << 20
+#: Numbers that are scored together.
+CHUNK_VALUES = 1 << 20
 #: As few rows that decide about a deviance are told; of fewer rows in all, fewer.
 _FEW_ROWS, _ENOUGH_ROWS = 160, 400
 
@@ -177,7 +178,7 @@ class PrefixJudge:
     def __call__(self, batch: RowBatch, parts: slice) -> Mapping[str, Any]:
         """Judge the rows of a part, some at a time."""
         (rows,), models = batch.part_slices[parts], self.models
-        step = max(1, _CHUNK_VALUES // max(len(models) * models.n_outputs, len(batch.features)))
+        step = max(1, CHUNK_VALUES // max(len(models) * models.n_outputs, len(batch.features)))
         found = Verdict({"scores": Sums({})})
         for start in range(rows.start, rows.stop, step):
             chunk = slice(start, min(start + step, rows.stop))

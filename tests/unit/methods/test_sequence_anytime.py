@@ -73,14 +73,14 @@ def test_a_group_ahead_of_its_turn_counts_when_the_gap_is_closed(case):
     first, second, third = predictor.groups
     session = AnytimeSession(predictor, n_samples=200)
     np.testing.assert_allclose(session.prediction, predicted(predictor, X, 0))
-    assert session.next_group == first
+    assert session.next_group() == first
     session.deliver(third, values_of(case, third))
     assert (session.n_groups, session.spent) == (0, 0.0)
     session.deliver(first, values_of(case, first))
     np.testing.assert_allclose(session.prediction, predicted(predictor, X, 1))
     session.deliver(second, values_of(case, second))
     assert (session.n_groups, session.spent) == (3, path.spent[2])
-    assert session.next_group is None
+    assert session.next_group() is None
     np.testing.assert_allclose(session.prediction, predicted(predictor, X, 3))
 
 

@@ -1,0 +1,374 @@
+"""Stopping row by row along one sequence: a row takes the next groups where that pays.
+
+A stage is a prefix of the sequence that has a model. What the models without a row's fold say of it
+at all stages tells which rows need more: rows are put into bins by how sure a model is, and
+backward induction finds for each bin of each stage whether going on is worth its cost at a price
+(loss per unit of cost). A row's decision depends on the row and the model alone. See Trapeznikov,
+Saligrama, "Supervised Sequential Classification Under Budget Constraints".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.frame.row_predictor import shares_of
+from distfms.methods.sequence.problem import longest_affordable
+from distfms.stats.base import FoldMeans, over_folds
+
+#: Bins of a stage: most of them, fewest rows of one, and rows of rarer classes that allow another.
+_MOST_BINS, _LEAST_ROWS, _EVENTS_A_BIN = 32, 50, 50
+#: Share of the rows above the last edge, which are those that a model is least sure of.
+_LEAST_SURE = 0.01
+#: Prices that are tried beside 0; the least makes all groups together cost this share of the loss.
+_N_PRICES, _LEAST_PRICE = 48, 1e-3
+#: Share of the loss without any group by which a policy may be worse and counts as as good.
+_AS_GOOD = 0.005
+
+
+def state_of(shares: np.ndarray) -> np.ndarray:
+    """Return what bins are of, from probabilities of classes (n, r): of the second of two classes.
+
+    Of more classes, the entropy.
+    """
+    if shares.shape[1] == 2:
+        return shares[:, 1]
+    logs = np.log(np.maximum(shares, np.finfo(float).tiny))
+    return np.asarray(-(shares * logs).sum(axis=1))
+
+
+def edges_of(states: np.ndarray, n_bins: int, of_two: bool) -> np.ndarray:
+    """Return edges between at most so many bins, finer where a model is unsure, without small bins.
+
+    They are the 1 − g quantiles of the entropy for g geometric from 1 to 0.01; for the probability
+    of one of two classes, those of the smaller probability, on both sides of ½.
+    """
+    n_levels = n_bins // 2 if of_two else n_bins
+    least = min(1.0, max(_LEAST_SURE, _LEAST_ROWS / len(states)))
+    levels = 1.0 - np.geomspace(1.0, least, n_levels + of_two)[1:]
+    unsure = np.minimum(states, 1.0 - states) if of_two else states
+    found = np.quantile(unsure, levels)
+    ordered, kept, below = np.sort(states), list[float](), 0
+    for edge in np.unique(np.concatenate((found, 1.0 - found)) if of_two else found):
+        here = int(np.searchsorted(ordered, edge))
+        if min(here - below, len(ordered) - here) >= _LEAST_ROWS:
+            kept.append(float(edge))
+            below = here
+    return np.array(kept)
+
+
+# --- rows whose outcome is known ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class StagedRows:
+    """What models that did not learn from n rows say of them at M stages.
+
+    Attributes
+    ----------
+    states, losses, right : numpy.ndarray of shape (M, n)
+        See `state_of`; the loss; whether the class is predicted.
+    weight, fold, label : numpy.ndarray of shape (n,)
+        Folds and classes are numbers.
+    """
+
+    states: np.ndarray
+    losses: np.ndarray
+    right: np.ndarray
+    weight: np.ndarray
+    fold: np.ndarray
+    label: np.ndarray
+
+    def taken(self, rows: np.ndarray) -> StagedRows:
+        """Return some of the rows."""
+        return StagedRows(**{name: own[..., rows] for name, own in vars(self).items()})
+
+    @property
+    def n_bins(self) -> int:
+        """Most bins of a stage that these rows allow."""
+        n_others = len(self.label) - np.bincount(self.label.astype(np.intp)).max(initial=0)
+        return int(np.clip(n_others // _EVENTS_A_BIN, 2, _MOST_BINS))
+
+    def at(self, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return losses, and whether classes are right, where each row stops (…, n)."""
+        rows = np.arange(len(self.weight))
+        return self.losses[stage, rows], self.right[stage, rows]
+
+
+def induced(
+    bins: np.ndarray, losses: np.ndarray, weight: np.ndarray, steps: np.ndarray, price: float
+) -> list[np.ndarray]:
+    """Return for each stage but the last which bins go on, by backward induction.
+
+    Parameters
+    ----------
+    bins : ndarray of int, shape (M - 1, n)
+    losses : ndarray of shape (M, n)
+    weight : ndarray of shape (n,)
+    steps : ndarray of shape (M - 1,)
+        Cost of going from each stage to the next.
+    price : float
+        Loss that a unit of cost is worth.
+    """
+    value, found = losses[-1], list[np.ndarray]()
+    for stage in reversed(range(len(steps))):
+        own, later = bins[stage], price * steps[stage] + value
+        stop = np.bincount(own, weight * losses[stage])
+        go = np.bincount(own, weight * later) < stop
+        # What the policy earns, not the better of a row's own outcomes: nothing looks ahead.
+        value = np.where(go[own], later, losses[stage])
+        found.append(go)
+    return found[::-1]
+
+
+def stops(goes: Sequence[np.ndarray], bins: np.ndarray) -> np.ndarray:
+    """Return the stage at which each row stops, (n,)."""
+    found = np.full(bins.shape[1], len(goes))
+    for stage in reversed(range(len(goes))):
+        found = np.where(goes[stage][bins[stage]], found, stage)
+    return found
+
+
+def lower_hull(cost: np.ndarray, loss: np.ndarray) -> list[int]:
+    """Return the points of the lower hull by ascending cost, up to that of the least loss."""
+    hull = list[int]()
+    for i in np.lexsort((loss, cost)).tolist():
+        if hull and loss[i] >= loss[hull[-1]]:
+            continue
+        while len(hull) > 1:
+            a, b = hull[-2:]
+            run, rise = cost[[b, i]] - cost[a], loss[[b, i]] - loss[a]
+            if rise[0] * run[1] < rise[1] * run[0]:
+                break
+            hull.pop()
+        hull.append(i)
+    return hull
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Decisions at a price, with their mean cost and loss on the rows that they were found on.
+
+    `goes` has for each stage but the last a text of 0 (stop) and 1 by bin.
+    """
+
+    price: float
+    mean_cost: float
+    loss: float
+    goes: tuple[str, ...]
+
+    @cached_property
+    def decisions(self) -> list[np.ndarray]:
+        """Which bins go on, by stage."""
+        return [np.array(list(own)) == "1" for own in self.goes]
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """How rows stop along one sequence.
+
+    Attributes
+    ----------
+    stages : tuple of int
+        Numbers of groups of the M stages, 0 first.
+    spent : tuple of float
+        What they cost.
+    edges : tuple of tuple of float
+        Between the bins of each stage but the last.
+    policies : tuple of Policy
+        Of the lower hull, by ascending mean cost.
+    default : int
+        The cheapest whose loss is within one standard error, paired over folds, of that of the
+        recommended prefix, or worse by at most 0.5 % of the loss without any group.
+    """
+
+    stages: tuple[int, ...]
+    spent: tuple[float, ...]
+    edges: tuple[tuple[float, ...], ...]
+    policies: tuple[Policy, ...]
+    default: int = 0
+
+    def bins(self, states: np.ndarray) -> np.ndarray:
+        """Return the bins of rows at all stages but the last, (M - 1, n), from states (M, n)."""
+        found = [np.searchsorted(e, s, "right") for e, s in zip(self.edges, states, strict=False)]
+        return np.array(found, dtype=np.intp).reshape(len(self.edges), -1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Stopping:
+        """Inverse of `to_dict`."""
+        policies = (Policy(**own | {"goes": tuple(own["goes"])}) for own in content["policies"])
+        listed = {name: tuple(content[name]) for name in ("stages", "spent")}
+        edges = tuple(map(tuple, content["edges"]))
+        return cls(**listed, edges=edges, policies=tuple(policies), default=content["default"])
+
+    def rule(
+        self,
+        budget: float | None = None,
+        mean_budget: float | None = None,
+        confidence: float | None = None,
+    ) -> RowRule:
+        """Return the rule of a mean budget (by default the default policy), or of a confidence.
+
+        No row spends more than the `budget`.
+        """
+        last, policy = len(self.stages) - 1, None
+        if confidence is None:
+            number = self.default
+            if mean_budget is not None:
+                costs = [own.mean_cost for own in self.policies]
+                number = max(longest_affordable(costs, mean_budget) - 1, 0)
+            policy = self.policies[number]
+            last = next((m for m, go in enumerate(policy.decisions) if not go.any()), last)
+        if budget is not None:
+            last = min(last, longest_affordable(self.spent, budget) - 1)
+        return RowRule(self, last, policy, confidence)
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """Where each row stops: by a policy or once a class is as probable as `confidence`.
+
+    `last` is the stage after which no row goes on.
+    """
+
+    stopping: Stopping
+    last: int
+    policy: Policy | None
+    confidence: float | None
+
+    def goes(self, stage: int, predicted: np.ndarray) -> np.ndarray:
+        """Return which rows go on, from what the stage's model predicts of them, (n, P)."""
+        shares = shares_of(predicted)
+        if stage >= self.last:
+            return np.zeros(len(shares), dtype=bool)
+        if self.policy is None:
+            return np.asarray(shares.max(axis=1) < self.confidence)
+        bins = np.searchsorted(self.stopping.edges[stage], state_of(shares), "right")
+        return self.policy.decisions[stage][bins]
+
+    def walk(
+        self, n_rows: int, predict: Callable[[int, np.ndarray], np.ndarray], n_outputs: int
+    ) -> np.ndarray:
+        """Return predictions (n_rows, P) where rows stop, with numbers of groups, and costs.
+
+        `predict` says of a number of groups and some rows what the model of this prefix predicts.
+        """
+        found, rows = np.empty((n_rows, n_outputs + 2)), np.arange(n_rows)
+        for stage in range(self.last + 1):
+            if len(rows):
+                n_groups, spent = self.stopping.stages[stage], self.stopping.spent[stage]
+                own = predict(n_groups, rows)
+                found[rows] = np.column_stack((own, np.tile((n_groups, spent), (len(rows), 1))))
+                rows = rows[self.goes(stage, own)]
+        return found
+
+
+# --- finding them ---------------------------------------------------------------------------------
+
+
+def found_on(rows: StagedRows, outline: Stopping, prices: Sequence[float]) -> Stopping:
+    """Return the policies of all prices that these rows suggest; the outline has none."""
+    of_two, steps = bool(rows.label.max(initial=0) < 2), np.diff(outline.spent)
+    edges = [edges_of(own, rows.n_bins, of_two).tolist() for own in rows.states[:-1]]
+    found = replace(outline, edges=tuple(map(tuple, edges)))
+    bins, policies = found.bins(rows.states), list[Policy]()
+    for price in prices:
+        goes = induced(bins, rows.losses, rows.weight, steps, price)
+        cost, loss, _ = means(rows, outline.spent, stops(goes, bins))
+        texts = tuple("".join("01"[int(go)] for go in own) for own in goes)
+        policies.append(Policy(price, float(cost), float(loss), texts))
+    return replace(found, policies=tuple(policies))
+
+
+def means(rows: StagedRows, spent: Sequence[float], stage: np.ndarray | int) -> np.ndarray:
+    """Return mean cost, loss and accuracy of rows that stop at stages, or all at one."""
+    stage = np.broadcast_to(stage, rows.weight.shape)
+    each = np.array([np.array(spent)[stage], *rows.at(stage)])
+    return np.asarray((each * rows.weight).sum(axis=1) / rows.weight.sum())
+
+
+def prices_for(rows: StagedRows, spent: Sequence[float]) -> list[float]:
+    """Return prices from one at which no row pays for anything down to 0."""
+    steps = np.diff(spent)
+    if not (steps > 0).any() or not rows.losses.any():
+        return [0.0]
+    most = 2.0 * rows.losses.max() / steps[steps > 0].min()
+    least = _LEAST_PRICE * np.average(rows.losses[0], weights=rows.weight) / spent[-1]
+    return [*np.geomspace(most, least, _N_PRICES).tolist(), 0.0]
+
+
+def on_hull(found: Stopping, rows: StagedRows, recommended: int) -> Stopping:
+    """Keep the policies of the lower hull, and choose the default one on these rows."""
+    cost, loss = np.array([(own.mean_cost, own.loss) for own in found.policies]).T
+    kept = tuple(found.policies[i] for i in lower_hull(cost, loss))
+    bins, folds = found.bins(rows.states), np.unique(rows.fold)
+    at = [stops(own.decisions, bins) for own in kept]
+    more = rows.losses[at, np.arange(len(rows.weight))] - rows.losses[recommended]
+    weights = np.array([rows.weight * (rows.fold == f) for f in folds])
+    of_folds = more @ weights.T / weights.sum(axis=1)
+    gaps = over_folds(of_folds, weights.sum(axis=1))
+    slack = _AS_GOOD * np.average(rows.losses[0], weights=rows.weight)
+    fine = np.flatnonzero(gaps.mean <= np.fmax(gaps.standard_error, slack))
+    return replace(found, policies=kept, default=int(fine[0]) if len(fine) else len(kept) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """What stopping is worth by folds that chose nothing: mean cost, loss and accuracy.
+
+    Attributes
+    ----------
+    prefixes, policies : FoldMeans of shape (M, 3), (L, 3)
+        Of each stage for all rows, and of the policy of each price.
+    default : FoldMeans of shape (3,)
+        Of the default policy, chosen without the fold too.
+    gain : FoldMeans of shape ()
+        What its loss is less than that of prefixes, mixed by chance, of the same mean cost.
+    """
+
+    prefixes: FoldMeans
+    policies: FoldMeans
+    default: FoldMeans
+    gain: FoldMeans
+
+
+def find_stopping(rows: StagedRows, outline: Stopping, recommended: int) -> tuple[Stopping, Claim]:
+    """Find policies on out-of-fold predictions; what they are worth, folds say that chose none.
+
+    `recommended` is the stage that the default policy is compared with.
+    """
+    prices, spent = prices_for(rows, outline.spent), outline.spent
+    final = on_hull(found_on(rows, outline, prices), rows, recommended)
+    kept = [own.price for own in final.policies]
+    prefixes, policies, defaults, gains, weights = [], [], [], [], []
+    for fold in np.unique(rows.fold):
+        own, others = rows.taken(rows.fold == fold), rows.taken(rows.fold != fold)
+        if not own.weight.sum() > 0 or not others.weight.sum() > 0:
+            continue
+        tried = found_on(others, outline, prices)
+        bins = tried.bins(own.states)
+        by_price = {p.price: means(own, spent, stops(p.decisions, bins)) for p in tried.policies}
+        chosen = on_hull(tried, others, recommended)
+        prefixes.append(np.array([means(own, spent, stage) for stage in range(len(spent))]))
+        policies.append(np.array([by_price[price] for price in kept]))
+        defaults.append(by_price[chosen.policies[chosen.default].price])
+        # Which prefixes to mix, other rows have said.
+        there = [np.average(losses, weights=others.weight) for losses in others.losses]
+        hull = lower_hull(np.array(spent), np.array(there))
+        cost, loss, _ = defaults[-1]
+        mixed = np.interp(cost, np.array(spent)[hull], prefixes[-1][hull, 1])
+        gains.append(mixed - loss)
+        weights.append(own.weight.sum())
+    measured = (np.stack(values, axis=-1) for values in (prefixes, policies, defaults, gains))
+    return final, Claim(*(over_folds(values, weights) for values in measured))
