@@ -9,6 +9,7 @@ from typing import Any
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence.evaluate import NATURAL, advised, point_of, steps_of
 from distfms.methods.sequence.options import ORACLE
+from distfms.methods.sequence.stopping_figures import in_one_clause
 from distfms.report.formatting import count, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
@@ -63,7 +64,7 @@ def headline(run: FinishedRun) -> str:
     share, reading = explained(run, advised(run.metrics))
     if n_all == 1:
         text = f"The one group explains {percent(share)} of the {what(run)} ({reading})"
-        return text + _beside(run)
+        return text + in_one_clause(run) + _beside(run)
     explains = "explains" if n_groups == 1 else "explain"
     text = f"{number(n_groups)} of {number(n_all)} groups {explains} {percent(share)} of the "
     text += what(run)
@@ -72,7 +73,7 @@ def headline(run: FinishedRun) -> str:
         total = steps[-1]["spent"]
         if total:
             text += f" for {percent(stop['spent'] / total)} of the cost"
-    return f"{text} ({reading}){_beside(run)}"
+    return f"{text} ({reading}){in_one_clause(run)}{_beside(run)}"
 
 
 def _beside(run: FinishedRun) -> str:

@@ -24,6 +24,7 @@ from distfms.methods.sequence.answer_figures import headline as headline
 from distfms.methods.sequence.evaluate import NATURAL, fitted_together, steps_of
 from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.problem import longest_affordable
+from distfms.methods.sequence.stopping_figures import stopping_section
 from distfms.report.formatting import as_number, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
@@ -70,6 +71,7 @@ def sections(run: FinishedRun) -> list[PageSection]:
     return [
         PageSection("", answer_blocks(run)),
         PageSection("What a cost buys", _curve_blocks(run)),
+        stopping_section(run),
         PageSection("The sequence", _sequence_blocks(run)),
         class_section(metrics),
         PageSection("The model", measure_tables(metrics, "Measures of the model with all groups.")),

@@ -1,0 +1,123 @@
+"""What the report says of rows that stop where they need no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.frame.contract import FinishedRun
+from distfms.report.formatting import count, measure_title, number, percent
+from distfms.report.page import Figure, PageSection, Table, Text
+from distfms.report.plots import Bar, Line, bar_chart, line_chart
+from distfms.stats.base import student_t
+
+_LEVEL = 0.95
+
+
+def in_one_clause(run: FinishedRun) -> str:
+    """Say after the headline what stopping row by row is worth, where it is advised."""
+    own = run.metrics["stop"].get("rows", {})
+    return f"; row by row, {_worth(run)}" if own.get("advised") else ""
+
+
+def _worth(run: FinishedRun) -> str:
+    """Compare the default policy with the recommended prefix, on the folds."""
+    own = run.metrics["stop"]["rows"]
+    measure, found, prefix = own["measure"], own["validation"], own["prefix"]
+    loss, whole = found[measure], prefix["validation"][measure]
+    what = f"the same {measure_title(measure)} ({number(loss, 3)})"
+    if loss > whole + (found[f"error_of_{measure}"] or 0.0):
+        what = f"a {measure_title(measure)} of {number(loss, 3)} ({number(whole, 3)} at one prefix)"
+    cost = f"a mean cost of {number(found['mean_cost'])}"
+    if prefix["budget"]:
+        cost = f"{percent(found['mean_cost'] / prefix['budget'])} of the cost"
+    # Of those that stop before others do.
+    stages = np.flatnonzero(own["share"])
+    most = max(stages[: max(len(stages) - 1, 1)], key=lambda stage: own["share"][stage])
+    where = _after(run, run.metrics["stopping_prefixes"][most]["n_groups"])
+    return f"{what} for {cost}: {percent(own['share'][most])} of rows stop {where}"
+
+
+def _after(run: FinishedRun, n_groups: int) -> str:
+    if not n_groups:
+        return "without any group"
+    return f"after {run.selection['sequence'][n_groups - 1]['group']}"
+
+
+def stopping_section(run: FinishedRun) -> PageSection:
+    """Draw the losses of policies and prefixes against mean cost, and where rows stop."""
+    if not (policies := run.metrics.get("stopping")):
+        return PageSection("")
+    own, prefixes = run.metrics["stop"]["rows"], run.metrics["stopping_prefixes"]
+    measure, found, gain = own["measure"], own["validation"], own["gain"] or 0.0
+    title, n_folds = measure_title(measure), len(run.metrics["folds"])
+    width = float(student_t(_LEVEL, max(n_folds - 1, 1)))
+    lines = [
+        _line("each row on its own", policies, measure, width, found),
+        _line("all rows at one prefix", prefixes, measure, width),
+    ]
+    said = "" if own["advised"] else "One prefix for all rows is as good here. "
+    text = (
+        f"{said}A row may stop where its own prediction says that the next groups are not worth "
+        f"their cost: {_worth(run)}. Prefixes, mixed by chance, have at this mean cost a {title} "
+        f"that is {number(gain, 3)} ± {number(own['error_of_gain'], 2)} greater. Folds say so that "
+        "chose nothing. `distfms predict … --stop rows` stops row by row, `--mean-budget` and "
+        "`--confidence` say otherwise where."
+    )
+    bars = [
+        Bar(_after(run, prefix["n_groups"]), share, percent(share))
+        for prefix, share in zip(prefixes, own["share"], strict=True)
+        if share > 0
+    ]
+    return PageSection(
+        "Where each row stops",
+        [
+            Text(text),
+            Figure(
+                line_chart(
+                    lines,
+                    title=f"{measure_title(measure, True)} against mean cost",
+                    xlabel="mean cost of a row",
+                    ylabel=title,
+                ),
+                f"{measure_title(measure, True)} in cross-validation against the mean cost, with "
+                f"{percent(_LEVEL)} intervals over {count(n_folds, 'fold')}. Ring: the default.",
+            ),
+            Figure(
+                bar_chart(bars, title="Where rows stop", xlabel="share of rows"),
+                "Share of the rows that stop after each group by the default policy.",
+            ),
+            Table(
+                [_row(policy, measure) for policy in policies],
+                "Policies by price, which is what a unit of cost must take off the loss. "
+                "`--mean-budget` takes the last within it. Bold: the default.",
+                emphasis=[i for i, p in enumerate(policies) if p["price"] == own["price"]],
+            ),
+        ],
+    )
+
+
+def _line(
+    name: str, points: Any, measure: str, width: float, ring: Mapping[str, Any] | None = None
+) -> Line:
+    found = [point["validation"] for point in points]
+    y = np.array([own[measure] for own in found], dtype=float)
+    error = np.array([own[f"error_of_{measure}"] for own in found], dtype=float) * width
+    marks = [] if ring is None else [(ring["mean_cost"], ring[measure])]
+    x, low, high = [own["mean_cost"] for own in found], (y - error).tolist(), (y + error).tolist()
+    return Line(name, x, y.tolist(), low, high, bold=ring is not None, marks=marks)
+
+
+def _row(policy: Mapping[str, Any], measure: str) -> dict[str, Any]:
+    validation, test = policy["validation"], policy.get("test", {})
+    title = measure_title(measure, True)
+    return {
+        "Price": policy["price"],
+        "Mean cost": validation["mean_cost"],
+        title: validation[measure],
+        "Accuracy": validation["accuracy"],
+        "Mean cost, held out": test.get("mean_cost"),
+        f"{title}, held out": test.get(measure),
+    }
