@@ -325,14 +325,16 @@ def on_hull(found: Stopping, rows: StagedRows, recommended: int) -> Stopping:
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """What stopping is worth by folds that chose nothing: mean cost, loss and accuracy.
+    """What stopping is worth: mean cost, loss and accuracy on folds.
+
+    Losses and accuracies are of policies that were found, and chosen, without the fold.
 
     Attributes
     ----------
     prefixes, policies : FoldMeans of shape (M, 3), (L, 3)
         Of each stage for all rows, and of the policy of each price.
     default : FoldMeans of shape (3,)
-        Of the default policy, chosen without the fold too.
+        Of the default policy.
     gain : FoldMeans of shape ()
         What its loss is less than that of prefixes, mixed by chance, of the same mean cost.
     """
@@ -350,25 +352,30 @@ def find_stopping(rows: StagedRows, outline: Stopping, recommended: int) -> tupl
     """
     prices, spent = prices_for(rows, outline.spent), outline.spent
     final = on_hull(found_on(rows, outline, prices), rows, recommended)
-    kept = [own.price for own in final.policies]
     prefixes, policies, defaults, gains, weights = [], [], [], [], []
     for fold in np.unique(rows.fold):
         own, others = rows.taken(rows.fold == fold), rows.taken(rows.fold != fold)
         if not own.weight.sum() > 0 or not others.weight.sum() > 0:
             continue
         tried = found_on(others, outline, prices)
-        bins = tried.bins(own.states)
-        by_price = {p.price: means(own, spent, stops(p.decisions, bins)) for p in tried.policies}
+        nested, kept = measured(tried, own), measured(final, own)
+        # Costs are those of the policies that are kept: no outcome decides about them.
+        pairs = [[kept[p.price][0], *nested[p.price][1:]] for p in final.policies]
+        policies.append(np.array(pairs))
         chosen = on_hull(tried, others, recommended)
+        cost, *rest = nested[chosen.policies[chosen.default].price]
+        defaults.append(np.array([pairs[final.default][0], *rest]))
         prefixes.append(np.array([means(own, spent, stage) for stage in range(len(spent))]))
-        policies.append(np.array([by_price[price] for price in kept]))
-        defaults.append(by_price[chosen.policies[chosen.default].price])
         # Which prefixes to mix, other rows have said.
         there = [np.average(losses, weights=others.weight) for losses in others.losses]
         hull = lower_hull(np.array(spent), np.array(there))
-        cost, loss, _ = defaults[-1]
-        mixed = np.interp(cost, np.array(spent)[hull], prefixes[-1][hull, 1])
-        gains.append(mixed - loss)
+        gains.append(np.interp(cost, np.array(spent)[hull], prefixes[-1][hull, 1]) - rest[0])
         weights.append(own.weight.sum())
-    measured = (np.stack(values, axis=-1) for values in (prefixes, policies, defaults, gains))
-    return final, Claim(*(over_folds(values, weights) for values in measured))
+    found = (np.stack(values, axis=-1) for values in (prefixes, policies, defaults, gains))
+    return final, Claim(*(over_folds(values, weights) for values in found))
+
+
+def measured(stopping: Stopping, rows: StagedRows) -> dict[float, np.ndarray]:
+    """Return what policies are measured by on rows, by price."""
+    bins, spent = stopping.bins(rows.states), stopping.spent
+    return {p.price: means(rows, spent, stops(p.decisions, bins)) for p in stopping.policies}
