@@ -5,6 +5,12 @@ others the share explained at the advised prefix stands beside that of the prefi
 there, with its standard error (over 300 bootstrap samples of the rows).
 
     python benchmarks/sequence_stop.py abalone.parquet:Class_Rings bank8FM.parquet:rej
+
+With ``--rows`` each row stops on its own: on the breast cancer set that comes with the package, at
+the prices of ``jobs/sequence-breast-cancer.yaml``, and with ``--heart FOLDER`` on UCI heart disease
+(see heart_data.py). Jobs learn from a random 60 % of the rows. At a mean cost of at most 60 % of
+that of all tests, the log loss row by row, as folds claim it and on the other rows, stands beside
+those of all tests and of the best prefix within that cost.
 """
 
 from __future__ import annotations
@@ -12,14 +18,21 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
+from heart_data import read_patients, read_prices
 
+from distfms.data.files.builtin import builtin_dataset
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
+
+JOBS = Path(__file__).resolve().parents[1] / "jobs"
 
 
 def compare(path: Path, target: str, folder: Path) -> list[float]:
@@ -59,7 +72,75 @@ def compare(path: Path, target: str, folder: Path) -> list[float]:
     return [len(points) - 1, advised, best, *at, float(np.std(shares))]
 
 
+def tables(heart: Path | None) -> Iterator[tuple[str, pa.Table, str, dict]]:
+    """Yield name, rows, target and options of medical tables with prices."""
+    job = yaml.safe_load((JOBS / "sequence-breast-cancer.yaml").read_text())
+    table = pq.read_table(builtin_dataset("breast-cancer"))
+    yield "breast cancer", table, "malignant", job["sequence"]
+    if heart is not None:
+        costs, shared = read_prices(heart)
+        options = {"family": "logistic", "costs": costs, "shared_costs": shared}
+        yield "heart disease", read_patients(heart).drop_columns("patient"), "disease", options
+
+
+def by_rows(table: pa.Table, target: str, options: dict, folder: Path, seed: int) -> list[float]:
+    """Return costs and losses, as shares of what all tests cost, and as numbers."""
+    order = np.random.default_rng(seed).permutation(table.num_rows)
+    cut = int(0.6 * len(order))
+    (folder / "rows").mkdir()
+    for name, rows in (("train", order[:cut]), ("test", order[cut:])):
+        pq.write_table(table.take(np.sort(rows)), folder / "rows" / f"{name}.parquet")
+    paths = {
+        "path": str(folder / "rows/train.parquet"),
+        "test_path": str(folder / "rows/test.parquet"),
+    }
+    spec = build_spec(
+        {
+            "name": "rows",
+            "method": "sequence",
+            "seed": seed,
+            "data": {**paths, "target": target, "folds": 5, "missing": "mean"},
+            "sequence": {**options, "baselines": []},
+            "output": str(folder / "runs"),
+        }
+    )
+    metrics = json.loads((run_job(spec).folder / "metrics.json").read_text())
+    prefixes, total = metrics["stopping_prefixes"], metrics["stopping_prefixes"][-1]["budget"]
+    within = [p for p in metrics["stopping"] if p["mean_cost"] <= 0.6 * total]
+    prefix = min(
+        (p for p in prefixes if p["budget"] <= 0.6 * total),
+        key=lambda p: p["validation"]["log_loss"],
+    )
+    claim, truth = within[-1]["validation"], within[-1]["test"]
+    whole = prefixes[-1]
+    return [
+        *(own["mean_cost"] / total for own in (claim, truth)),
+        *(own["log_loss"] for own in (claim, whole["validation"], prefix["validation"])),
+        *(own["log_loss"] for own in (truth, whole["test"], prefix["test"])),
+    ]
+
+
+def main_by_rows(heart: Path | None, n_seeds: int = 10) -> None:
+    """Print means over splits, with standard errors of the difference to all tests."""
+    names = ("cost", "rows", "all", "prefix")
+    print(f"{'set':16}" + "".join(f"{n:>9}" for n in (*names, *names)) + "  difference to all")
+    for name, table, target, options in tables(heart):
+        found = []
+        for seed in range(n_seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(by_rows(table, target, options, Path(folder), seed))
+        each = np.array(found)
+        claim, truth = each.mean(axis=0)[[0, 2, 3, 4]], each.mean(axis=0)[[1, 5, 6, 7]]
+        more = each[:, 5] - each[:, 6]
+        error = more.std(ddof=1) / np.sqrt(n_seeds)
+        row = "".join(f"{value:9.3f}" for value in (*claim, *truth))
+        print(f"{name:16}{row}  {more.mean():+.4f} ± {error:.4f}", flush=True)
+
+
 def main() -> None:
+    if "--rows" in sys.argv:
+        heart = sys.argv.index("--heart") + 1 if "--heart" in sys.argv else None
+        return main_by_rows(None if heart is None else Path(sys.argv[heart]))
     print(f"{'set':16}{'groups':>8}{'advised':>8}{'best':>8}{'share':>9}{'best':>9}{'error':>9}")
     for argument in sys.argv[1:]:
         path, target = argument.rsplit(":", 1)

@@ -55,6 +55,11 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
             return replace(linear, describe=lambda: {**linear.describe(), "model": said})
     form = SequenceForm.of_options(options, inputs, seed)
     rules = Rules.of(options, form.costs)
+    if options.stopping == "rows" and not form.stops_rows:
+        raise SpecError(
+            "`sequence.stopping: rows` needs a target of classes (`sequence.family: logistic` or "
+            "`softmax`) and `data.folds` of 2 or more. Leave it out: all rows stop at one prefix."
+        )
     if TREES in (options.baselines or ()):
         require_trees({}, len(form.roles.target))
     if options.criterion == GAIN and (options.model != TREES or not form.has_reference):
