@@ -466,4 +466,4 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
     rules = ["fr", "omp-single", "omp-no-whiten", "omp-blind", "oracle:fr", "oracle:omp"]
     linear = options.get("family", "gaussian") == "gaussian"
     rules += ["sparse"] * linear
-    return {"sequence": {"criterion": "omp", "ridge": 1e-5, "baselines": rules}}
+    return {"sequence": {"criterion": "omp", "model": "linear", "ridge": 1e-5, "baselines": rules}}
