@@ -9,9 +9,8 @@ operations on an actor as in the driver's process, the result is the same to the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -51,23 +50,6 @@ class OneProcess:
         results = [fn(state, message) for state in self.states]
         self.states = [state for state, _ in results]
         return [answer for _, answer in results]
-
-    def copy(self) -> Self:
-        """Return a pool of independent copies of the states."""
-        other = copy(self)
-        other.states = [copied(state) for state in self.states]
-        return other
-
-
-def copied(state: Any) -> Any:
-    """Copy an object and the arrays and lists that are its attributes."""
-    other = copy(state)
-    for name, content in vars(state).items():
-        if isinstance(content, np.ndarray):
-            setattr(other, name, content.copy(order="K"))
-        elif isinstance(content, list):
-            setattr(other, name, content.copy())
-    return other
 
 
 class Loadable(Protocol[T]):
