@@ -11,9 +11,6 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 
 from distfms import DataError, DistfmsError, FeatureMultiSelector
-from distfms.methods.multiselect.objective import holdout_loss
-from distfms.stats.judgments import JudgmentStatistics
-from tests.reference.statistics import ragged_of
 
 NAMES = ("warm", "tall", "loud", "soft")
 BUDGET = 9
@@ -73,10 +70,6 @@ def padded(X, k=3):
     return array
 
 
-def ragged(X):
-    return [ragged_of([row[a] for row in X]) for a in range(len(X[0]))]
-
-
 def numbered(array, y):
     columns = {f"{n}__{c + 1}": array[:, a, c] for a, n in enumerate(NAMES) for c in range(3)}
     return pd.DataFrame(columns).assign(y=y)
@@ -84,18 +77,6 @@ def numbered(array, y):
 
 def fitted(X, y, **options):
     return FeatureMultiSelector(BUDGET, **{"folds": 0, **options}).fit(X, y)
-
-
-# --- scikit-learn's contract --------------------------------------------------------------------
-
-
-def test_names_in_and_out(frame, array, cells):
-    selector = fitted(frame, "y")
-    assert tuple(selector.feature_names_in_) == NAMES
-    chosen = selector.get_feature_names_out().tolist()
-    assert chosen == [NAMES[a] for a in selector.get_support(indices=True)]
-    assert not hasattr(selector.fit(array, cells[1]), "feature_names_in_")
-    assert selector.get_feature_names_out()[0].startswith("x")
 
 
 # --- the same numbers ---------------------------------------------------------------------------
@@ -153,24 +134,6 @@ def test_dask_collections_are_never_computed_as_a_whole(dask_frame, array, cells
     fitted(da.from_array(array, chunks=(20, 4, 3)), cells[1])
 
 
-def test_weights_are_repetitions(array, cells, frame, parquet, tmp_path):
-    y = cells[1]
-    weight = np.arange(60) % 3
-    expected = fitted(array.repeat(weight, axis=0), y.repeat(weight))
-    weighted = frame.assign(w=weight)
-    weighted.to_parquet(tmp_path / "weighted.parquet")
-    for X, label, w in (
-        (array, y, weight),
-        (weighted, "y", "w"),
-        (da.from_array(array, chunks=(25, 4, 3)), y, weight),
-        (tmp_path / "weighted.parquet", "y", "w"),
-    ):
-        found = FeatureMultiSelector(BUDGET, folds=0).fit(X, label, w)
-        np.testing.assert_array_equal(found.repeats_, expected.repeats_)
-        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-10)
-        assert len(found.get_feature_names_out()) == np.count_nonzero(expected.repeats_)
-
-
 # --- what the methods say -----------------------------------------------------------------------
 
 
@@ -211,26 +174,6 @@ def test_acquisition_plan(cells, frame, dask_frame, parquet):
     assert selector.acquisition_plan(frame.set_index(index))["face"].tolist() == names
 
 
-def test_holdout_loss_is_the_formula_and_borrows_variances(cells):
-    X, y = cells
-    selector = fitted(X[:40], y[:40])
-    held_out = JudgmentStatistics.from_block(ragged(X[40:]), y[40:])
-    expected = holdout_loss(
-        held_out.estimates(None, NAMES), selector.coef_, selector.intercept_, selector.repeats_
-    )
-    np.testing.assert_allclose(selector.holdout_loss(X[40:], y[40:]), expected, rtol=1e-12)
-    single = [[cell[:1] for cell in row] for row in X[40:]]
-    known = JudgmentStatistics.from_block(ragged(single), y[40:])
-    entries = selector.model_.run.selection["attributes"]
-    expected = holdout_loss(
-        known.estimates(np.array([entry["v"] for entry in entries]), NAMES),
-        selector.coef_,
-        selector.intercept_,
-        selector.repeats_,
-    )
-    np.testing.assert_allclose(selector.holdout_loss(single, y[40:]), expected, rtol=1e-12)
-
-
 def test_score_is_of_the_repeats_asked_not_of_the_judgments_at_hand():
     rng = np.random.default_rng(5)
     truth = rng.normal(size=(3000, 3))
@@ -259,26 +202,6 @@ def refused(match, X, y, weight=None, **options):
     for kind in (DistfmsError, ValueError):
         with pytest.raises(kind, match=match):
             FeatureMultiSelector(**options).fit(X, y, weight)
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"budget": -1}, "^`budget` is -1: it must be greater than 0"),
-        ({"budget": 0.5}, "buys nothing"),
-        ({"algorithm": "fool"}, "fool"),
-        ({"ridge": -1.0}, "ridge"),
-        ({"costs": {"nothing": 1.0}}, "nothing"),
-        ({"costs": [1.0, 2.0]}, "4 attributes but 2"),
-        ({"internal_variance": {"nothing": 1.0}}, "nothing"),
-        ({"internal_variance": [1.0, 2.0]}, "4 attributes but 2"),
-        ({"internal_variance": -1.0}, "greater than or equal to 0"),
-        ({"exclude": ("nothing",)}, "nothing"),
-        ({"exclude": ("*",)}, "No feature column is left"),
-    ],
-)
-def test_parameters_that_cannot_be(options, match, frame):
-    refused(match, frame, "y", **options)
 
 
 def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):

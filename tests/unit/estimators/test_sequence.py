@@ -9,9 +9,7 @@ from sklearn.base import clone
 
 from distfms import GroupSequenceClassifier, GroupSequencer
 from distfms.data.files.write import write_table
-from distfms.methods.frame import slab_search, slabs
 from distfms.methods.sequence import procedure
-from distfms.methods.sequence.form import Sizes
 
 GROUPS = {"blood": ["iron", "sugar"], "scan": "image_*"}
 COSTS = {"blood": 2.0, "scan": 7.0, "default": 0.5}
@@ -38,46 +36,12 @@ def patients(n=400, seed=3):
 FRAME, Y = patients()
 
 
-def test_target_and_weights_may_be_columns_of_a_frame():
-    import dask.dataframe as dd
-
-    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(Y))
-    whole = FRAME.assign(risk=Y > 0.2, share=Y, w=weight)
-    both = ["risk", "share"]
-    classes = GroupSequenceClassifier(GROUPS, COSTS, folds=0)
-    for model, y in ((MODEL, "share"), (MODEL, both), (classes, "risk")):
-        expected = clone(model).fit(FRAME, whole[y], weight)
-        given = whole.drop(columns=set(both) - set(np.atleast_1d(y).tolist()))
-        for X in (given, pa.Table.from_pandas(given), dd.from_pandas(given, npartitions=3)):
-            found = clone(model).fit(X, y, "w")
-            assert found.feature_names_in_.tolist() == FRAME.columns.tolist()
-            np.testing.assert_allclose(found.coef_path_, expected.coef_path_, rtol=1e-5, atol=1e-7)
-            predicted = np.asarray(found.predict(X), dtype=float)
-            np.testing.assert_allclose(predicted, expected.predict(FRAME), rtol=1e-5)
-            assert found.score(X, y) == pytest.approx(expected.score(FRAME, whole[y]))
-    assert found.classes_.tolist() == [False, True]
-    with pytest.raises(ValueError, match=r"no column 'risky'.*'risk'"):
-        GroupSequencer().fit(whole, "risky")
-
-
 def test_columns_may_have_the_name_that_the_target_would_have():
     plain = FRAME[["image_a", "image_b", "iron"]]
     named = plain.set_axis(["y", "y_", "iron"], axis=1)
     expected, found = (GroupSequencer(ridge=1e-3, folds=0).fit(X, Y) for X in (plain, named))
     assert found.feature_names_in_.tolist() == ["y", "y_", "iron"]
     np.testing.assert_allclose(found.predict(named), expected.predict(plain))
-
-
-def test_classes_and_their_shares():
-    y = np.array(["no", "yes"])[(Y > 0.3) * 1]
-    model = GroupSequenceClassifier(GROUPS, COSTS, folds=0).fit(FRAME, y)
-    assert model.family_ == "logistic"
-    assert model.classes_.tolist() == ["no", "yes"]
-    assert model.score(FRAME, y) == np.mean(model.predict(FRAME) == y) > 0.7
-    assert np.all(np.diff(model.explained_variance_) > -1e-9)
-    # Nothing is affordable: the shares of the classes.
-    shares = model.predict_proba(FRAME[:3], budget=0.01)
-    np.testing.assert_allclose(shares[:, 1], (y == "yes").mean(), rtol=1e-9)
 
 
 def test_a_budget_needs_and_reads_the_columns_of_its_prefix_only(tmp_path):
@@ -165,31 +129,3 @@ def test_ids_make_groups_and_costs_follow_their_order():
     model = GroupSequencer([7, 3, 7, 3], [1.0, 10.0], criterion="omp").fit(X, X @ [1, 0, 1, 0.0])
     assert model.groups_ == {"3": ("x1", "x3"), "7": ("x0", "x2")}
     assert model.costs_ == {"3": 1.0, "7": 10.0}
-
-
-def test_coefficients_with_class_weights_are_those_of_the_probabilities():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 3))
-    y = (X[:, 0] + rng.logistic(size=600) > 2.0).astype(int)
-    model = GroupSequenceClassifier(class_weights="balanced", ridge=1e-3).fit(X, y)
-    share = model.predict_proba(X)[:, 1]
-    assert model.coef_path_.shape == (4, 1, 3)
-    odds = X @ model.coef_[0] + model.intercept_[0]
-    np.testing.assert_allclose(np.log(share / (1 - share)), odds, atol=1e-9)
-    assert share.mean() == pytest.approx(y.mean(), abs=0.02)
-    assert (model.predict(X) == (share >= y.mean())).all()
-
-
-def test_slabs_are_searched_without_a_run_folder(monkeypatch):
-    X = np.random.default_rng(0).normal(size=(90, 6))
-    y = X @ [1.0, 0.0, 2.0, 0.0, 0.0, -3.0]
-    whole = GroupSequencer(max_groups=3, folds=0, baselines=("fr-blind",)).fit(X, y)
-    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
-    monkeypatch.setattr(Sizes, "chosen_bytes", lambda self: 0)
-    model = GroupSequencer(max_groups=3, folds=0, baselines=("fr-blind",)).fit(X, y)
-    steps = [entry["name"] for entry in model.model_.run.manifest["stages"]]
-    assert steps == [*(f"statistics {k} of 3" for k in (1, 2, 3)), "select", "chosen", "evaluate",
-                     "model"]  # fmt: skip
-    assert model.sequence_ == whole.sequence_ == ["x5", "x2", "x0"]
-    np.testing.assert_allclose(model.predict(X), whole.predict(X))
