@@ -118,30 +118,6 @@ def literal_sequence(
     return result
 
 
-def submodularity_ratio(objective: Callable[[frozenset[int]], float], n: int) -> float:
-    """Largest γ ≤ 1 of equation 9, by all sets A' ⊆ A and elements outside A."""
-    gamma = 1.0
-    for large in map(frozenset, _subsets(range(n))):
-        for x in set(range(n)) - large:
-            gain = objective(large | {x}) - objective(large)
-            if gain <= 1e-12:
-                continue
-            for small in map(frozenset, _subsets(sorted(large))):
-                gamma = min(gamma, (objective(small | {x}) - objective(small)) / gain)
-    return gamma
-
-
-def best_of_cost(
-    objective: Callable[[frozenset[int]], float], costs: Sequence[float], budget: float
-) -> float:
-    """Greatest objective of any set that costs at most the budget."""
-    return max(
-        objective(frozenset(subset))
-        for subset in _subsets(range(len(costs)))
-        if sum(costs[g] for g in subset) <= budget
-    )
-
-
 def _subsets(items: Sequence[int]) -> list[tuple[int, ...]]:
     return [s for k in range(len(items) + 1) for s in itertools.combinations(items, k)]
 

@@ -67,24 +67,6 @@ def test_several_targets_query_and_time(tmp_path):
     assert batch.rows.query.tolist() == ["m", "n"]
 
 
-@pytest.mark.parametrize("table_bytes", [1, 2000, 2**30])
-@pytest.mark.parametrize("folds", [None, FoldPlan(3, 0.3, 1)])
-@pytest.mark.parametrize("row_group_size", [None, 30])
-def test_columns_and_their_sums_are_the_same_however_they_are_read(
-    tmp_path, monkeypatch, table_bytes, folds, row_group_size
-):
-    rng = np.random.default_rng(3)
-    table = {name: rng.normal(size=100) for name in ("a", "b", "y")}
-    table |= {"c": pa.array(["u", "v"] * 50).dictionary_encode(), "i": rng.integers(0, 9, 100)}
-    dataset = open_table(tmp_path, table, row_group_size)
-    whole = read(dataset, folds=folds, levels=LEVELS).copy()
-    monkeypatch.setattr("distfms.data.files.partition._TABLE_BYTES", table_bytes)
-    batch = read(dataset, folds=folds, levels=LEVELS)
-    np.testing.assert_array_equal(batch.values, whole.values)
-    sums = [batch.values[:, part].sum(axis=1) for part in batch.part_slices]
-    np.testing.assert_array_equal(batch.part_sums, sums)
-
-
 def test_the_buffer_is_reused_in_a_thread_and_a_copy_is_kept(tmp_path):
     large = open_table(tmp_path, {"x": np.ones(50), "y": np.ones(50)}, name="large.parquet")
     small = open_table(tmp_path, {"x": [2.0], "y": [2.0]}, name="small.parquet")

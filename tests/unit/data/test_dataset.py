@@ -1,6 +1,5 @@
 import os
 import pickle
-from functools import partial
 
 import fsspec
 import numpy as np
@@ -76,20 +75,6 @@ def test_a_large_row_group_is_read_in_batches_of_rows(tmp_path):
         (dataset.reader, small)
     ]
     assert open_dataset(tmp_path, max_rows=19).partitions[1].fingerprint != large.fingerprint
-
-
-def test_batches_of_rows_do_not_depend_on_the_columns_that_are_read(tmp_path):
-    texts = pa.array([f"text {i}" for i in range(5000)]).dictionary_encode()
-    table = pa.table({"x": np.arange(5000.0), "c": texts})
-    # The writer gives up the dictionary in the middle of the column.
-    pq.write_table(table, tmp_path / "a.parquet", dictionary_pagesize_limit=999, data_page_size=500)
-    dataset = open_dataset(tmp_path, max_rows=1500)
-    for columns in (["x"], ["c"], ["x", "c"]):
-        large, read_columns = dataset.partitions[0], partial(read, columns=columns)
-        found = list(dataset.reader.each_batch(large, columns, read_columns))
-        assert [piece.n_rows for piece, _ in found] == [1500, 1500, 1500, 500]
-        whole = pa.concat_tables(own for _, own in found)
-        assert whole.to_pydict() == table.select(columns).to_pydict()
 
 
 def test_sizes_are_those_of_decoded_values(tmp_path):

@@ -23,27 +23,6 @@ def resolve(**roles):
 
 
 @pytest.mark.parametrize(
-    ("roles", "features"),
-    [
-        ({"id": "person", "weight": "w"}, "bp_low bp_high age sex smokes"),
-        # Patterns in their order, each in the order of the schema.
-        (
-            {"features": ["age", "bp_*", "*"], "exclude": ["w", "person"]},
-            "age bp_low bp_high sex smokes",
-        ),
-        ({"features": "bp_*"}, "bp_low bp_high"),
-        ({"features": "bp_*", "exclude": "*_low"}, "bp_high"),
-        ({"target": None, "features": "age"}, "age"),
-    ],
-)
-def test_features(roles, features):
-    found = resolve(**roles)
-    assert found.features == tuple(features.split())
-    assert found.id == roles.get("id")
-    assert found.weight == roles.get("weight")
-
-
-@pytest.mark.parametrize(
     ("columns", "roles", "features"),
     [
         ("a[1] a1", {"features": ["a[1]"]}, "a[1]"),
@@ -94,23 +73,6 @@ def test_columns_that_do_not_fit(roles, message):
     schema = pa.schema([*SCHEMA, *pa.schema(more)])
     with pytest.raises((SpecError, DataError), match=message):
         resolve_roles(schema, **{"target": "ill", **roles})
-
-
-@pytest.mark.parametrize(
-    ("dtype", "message"),
-    [
-        (pa.list_(pa.float64()), "holds list<.* a number or category in each row"),
-        (pa.struct({"a": pa.int8()}), "holds struct"),
-        (pa.timestamp("us"), "holds timestamp"),
-        (pa.binary(), "holds binary"),
-        (pa.null(), "All values of the feature column 'x' are missing"),
-    ],
-)
-def test_features_of_other_types(dtype, message):
-    schema = pa.schema({"x": dtype, "z": pa.float64(), "y": pa.float64()})
-    with pytest.raises(DataError, match=message):
-        resolve_roles(schema, target="y")
-    assert resolve_roles(schema, target="y", exclude="x").features == ("z",)
 
 
 def test_judgments_may_be_lists():

@@ -40,21 +40,6 @@ def test_table_comes_back_and_replaces_a_file_in_one_step(tmp_path: Path, table:
     assert pq.read_table(path).num_rows == 10
 
 
-def test_numbers_have_no_dictionary_and_others_do(tmp_path: Path, table: pa.Table) -> None:
-    group = pq.ParquetFile(write_table(tmp_path / "t.parquet", table)).metadata.row_group(0)
-    encodings = {
-        group.column(j).path_in_schema: set(group.column(j).encodings)
-        for j in range(group.num_columns)
-    }
-    for name in ("label", "small", "judged.list.element"):
-        assert "BYTE_STREAM_SPLIT" in encodings[name]
-        assert "RLE_DICTIONARY" not in encodings[name]
-    assert "DELTA_BINARY_PACKED" in encodings["id"]
-    assert "RLE_DICTIONARY" not in encodings["id"]
-    assert "RLE_DICTIONARY" in encodings["kind"]
-    assert {group.column(j).compression for j in range(group.num_columns)} == {"ZSTD"}
-
-
 def test_row_groups_end_at_rows_or_bytes(tmp_path: Path) -> None:
     table = pa.table({"x": np.arange(100.0)})
     path = tmp_path / "x.parquet"

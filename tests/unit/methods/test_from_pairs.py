@@ -120,22 +120,6 @@ def test_running_pairs_are_those_of_all_rows_however_they_are_divided(seed, n, s
         np.testing.assert_allclose(own.comoment, wanted.comoment, rtol=1e-9, atol=1e-7)
 
 
-def test_squares_of_sessions_are_shifted_to_the_common_origin():
-    rng = np.random.default_rng(1)
-    observed = rng.normal(size=(4, 60)) + np.array([[3.0], [-50.0], [0.1], [7.0]])
-    observed[:-1][rng.random((3, 60)) > 0.6] = np.nan
-    one, two = RunningPairs(4), RunningPairs(4)
-    one.learn(observed[:, :25], np.zeros(25))
-    two.learn(observed[:, 25:], np.zeros(35))
-    assert (one.origin != two.origin).all()
-    one.merge(two)
-    squares = np.array([np.nansum(observed**2, axis=1), np.isfinite(observed).sum(axis=1)])
-    np.testing.assert_allclose(one.squares(), squares, rtol=1e-9)
-    # In each fold about the origin: the second moments that later draws go by.
-    total = one.totals[0][0], np.nansum((observed - one.origin[:, None]) ** 2, axis=1)
-    np.testing.assert_allclose(*total, rtol=1e-9)
-
-
 def test_the_noise_level_makes_the_moments_definite():
     """Also where pairs contradict one another by more than chance."""
     rng, n = np.random.default_rng(0), 3000

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.stats import norm, rankdata
 
 from distfms.errors import SpecError
 from distfms.methods.landmarks import kmeans, similarity
@@ -14,7 +13,6 @@ from distfms.methods.landmarks.similarity import (
     column_map,
     landmark_arrays,
     landmark_maps,
-    normal_scores,
 )
 from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
@@ -57,24 +55,6 @@ def test_parameters_have_defaults_and_are_told_apart():
     assert dict(plain("gaussian", sigma=3.0, **{}).similarity.parameters) == {"sigma": 3.0}
     assert Similarity("gaussian", (("sigma", 2.0),)).label == "gaussian(sigma 2)"
     assert Similarity("manhattan").label == "manhattan"
-
-
-def test_normal_scores_keep_ties_and_order():
-    rows = np.array([[3.0, 1.0, 1.0, 7.0, np.nan], [0.0, 10.0, 20.0, 30.0, 40.0]])
-    at, scores = normal_scores(rows)
-    mapping = LandmarkMap(
-        Similarity("linear"),
-        *(np.zeros(2), np.ones(2), np.array([3.0, 20.0])),
-        np.zeros((0, 2)),
-        quantiles=np.stack((at, scores)),
-    )
-    found = mapping.scaled(rows)
-    for own, values in zip(found, rows, strict=True):
-        known = values[~np.isnan(values)]
-        ranks = rankdata(known)
-        np.testing.assert_allclose(own[: len(known)], norm.ppf(ranks / (len(known) + 1)))
-    assert found[0, 4] == found[0, 0]  # the mean stands in for a gap
-    assert mapping.scaled(np.array([[99.0], [-9.0]])).ravel().tolist() == [found[0, 3], found[1, 0]]
 
 
 @pytest.mark.parametrize("name", NAMES[1:4])

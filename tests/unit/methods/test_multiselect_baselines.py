@@ -50,18 +50,6 @@ def test_averages_selects_on_as_many_judgments_as_it_buys(seed, n_judgments):
     assert path.counts.tolist() == [n_judgments] * 4
 
 
-def test_averages_of_more_judgments_than_were_collected_stay_semi_definite():
-    judgments, label, _ = random_judgments(0, m=4)
-    problem, estimates = learned(judgments, label)
-    moment = estimates.external + np.diag(estimates.v / 50)
-    assert np.linalg.eigvalsh(moment)[0] < 0
-    psd, none = literal.make_psd(moment, np.zeros(5)), np.zeros(5)
-    path = averages(problem, estimates, 1000, 50)
-    assert path.n_steps > 1
-    expected = literal.full_objective(estimates.b, none, psd, path.final_repeats)
-    assert path.objective[-1] == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
     """Column a·k + c is judgment c of attribute a; judgments are exchangeable."""

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.synthetic import ragged_of
 from distfms import FeatureMultiSelector
-from distfms.data.files.partition import Rows, memory_dataset
-from distfms.data.rows.judgments import detect_layout, read_judgments
-from distfms.data.rows.roles import Roles
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.evaluate import noise_correlations
 from distfms.methods.multiselect.objective import Problem, full_objective
-from distfms.methods.multiselect.read import plan_of
 from distfms.methods.multiselect.same_raters import SameState, held_out_estimates, rater_remarks
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
@@ -178,35 +173,3 @@ def test_refit_averages_raters_as_they_are_bought_from() -> None:
         design = np.column_stack([np.ones(400), *columns])
         want = np.linalg.lstsq(design, label, rcond=None)[0]
         np.testing.assert_allclose(selector.coef_[r > 0], want[1:], atol=1e-9)
-
-
-def test_plan_says_who_judges_what() -> None:
-    """Object 0: ann judged both, bob one; object 1: nobody judged; two raters are asked for x0."""
-    lists = pd.DataFrame({"a": [[1.0, 2.0], []], "b": [[5.0], []]})
-    lists["a__raters"], lists["b__raters"] = [["bob", "ann"], []], [["ann"], []]
-    data = memory_dataset(Rows(table := pa.Table.from_pandas(lists)), table.schema)
-    roles = Roles((), ("a", "b"))
-    layout = detect_layout(table.schema, roles, "columns")
-    batch = read_judgments(data.reader, data.partitions[0], layout, roles)
-    rows = np.arange(2)
-    for buy_from in ("same", "independent"):
-        plan = pd.DataFrame(plan_of(batch, rows, [2, 3], [1.0, 1.0], rows, buy_from))
-        if buy_from == "same":
-            found = (
-                plan[["object", "rater_slot", "rater_id", "attribute"]].to_numpy(object).tolist()
-            )
-            assert found[0] == [0, 2, "bob", "b"]
-            assert found[1][:2] == [0, 3]
-            assert pd.isna(found[1][2])
-            assert [row[:2] + row[3:] for row in found[2:]] == [
-                [1, 1, "a"],
-                [1, 1, "b"],
-                [1, 2, "a"],
-                [1, 2, "b"],
-                [1, 3, "b"],
-            ]
-        else:  # ann counts for b, of which most are bought, and bob alone for a
-            assert plan[["attribute", "have", "want"]].to_numpy(object).tolist()[:2] == [
-                ["a", 1, 2],
-                ["b", 1, 3],
-            ]

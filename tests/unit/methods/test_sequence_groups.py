@@ -1,8 +1,4 @@
-import itertools
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from distfms.errors import SpecError
 from distfms.methods.sequence.options import (
@@ -64,33 +60,6 @@ def test_restrict_renumbers_and_drops_empty_groups():
 
 
 # --- groups drawn at random
-
-
-@given(
-    prices=st.lists(st.sampled_from([1.0, 5.0, 20.0]), min_size=1, max_size=30),
-    size=st.integers(1, 6),
-    seed=st.integers(0, 3),
-)
-def test_drawn_groups_have_so_many_columns_of_one_cost_each(prices, size, seed):
-    names = ["a", *(f"x{i}" for i in range(len(prices))), "b"]
-    own = {"both": ["a", "b"], "random": size}
-    groups = resolve_groups(names, own)
-    assert groups == resolve_groups(names, {"both": ["a", "b"]})
-    costs = resolve_costs(groups.names, {"both": 7.0, **dict(zip(names[1:], prices, strict=False))})
-    found, paid = drawn_groups(groups, costs, 1, size, seed)
-    assert (found.names[0], found.columns[0], paid.own[0]) == ("both", (0, len(names) - 1), 7.0)
-    assert sorted(itertools.chain(*found.columns)) == list(range(len(names)))
-    assert found.names[1:] == tuple(f"random-{n}" for n in range(1, len(found)))
-    sizes = {price: [] for price in prices}
-    for columns, cost in zip(found.columns[1:], paid.own[1:], strict=True):
-        (price,) = {prices[c - 1] for c in columns}
-        assert columns == tuple(sorted(columns))
-        assert cost == pytest.approx(price * len(columns))
-        sizes[price].append(len(columns))
-    for price, own in sizes.items():
-        n_full, rest = divmod(prices.count(price), size)
-        assert own == [size] * n_full + [rest] * bool(rest)
-    assert found == drawn_groups(groups, costs, 1, size, seed)[0]
 
 
 def test_another_seed_draws_other_groups():
@@ -168,35 +137,6 @@ def test_costs_by_name_glob_and_default(costs, own):
 def test_bad_costs_are_refused(names, options, message):
     with pytest.raises(SpecError, match=message):
         resolve_costs(names, **options)
-
-
-@pytest.mark.parametrize("own", [{}, {"ratio": 0.5}])
-def test_a_group_costs_what_it_is_computed_from(own):
-    """Literally: a set pays for all that its members need, each thing once."""
-    names = ["tt4", "t4u", "fti", "ratio", "tsh"]
-    requires = {"ratio": ["fti", "tsh"], "fti": ["tt4", "t4u"]}
-    blood = SharedCostSection(groups=("tt4", "tsh"), cost=3)
-    prices = {"tt4": 14.5, "t4u": 11.5, "tsh": 22.75, "fti": 0.0, "ratio": 0.0, **own}
-    given = {"tt4": 14.5, "t4u": 11.5, "tsh": 22.75, **own}
-    costs = resolve_costs(names, given, shared={"blood": blood}, requires=requires)
-
-    def needed(group):
-        return {group}.union(*map(needed, requires.get(group, ())))
-
-    def literal(chosen):
-        bought = set().union(*(needed(names[g]) for g in chosen))
-        return sum(prices[name] for name in bought) + 3 * bool(bought & {"tt4", "tsh"})
-
-    for size in range(6):
-        for chosen in itertools.permutations(range(5), size):
-            assert costs.total(chosen) == literal(chosen)
-            marginal = costs.marginal(chosen)
-            for group in set(range(5)) - set(chosen):
-                assert marginal[group] == literal([*chosen, group]) - literal(chosen)
-    assert costs.requires == {2: (0, 1), 3: (0, 1, 2, 4)}
-    taken = costs.take([1, 2, 3])
-    assert taken.requires == {1: (0,), 2: (0, 1)}
-    assert taken.total([1]) == 14.5 + 11.5 + 3
 
 
 def test_taking_some_groups_keeps_their_shared_costs():

@@ -4,7 +4,6 @@ import pytest
 from distfms.errors import DataError
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, problem_from_comoments
-from distfms.stats.codec import decode, encode
 from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem
 
@@ -55,20 +54,3 @@ def test_what_cannot_be_a_problem_is_refused(data):
             problem_from_comoments(statistics, **posed)
     with pytest.raises(DataError, match="no held-out rows"):
         sequence(make_problem(*data)).held_out(CoMoments.empty(10))
-
-
-def test_a_path_comes_back_from_its_bytes(data):
-    X, Y, groups = data
-    X[:, 2] = 1.0  # a constant column, a group of its own
-    problem = make_problem(X, Y, groups, GroupCosts(np.array([1.0, 1.0, 9.0, 2.0])), ridge=1e-3)
-    path = sequence(problem, "omp", doubling=True, max_groups=2)
-    again = decode(encode(path))
-    assert again.notes == path.notes != ()
-    assert again.groups == path.groups
-    for one, other in ((path, again), (path.scaling, again.scaling)):
-        for name, value in vars(one).items():
-            if isinstance(value, np.ndarray):
-                np.testing.assert_array_equal(getattr(other, name), value)
-    statistics = comoments(X, Y)
-    for name, values in path.held_out(statistics).items():
-        np.testing.assert_array_equal(again.held_out(statistics)[name], values)

@@ -44,18 +44,6 @@ def test_pooled_is_that_of_all_rows(blocks):
     np.testing.assert_allclose(pooled.covariance[0], np.cov(rows, bias=True)[:, -1])
 
 
-def test_shift_is_that_of_the_rows(blocks):
-    shift, _ = shift_of(of_rows(blocks[:4]), of_rows(blocks[4:]))
-    before, now = np.concatenate(blocks[:4], axis=1), blocks[4]
-    means = (now.mean(axis=1) - before.mean(axis=1)) / before.std(axis=1)
-    np.testing.assert_allclose(shift[0], means)
-    np.testing.assert_allclose(shift[1], np.log(now.std(axis=1) / before.std(axis=1)))
-    correlations = np.corrcoef(now)[:-1, -1] - np.corrcoef(before)[:-1, -1]
-    np.testing.assert_allclose(shift[2, :-1], correlations)
-    assert np.isnan(shift[2, -1])
-    assert np.isnan(shift[3]).all()
-
-
 def test_interval_is_that_of_the_partitions(blocks):
     _, half_width = shift_of(of_rows(blocks[:4]), of_rows(blocks[4:]))
     before = np.concatenate(blocks[:4], axis=1)

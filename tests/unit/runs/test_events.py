@@ -4,14 +4,13 @@ import ast
 import io
 import json
 import re
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 import distfms
 from distfms.errors import DataError, SpecError
-from distfms.runs.events import LEVELS, JsonLog, TextLog, open_log
+from distfms.runs.events import LEVELS, TextLog, open_log
 
 KEYS = ["time", "level", "event", "run", "stage", "fields"]
 ROOT = Path(distfms.__file__).parents[1]
@@ -61,41 +60,6 @@ def test_what_went_wrong_is_said_at_once(stream):
 
 
 # --- JSON ---------------------------------------------------------------------------------------
-
-
-def test_every_line_has_the_same_keys():
-    stream = io.StringIO()
-    with open_log("json", print, stream=stream) as (say, _, log):
-        say("  Reads 5 rows\n")
-        log({"event": "begin", "run": "r1", "attempt": 1})
-        log({"event": "stage", "stage": "select"})
-        log({"event": "retry", "key": "u", "n_retries": 2})
-        log({"event": "stage_done", "stage": "select", "seconds": 1.5})
-        log({"event": "not known yet", "path": Path("a"), "text": "zwölf\n"})
-    found = parsed(stream)
-    assert all(list(line) == KEYS for line in found)
-    assert [(line["level"], line["event"], line["run"], line["stage"]) for line in found] == [
-        ("info", "message", None, None),
-        ("info", "begin", "r1", None),
-        ("info", "stage", "r1", "select"),
-        ("warning", "retry", "r1", "select"),
-        ("info", "stage_done", "r1", "select"),
-        ("info", "not known yet", "r1", None),
-    ]
-    assert found[0]["fields"] == {"text": "Reads 5 rows"}
-    assert found[5]["fields"] == {"path": "a", "text": "zwölf\n"}
-    assert datetime.fromisoformat(found[0]["time"]).tzinfo is not None
-
-
-def test_frequent_events_now_and_then_and_the_last():
-    stream, now = io.StringIO(), iter([0.0, 1.0, 4.9, 5.0, 6.0, 7.0, 13.0])
-    log = JsonLog(stream, clock=lambda: next(now))
-    for done in (1, 2, 3, 4, 9):
-        log(unit(done))
-    for step in (1, 2):
-        log({"event": "pool_step", "step": step, "seconds": 0.1})
-    shown = [line["fields"].get("done") or line["fields"]["step"] for line in parsed(stream)]
-    assert shown == [1, 4, 9, 1, 2]
 
 
 def test_an_error_is_told_once():
