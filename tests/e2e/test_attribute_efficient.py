@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from distfms.data.rows.folds import assign_parts, hash_keys, mix
 from distfms.errors import SpecError
-from distfms.methods.attribute_efficient import flow, options
+from distfms.methods.attribute_efficient import options
 from distfms.methods.attribute_efficient import read as read_module
 from distfms.methods.attribute_efficient.kernels import uniform
 from distfms.methods.attribute_efficient.learner import Chain, Design
@@ -333,18 +333,6 @@ def test_prediction_report_and_labels(tmp_path, look):
         predict_file(run, str(folder), tmp_path / "out.parquet", budget=3)
 
 
-def test_missing_values_count_as_the_mean(data, tmp_path):
-    holes = X.copy()
-    holes[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
-    folder = write_rows(tmp_path / "data", few_columns(holes))
-    section = {"missing": "mean", "test": 0, "folds": 0}
-    run = run_job(few_job(folder, tmp_path / "runs", {"repeats": 0}, data=section)).folder
-    filled = np.where(np.isnan(holes), np.nanmean(holes, axis=0), holes)
-    weights = np.array(list(content(run, "selection.json")["coefficients"].values()))
-    mse = np.mean((filled @ weights - Y) ** 2)
-    assert content(run, "metrics.json")["train"]["mse"] == pytest.approx(mse, rel=1e-9)
-
-
 def test_check_tells_what_can_be_gained_before_anything_is_paid(data, tmp_path, distfms):
     (tmp_path / "job.yaml").write_text(few_job(data, tmp_path / "runs").to_yaml())
     said = distfms("check", tmp_path / "job.yaml").out
@@ -354,23 +342,6 @@ def test_check_tells_what_can_be_gained_before_anything_is_paid(data, tmp_path, 
     assert f"improvement ratio: {ratio:.2f}" in said
     assert f"up to a factor of {1 / ratio:.1f}" in said
     assert not (tmp_path / "runs").exists()
-
-
-def test_large_row_groups_are_learned_from_in_batches(data, tmp_path):
-    rows = training_rows(prepare(few_job(data, tmp_path)).job, np.zeros(D))
-    large = replace(rows, partitions=tuple(replace(p, batch_rows=70) for p in rows.partitions))
-    for found, wanted in zip(large.ordered(5, 0, 1, 1), rows.ordered(5, 0, 1, 1), strict=True):
-        for values, theirs in zip(found[:2], wanted[:2], strict=True):
-            np.testing.assert_array_equal(values[found[2]], theirs[wanted[2]])
-
-
-def test_models_are_judged_some_in_each_pass(data, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(flow, "_MODEL_VALUES", 7 * D)
-    found = run_job(few_job(data, tmp_path)).folder
-    ours, theirs = (content(folder, "metrics.json")["curves"] for folder in (found, run))
-    for own, other in zip(ours, theirs, strict=True):
-        for point, same in zip(own["points"], other["points"], strict=True):
-            assert point["train"] == pytest.approx(same["train"], rel=1e-12)
 
 
 def test_the_job_on_embedded_images(tmp_path):

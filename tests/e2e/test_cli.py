@@ -71,20 +71,6 @@ def test_run_predict_report(place, judgments, distfms, no_umask):
     assert not [path for path in place.rglob("*") if path.stat().st_mode & stat.S_IWOTH]
 
 
-def test_predictions_are_the_models_numbers(place, judgments, judgments_run, distfms):
-    model = content(judgments_run, "model.json")
-    arrays = np.load(judgments_run / "weights.npz")
-    distfms("predict", judgments_run, judgments / "part-2.parquet", "--out", "p.parquet")
-    table = pq.read_table(judgments / "part-2.parquet").to_pylist()
-    predicted = pq.read_table(place / "p.parquet").column("predicted_y").to_numpy()
-    for row, value in zip(table, predicted, strict=True):
-        means = [
-            np.mean(row[name][:r])
-            for name, r in zip(model["attributes"], arrays["repeats"], strict=True)
-        ]
-        assert value == pytest.approx(model["intercept"] + arrays["weights"] @ means, rel=1e-12)
-
-
 def test_check_reads_no_rows_and_writes_nothing(place, distfms):
     result = distfms("check", "job.yaml")
     assert result.code == 0

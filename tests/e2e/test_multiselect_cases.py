@@ -106,21 +106,6 @@ def test_objects_left_out_are_told(tmp_path):
     assert "6 of 60 objects were left out" in notes(manifest)
 
 
-def test_plan_is_one_table(tmp_path):
-    """Parts in which nothing is lacking have the columns of the others."""
-    columns = objects(40, id=[f"o{i}" for i in range(40)])
-    for name in NAMES:
-        columns[name] = [v * 10 if i < 20 else v for i, v in enumerate(columns[name])]
-    path = write(tmp_path, columns, row_group_size=20)
-    folder, *_ = run(
-        path, tmp_path, data={"max_partition_rows": 20}, multiselect={"plan": True, "budget": 20}
-    )
-    parts = sorted((folder / "plan").iterdir())
-    assert pq.read_metadata(parts[0]).num_rows == 0
-    assert pq.read_schema(parts[0]) == pq.read_schema(parts[1])
-    assert set(pq.read_table(folder / "plan").column("id").to_pylist()) <= set(columns["id"])
-
-
 def test_a_plain_error_that_no_object_allows_is_told_before(tmp_path):
     path = write(tmp_path, {"id": range(N), "y": objects()["y"], **numbered(objects())})
     told = "no object holds enough judgments (at most 6, fewer than the budget pays for)"
@@ -128,21 +113,6 @@ def test_a_plain_error_that_no_object_allows_is_told_before(tmp_path):
     assert told in prepare(job(path, tmp_path, **options)).job.describe()["plain error"]
     listed = write(tmp_path / "lists", objects())
     assert "plain error" not in prepare(job(listed, tmp_path, **options)).job.describe()
-
-
-def test_averages_are_read_only_if_they_are_asked_for(tmp_path):
-    path = write(tmp_path, objects())
-    found = {}
-    for plain_error in (False, True):
-        options = {"plain_error": plain_error, "budget": 3, "baselines": []}
-        folder, _, metrics, _ = run(path, tmp_path, multiselect=options)
-        found[plain_error] = metrics["test"]
-        assert (folder / "statistics" / "averages.step").exists() == plain_error
-    without, measured = found[False], found[True]
-    assert (without["mse"], without["n_objects_with_all_judgments"]) == (None, None)
-    assert measured["n_objects_with_all_judgments"] > 0
-    assert measured["mse"] > 0
-    assert without["projected_loss"] == measured["projected_loss"]
 
 
 def test_predictions_within_a_smaller_budget_are_those_of_a_run_with_it(tmp_path):
@@ -267,6 +237,3 @@ def kept(tmp_path_factory):
     path = write(folder, columns, row_group_size=10)
     run_job(job(path, folder / "runs", data={"exclude": ["w"]}))
     return path, folder / "runs"
-
-
-# --- stopped and resumed ------------------------------------------------------------------------

@@ -173,21 +173,6 @@ def test_one_decomposition_for_each_set_of_objects(tmp_path, monkeypatch):
     assert sizes == [3] * (3 + 1 + 3)
 
 
-def test_baselines_spend_what_the_chosen_one_leaves(tmp_path):
-    """Every entry tells loss and repeats of the same selection."""
-    costs = {"a": 1, "b": 2.5, "c": 4}
-    path = write(tmp_path, objects(100))
-    _, selection, metrics, _ = run(
-        path, tmp_path, multiselect={"budget": 13.3, "costs": costs, "baselines": ["copies"]}
-    )
-    assert selection["spent"] == 12.5
-    assert metrics["curves"][0]["points"][-1]["budget"] == 13.3
-    for entry in [*metrics["baselines"].values(), selection]:
-        assert entry["spent"] == pytest.approx(
-            sum(costs[name] * r for name, r in entry["repeats"].items())
-        )
-
-
 # --- what is left to cross-validation -----------------------------------------------------------
 
 
@@ -254,35 +239,3 @@ def test_ridge_of_itself_is_small_with_folds_and_none_without(noisy, tmp_path, f
     assert tried == ridges or [p["options"]["ridge"] for p in tried] == ridges
     assert selection["ridge"] in (ridges or [0.0])
     assert set(metrics["baselines"]) == {"scoring", "averages", "copies", "lasso"}
-
-
-def test_tuned_budgets_have_the_ridge_that_each_prefers(noisy, tmp_path):
-    options = {"ridge": [0.0, 0.5], "baselines": []}
-    changes = {"tune": {"grid": {"budget": [2, 12]}}}
-    _, selection, metrics, _ = run(noisy, tmp_path, multiselect=options, **changes)
-    for point in metrics["tuning"]["points"]:
-        _, own, alone, _ = run(noisy, tmp_path, multiselect=options | point["options"])
-        assert [f["projected_loss"] for f in alone["folds"]] == pytest.approx(point["folds"])
-        if point["chosen"]:
-            assert (own["ridge"], own["repeats"]) == (selection["ridge"], selection["repeats"])
-
-
-@pytest.mark.parametrize("selection", ["greedy", "lasso"])
-@pytest.mark.parametrize("model", ["projected", "refit"])
-def test_ridge_does_not_depend_on_the_unit_of_judgments(noisy, tmp_path, selection, model):
-    table = pq.read_table(noisy)
-    options = {"budget": 2, "ridge": 0.3, "selection": selection, "model": model}
-    found = []
-    for unit in (1.0, 1000.0):
-        own = {
-            name: lists([[unit * v for v in row] for row in table[name].to_pylist()])
-            for name in table.column_names[2:]
-        }
-        path = write(tmp_path / str(unit), {"id": table["id"], "y": table["y"], **own})
-        folder, chosen, metrics, _ = run(path, tmp_path / str(unit), multiselect=options)
-        weights = np.load(folder / "weights.npz")["weights"] * unit
-        loss = metrics["chosen"]["validation"]["projected_loss"]
-        found.append((chosen["repeats"], weights, loss))
-    assert found[0][0] == found[1][0]
-    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-9)
-    assert found[1][2] == pytest.approx(found[0][2])

@@ -43,15 +43,6 @@ def test_files_that_all_have_other_columns_are_refused(trained, days, change, wo
     assert in_place(trained) == 1
 
 
-def test_a_partition_that_was_rewritten_is_read_again_and_said(trained, days):
-    write_day(days, "2026-01-03", 9)
-    outcome = again(trained)
-    found = retraining(outcome)["data"]
-    assert found["changed"] == ["data/2026-01-03.parquet"]
-    assert (found["new"], found["vanished"], found["n_read"]) == ([], [], 2)
-    assert outcome.promoted
-
-
 def test_a_partition_that_shrank_is_refused(trained, days):
     rewrite(days / "2026-01-03.parquet", lambda table: table.slice(0, 100))
     outcome = again(trained)

@@ -322,25 +322,6 @@ def test_thresholds_that_cannot_be_chosen(tmp_path, family, changes, message):
         finished(job(tmp_path / "data", tmp_path, family, **changes), "run")
 
 
-def test_several_labels_are_logistic_regressions_side_by_side(tmp_path):
-    other = lambda scores, rng: (scores[:, 1] > rng.normal(size=len(scores))) * 1  # noqa: E731
-    table = write_rows(tmp_path / "data", labels, z=other)
-    spec = job(tmp_path / "data", tmp_path, "logistic", data={"target": ["y", "z"], "test": 0.2})
-    folder, selection, metrics = finished(spec, "run")
-    assert selection["classes"] is None
-    assert 0.6 < metrics["test"]["accuracy"] < 1.0
-    found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
-    shares = numbers(found, ["predicted_y", "predicted_z"])
-    truth = numbers(table, ["y", "z"])
-    assert ((shares > 0.5) == truth).mean() == pytest.approx(
-        (
-            metrics["train"]["accuracy"] * metrics["train"]["n_rows"]
-            + metrics["test"]["accuracy"] * metrics["test"]["n_rows"]
-        )
-        / len(truth)
-    )
-
-
 def test_held_out_measures_are_those_of_the_predictions(tmp_path):
     write_rows(tmp_path / "data", three_classes)
     table = write_rows(tmp_path / "later", three_classes, n=150, n_files=2, seed=1)

@@ -32,37 +32,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PLAIN = {"groups": {}, "costs": {}, "shared_costs": {}, "baselines": []}
 
 
-@pytest.mark.parametrize("low", [0.0, -1.0])
-def test_accuracy_of_binary_labels(tmp_path, low):
-    rng = np.random.default_rng(5)
-    a, b = rng.normal(size=(2, 400))
-    y = np.where(a + 0.5 * b + rng.normal(size=400) > 0, 1.0, low)
-    weight = rng.uniform(0.5, 2, 400)
-    rows = {"a": a, "b": b, "w": weight, "y": y}
-    train, test = ({k: v[s] for k, v in rows.items()} for s in (slice(300), slice(300, None)))
-    data = write_rows(tmp_path / "train", train)
-    other = write_rows(tmp_path / "test", test)
-    spec = mixed_job(
-        data,
-        tmp_path,
-        data={"id": None, "weight": "w", "test": 0, "test_path": str(other), "folds": 0},
-        sequence=PLAIN,
-    )
-    folder = run_job(spec).folder
-    notes = content(folder, "manifest.json")["notes"]
-    assert any(f"2 whole values ({low:g}, 1)" in note for note in notes)
-    weights, model = np.load(folder / "weights.npz"), content(folder, "model.json")
-    X = np.column_stack([test[name] for name in model["feature_names"]])
-    points = curve(content(folder, "metrics.json"), "fr")
-    for k, point in enumerate(points):
-        scores = X @ weights["coefficients"][k, :, 0] + weights["intercept"][k, 0]
-        right = (scores > (1 + low) / 2) == (test["y"] > (1 + low) / 2)
-        share = np.average(right, weights=test["w"])
-        assert point["test"]["accuracy"] == pytest.approx(share, rel=1e-12)
-        assert "validation" not in point
-    assert content(folder, "metrics.json")["folds"] == []
-
-
 def graded(n_queries=60):
     """Six rows of each query with four features and a target of 1 or 2, and the target's score."""
     rng = np.random.default_rng(8)

@@ -204,9 +204,6 @@ def test_form_depends_on_spec_and_columns(mixed_data, tmp_path, monkeypatch):
     assert "a lower `sequence.max_groups`" in whole.describe()["search"]
 
 
-# --- same bits, whatever happens ----------------------------------------------------------------
-
-
 # --- memory -------------------------------------------------------------------------------------
 
 

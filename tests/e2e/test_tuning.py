@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from distfms.errors import DataError, SpecError
-from distfms.methods.frame import slab_search
+from distfms.errors import DataError
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.prepare import prepare
-from tests.e2e.jobs import content, judgments_job, results
+from tests.e2e.jobs import content, results
 from tests.e2e.sequence_jobs import GRID, mixed_job, mixed_rows, write_rows
 from tests.faults.dying import killed_job
 
@@ -117,32 +116,6 @@ def test_check_says_what_will_be_tried(mixed_data, tmp_path):
         "criterion fr, omp; ridge 1e-05, 0.3, 3; max_groups 2, none: 12 points on 3 folds, "
         "36 evaluations; the best by explained_variance"
     )
-
-
-def test_slabs_refuse(judgments, tmp_path, monkeypatch):
-    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
-    tune = {"grid": {"psd": ["none", "nearest"]}}
-    spec = judgments_job(judgments, tmp_path / "runs", multiselect={"psd": "none"}, tune=tune)
-    with pytest.raises(SpecError, match=r"which this `multiselect` job does not have"):
-        prepare(spec)
-
-
-def test_values_that_only_together_ask_for_slabs_leave_the_job_in_one_process(
-    judgments, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
-    spec = judgments_job(
-        judgments,
-        tmp_path / "runs",
-        multiselect={"algorithm": "scoring", "psd": "nearest", "baselines": []},
-        tune={"grid": {"algorithm": ["full"], "psd": ["none"]}},
-    )
-    folder = run_job(spec).folder
-    assert content(folder, "selection.json")["tuning"]["chosen"] == {
-        "algorithm": "full",
-        "psd": "none",
-    }
-    assert len(content(folder, "metrics.json")["folds"]) == 3
 
 
 def test_an_end_beyond_all_groups_is_none(mixed_data, tmp_path):
