@@ -1,11 +1,4 @@
-"""Attribute-efficient regression: pairs of attributes, the papers' algorithms, and their speed.
-
-``paper`` repeats the experiments of Kukliansky and Shamir (ICML 2015) on ``synthetic`` data or
-``mnist``: for each algorithm the test loss relative to predicting 0 against the number of
-attributes drawn, the mean over repeats with other orders and draws, ± one standard deviation. Bound
-and factor of the step (in the second of two phases too; the first has those of uniform drawing) are
-chosen for each algorithm by 10-fold cross-validation at the largest number of attributes; for fewer
-the step is longer, in the proportion of the theory.
+"""Attribute-efficient regression: pairs of attributes beside online learning, and its speed.
 
 ``pairs`` prints, for each number of examples of ``synthetic``, ``mnist`` or a table, the test loss
 relative to predicting the mean: of one solve from pairs (attributes drawn alike, by second moments,
@@ -44,7 +37,7 @@ from distfms.methods.attribute_efficient.from_pairs import (
     full_candidates,
     solve,
 )
-from distfms.methods.attribute_efficient.learner import Design, improvement_ratio
+from distfms.methods.attribute_efficient.learner import Design
 from distfms.methods.attribute_efficient.lessons import Lesson, Ordered, learn, stream
 from distfms.methods.attribute_efficient.options import ALGORITHMS
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
@@ -128,39 +121,6 @@ class Experiment:
                 losses.append(relative_loss(weights, *held_out))
             best = min(best, (float(np.mean(losses)), bound, factor))
         return best[1], {**fixed, "step_factor": best[2]}, best[0]
-
-    def curve(
-        self, name: str, sizes: Sequence[int], repeats: int, bound: float, **more: float
-    ) -> None:
-        for size in sizes:
-            found = [
-                learn(self.lesson(name, size, bound, repeat, **more), self.train)
-                for repeat in range(repeats)
-            ]
-            losses = [relative_loss(one.weights, *self.test) for one in found]
-            seen = np.mean([one.n_seen for one in found])
-            print(
-                f"| {name} | {size} | {size * self.n_draws} | {seen:.0f} "
-                f"| {np.mean(losses):.4f} ± {np.std(losses, ddof=1):.4f} |",
-                flush=True,
-            )
-
-    def run(self, repeats: int, n_sizes: int) -> None:
-        n, d = self.train.rows.shape
-        ratio = improvement_ratio(self.penalty, self.known[2])
-        print(f"\nρ = {ratio:.3f}, d = {d}, m = {n}, {repeats} repeats")
-        print("| algorithm | examples | attributes drawn | observed | relative test loss |")
-        sizes = [n >> i for i in reversed(range(n_sizes))]
-        _, two_phase, uniform = ALGORITHMS[self.penalty]
-        chosen: dict[str, Any] = {}
-        for name in reversed(ALGORITHMS[self.penalty]):
-            fixed = {}
-            if name == two_phase:
-                fixed = {"first_step_factor": chosen[uniform][1]["step_factor"]}
-            chosen[name] = self.choose(name, **fixed)
-            bound, more, loss = chosen[name]
-            print(f"{name}: bound {bound:g} × max |y|, {more}; cross-validated {loss:.4f}")
-            self.curve(name, sizes, repeats, bound, **more)
 
 
 def synthetic(penalty: Any, alpha: float, m: int, d: int = 500, n_test: int = 2000) -> Experiment:
@@ -308,14 +268,13 @@ def pairs_speed(d: int, k: int, n: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("paper", "pairs", "speed"))
+    parser.add_argument("what", choices=("pairs", "speed"))
     parser.add_argument("data", nargs="?", default="mnist", help="mnist, synthetic, or a table")
     parser.add_argument("--penalty", choices=("ridge", "lasso"), default="ridge")
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.0, -0.5, -1.0, -2.0])
     parser.add_argument("--rows", type=int, nargs="+", default=[])
     parser.add_argument("--draws", type=int, default=None)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--sizes", type=int, default=6)
     parser.add_argument("--d", type=int, nargs="+", default=[500, 5_000, 50_000])
     parser.add_argument("--folder", type=Path, default=os.environ.get("DISTFMS_REALDATA", "."))
     given = parser.parse_args()
@@ -341,12 +300,8 @@ def main() -> None:
             experiment = make()
             if given.draws:
                 experiment = replace(experiment, n_draws=given.draws)
-            if given.what == "pairs":
-                rows = given.rows or [len(experiment.train.rows)]
-                compare(name, experiment, rows, given.repeats)
-            else:
-                print(f"\n## {name}, {given.penalty}")
-                experiment.run(given.repeats, given.sizes)
+            rows = given.rows or [len(experiment.train.rows)]
+            compare(name, experiment, rows, given.repeats)
 
 
 if __name__ == "__main__":

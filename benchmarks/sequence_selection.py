@@ -4,10 +4,7 @@ Prints, for D columns in J groups with costs: the statistics pass, the selection
 each rule, the ratio of ``fr`` to ``omp``, and the time of celer's 100-point cost-weighted
 group-lasso path on the same rows. The pass has a thread for each processor and one BLAS thread for
 each; celer has as many BLAS threads as it likes. ``--rows 200000`` is the full size: 0.8 GB, and up
-to twice as much again for celer.
-
-With ``--job jobs/sequence-breast-cancer.yaml`` it runs that job instead and prints the α-timeliness
-of its rules and of the order in which groups enter celer's path. Needs ``distfms[benchmark]``.
+to twice as much again for celer. Needs ``distfms[benchmark]``.
 """
 
 from __future__ import annotations
@@ -16,13 +13,11 @@ import argparse
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import n_processors
-from distfms.methods.sequence.evaluate import timeliness
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import (
     FeatureGroups,
@@ -30,10 +25,6 @@ from distfms.methods.sequence.problem import (
     SequenceProblem,
     problem_from_comoments,
 )
-from distfms.runs.driver import run_prepared
-from distfms.runs.folder import RunFolder
-from distfms.runs.job_spec import load_spec
-from distfms.runs.prepare import prepare
 from distfms.stats.base import merge_tree
 from distfms.stats.comoments import CoMoments
 
@@ -107,46 +98,6 @@ def lasso_on_rows(block: np.ndarray, problem: SequenceProblem, tol: float) -> fl
     return time.perf_counter() - start
 
 
-def lasso_order(problem: SequenceProblem) -> list[int]:
-    """Order groups by entry on celer's path, on rows with the same Gram matrix; ties by size."""
-    from celer import celer_path
-
-    values, vectors = np.linalg.eigh(problem.gram)
-    root = vectors * np.sqrt(np.maximum(values, values[-1] * 1e-12))
-    X = np.asfortranarray(root.T) * np.sqrt(len(root))
-    y = np.linalg.solve(root, problem.target[:, 0]) * np.sqrt(len(root))
-    groups, costs = [list(group) for group in problem.groups.columns], problem.costs.alone
-    top = max(np.linalg.norm(problem.target[g]) / c for g, c in zip(groups, costs, strict=True))
-    alphas = np.geomspace(top, top * 1e-4, 200)
-    options = {"pb": "grouplasso", "groups": groups, "weights": costs, "tol": 1e-8}
-    weights = celer_path(X, y, alphas=alphas, **options)[1]
-    norms = np.stack([np.linalg.norm(weights[g], axis=0) for g in groups])
-    entry = np.where(norms.any(axis=1), (norms > 0).argmax(axis=1), len(alphas) - 1)
-    first = norms[np.arange(len(groups)), entry] / costs
-    return np.lexsort((-first, entry)).tolist()
-
-
-def compare_timeliness(path: str) -> None:
-    """Print the α-timeliness of the rules of a job and of the group lasso."""
-    with TemporaryDirectory() as place:
-        own = [f"output.path={place}", "sequence.ridge=1e-5", "sequence.family=gaussian"]
-        prepared = prepare(load_spec(path, own))
-        folder = RunFolder(run_prepared(prepared).folder)
-        metrics, solved = folder.read_json("metrics.json"), prepared.job.solved(folder)
-    found = {name: own["alpha_timeliness"] for name, own in metrics["timeliness"].items()}
-    lasso = sequence(solved.problem, "given", order=lasso_order(solved.problem))
-    curves = [*solved.paths.values(), lasso]
-    found["group lasso"] = timeliness(
-        lasso.curve_cost,
-        lasso.curve_value,
-        stop=metrics["alpha"]["cut"],
-        final=max(path.curve_value[-1] for path in curves),
-    )
-    print(f"cut at α = {metrics['alpha']['alpha']}")
-    for name, value in sorted(found.items(), key=lambda item: -item[1]):
-        print(f"{name:16} {value:.4f}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=int, default=20_000)
@@ -156,11 +107,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tol", type=float, default=1e-4, help="celer's relative duality gap")
     parser.add_argument("--no-lasso", action="store_true", help="leave celer out")
-    parser.add_argument("--job", help="spec of a sequence job: compare its rules by timeliness")
     options = parser.parse_args()
-    if options.job:
-        compare_timeliness(options.job)
-        return
     block = make_rows(options.rows, options.columns, options.groups, options.seed)
     print(f"{options.rows} rows, {options.columns} columns, {options.groups} groups")
     with single_threaded_blas():

@@ -121,6 +121,8 @@ class SequenceProcedure(Procedure):
         self, problem: SequenceOutline, **where: Any
     ) -> tuple[dict[str, SequencePath], dict[str, list[float]]]:
         """Return the paths of all rules by name, and when each had 0..K groups, in seconds."""
+        import scipy.linalg  # noqa: F401 - else the first rule's seconds would have it
+
         paths, seconds = dict[str, SequencePath](), dict[str, list[float]]()
         for rule in self.rules:
             clock = [perf_counter()]
