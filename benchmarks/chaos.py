@@ -24,6 +24,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -124,6 +125,11 @@ class Cluster:
     ray: Any = None
     sound: bool = True
 
+    def is_sound(self) -> bool:
+        """Whether nothing of the cluster was killed, nor has ended with what was."""
+        ended = [p for p in self.roots if not p.is_running() or p.status() == "zombie"]
+        return self.sound and not ended
+
     def processes(self, driver: psutil.Process) -> list[psutil.Process]:
         """Return all that the driver and the cluster have started."""
         found = []
@@ -146,11 +152,11 @@ class Cluster:
         found = []
         for process in self.processes(driver):
             with suppress(psutil.Error):
-                line, title = " ".join(process.cmdline()), process.name()
+                line = " ".join(process.cmdline())
                 if self.kind == "ray":
-                    is_actor = title.startswith(("ray::", "Host", "_")) and "IDLE" not in title
-                    if "default_worker.py" in line or title.startswith("ray::"):
-                        found += [process] if is_actor else []
+                    # Not those that wait, nor agents, with which their raylet ends.
+                    busy = line.startswith("ray::") and not re.search("IDLE|Agent", line)
+                    found += [process] if busy else []
                 elif self.kind == "dask" and what != "actor":
                     of_driver = driver in process.parents()
                     found += [process] if "spawn_main" in line and not of_driver else []
@@ -384,7 +390,7 @@ class Trials:
     def repeated(self, own: Job, made: Cluster, method: str, expected: str) -> str:
         """Give the same command again."""
         with ExitStack() as stack:
-            if not made.sound:
+            if not made.is_sound():
                 made = stack.enter_context(cluster(made.kind))
                 own.describe(method, self.data[method], made.engine)
             again = own.run(made)
@@ -402,7 +408,7 @@ def on_clusters(trials: Trials, kinds: Sequence[str], n_kills: int, seed: int) -
         number = next(numbers, None)
         while number is not None:
             with cluster(kind) as made:
-                while number is not None and made.sound:
+                while number is not None and made.is_sound():
                     method = list(trials.data)[number % len(trials.data)]
                     if (kind, method) not in trials.known:
                         trials.undisturbed(kind, method, made)

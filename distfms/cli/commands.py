@@ -148,7 +148,9 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
     from distfms.runs.prepare import prepare
 
     prepared = prepare(load_spec(spec, set_ or ()), complain if as_json else say)
-    described, notes = prepared.describe(), prepared.opened.notes
+    described, named = prepared.describe(), sorted(prepared.spec.options.functions)
+    unseen = [f"The function `{name}` is not imported here; a run imports it." for name in named]
+    notes = [*prepared.opened.notes, *unseen]
     projection, place = prepared.projection(), prepared.root / prepared.spec.name
     if as_json:
         found = {"job": described, "notes": notes, "runs": str(place), **asdict(projection)}

@@ -70,8 +70,8 @@ class DaskExecutor(Executor):
         return self._client.get(dsk, keys, **options)
 
     def probe(self, paths: Sequence[str]) -> None:
-        """Check that every worker sees these paths as this machine does; see `Executor.probe`."""
-        nodes.require_paths(paths, self._examine)
+        """Check that every host sees these paths as this machine does; see `Executor.probe`."""
+        nodes.require_paths(paths, self._examine_hosts)
 
     def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
         """Open a pool of processes of the driver's machine; see `Executor.pool`."""
@@ -102,10 +102,21 @@ class DaskExecutor(Executor):
         cluster = f"The Dask cluster at {self.address}"
         nodes.require_software(_SAME_VERSION, self._examine, cluster)
 
-    def _examine(self, packages: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Have every worker say what it has; by its name."""
+    def _examine_hosts(self, packages: Sequence[str], paths: Sequence[str]) -> dict[str, Any]:
+        """Have one worker of every host say what it has."""
+        with self._asking():
+            workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        of_host = {about["host"]: address for address, about in workers.items()}
+        return self._examine(packages, paths, list(of_host.values()))
+
+    def _examine(
+        self, packages: Sequence[str], paths: Sequence[str], workers: list[str] | None = None
+    ) -> dict[str, dict[str, Any]]:
+        """Have every worker, or some, say what it has; by its name."""
         with self._asking(), _quiet(), nodes.by_value():
-            found: Mapping[str, Any] = self._client.run(nodes.examine, packages, paths)
+            found: Mapping[str, Any] = self._client.run(
+                nodes.examine, packages, paths, workers=workers
+            )
         return {f"Dask worker {key} on {there['host']}": there for key, there in found.items()}
 
     @contextmanager

@@ -35,6 +35,10 @@ def examine(packages: Sequence[str], paths: Sequence[str]) -> dict[str, Any]:
     }
 
 
+#: Paths that a node is asked for at once.
+_BATCH = 1_000
+
+
 @contextmanager
 def by_value() -> Iterator[None]:
     """Pickle this module by value while the context is open."""
@@ -71,8 +75,16 @@ def require_software(packages: Sequence[str], examine_nodes: ExamineNodes, clust
 
 
 def require_paths(paths: Sequence[str], examine_nodes: ExamineNodes) -> None:
-    """Raise EngineError unless all nodes see the local paths as this machine does."""
+    """Raise EngineError unless all nodes see the local paths as this machine does.
+
+    They are asked in batches: a worker answers nobody else while it looks.
+    """
     local = [os.path.abspath(path) for path in paths if "://" not in path]
+    for start in range(0, len(local), _BATCH):
+        _require_paths(local[start : start + _BATCH], examine_nodes)
+
+
+def _require_paths(local: Sequence[str], examine_nodes: ExamineNodes) -> None:
     here = examine((), local)
     for name, node in examine_nodes((), local).items():
         problems = []

@@ -55,6 +55,13 @@ def job(days, tmp_path):
     return growing_job(days, tmp_path / "runs", method="landmarks", landmarks=section)
 
 
+def test_who_checks_a_spec_runs_no_code_of_it(imported, job, tmp_path, distfms):
+    (tmp_path / "job.yaml").write_text(job.to_yaml())
+    result = distfms("check", "job.yaml")
+    assert (result.code, imported()) == (0, False)
+    assert "The function `mine:near` is not imported here" in result.out
+
+
 def test_a_model_runs_only_code_that_its_user_names(imported, job, days, distfms):
     run = run_job(job).folder
     registry = Registry(run.parents[1] / "registry")

@@ -23,6 +23,7 @@ from distfms.methods.landmarks.metric import told
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData, read_data
 from distfms.methods.landmarks.references import references
+from distfms.methods.landmarks.similarity import user_function
 from distfms.methods.landmarks.squared import COLUMNS, MEASURES, Linear, side_by_side
 from distfms.stats.base import FoldMeans, below, over_folds
 from distfms.stats.classification import class_report
@@ -42,6 +43,8 @@ def landmarks(run: Run, job: Job) -> Finished:
     rows, folds and held-out rows, and those of references), `splits` (errors on random splits).
     """
     form: LandmarkForm = job.form.tried(job.tune)
+    for name in form.options.functions:
+        user_function(name)  # now rather than after hours; whoever only checks a spec runs no code
     data = read_data(run, form)
     learner = learner_of(run, job, data)
     options, tuning = choose_options(run, job, learner.points)

@@ -23,7 +23,6 @@ from distfms.methods.landmarks.similarity import (
     MOST_COLUMNS,
     PRECOMPUTED,
     Similarity,
-    user_function,
 )
 from distfms.methods.landmarks.squared import COLUMNS, LandmarkProcedure
 
@@ -78,8 +77,6 @@ def _check(form: LandmarkForm) -> None:
             "`landmarks.similarity` is a list for cross-validation to choose from: set "
             "`data.folds` to at least 2, or name one similarity."
         )
-    for name in form.options.functions:
-        user_function(name)
     if form.options.task == "ranking" and form.roles.query is None:
         raise SpecError(
             "The task `ranking` ranks the rows of a query: name the column of the query in "
