@@ -21,6 +21,9 @@ _MAGIC = b"distfms-partial-1\n"
 _DIGEST_BYTES = 32
 SUFFIX = ".partial"
 _ABANDONED_AFTER_S = 3600.0
+#: When a cache was last listed, and its bytes since then at most.
+_USAGE = ".usage"
+_LISTED_EVERY_S = 86_400.0
 
 #: Seconds for which a cache on remote storage that has failed is left alone: a task that waits in
 #: vain for it takes longer than one that goes without.
@@ -110,26 +113,38 @@ class PartialCache(Generic[T]):
             raise
 
 
-def prune(folder: Location, max_bytes: int) -> int:
+def prune(folder: Location, max_bytes: int, added: int | None = None) -> int:
     """Delete the least recently used entries of a cache until the rest fits; return how many.
+
+    With ``added``, the most bytes that were written since the last call, the cache is listed only
+    where they may be too many, and once a day.
 
     Remote storage knows only when they were written. Temporary files that a killed writer left
     more than an hour ago are deleted too. The cache is optional, so failing is no error.
     """
-    n_deleted = 0
+    n_deleted, usage = 0, folder / _USAGE
     with contextlib.suppress(OSError):
+        if added is not None:
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                since, known = map(float, usage.read_bytes().split())
+                if known + added <= max_bytes and time.time() - since < _LISTED_EVERY_S:
+                    write_whole(usage, b"%f %f" % (since, known + added), durable=False)
+                    return 0
         found = files_below(folder)
         for entry in found:
             if is_temporary(entry.name) and entry.modified_s < time.time() - _ABANDONED_AFTER_S:
                 entry.place.unlink(missing_ok=True)
         entries = [e for e in found if e.name.endswith(SUFFIX) and e.name.count("/") == 2]
-        excess = sum(entry.n_bytes for entry in entries) - max_bytes
+        total = sum(entry.n_bytes for entry in entries)
+        excess = total - max_bytes
         for entry in sorted(entries, key=lambda entry: (entry.modified_s, entry.n_bytes)):
             if excess <= 0:
                 break
             entry.place.unlink(missing_ok=True)
             excess -= entry.n_bytes
             n_deleted += 1
+        if added is not None and entries:
+            write_whole(usage, b"%f %f" % (time.time(), max_bytes + excess), durable=False)
     return n_deleted
 
 

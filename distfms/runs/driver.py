@@ -157,9 +157,9 @@ def run_prepared(
             except Exception as error:
                 record.fail(error, keep=_end_badly(run, error, made))
                 if not hangs(error):
-                    prune(cache, spec.output.cache_bytes)
+                    prune(cache, spec.output.cache_bytes, projection.written_bytes)
                 raise
-            prune(cache, spec.output.cache_bytes)
+            prune(cache, spec.output.cache_bytes, projection.written_bytes)
             if spec.output.tracking is not None:
                 _track(spec.output.tracking, spec.name, path, record)
             record.event("done")

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distfms.engine import cache as module
 from distfms.engine.cache import PartialCache, prune
 from tests.conformance import engine_tasks as tasks
 
@@ -80,6 +82,26 @@ def test_prune_drops_what_was_used_least_recently(cache: PartialCache[Any], tmp_
     assert (abandoned.exists(), fresh.exists()) == (False, True)
     assert prune(tmp_path, 0) == 2
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == [fresh.name]
+
+
+def test_a_cache_is_listed_where_it_may_be_full_and_once_a_day(
+    cache: PartialCache[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[Any] = []
+    before = module.files_below
+    monkeypatch.setattr(module, "files_below", lambda f: listed.append(f) or before(f))
+    size = cache.put("a", VALUE)
+    for number, (added, max_bytes, n_listed) in enumerate(
+        [(size, 4 * size, 1), (size, 4 * size, 1), (2 * size, 4 * size, 1), (1, 4 * size, 2)]
+    ):
+        assert prune(tmp_path, max_bytes, added) == 0, number
+        assert len(listed) == n_listed, number
+    later = time.time() + 90_000
+    monkeypatch.setattr(time, "time", lambda: later)
+    prune(tmp_path, 4 * size, 0)
+    assert len(listed) == 3
+    (tmp_path / ".usage").write_bytes(b"what")
+    assert prune(tmp_path, 0, 0) == 1
 
 
 def test_readers_writers_and_pruning_at_once_never_give_a_wrong_value(tmp_path: Path) -> None:
