@@ -100,7 +100,9 @@ class Logistic(Family):
 
         # log(1+e^η) − yη = max(η,0) − yη + log1p(e^−|η|): both parts are ≥ 0, none overflows.
         cross = np.maximum(eta, 0.0) - y * eta + np.log1p(np.exp(-np.abs(eta)))
-        return (cross + xlogy(y, y) + xlogy(1.0 - y, 1.0 - y)).sum(axis=0)
+        if not ((y == 0.0) | (y == 1.0)).all():  # labels have no entropy
+            cross += xlogy(y, y) + xlogy(1.0 - y, 1.0 - y)
+        return cross.sum(axis=0)
 
     def link(self, mean: np.ndarray) -> np.ndarray:
         """log(p / (1 − p)) within the limit."""
@@ -251,7 +253,7 @@ class GlmDesign:
         values = features[kept]
         values -= self.scaling.mean[kept][:, np.newaxis]
         values /= self.scaling.scale[kept][:, np.newaxis]
-        np.nan_to_num(values, copy=False)
+        np.copyto(values, 0.0, where=np.isnan(values))
         self.kind.require(response)
         weight = np.ones(n) if weight is None else np.array(weight)
         fold = np.zeros(n, dtype=np.intp) if fold is None else fold
@@ -263,15 +265,24 @@ class GlmDesign:
         needed: Any = slice(None)
         wanted = [model.columns for model in models if model.columns is not None]
         if len(wanted) == n_models:
-            needed = np.unique(np.concatenate(wanted))
+            few = np.unique(np.concatenate(wanted))
+            # To copy a column takes about as long as to multiply it by the weights of two outputs.
+            outputs = n_models * n_outputs
+            needed = few if (outputs + 2) * len(few) < outputs * n_values else needed
         weights = np.concatenate([model.weights for model in models], axis=1)
         gradient, loss, total = np.zeros_like(weights), np.zeros(n_models), np.zeros(n_models)
         own, slope = weights[:-1][needed], np.zeros_like(weights[:-1][needed])
         # Other chunks would mean other bits, so they depend on what is asked alone.
         size = max(256, _CHUNK_VALUES // max(own.shape[0], own.shape[1], 1))
+        buffer = None if isinstance(needed, slice) else np.empty((len(needed), size))
         for start in range(0, len(rows.weight), size):
             part = slice(start, start + size)
-            values = rows.values[needed, part]
+            values = rows.values[:, part]
+            if buffer is not None:
+                copied = buffer[:, : values.shape[1]]
+                for row, column in zip(copied, needed, strict=True):
+                    row[:] = values[column]
+                values = copied
             y = self.kind.responses(rows.response[..., part], self.n_outputs)
             residual = own.T @ values + weights[-1][:, np.newaxis]
             for number, model in enumerate(models):
