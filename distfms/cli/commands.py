@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from distfms.cli import models, terminal
+from distfms.cli import models, start, terminal
 from distfms.cli.terminal import AsJson, Registry, Storage, complain, say, storage_options
 from distfms.errors import DistfmsError, SpecError
 
@@ -30,6 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(models.app, name="models")
+for command in (start.init, start.options, start.explain):
+    app.command()(command)
 
 Spec = Annotated[Path, typer.Argument(help="Job spec (YAML or JSON).")]
 Sets = Annotated[
@@ -91,49 +92,6 @@ def _started(
     with orderly_end(complain), open_log(say=say, **how) as (tell, say_more, progress):
         told = {"say": say_more, "progress": progress, "on_silence": end_at_once}
         yield tell, load_spec(spec, [*given, *(sets or ())]), told
-
-
-def _named_methods(begun: str) -> list[str]:
-    """Return methods for the completion of a word."""
-    from distfms.methods import METHODS
-
-    return [name for name in METHODS if name.startswith(begun)]
-
-
-@app.command()
-def init(
-    method: Annotated[
-        str | None,
-        typer.Argument(
-            help="Method; left out, the four questions are shown.", autocompletion=_named_methods
-        ),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Argument(help="Folder, file, glob or URL of data to look at.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Spec file to write.")] = Path("job.yaml"),
-) -> None:
-    """Write a commented job spec to start from, by what a sample of the data says."""
-    from rich.prompt import Prompt
-
-    from distfms.methods import METHODS
-    from distfms.runs.starter import QUESTIONS, look_at_data, signs, write_starter
-
-    if data is None and method is not None and method.replace("-", "_") not in METHODS:
-        if not Path(method).exists() and not any(sign in method for sign in "/*"):
-            write_starter(method, None, look_at_data(None), out)  # which says what there is
-        method, data = None, method
-    look = look_at_data(data)
-    if method is None:
-        found = signs(look)
-        for name, question in QUESTIONS.items():
-            say(f"{name:20} {question}{f' Here {found[name]}.' if found[name] else ''}")
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            say(f"Name one of them: distfms init METHOD {data or '[DATA]'}")
-            return
-        method = Prompt.ask("Method", choices=list(METHODS))
-    write_starter(method, data, look, out)
-    say(f"Wrote {out}. Look through it, then run: distfms check {out}")
 
 
 @app.command()
@@ -220,6 +178,8 @@ def retrain(
     if outcome.folder is not None:
         tell(f"Report: {outcome.folder / 'report.html'}")
     if outcome.reasons:
+        if quiet:  # else it was said when it was decided
+            tell(f"Refused: {'; '.join(outcome.reasons)}")
         raise typer.Exit(3)
 
 
@@ -352,47 +312,20 @@ def report(run: Run, storage: Storage = None) -> None:
     say(f"Report: {draw(run, storage_options(storage))}")
 
 
-def _named_sections(begun: str) -> list[str]:
-    """Return sections for the completion of a word."""
-    from distfms.runs.options_table import section_models
-
-    return [name for name in section_models() if name.startswith(begun)]
-
-
 @app.command()
-def options(
-    section: Annotated[
-        str | None,
-        typer.Argument(
-            help="Section, such as `multiselect` or `data.long`.", autocompletion=_named_sections
-        ),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also list what beginners leave as it is.")
-    ] = False,
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN RUN…", help="Folders, URLs or registry:NAME@3.")
+    ],
+    out: Annotated[Path, typer.Option(help="Page to write.")] = Path("compare.html"),
+    registry: Registry = None,
 ) -> None:
-    """List the sections of the job spec, or the keys of one."""
-    from distfms.runs.options_table import options_lines
+    """Write one page with runs side by side: choices, scores, curves."""
+    from distfms.runs.compare import compare
 
-    width = min(shutil.get_terminal_size().columns, 100)
-    for line in options_lines(section, width, everything):
-        say(line)
-
-
-@app.command()
-def explain(
-    code: Annotated[
-        str | None, typer.Argument(help="Code at the end of a note, such as N014.")
-    ] = None,
-) -> None:
-    """Say what a note means, or what all notes mean."""
-    from distfms.report.notes import table
-
-    known = table()
-    if code is not None and code.upper() not in known:
-        raise SpecError(f"There is no note {code}. `distfms explain` lists all.")
-    for one in known if code is None else [code.upper()]:
-        say(f"{one}: {known[one]['means']}")
+    if len(runs) < 2:
+        raise SpecError("Name two runs or more.")
+    say(f"Comparison: {compare(runs, out, registry)}")
 
 
 @app.command()

@@ -30,6 +30,8 @@ class _Entry:
     measure: str = ""
     value: float | None = None
     refused: bool = False
+    #: Method and targets: measures of different ones are not compared.
+    question: str = ""
 
 
 def draw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
@@ -55,8 +57,14 @@ def _jobs(base: Location) -> dict[str, list[_Entry]]:
         folders = sorted((path for path in base.iterdir()), key=lambda path: path.name)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    found = {folder.name: _runs(folder) for folder in folders if not folder.name.startswith(".")}
-    return {name: entries for name, entries in found.items() if entries}
+    found: dict[str, list[_Entry]] = {}
+    for folder in (own for own in folders if not own.name.startswith(".")):
+        entries = _runs(folder)
+        questions = {entry.question for entry in entries}
+        for entry in entries:
+            name = f"{folder.name} ({entry.question})" if len(questions) > 1 else folder.name
+            found.setdefault(name, []).append(entry)
+    return found
 
 
 def _runs(job: Location) -> list[_Entry]:
@@ -69,7 +77,8 @@ def _runs(job: Location) -> list[_Entry]:
             when, href = manifest.created.replace("T", " "), f"{job.name}/{folder.name}/report.html"
             found.append(_entry(when, href, *read_run(folder).open()))
         except SpecError as error:
-            found.append(_Entry(folder.name, f"Cannot be read: {error}", ""))
+            text = f"Cannot be read: {error}"
+            found.append(_Entry(folder.name, text, "", question="damaged"))
         except DistfmsError:
             continue
     return found[::-1]
@@ -81,7 +90,14 @@ def _entry(when: str, href: str, method: Method, run: FinishedRun) -> _Entry:
     measure = next((n for n in named if as_number(own.get(n)) is not None), "")
     refused = refusal(run.retraining) is not None
     value = as_number(own.get(measure))
-    return _Entry(when, method.headline(run), href, measure or "", value, refused)
+    question = ", ".join(dict.fromkeys([method.name, *_targets(run)]))
+    return _Entry(when, method.headline(run), href, measure or "", value, refused, question)
+
+
+def _targets(run: FinishedRun) -> list[str]:
+    """Return what a model predicts."""
+    targets = run.model.get("target_names") or run.model.get("target") or ()
+    return [targets] if isinstance(targets, str) else list(targets)
 
 
 def _page(name: str, jobs: Mapping[str, list[_Entry]]) -> Page:
