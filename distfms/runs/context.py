@@ -199,7 +199,8 @@ class RunContext:
         def watch(news: UnitReport | WorkerLoss) -> None:
             if what and isinstance(news, UnitReport):
                 done.add(news.index)
-                self.record.event("task", what=what, done=len(done), total=len(tasks))
+                size = {"done": len(done), "total": len(tasks), "workers": self.workers}
+                self.record.event("task", what=what, **size)
 
         if self.steps.run is not None:
             self.steps.run.require_claim()

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from distfms.engine.memory import format_bytes
+from distfms.engine.memory import counted, format_bytes
 from distfms.engine.storage import hangs, write_whole
 from distfms.errors import SpecError
 from distfms.report.notes import coded, unmuted
@@ -104,7 +104,7 @@ class TextLog:
             cached = f", {event['cached']} cached" if event["cached"] else ""
             self._show(event, "Reading", f"{cached}, {format_bytes(event['bytes'])} read")
         elif event["event"] == "task":
-            self._show(event, event["what"])
+            self._show(event, event["what"], f", {counted(event['workers'], 'worker')}")
 
     def close(self) -> None:
         """Finish the display; safe to call twice."""

@@ -259,7 +259,8 @@ def read_metrics(
                     rows = sample.train_without(fold).first(most * (n_folds - 1) // n_folds)
                     lessons[of_fold(own.label, fold)] = lesson(mapping, rows)
         learn = partial(learned, form.options, None if classes is None else classes.values)
-        return dict(zip(lessons, run.map(learn, list(lessons.values())), strict=True))
+        found = run.map(learn, list(lessons.values()), "Learning metrics")
+        return dict(zip(lessons, found, strict=True))
 
     return run.step("metric", metric) if form.learned else {}
 
