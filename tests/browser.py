@@ -19,9 +19,19 @@ _LOOK = """(() => {
   const boxes = s => [...s.querySelectorAll("text")].map(t => [t, t.getBoundingClientRect()]);
   const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1.5
     && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4;
-  const words = shown.map(boxes);
+  const words = shown.map(boxes), tables = [...document.querySelectorAll("table")], saved = [];
+  HTMLAnchorElement.prototype.click = function() { saved.push(decodeURIComponent(this.href)); };
+  const misordered = tables.filter(t => {
+    const head = t.tHead.querySelector(".n"), rows = t.tBodies[0].rows;
+    t.closest("figure").querySelectorAll("button")[1].click();
+    if (saved.at(-1).trim().split("\\n").length !== rows.length + 1) return true;
+    head?.click();
+    const found = [...rows].map(r => r.cells[head?.cellIndex ?? 0].dataset.v).filter(v => v);
+    return head && found.some((v, i) => i && Number(found[i - 1]) < Number(v));
+  });
   return JSON.stringify({
     charts: [document.querySelectorAll("figure.chart").length, shown.length],
+    misordered: misordered.length,
     empty: [...document.querySelectorAll("table")].filter(t => !t.tBodies[0].rows.length).length,
     overflow: Math.max(0, document.documentElement.scrollWidth - innerWidth),
     cut: words.flatMap((own, i) => own.filter(([t, b]) =>
@@ -111,6 +121,7 @@ class Browser:
             smallest = found.pop("text")
             assert found == {
                 "charts": [n_charts, n_charts],
-                **{"empty": 0, "overflow": 0, "cut": [], "over": [], "logged": [], "asked": []},
+                **dict.fromkeys(("misordered", "empty", "overflow"), 0),
+                **{key: [] for key in ("cut", "over", "logged", "asked")},
             }, (page.name, width, found)
             assert smallest >= _READABLE, (page.name, width, smallest)

@@ -37,7 +37,7 @@ from distfms.report.metrics import (
     trusted,
 )
 from distfms.report.page import Block, Figure, PageSection, Table, Text
-from distfms.report.plots import Bar, Line, bar_chart, line_chart
+from distfms.report.plots import Line, line_chart
 
 SUBTITLE = "Feature-group sequencing"
 
@@ -60,7 +60,6 @@ _TIMELINESS = {
     "alpha_timeliness": "α-timeliness",
     "test_alpha_timeliness": "Held out",
 }
-_BARS_SHOWN = 30
 _LINES_SHOWN = 8
 _STEPS_SHOWN = 500
 
@@ -216,22 +215,9 @@ def _seconds_figure(run: FinishedRun) -> list[Block]:
 
 
 def _sequence_blocks(run: FinishedRun) -> list[Block]:
-    rows, before, bars = _rows(run.selection["sequence"]), 0.0, []
-    for row in rows:
-        added, before = row["Explained"] - before, row["Explained"]
-        label = f"+{percent(added, 2)} for {number(row['Cost'])}"
-        bars.append(Bar(f"{row['Step']}. {row['Group']}", added, label))
-    chart = bar_chart(
-        bars,
-        title=f"Explained {what(run)} that each group adds",
-        xlabel=f"explained {what(run)} added",
-        n_bars=_BARS_SHOWN,
-        x_percent=True,
-    )
-    caption = f"What each group adds to the explained {what(run)}, in order, and its cost."
-    rest = more(len(bars), _BARS_SHOWN, "in the table")
+    rows = _rows(run.selection["sequence"])
     texts = [Text(text) for text in (_rule(run.selection), _guarantee(run.selection)) if text]
-    return [*texts, Figure(chart, caption + rest), _sequence_table(rows)]
+    return [*texts, _sequence_table(rows)]
 
 
 def _rule(selection: Mapping[str, Any]) -> str:
