@@ -209,7 +209,7 @@ def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
     assert errors == sorted(errors, reverse=True)
     report = (folder / "report.html").read_text()
     assert "12\u202f" not in report
-    for heading in ("Error and number of landmarks", "How good the similarities are"):
+    for heading in ("Beside other models", "How good the similarities are"):
         assert heading in report
     goodness = report.partition("Share τ")[2].partition("</table>")[0]
     assert goodness.count("<tr") == 2 * len(points) + 7

@@ -82,6 +82,7 @@ class _DigitsOptions(_NoOptions):
     patch: str = "2x2"
     judgments: Annotated[int, Strict(), Field(ge=1)] = 2
     seed: Annotated[int, Strict(), Field(ge=0)] = 0
+    only: tuple[Annotated[int, Strict(), Field(ge=0, le=9)], ...] = ()
 
     @field_validator("patch")
     @classmethod
@@ -93,8 +94,11 @@ class _DigitsOptions(_NoOptions):
         return value
 
 
-def _digits(patch: str, judgments: int, seed: int) -> pa.Table:
-    """8×8 images as patches of pixels; a judgment is a pixel of its patch, with replacement."""
+def _digits(patch: str, judgments: int, seed: int, only: Sequence[int] = ()) -> pa.Table:
+    """8×8 images as patches of pixels; a judgment is a pixel of its patch, with replacement.
+
+    Of all digits, or `only` of some.
+    """
     from sklearn.datasets import load_digits
 
     height, width = map(int, patch.split("x"))
@@ -115,7 +119,7 @@ def _digits(patch: str, judgments: int, seed: int) -> pa.Table:
         row, column = divmod(a, 8 // width)
         items = pa.array(np.ascontiguousarray(values[:, a]).ravel())
         columns[f"patch_{row}_{column}"] = pa.ListArray.from_arrays(offsets, items)
-    return pa.table(columns)
+    return pa.table(columns).filter(np.isin(bundled.target, only or range(10)))
 
 
 def _digits_3v5() -> pa.Table:

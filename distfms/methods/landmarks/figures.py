@@ -50,6 +50,9 @@ def headline(run: FinishedRun) -> str:
         linear = f"; {number(enough)} are within one standard error{linear}"
     if r2 is None:
         measure = run.metrics["measure"]
+        if measure == "error":
+            right = f"{percent(1 - measures[measure])} classified correctly ({ROWS[reading]})"
+            return f"{right} with {what}{linear}"
         value = f"{measure_title(measure)} {number(measures[measure], 3)}"
         return f"{what}: {value} ({ROWS[reading]}){linear}"
     verb = "explains" if len(run.selection["landmarks"]) == 1 else "explain"
