@@ -12,7 +12,7 @@ from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 
-import numpy  # noqa: F401  (parent of what stands below)
+import numpy
 
 
 class _Later(ModuleType):
@@ -27,28 +27,20 @@ class _Later(ModuleType):
 @contextmanager
 def _standing_for(*modules: ModuleType) -> Iterator[None]:
     """Let imports find these in place of modules that nobody has imported before."""
-    ours = [module for module in modules if module.__name__ not in sys.modules]
-    for module in ours:
-        sys.modules[module.__name__] = module
-        package, _, name = module.__name__.rpartition(".")
-        if package in sys.modules:
-            setattr(sys.modules[package], name, module)
+    ours = {m.__name__: m for m in modules if m.__name__ not in sys.modules}
+    sys.modules.update(ours)
     try:
         yield
     finally:
-        for module in ours:
-            if sys.modules.get(module.__name__) is module:
-                del sys.modules[module.__name__]
-            package, _, name = module.__name__.rpartition(".")
-            if package:
-                vars(import_module(package)).setdefault(name, module)
+        for name in [name for name, m in ours.items() if sys.modules.get(name) is m]:
+            del sys.modules[name]
 
 
-_UNUSED = ("numpy.f2py", "numpy.testing", "pandas", "scipy.stats")
-with _standing_for(*map(_Later, _UNUSED)):
+# scipy imports all that numpy has.
+vars(numpy).setdefault("f2py", _Later("numpy.f2py"))
+vars(numpy).setdefault("testing", _Later("numpy.testing"))
+with _standing_for(_Later("pandas"), _Later("scipy.stats")):
     import sklearn.base
-
 # The package imports all selectors, and with them metrics and models.
-if (_spec := find_spec("sklearn.feature_selection")) is not None:
-    with _standing_for(module_from_spec(_spec)):
-        import sklearn.feature_selection._base  # noqa: F401
+with _standing_for(module_from_spec(find_spec("sklearn.feature_selection"))):  # type: ignore[arg-type]
+    import sklearn.feature_selection._base  # noqa: F401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -123,22 +124,16 @@ class RowPredictor:
         """
         if not self.numbers or (id in given) != (self.plan.roles.id is not None):
             return None
-        try:
-            own = [given[name] for name in self.numbers]
-        except KeyError:
-            return None
+        own = [given.get(name) for name in self.numbers]
         if not {list, np.ndarray}.issuperset(map(type, own)):
             return None
-        try:
+        with suppress(ValueError):  # lengths differ
             values = np.array(own)
-        except ValueError:  # of different lengths
-            return None
-        if values.ndim != 2 or values.dtype.kind not in "biuf" or not values.size:
-            return None
-        beside = as_table({name: given[name] for name in given if name == id})
-        if id in given and len(beside) != values.shape[1]:
-            return None
-        return Rows(beside, values.astype(np.float64, copy=False).T, self.numbers)
+            if values.ndim == 2 and values.size and values.dtype.kind in "biuf":
+                beside = as_table({name: given[name] for name in given if name == id})
+                if id not in given or len(beside) == values.shape[1]:
+                    return Rows(beside, values.astype(np.float64, copy=False).T, self.numbers)
+        return None
 
     def _of_classes(self, found: np.ndarray) -> dict[str, Any]:
         """Return the class that is predicted of each row, and the probabilities of all."""

@@ -91,8 +91,7 @@ class Logistic(Family):
         """1 / (1 + e^−η)."""
         from scipy.special import expit
 
-        means: np.ndarray = expit(eta)
-        return means
+        return np.asarray(expit(eta))
 
     def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Cross entropy less entropy."""
@@ -165,8 +164,7 @@ class Poisson(Family):
         low = np.minimum(eta, _POISSON_LIMIT)
         delta = low - np.log(np.where(y > 0.0, y, 1.0))
         value = np.where(y > 0.0, y * (np.expm1(delta) - delta), np.exp(low))
-        value += (np.exp(low) - y) * (eta - low)
-        return value.sum(axis=0)
+        return np.asarray((value + (np.exp(low) - y) * (eta - low)).sum(axis=0))
 
     def correct(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
         """NaN: counts are no classes."""
@@ -262,14 +260,13 @@ class GlmDesign:
     def sums(self, rows: GlmRows, models: Sequence[GlmModel]) -> Sums:
         """Add up ``weight`` (M,), ``loss`` (M,) and ``gradient`` (M, d + 1, P) of M models."""
         n_models, (n_values, n_outputs) = len(models), models[0].weights.shape
+        weights = np.concatenate([model.weights for model in models], axis=1)
         needed: Any = slice(None)
         wanted = [model.columns for model in models if model.columns is not None]
         if len(wanted) == n_models:
             few = np.unique(np.concatenate(wanted))
             # To copy a column takes about as long as to multiply it by the weights of two outputs.
-            outputs = n_models * n_outputs
-            needed = few if (outputs + 2) * len(few) < outputs * n_values else needed
-        weights = np.concatenate([model.weights for model in models], axis=1)
+            needed = few if len(few) < n_values / (1 + 2 / weights.shape[1]) else needed
         gradient, loss, total = np.zeros_like(weights), np.zeros(n_models), np.zeros(n_models)
         own, slope = weights[:-1][needed], np.zeros_like(weights[:-1][needed])
         # Other chunks would mean other bits, so they depend on what is asked alone.
@@ -279,10 +276,7 @@ class GlmDesign:
             part = slice(start, start + size)
             values = rows.values[:, part]
             if buffer is not None:
-                copied = buffer[:, : values.shape[1]]
-                for row, column in zip(copied, needed, strict=True):
-                    row[:] = values[column]
-                values = copied
+                values = np.stack([values[c] for c in needed], out=buffer[:, : values.shape[1]])
             y = self.kind.responses(rows.response[..., part], self.n_outputs)
             residual = own.T @ values + weights[-1][:, np.newaxis]
             for number, model in enumerate(models):
@@ -294,8 +288,7 @@ class GlmDesign:
             slope += values @ residual.T
             gradient[-1] += residual.sum(axis=1)
         gradient[:-1][needed] = slope
-        shape = (n_values, n_models, n_outputs)
-        by_model = np.ascontiguousarray(gradient.reshape(shape).transpose(1, 0, 2))
+        by_model = np.moveaxis(gradient.reshape(n_values, n_models, n_outputs), 1, 0).copy()
         return Sums({"weight": total, "loss": loss, "gradient": by_model})
 
 
@@ -481,8 +474,8 @@ class _Fits:
         yield from self._pass()
         if not self._sums.arrays["weight"] > 0:
             raise DataError("There is no row with a positive weight to fit a model on.")
-        mean = family.mean(self.weights[-1:].T)[:, 0] - self.gradient[-1]
-        mean = np.maximum(mean, 0.0)  # rounding leaves less of a class that no row has
+        # Rounding leaves less than 0 of a class that no row has.
+        mean = np.maximum(family.mean(self.weights[-1:].T)[:, 0] - self.gradient[-1], 0.0)
         self.weights[-1] = family.link(mean)
         yield from self._pass()
         variance = family.variance(mean)
