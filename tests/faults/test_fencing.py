@@ -134,6 +134,7 @@ def test_what_a_killed_driver_left_is_no_obstacle(judgments, tmp_path):
     old = partials / ".a.partial.77-abc.tmp"
     old.write_bytes(b"half")
     os.utime(old, (1e9, 1e9))
+    (partials / ".usage").unlink()  # as a day later
     assert run_job(spec, out=folder).resumed
     assert not list(tmp_path.rglob("*.tmp"))
     assert len(list(partials.rglob("*.partial"))) == 4
