@@ -28,7 +28,7 @@ def compare(runs: Sequence[Run], out: str | Path, registry: str | None = None) -
         If a run cannot be read.
     """
     files = [read_run(run, registry=registry) for run in runs]
-    names = [f"{own.manifest.content()['spec_name']} {own.manifest.created}" for own in files]
+    names = ["/".join(own.called.rstrip("/").split("/")[-2:]) for own in files]
     if len(set(names)) < len(names):
         raise SpecError("These are the same run. Name two.")
     opened = dict(zip(names, (own.open() for own in files), strict=True))
