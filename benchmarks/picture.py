@@ -32,7 +32,7 @@ def picture(page: str) -> str:
     )
     if not (colours and chart):
         raise SystemExit("the report has no chart")
-    headline = textwrap.wrap(texts(page, "<h1>(.*?)</h1>")[0], 62)
+    headline = textwrap.wrap(texts(page, "<h1>(.*?)</h1>")[0], 76)
     values = texts(page, r'<span class="value">(.*?)</span>')
     labels = texts(page, r'<span class="label">(.*?)</span>')
     words = [
