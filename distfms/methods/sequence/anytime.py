@@ -14,7 +14,7 @@ import numpy as np
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.evaluate import best_model
-from distfms.methods.sequence.glm import mean_response
+from distfms.methods.sequence.families import mean_response
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, longest_affordable
 from distfms.methods.sequence.residual import moments_about
 from distfms.methods.sequence.stopping import RowRule, Stopping

@@ -40,6 +40,9 @@ from distfms.methods.sequence.problem import FeatureGroups, SequenceOutline, Seq
 from distfms.methods.sequence.residual import Pivot, ResidualGram, SequencePath
 from distfms.stats.comoments import CoMoments
 
+BY_STATISTICS = ("fr", "random", "gain")
+"""Rules that need no gradient of a model: groups are in order before one is fitted."""
+
 TIE_RTOL = 1e-12
 """Scores this close are a tie, which the lowest index wins: rounding must not decide."""
 

@@ -13,15 +13,8 @@ from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import Procedure
 from distfms.methods.sequence.evaluate import kept_prefixes, timeliness
-from distfms.methods.sequence.glm import (
-    BY_STATISTICS,
-    TOLERANCE,
-    Fitting,
-    GlmPath,
-    View,
-    sequence_glm,
-)
-from distfms.methods.sequence.greedy import GroupSlab, best_set, sequence, slabs_of
+from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmPath, View, sequence_glm
+from distfms.methods.sequence.greedy import BY_STATISTICS, GroupSlab, best_set, sequence, slabs_of
 from distfms.methods.sequence.options import GAIN, OrderRule
 from distfms.methods.sequence.problem import (
     FeatureGroups,

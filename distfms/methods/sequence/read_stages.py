@@ -13,7 +13,7 @@ from distfms.data.rows.folds import mix, with_seed
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.row_predictor import decided, shares_of
 from distfms.methods.sequence.evaluate import ERROR, kept_prefixes
-from distfms.methods.sequence.glm import FAMILIES, mean_response
+from distfms.methods.sequence.families import FAMILIES, mean_response
 from distfms.methods.sequence.learners import ByRows, Models
 from distfms.methods.sequence.problem import PrefixModels, longest_affordable
 from distfms.methods.sequence.read import CHUNK_VALUES, prior_of, response_of, row_weights

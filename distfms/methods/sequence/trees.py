@@ -15,7 +15,7 @@ from distfms.data.rows.batches import ColumnPlan
 from distfms.data.rows.folds import mix, with_seed
 from distfms.errors import SpecError
 from distfms.methods.frame.rows import RowSource
-from distfms.methods.sequence.glm import FAMILIES
+from distfms.methods.sequence.families import FAMILIES
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
 from distfms.methods.sequence.read import response_of, row_weights
 from distfms.stats.base import Fields

@@ -10,7 +10,8 @@ from distfms.errors import DataError
 from distfms.methods.frame.passes import Sums, side_by_side
 from distfms.methods.frame.row_data import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.glm import FAMILIES, GlmDesign, View, sequence_glm
+from distfms.methods.sequence.families import FAMILIES
+from distfms.methods.sequence.glm import GlmDesign, View, sequence_glm
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import GroupCosts, Ladder
