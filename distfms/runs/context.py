@@ -41,7 +41,8 @@ class RunContext:
     """What the function of a method uses; see :class:`distfms.methods.frame.contract.Run`.
 
     ``cache`` is the folder of partial statistics, ``value_bytes`` what the statistics of a
-    partition take at most; with ``elsewhere`` the data are not those of the run's own steps.
+    partition take at most; with ``elsewhere`` the data are not those of the run's own steps, with a
+    ``prefix`` this is a part of the run.
     """
 
     seed: int
@@ -54,6 +55,7 @@ class RunContext:
     value_bytes: int = 0
     elsewhere: bool = False
     actors: Actors = "auto"
+    prefix: str = ""
 
     # --- steps ---
 
@@ -62,11 +64,15 @@ class RunContext:
         if self.elsewhere:
             found: T = settled(make())
             return found
-        return self.steps.step(name, make, file)
+        return self.steps.step(self.prefix + name, make, file)
+
+    def part(self, name: str) -> RunContext:
+        """Return the same for a part of the work."""
+        return replace(self, prefix=f"{self.prefix}{name} ")
 
     def place(self, step: str) -> Location | None:
         """Return the file with the value of a step."""
-        return None if self.elsewhere else self.steps.place(step)
+        return None if self.elsewhere else self.steps.place(self.prefix + step)
 
     def path(self, name: str) -> Location:
         """Return the place of a file or folder that a step writes itself."""
@@ -80,7 +86,8 @@ class RunContext:
     def note(self, text: str) -> None:
         """Tell the user something that the report should also say."""
         if not self.elsewhere:
-            self.steps.note(text)
+            named = f"{self.prefix.strip().capitalize()}: " if self.prefix else ""
+            self.steps.note(named + text)
 
     def count(self, **counts: int) -> None:
         """Add to the counts of the present step."""
@@ -90,7 +97,7 @@ class RunContext:
 
     def account(self, **entries: Any) -> None:
         """Enter what was counted in the manifest."""
-        if not self.elsewhere:
+        if not self.elsewhere and not self.prefix:
             self.steps.now.entries.update(entries)
 
     # --- passes, tasks, actors ---

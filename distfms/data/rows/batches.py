@@ -231,6 +231,11 @@ class RowBatch(PartitionBatch):
             sample=None if self.sample is None else self.sample[own],
         )
 
+    def kept(self, mask: np.ndarray) -> RowBatch:
+        """Return a batch of the rows that are marked; it owns its values."""
+        rows, values = self.rows.keep(mask), self.values[:, mask]
+        return replace(self, rows=rows, values=values, dropped=(), part_sums=None, sample=None)
+
     def signs(self) -> ColumnSigns:
         """Return what tells of trouble in the columns."""
         sums, n_columns = self.part_sums, len(self.values)

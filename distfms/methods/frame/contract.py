@@ -143,6 +143,12 @@ class Run(Protocol):
             has.
         """
 
+    def part(self, name: str) -> Run:
+        """Return the same for a part of the work, whose steps and notes begin with its name.
+
+        What it counts of the data is not entered in the manifest.
+        """
+
     def place(self, step: str) -> Location | None:
         """Return the file with the value of a step, for actors; None where nothing is kept."""
 
@@ -354,6 +360,14 @@ class FoldAnswers:
     def values(self, item: int, measure: str) -> np.ndarray:
         """Return what the folds answered an item by a measure, shape (…, n_folds)."""
         return np.stack([answer[measure] for answer in self.answers[item]], axis=-1)
+
+    def measures(self) -> FoldAnswers:
+        """Return the same without models and sizes, whose names have a slash."""
+        kept = (
+            tuple({name: own for name, own in answer.items() if "/" not in name} for answer in own)
+            for own in self.answers
+        )
+        return replace(self, answers=tuple(kept))
 
     def means(self, item: int, measure: str) -> FoldMeans:
         """Return what the folds say together of an item by a measure."""

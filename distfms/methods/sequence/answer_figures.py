@@ -10,6 +10,7 @@ from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence.evaluate import NATURAL, advised, point_of, steps_of
 from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.stopping_figures import in_one_clause
+from distfms.methods.sequence.tree_figures import tree_headline
 from distfms.report.formatting import count, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
@@ -56,6 +57,8 @@ WHY = {
 
 def headline(run: FinishedRun) -> str:
     """Return in one sentence what to compute, and what it explains of other rows."""
+    if text := tree_headline(run, what(run)):
+        return f"{text}{_beside(run)}"
     steps, stop = run.selection["sequence"], run.metrics["stop"]
     n_groups, n_all = stop["n_groups"], len(steps)
     if not n_groups:

@@ -255,8 +255,9 @@ class AnytimeSession:
     ) -> None:
         self._predictor, self._rule = predictor, rule
         self._end = None if deadline_s is None else time.monotonic() + deadline_s
-        self._index = {name: i for i, name in enumerate(predictor.groups)}
-        self._arrived: set[int] = set()
+        names = [[predictor.feature_names[c] for c in own] for own in predictor.columns]
+        self._columns = dict(zip(predictor.groups, names, strict=True))
+        self._arrived: set[str] = set()
         self._n_samples = n_samples
         self._values: dict[str, np.ndarray] = {}
         self.n_groups = 0
@@ -310,12 +311,11 @@ class AnytimeSession:
         """
         if self.expired:
             return False
-        if group not in self._index:
+        if group not in self._columns:
             raise SpecError(f"{group!r} is not a group of this predictor.")
-        index = self._index[group]
-        if index in self._arrived:
+        if group in self._arrived:
             raise SpecError(f"Group {group!r} was already delivered.")
-        names = [self._predictor.feature_names[c] for c in self._predictor.columns[index]]
+        names = self._columns[group]
         shape = (self._n_samples, len(names))
         block = np.asarray(values, dtype=np.float64)
         if block.size != shape[0] * shape[1] or (block.ndim == 2 and block.shape != shape):
@@ -323,7 +323,7 @@ class AnytimeSession:
         if np.isinf(block).any():
             raise DataError(f"Group {group!r} has infinite values.")
         self._values |= zip(names, block.reshape(shape).T, strict=True)
-        self._arrived.add(index)
+        self._arrived.add(group)
         self._update()
         return True
 
@@ -346,18 +346,21 @@ class AnytimeSession:
             The prediction at the end. A group whose computation ends after the deadline does not
             count.
         """
-        most = longest_affordable(self._predictor.spent, budget)
-        while self.n_groups < most and not self.expired:
+        while self._affords(budget) and not self.expired:
             group = self.next_group()
             if group is None or group not in compute:
                 break
             self.deliver(group, compute[group]())
         return self.prediction
 
+    def _affords(self, budget: float) -> bool:
+        """Return whether a budget pays for the next group."""
+        return self.n_groups < longest_affordable(self._predictor.spent, budget)
+
     def _update(self) -> None:
         """Extend the prefix over all groups that are there, and predict."""
         before, model = self.n_groups, self._predictor
-        while self.n_groups in self._arrived:
+        while self.n_groups < len(model.groups) and model.groups[self.n_groups] in self._arrived:
             self.n_groups += 1
         if self.n_groups == before and before > 0:
             return

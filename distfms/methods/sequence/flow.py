@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.rows.batches import ColumnPlan
 from distfms.errors import DataError
-from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run
+from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.judging import by_statistics
 from distfms.methods.frame.moments import head_of, points_on_folds, with_splits
@@ -33,13 +32,15 @@ from distfms.methods.sequence.evaluate import (
     where_to_stop,
 )
 from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
+from distfms.methods.sequence.form_contexts import has_contexts
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.guarantee import guarantee
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
+from distfms.methods.sequence.leaves import Sequenced, grown
 from distfms.methods.sequence.options import RANDOM, TREES, SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.procedure import RIDGES
-from distfms.methods.sequence.read import few_rows
+from distfms.methods.sequence.read import few_rows, step_entries
 from distfms.methods.sequence.read_stages import learn_stopping
 from distfms.methods.sequence.reference import (
     beside_sequence,
@@ -69,7 +70,9 @@ def sequence(run: Run, job: Job) -> Finished:
     of what was chosen), `models` (trees, and models without each fold; linear regressions come with
     their order), `evaluate` (what models explain of folds and held-out rows, and where to stop),
     `stopping` (of classes: where each row stops, from predictions of the folds by row),
-    `splits` (what they explain on random splits).
+    `splits` (what they explain on random splits), `contexts` (which group decides about the order
+    of the others). Where one does, `leaf 1 statistics`, `leaf 1 select` and so on are the steps of
+    the sequence of each leaf, and `tree` compares them with the one sequence.
     """
     form: SequenceForm = job.form
     data = read_columns(run, form)
@@ -82,24 +85,32 @@ def sequence(run: Run, job: Job) -> Finished:
     if job.options.model == TREES:
         job, data = ordered_for_trees(run, job, data, reference)
     job, tuning = with_tuned(run, job, data)
-    learner = learner_of(run, job, data)
+    one = one_sequence(run, job, data, reference)
+    found = grown(run, job, data, one, one_sequence) if has_contexts(form) else one.content
+    return Finished(
+        **found,
+        judge=judge_of(one.learner),
+        tuning=tuning,
+        summary=None if form.slabs else form.summary(data.plain),
+    )
+
+
+def one_sequence(run: Run, job: Job, data: SequenceData, reference: Any = None) -> Sequenced:
+    """Find one sequence for all rows of some data."""
+    form, learner = data.form, learner_of(run, job, data)
     orders = run.step("select", lambda: find_orders(learner))
     outline = next(iter(orders.values())).outline
     if form.slabs:
         data, orders = on_chosen(run, data, job.options, orders)
         learner = learner_of(run, job, data)
     models = learner.models(orders)
-    metrics = run.step("evaluate", lambda: evaluate(learner, models, reference))
+    metrics, folds = run.step("evaluate", lambda: evaluate(learner, models, reference))
     metrics, stopping = with_stopping(learner, models, metrics)
     metrics = with_splits(run, job, learner.solved(models), metrics)
-    return Finished(
-        selection=selection_of(learner, form, outline, models.paths),
-        **model_of(learner, models.paths, metrics, stopping),
-        metrics=metrics,
-        judge=judge_of(learner),
-        tuning=tuning,
-        summary=None if form.slabs else form.summary(data.plain),
-    )
+    predictor, model = model_of(learner, models.paths, metrics, stopping)
+    selection = selection_of(learner, form, outline, models.paths)
+    content = {"selection": selection, **model, "metrics": metrics}
+    return Sequenced(learner, models.paths[learner.rules.chosen.name], predictor, folds, content)
 
 
 # --- options and learners -------------------------------------------------------------------------
@@ -161,8 +172,10 @@ def find_orders(learner: Learner) -> dict[str, Any]:
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def evaluate(learner: Learner, models: Models, reference: Any) -> dict[str, Any]:
-    """Return the content of ``metrics.json``."""
+def evaluate(
+    learner: Learner, models: Models, reference: Any
+) -> tuple[dict[str, Any], FoldAnswers | None]:
+    """Return the content of ``metrics.json``, and what folds answered."""
     scores, rules, job = learner.scores(models), learner.rules, learner.job
     path, share = models.paths[rules.chosen.name], learner.procedure.share
     curves = curves_of(models, scores, share)
@@ -189,7 +202,7 @@ def evaluate(learner: Learner, models: Models, reference: Any) -> dict[str, Any]
         content["reference"] = beside_sequence(learner, reference, scores.folds, last)
     if isinstance(learner, ByRows):
         content |= report_of(learner, models, scores, content["stop"])
-    return content
+    return content, scores.folds and scores.folds.measures()
 
 
 def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceCurve]:
@@ -327,25 +340,6 @@ def selection_of(
     }
 
 
-def step_entries(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
-    """Return entries of ``selection.json`` for the steps of a path."""
-    source = {name: column.name for column in plan.columns for name in column.value_names}
-    columns, spent, value = path.columns, path.spent, path.curve_value
-    details, fitted = path.step_details(), set(path.fitted.tolist())
-    return [
-        {
-            "group": group,
-            "columns": list(dict.fromkeys(source[name] for name in columns[k])),
-            "cost": float(path.cost[k]),
-            "spent": float(spent[k]),
-            "explained_variance": float(value[k + 1]),
-            **{name: values[k].item() for name, values in details.items()},
-            **({} if k + 1 in fitted else {"gain": None}),
-        }
-        for k, group in enumerate(path.groups)
-    ]
-
-
 def notes_on(path: Path, options: SequenceOptions) -> list[str]:
     """Return what a reader of the result should know of the groups and the fits."""
     notes = []
@@ -388,8 +382,8 @@ def model_of(
     paths: Mapping[str, Path],
     metrics: Mapping[str, Any],
     stopping: Stopping | None,
-) -> dict[str, Any]:
-    """Return the content of ``model.json`` and ``weights.npz``: the predictor of all prefixes."""
+) -> tuple[AnytimePredictor, dict[str, Any]]:
+    """Return the predictor of all prefixes, and what is written of it as model and weights."""
     data, family = learner.data, learner.job.options.family
     path, sets = paths[learner.rules.chosen.name], [paths[r.name] for r in learner.rules.of_budgets]
     predictor = AnytimePredictor.from_path(
@@ -404,7 +398,8 @@ def model_of(
         "classes": None if data.classes is None else data.classes.labels,
         "threshold": metrics.get("classes", {}).get("threshold", 0.5),
     }
-    return {"model": content | predictor.to_dict(), "weights": predictor.to_arrays()}
+    written = {"model": content | predictor.to_dict(), "weights": predictor.to_arrays()}
+    return predictor, written
 
 
 def judge_of(learner: Learner) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
@@ -426,7 +421,8 @@ def judge_of(learner: Learner) -> Callable[[Run, Sequence[FinishedRun]], Judged]
 
     def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
         sources = [levels for model in models for levels in model.model["sources"].values()]
-        expanded = any(isinstance(levels, Mapping) for levels in sources)
-        return (by_rows if expanded else on_moments)(run, models)
+        needs_rows = any(isinstance(levels, Mapping) for levels in sources)
+        needs_rows |= any("contexts" in model.model for model in models)
+        return (by_rows if needs_rows else on_moments)(run, models)
 
     return judge

@@ -14,12 +14,14 @@ from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
 from distfms.methods.frame import slab_search
 from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
+from distfms.methods.frame.leaves import Leaf
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.row_data import LEVELS_GUESSED, RowForm
 from distfms.methods.frame.rows import RowSource
 from distfms.methods.frame.slab_search import MATRICES_WITH_GAPS, SlabForm
 from distfms.methods.sequence.evaluate import budget_ladder
+from distfms.methods.sequence.form_contexts import CONTEXTS, check_contexts, has_contexts
 from distfms.methods.sequence.options import (
     GAIN,
     ORACLE,
@@ -54,6 +56,7 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
             said = f"linear: `sequence.model: auto` {why}"
             return replace(linear, describe=lambda: {**linear.describe(), "model": said})
     form = SequenceForm.of_options(options, inputs, seed)
+    check_contexts(form)
     rules = Rules.of(options, form.costs)
     if options.stopping == "rows" and not form.stops_rows:
         raise SpecError(
@@ -237,6 +240,8 @@ class SequenceForm(RowForm):
         Where the statistics are in slabs of groups.
     everything : ColumnPlan, optional
         All columns, where a row counts by more of them (`missing: drop`) than are read.
+    leaf : Leaf, optional
+        Which rows there are.
     """
 
     options: SequenceOptions
@@ -244,6 +249,7 @@ class SequenceForm(RowForm):
     costs: GroupCosts
     slabs: SlabForm | None = None
     everything: ColumnPlan | None = None
+    leaf: Leaf | None = None
 
     @classmethod
     def of_options(cls, options: SequenceOptions, inputs: Inputs, seed: int) -> SequenceForm:
@@ -327,7 +333,8 @@ class SequenceForm(RowForm):
 
     def source(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> RowSource:
         """Return all that is needed to read a partition of a dataset."""
-        return replace(super().source(plan, dataset, held_out), everything=self.everything)
+        own = super().source(plan, dataset, held_out)
+        return replace(own, everything=self.everything, leaf=self.leaf)
 
     def on_groups(self, groups: Sequence[int]) -> SequenceForm:
         """Return the form on some of the groups, its columns in their order."""
@@ -371,6 +378,7 @@ class SequenceForm(RowForm):
             "baselines": ", ".join(names) or "none",
             "budgets": ", ".join(f"{rule.budget:g}" for rule in rules.of_budgets) or "none",
             **({"search": advice} if advice else {}),
+            **({"contexts": CONTEXTS} if has_contexts(self) else {}),
         }
 
     def passes_of_actors(self) -> dict[str, float]:

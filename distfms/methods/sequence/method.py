@@ -20,6 +20,7 @@ from distfms.methods.sequence.form import make_job
 from distfms.methods.sequence.options import SequenceOptions, paper
 from distfms.methods.sequence.procedure import MEASURES
 from distfms.methods.sequence.stopping import RowRule
+from distfms.methods.sequence.tree import SequenceTree, TreeSession, columns_needed
 
 
 def make_predictor(
@@ -27,24 +28,31 @@ def make_predictor(
 ) -> RowPredictor:
     """Find the columns of the best model that a budget buys in a dataset, or that rows may need."""
     model = AnytimePredictor.from_arrays(run.weights, run.model)
-    rule = None if stop is None else model.row_rule(budget, **vars(stop))
-    if rule is not None:
-        number = rule.stopping.stages[rule.last]
+    tree, number = (
+        SequenceTree.of(run),
+        advised(run.model) if budget is None else model.best(budget),
+    )
+    predict: Any = partial(model.predict, number)
+    if tree is not None and tree.applies(budget, stop):
+        predict = partial(tree.predict, budget, stop)
+        spending = tree.spending(run.selection, budget, stop)
+    elif stop is not None:
+        rule = model.row_rule(budget, **vars(stop))
+        predict, spending = partial(model.predict_rows, rule), _of_rows(rule)
     else:
-        number = advised(run.model) if budget is None else model.best(budget)
-    steps = steps_of(run.selection, number)
-    needed = [name for step in steps for name in step["columns"]]
+        spending = _spending(run, model, number, budget)
+    needed = columns_needed(run, budget, stop)
     return RowPredictor(
         dataset.reader,
         plan_of_model(dataset, needed, run.model["sources"], run.model["id"]),
         tuple(f"predicted_{name}" for name in run.selection["targets"]),
-        partial(model.predict, number) if rule is None else partial(model.predict_rows, rule),
-        _spending(run, model, number, budget) if rule is None else _of_rows(rule),
+        predict,
+        spending,
         run.model["classes"] or (),
         run.model["threshold"],
         model.models.gaps,
         np.exp(model.prior),
-        () if rule is None else (N_GROUPS, COST),
+        () if stop is None else (N_GROUPS, COST),
     )
 
 
@@ -55,6 +63,9 @@ def make_session(
     model = AnytimePredictor.from_arrays(run.weights, run.model)
     if stop is None and budget is not None:
         raise SpecError("A session has a budget where rows stop (`stop`); give others to `run`.")
+    tree = SequenceTree.of(run)
+    if tree is not None and options.get("n_samples", 1) == 1 and tree.leads(budget, stop):
+        return TreeSession(tree, budget, stop, options.get("deadline_s"))
     rule = None if stop is None else model.row_rule(budget, **vars(stop))
     return AnytimeSession(model, **options, rule=rule)
 
@@ -93,7 +104,20 @@ def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: fl
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
-    """Return the places of groups, and the variance that each explains where that is known."""
+    """Return the places of groups, and the variance that each explains where that is known.
+
+    In a tree of sequences groups have the first place that they have in a leaf.
+    """
+    tree = SequenceTree.of(run)
+    if tree is not None and tree.by_default:
+        own = zip(run.selection["contexts"]["leaves"], tree.stops, strict=True)
+        orders = [[step["group"] for step in steps_of(*leaf)] for leaf in own]
+        orders = [[*tree.root, *(g for g in order if g not in tree.root)] for order in orders]
+        found = {group for order in orders for group in order}
+        return {
+            group: Chosen(min(order.index(group) + 1 for order in orders if group in order))
+            for group in sorted(found)
+        }
     steps = steps_of(run.selection, advised(run.model))
     gains = np.diff([0.0, *(step["explained_variance"] for step in steps)]).tolist()
     alone = [len(own) == 1 for own in fitted_together(steps) for _ in own]
@@ -115,6 +139,7 @@ NOT_TUNABLE = {
     "family": "its values explain different things",
     **dict.fromkeys(("model", "lightgbm"), "all prefixes count: run a job for each value"),
     "stopping": "it changes no model",
+    "contexts": "folds compare them with one sequence as it is",
     **dict.fromkeys(("budget", "budgets"), "it is the limit of what may be spent"),
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -98,6 +98,13 @@ class GroupCosts:
         """Cost of some groups together."""
         paid = self._needs[list(chosen)].any(axis=0)
         return float(self.own[list(chosen)].sum() + self._shared_costs @ paid)
+
+    def paid(self, chosen: Sequence[int]) -> GroupCosts:
+        """Costs of all groups once some of them are computed: these are free then."""
+        own, known = self.own.copy(), set(chosen)
+        own[list(chosen)] = 0.0
+        shared = tuple(item for item in self.shared if not known.intersection(item.groups))
+        return replace(self, own=own, shared=shared)
 
     def take(self, groups: Sequence[int]) -> GroupCosts:
         """Costs of some of the groups, renumbered; sets left without a group disappear."""

@@ -22,7 +22,7 @@ from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, miss
 from distfms.methods.sequence.families import FAMILIES
 from distfms.methods.sequence.glm import GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.options import ExpandSection
-from distfms.methods.sequence.problem import PrefixModels
+from distfms.methods.sequence.problem import Path, PrefixModels
 from distfms.stats.classification import class_measures, class_sums, log_odds
 from distfms.stats.sample import RowSample
 
@@ -271,3 +271,22 @@ def few_rows(sums: Sums, rows: str) -> str:
         f"About {n_deciding:.0f} of {n_rows:,} {rows} decide about the deviance: the model is "
         "confidently wrong there."
     )
+
+
+def step_entries(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
+    """Return entries of ``selection.json`` for the steps of a path."""
+    source = {name: column.name for column in plan.columns for name in column.value_names}
+    columns, spent, value = path.columns, path.spent, path.curve_value
+    details, fitted = path.step_details(), set(path.fitted.tolist())
+    return [
+        {
+            "group": group,
+            "columns": list(dict.fromkeys(source[name] for name in columns[k])),
+            "cost": float(path.cost[k]),
+            "spent": float(spent[k]),
+            "explained_variance": float(value[k + 1]),
+            **{name: values[k].item() for name, values in details.items()},
+            **({} if k + 1 in fitted else {"gain": None}),
+        }
+        for k, group in enumerate(path.groups)
+    ]

@@ -1,0 +1,51 @@
+"""Where a job looks for contexts, and what `check` says of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distfms.engine.memory import format_bytes
+from distfms.errors import SpecError, nearest
+
+if TYPE_CHECKING:
+    from distfms.methods.sequence.form import SequenceForm
+
+#: Rows of each fold that a leaf of a tree of sequences must have.
+LEAST_ROWS = 200
+#: Candidates of a pass for contexts, and the size of their co-moments.
+CANDIDATES, PASS_BYTES = 32, 64 << 20
+CONTEXTS = (
+    f"screened on a sample of rows; of what stands out, up to {CANDIDATES} candidates in one more "
+    f"pass, with up to {format_bytes(PASS_BYTES)} of co-moments by leaf"
+)
+
+
+def least_share(form: SequenceForm) -> float:
+    """Return the share of the training rows that a leaf must have."""
+    train, section = form.inputs.train, form.inputs.section
+    return LEAST_ROWS * section.folds / (train.n_rows * (1 - section.test))
+
+
+def has_contexts(form: SequenceForm) -> bool:
+    """Return whether contexts are looked for, by which rows have sequences of their own."""
+    options, several = form.options, len(form.groups) > 2 and form.slabs is None
+    one_loss = len(form.roles.target) == 1 and options.class_weights is None
+    on_folds = form.inputs.section.folds > 1 and 2 * least_share(form) <= 1
+    return options.contexts != "none" and several and one_loss and on_folds
+
+
+def check_contexts(form: SequenceForm) -> None:
+    """Refuse a named context that is no feature, or that cannot be compared with one sequence."""
+    named = form.options.contexts
+    if isinstance(named, str):
+        return
+    said = f"`sequence.contexts` names the column {named['column']!r}"
+    if named["column"] not in form.roles.features:
+        raise SpecError(
+            f"{said}, which is not a feature.{nearest(named['column'], form.roles.features)}"
+        )
+    if not has_contexts(form):
+        raise SpecError(
+            f"{said}, but a tree of sequences needs `data.folds`, {2 * LEAST_ROWS} rows of each "
+            "fold, one target, three groups, and no `class_weights`."
+        )
