@@ -3,10 +3,11 @@
 For each table the area under the curve of what predictions on other rows are worth (R² of numbers,
 AUROC of two classes) against what they cost, up to the cost of all groups, and against the
 logarithm of it from the cheapest group on, where every doubling counts the same. Ours are the
-public estimators with ``budgets="auto"``: as jobs are by default (``model="auto"``), and linear, with
-splines, with LightGBM in the order of linear models. A peer chooses an order of the groups; at each budget it has the best of its affordable prefixes by the same number of folds of
-the training rows, each with the better of ridge or logistic regression and LightGBM with the same
-parameters as ours. LightGBM's own penalty for features gives a set for each of twelve trade-offs;
+public estimators with ``budgets="auto"``: as jobs are by default (``model="auto"``), and linear,
+with splines, with LightGBM in the order of linear models. A peer chooses an order of the groups; at
+each budget it has the best of its affordable prefixes by the same number of folds of the training
+rows, each with the better of ridge or logistic regression and LightGBM with the same parameters as
+ours. LightGBM's own penalty for features gives a set for each of twelve trade-offs;
 bcselector, where it is installed, orders columns by their joint mutual information per cost.
 
 Heart, breast cancer and Beijing have the costs of ``jobs/``; for other tables each split draws
