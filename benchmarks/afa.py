@@ -28,9 +28,9 @@ from distfms import GroupSequenceClassifier
 
 TREES = {"num_iterations": 200, "learning_rate": 0.05}
 OURS: Mapping[str, Mapping[str, Any]] = {
-    "linear": {"folds": 5},
-    "linear, one order": {"folds": 5, "contexts": "none"},
-    "splines": {"folds": 5, "expand": {"splines": 5}},
+    "linear": {"folds": 5, "model": "linear"},
+    "linear, one order": {"folds": 5, "model": "linear", "contexts": "none"},
+    "splines": {"folds": 5, "model": "linear", "expand": {"splines": 5}},
     "LightGBM": {"folds": 5, "model": "lightgbm", "lightgbm": TREES},
     "LightGBM, one order": {"folds": 0, "model": "lightgbm", "lightgbm": TREES},
 }
