@@ -16,8 +16,10 @@ METRICS, N = "metrics.json", 120
 LANDMARKS = {"landmarks": 20, "metric": "none", "baselines": [], "ridge": 1e-4}
 SPARSE = {**LANDMARKS, "task": "sparse", "bound": 8.0, "keep": 8}
 SEQUENCE = {"groups": {"pair": ["a", "b"]}, "costs": {"pair": 0.45, "c": 0.5}, "baselines": []}
-SEQUENCE |= {"ridge": 1e-3, "max_groups": 1, "cost_aware": False}
+SEQUENCE |= {"model": "linear", "ridge": 1e-3, "max_groups": 1, "cost_aware": False}
 TREES = {"model": "lightgbm", "lightgbm": {"num_iterations": 5, "min_data_in_leaf": 5}}
+TREES |= {"criterion": "fr", "expand": None}
+AUTO = {**TREES, "model": "auto", "criterion": None, "expand": "auto"}
 JUDGMENTS = {"budget": 6, "costs": {"a": 3}, "baselines": [], "psd": "nearest"}
 ONLINE = {"attributes_per_example": 4, "solver": "online", "repeats": 0, "baselines": []}
 TWO_PHASE = {"algorithm": "two_phase_ddaerr", "confidence": 0.5}
@@ -43,7 +45,7 @@ CASES = {
     ),
     "insensitive steps": (
         *("landmarks", "y", "mae"),
-        {**SPARSE, "loss": "epsilon_insensitive", "refit": False, "tolerance": 0.01},
+        {**SPARSE, "loss": "epsilon_insensitive", "refit": False, "tolerance": 0.05},
         {"tolerance": 0.5, "bound": 1.0, "keep": 2, "epsilon": 2.0, "smoothing": 2.0},
     ),
     "ordinal": (
@@ -69,6 +71,10 @@ CASES = {
     "trees": (
         *("sequence", "y", "explained_variance", {**SEQUENCE, **TREES}),
         {**ORDER, "criterion": "omp-no-whiten"},
+    ),
+    "linear or trees": (
+        *("sequence", "y", "explained_variance", {**SEQUENCE, **AUTO}),
+        {**ORDER, "ridge": 3.0},
     ),
     "judgments": (
         *("multiselect", "y", "projected_loss", JUDGMENTS),

@@ -120,12 +120,13 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     "sequence, logistic": (
         mixed_classes,
         sequence("high", ridge="auto", prefixes=[2], **LOGISTIC),
-        "categories, classes, statistics, ridge, tune, select, models, evaluate",
+        "categories, classes, statistics, ridge, tune, select, models, evaluate, stopping",
     ),
     "sequence, trees": (
         mixed_classes,
         sequence(prefixes=[2], budgets=[3.0], **LIGHTGBM),
-        "categories, statistics, tune, select, models, evaluate",
+        "categories, statistics, reference, expand, statistics of splines, order, tune, select, "
+        "models, evaluate",
     ),
     "sequence, tree": (
         partial(context_rows, 1200, n_sites=2),

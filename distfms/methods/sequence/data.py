@@ -47,7 +47,7 @@ class SequenceData:
         In slabs what is known of each column.
     places : sequence
         Where the slabs are.
-    gains : mapping of int to tuple of float
+    gains : mapping of int to tuple of (str, float)
         What boosted trees gain by each group, without the rows of a fold (−1: of none).
     """
 
@@ -58,7 +58,7 @@ class SequenceData:
     statistics: Bundle = field(default_factory=lambda: Bundle({}))
     known: Any = None
     places: Sequence[Place] = ()
-    gains: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    gains: Mapping[int, tuple[tuple[str, float], ...]] = field(default_factory=dict)
 
     @property
     def class_values(self) -> tuple[float, ...] | None:

@@ -44,6 +44,7 @@ from distfms.methods.sequence.read import few_rows, step_entries
 from distfms.methods.sequence.read_stages import learn_stopping
 from distfms.methods.sequence.reference import (
     beside_sequence,
+    chooses_ridge,
     fit_reference,
     linear_on_folds,
     ordered_for_trees,
@@ -114,12 +115,6 @@ def one_sequence(run: Run, job: Job, data: SequenceData, reference: Any = None) 
 
 
 # --- options and learners -------------------------------------------------------------------------
-
-
-def chooses_ridge(job: Job) -> bool:
-    """Return whether the ridge is chosen before other options are."""
-    is_tried = job.tune is not None and "ridge" in job.tune.grid
-    return job.form.options.ridge == "auto" and job.n_folds > 1 and not is_tried
 
 
 def with_ridge(run: Run, job: Job, data: SequenceData) -> Job:

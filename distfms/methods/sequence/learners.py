@@ -288,7 +288,7 @@ class ByRows(Learner):
         """Return the paths of searches, with linear models."""
         own, gains = self.procedure, self.data.gains
         searches = {
-            key: replace(s, procedure=replace(s.procedure, gains=gains.get(s.fold)))
+            key: replace(s, procedure=replace(s.procedure, gains=gains.get(s.fold, ())))
             for key, s in searches.items()
         }
         if own.family == "gaussian":

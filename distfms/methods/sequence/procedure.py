@@ -50,8 +50,8 @@ class SequenceProcedure(Procedure):
     `groups` partition the rows of a batch; `n_outputs` counts those of a model that is not
     gaussian, the classes of ``softmax``; `tol` ends each fit of such a model. With `as_one` all
     columns are one group, whose model is that of all groups in any order. With `with_models`
-    `evaluate` also answers with the linear models, for what only rows tell. `gains` (G,) are what
-    boosted trees gain by each group, for the rule `gain`.
+    `evaluate` also answers with the linear models, for what only rows tell. `gains` are what
+    boosted trees gain by each group, by its name, for the rule `gain`.
     """
 
     rules: tuple[OrderRule, ...]
@@ -69,7 +69,7 @@ class SequenceProcedure(Procedure):
     tol: float = TOLERANCE
     as_one: bool = False
     with_models: bool = False
-    gains: tuple[float, ...] | None = None
+    gains: tuple[tuple[str, float], ...] = ()
 
     @property
     def posed(self) -> dict[str, Any]:
@@ -140,23 +140,26 @@ class SequenceProcedure(Procedure):
         if rule.criterion == "sparse":
             assert isinstance(problem, SequenceProblem)
             return sparse_sequence(problem, self.max_groups, clock)
-        return sequence(problem, **self._options(rule), clock=clock, **where)
+        return sequence(problem, **self._options(problem, rule), clock=clock, **where)
 
     def fitting(self, problem: SequenceProblem, rule: OrderRule, view: View) -> Fitting[GlmPath]:
         """Return the same search for models of another family, which asks for passes."""
         # Where trees take the models' place, only gradients ask for these.
         asks = self.model == "linear" or rule.criterion not in BY_STATISTICS
-        ladder, more = self.ladder if asks else Ladder(()), self._options(rule)
+        ladder, more = self.ladder if asks else Ladder(()), self._options(problem, rule)
         return sequence_glm(problem, view, ladder, budget=rule.budget, tol=self.tol, **more)
 
-    def _options(self, rule: OrderRule) -> dict[str, Any]:
+    def _options(self, problem: SequenceOutline, rule: OrderRule) -> dict[str, Any]:
+        # Groups of constant columns are not in the problem.
+        known = dict(self.gains)
+        gains = [known[name] for name in problem.groups.names] if rule.criterion == GAIN else None
         return {
             "criterion": rule.criterion,
             "cost_aware": rule.cost_aware,
             "doubling": rule.doubling,
             "max_groups": self.max_groups,
             "seed": self.seed,
-            "gains": self.gains if rule.criterion == GAIN else None,
+            "gains": gains,
         }
 
     # --- scores ---

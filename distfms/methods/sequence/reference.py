@@ -11,11 +11,12 @@ import numpy as np
 from distfms.methods.frame.contract import FoldAnswers, Job, Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.moments import Tuned, TunedItem, fold_work
-from distfms.methods.frame.tuning import changed_options
+from distfms.methods.frame.tuning import changed_options, choose
 from distfms.methods.sequence.data import SequenceData, with_splines
 from distfms.methods.sequence.learners import Learner, learner_of, tree_fit
 from distfms.methods.sequence.options import GAIN, TREES, OrderRule
 from distfms.methods.sequence.problem import FeatureGroups, Ladder
+from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import measures_of
 from distfms.methods.sequence.trees import TreeModels, lightgbm, spans_of
 from distfms.stats.base import over_folds
@@ -74,18 +75,29 @@ def linear_on_folds(
     return learner_of(run, job, data).on_folds(work)
 
 
+def chooses_ridge(job: Job) -> bool:
+    """Return whether the ridge is chosen before other options are."""
+    is_tried = job.tune is not None and "ridge" in job.tune.grid
+    return job.form.options.ridge == "auto" and job.n_folds > 1 and not is_tried
+
+
 def with_kind(run: Run, job: Job, data: SequenceData, reference: Mapping[str, Any] | None) -> Job:
     """Return the job with trees in place of ``auto`` where they are better; step ``kind``.
 
-    On all columns, in cross-validation, by more than a standard error.
+    On all columns, in cross-validation, by more than a standard error than the best of all ridges.
     """
     if job.options.model != "auto" or reference is None:
         return job
     own = data.procedure(job.options)
 
-    def choose() -> dict[str, Any]:
-        linear = linear_on_folds(run, job, data, [own.ridge], as_one=True)
-        ours = np.array([answer["values"][0] for answer in linear.answers[0]])
+    def compare() -> dict[str, Any]:
+        # The ridge that was chosen on all columns; else nothing that `tune` may vary decides.
+        is_best = chooses_ridge(job) and job.options.max_groups is None
+        linear = linear_on_folds(run, job, data, [own.ridge] if is_best else RIDGES, as_one=True)
+        values = np.array([[a["values"][0] for a in answers] for answers in linear.answers])
+        if values.shape[1] < 2 or not np.isfinite(values).all():
+            return {"model": "linear"}
+        ours = values[choose(values, linear.weight, "best", True).chosen]
         gain = over_folds(shares_on_folds(reference, own.share, linear) - ours, linear.weight)
         model = TREES if gain.mean > gain.standard_error else "linear"
         run.note(
@@ -94,7 +106,7 @@ def with_kind(run: Run, job: Job, data: SequenceData, reference: Mapping[str, An
         )
         return {"model": model}
 
-    return replace(job, options=changed_options(job.options, run.step("kind", choose)))
+    return replace(job, options=changed_options(job.options, run.step("kind", compare)))
 
 
 def ordered_for_trees(
@@ -112,7 +124,9 @@ def ordered_for_trees(
     if reference is None:
         return job, data
     folds = [-1, *(own["fold"] for own in reference["folds"])]
-    data = replace(data, gains=dict(zip(folds, map(tuple, reference["gains"]), strict=True)))
+    names = form.groups.names
+    gains = [tuple(zip(names, own, strict=True)) for own in reference["gains"]]
+    data = replace(data, gains=dict(zip(folds, gains, strict=True)))
     is_tried = job.tune is not None and "criterion" in job.tune.grid
     if options.criterion is not None or is_tried or len(folds) < 3:
         return job, data
@@ -121,12 +135,13 @@ def ordered_for_trees(
         # As many trees everywhere tell orders apart in half of the time.
         trees = {"num_iterations": min(reference["n_trees"], _MOST_TREES), **form.options.lightgbm}
         quick = replace(form, options=changed_options(form.options, {"lightgbm": trees}))
-        own = data.procedure(options)
+        # Nothing here depends on options that `tune` may vary.
+        own = replace(data.procedure(options), ridge=RIDGES[-1], max_groups=None)
         costs = form.costs.total(range(len(form.groups))) * np.array(_SHARES)
         own = replace(own, ladder=Ladder(costs=tuple(costs.tolist())))
-        rules = (OrderRule(name, options.cost_aware, options.doubling) for name in ("fr", GAIN))
-        items = [TunedItem(replace(own, rules=(rule,)), (None,)) for rule in rules]
-        work = fold_work(job, Tuned("timeliness"), items, [i.procedure for i in items])
+        procedures = [replace(own, rules=(OrderRule(name),)) for name in ("fr", GAIN)]
+        items = [TunedItem(procedure, (None,)) for procedure in procedures]
+        work = fold_work(job, Tuned("timeliness"), items, procedures)
         found = learner_of(run, job, replace(data, form=quick)).on_folds(work)
         areas = [found.values(number, "values")[0] for number in range(2)]
         gain = over_folds(areas[1] - areas[0], found.weight)
