@@ -30,7 +30,7 @@ print(sequencer.predict(X_test, budget=4)[:3], "for at most 4 a patient")
 # %% A prediction at any time: hand over one group after the other, and stop when you must.
 session = sequencer.anytime()
 row = X_test.iloc[[0]]
-while (group := session.next_group) is not None and session.spent < 10:
+while (group := session.next_group()) is not None and session.spent < 10:
     session.deliver(group, sequencer.group_values(group, row))
 print(f"{session.prediction[0]:.0f} after {session.spent:g}, in truth {y_test.iloc[0]:.0f}")
 

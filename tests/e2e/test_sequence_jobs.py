@@ -307,7 +307,8 @@ def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypat
 @pytest.mark.realdata
 def test_beijing_air_has_the_order_of_the_paper(realdata, tmp_path, monkeypatch):
     monkeypatch.setenv("DISTFMS_REALDATA", str(realdata))
-    spec = load_spec(ROOT / "jobs" / "sequence-beijing.yaml", [f"output={tmp_path}"])
+    path = ROOT / "jobs" / "sequence-beijing.yaml"
+    spec = load_spec(path, [f"output={tmp_path}", "sequence.model=linear"])
     folder = run_job(spec).folder
     manifest = content(folder, "manifest.json")
     assert manifest["dropped"] == {"rows": 8739}

@@ -9,7 +9,7 @@ import pytest
 from distfms import GroupSequencer
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
-from distfms.methods.sequence import form, reference
+from distfms.methods.sequence import form, learners, reference
 from distfms.methods.sequence.problem import Ladder
 from distfms.methods.sequence.trees import DEFAULTS, FIXED, TreeFit
 from distfms.runs.driver import run_job
@@ -112,6 +112,15 @@ def test_the_reference_is_fitted_to_a_sample_of_large_data(rows, tmp_path, monke
     assert 110 < found["n_train"] < 190
     assert found["test"]["explained_variance"] > 0.3
     assert "fitted to" in (folders[0] / "report.html").read_text()
+    # So are the models that nobody asked for.
+    monkeypatch.setattr(learners, "_MOST_ROWS", 150)
+    auto = {"model": "auto", "prefixes": (2,)}
+    folders = [
+        run(rows, tmp_path / f"auto {k}", sequence=auto, engine={"workers": k}) for k in (1, 2)
+    ]
+    assert results(folders[0]) == results(folders[1])
+    (note,) = [n for n in content(folders[0], "manifest.json")["notes"] if "was fitted to" in n]
+    assert note.startswith("LightGBM was fitted to 33\u00a0% of the training rows")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def digits(cluster, tmp_path_factory):
 def test_submitted_job_ends_with_its_report(digits):
     output, result = digits
     assert result.returncode == 0, result.stdout + result.stderr
-    (folder,) = (output / "digits").glob("20*")
+    (folder,) = (output / "one-or-seven").glob("20*")
     assert f"Report: {folder}/report.html" in result.stdout
     assert result.stdout.rstrip().endswith("SUCCEEDED")
     assert "<svg" in (folder / "report.html").read_text()
@@ -108,7 +108,7 @@ def test_submitted_job_ends_with_its_report(digits):
 
 
 def test_same_bits_as_here(digits, tmp_path):
-    (folder,) = (digits[0] / "digits").glob("20*")
+    (folder,) = (digits[0] / "one-or-seven").glob("20*")
     here = run_job(load_spec(DIGITS, [f"output={tmp_path}", "engine.workers=1"])).folder
     assert results(folder) == results(here)
 

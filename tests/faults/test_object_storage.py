@@ -174,7 +174,8 @@ def test_overtaken_driver_does_not_begin_to_write_a_folder(judgments, memory, mo
     monkeypatch.setattr(RunContext, "map", hang)
     with pytest.raises(EngineError, match="taken over"):
         run_job(spec)
-    assert FaultyFileSystem.seen == []
+    # How full the cache is, every driver may say.
+    assert [path for path in FaultyFileSystem.seen if not path.endswith(".partials/.usage")] == []
     assert manifest(second[0])["status"] == "done"
 
 

@@ -1,14 +1,11 @@
-"""Where a job looks for contexts, and what `check` says of it."""
+"""Where a job looks for contexts, and what `check` says of it; forms are `SequenceForm`s."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError, nearest
-
-if TYPE_CHECKING:
-    from distfms.methods.sequence.form import SequenceForm
 
 #: Rows of each fold that a leaf of a tree of sequences must have.
 LEAST_ROWS = 200
@@ -20,13 +17,13 @@ CONTEXTS = (
 )
 
 
-def least_share(form: SequenceForm) -> float:
+def least_share(form: Any) -> float:
     """Return the share of the training rows that a leaf must have."""
     train, section = form.inputs.train, form.inputs.section
     return LEAST_ROWS * section.folds / (train.n_rows * (1 - section.test))
 
 
-def has_contexts(form: SequenceForm) -> bool:
+def has_contexts(form: Any) -> bool:
     """Return whether contexts are looked for, by which rows have sequences of their own."""
     options, several = form.options, len(form.groups) > 2 and form.slabs is None
     one_loss = len(form.roles.target) == 1 and options.class_weights is None
@@ -34,7 +31,7 @@ def has_contexts(form: SequenceForm) -> bool:
     return options.contexts != "none" and several and one_loss and on_folds
 
 
-def check_contexts(form: SequenceForm) -> None:
+def check_contexts(form: Any) -> None:
     """Refuse a named context that is no feature, or that cannot be compared with one sequence."""
     named = form.options.contexts
     if isinstance(named, str):

@@ -26,7 +26,7 @@ from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_fo
 from distfms.methods.frame.passes import Passes, Sums, side_by_side
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import kept_prefixes
-from distfms.methods.sequence.form import Rules
+from distfms.methods.sequence.form import Rules, SequenceForm
 from distfms.methods.sequence.glm import GlmDesign, GlmModel, GlmPath, View
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import (
@@ -40,7 +40,10 @@ from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
 from distfms.methods.sequence.read import GlmReader, PrefixJudge, measures_of
 from distfms.methods.sequence.slabs import search_in_slabs
 from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, spans_of, tree_path
+from distfms.report.formatting import percent
 
+#: Rows, and numbers in them, that trees are fitted to where nobody asks for trees.
+_MOST_ROWS, _MOST_VALUES = 100_000, 20_000_000
 #: Searches that make passes together: their models are summed up in one product with the rows.
 SIDE_BY_SIDE = 32
 #: Sequences of models that one pass judges.
@@ -253,6 +256,11 @@ class ByRows(Learner):
     def _models(self, orders: Mapping[str, Any]) -> Models:
         paths, own = self._refitted(self._of_rules(), orders), self.procedure
         if own.model != "linear":
+            if (share := share_of_auto(self.data.form)) < 1.0:
+                self.run.note(
+                    f"LightGBM was fitted to {percent(share)} of the training rows, drawn by their "
+                    "hashes (`sequence.model: auto`). `model: lightgbm` takes all of them."
+                )
             # What trees explain of the training rows, nobody knows so far.
             asked = {name: (own.prefix_models(), self.train_parts) for name, own in paths.items()}
             for name, members in self.judged(asked).items():
@@ -384,11 +392,18 @@ def with_trees(
 
 def tree_fit(run: Run, data: SequenceData) -> TreeFit:
     """Return what fits trees to the training rows."""
-    options, train = data.form.options, run.inputs.train
+    form, options, train = data.form, data.form.options, run.inputs.train
     return TreeFit(
-        data.form.source(data.plan, train, False), train.partitions, options.family,
-        options.lightgbm, data.form.seed, data.class_values, data.class_weights,
+        form.source(data.plan, train, False), train.partitions, options.family,
+        options.lightgbm, form.seed, data.class_values, data.class_weights, share_of_auto(form),
     )  # fmt: skip
+
+
+def share_of_auto(form: SequenceForm) -> float:
+    """Return the share of the training rows that trees of ``model: auto`` are fitted to."""
+    most = min(_MOST_ROWS, _MOST_VALUES // len(form.roles.features))
+    n_rows = form.inputs.train.n_rows * (1 - form.inputs.section.test)
+    return min(1.0, most / max(n_rows, 1.0)) if form.options.model == "auto" else 1.0
 
 
 def learner_of(run: Run, job: Job, data: SequenceData) -> Learner:

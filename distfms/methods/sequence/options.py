@@ -310,8 +310,8 @@ class SequenceOptions(Section):
     """Model of a prefix. Linear models, or those of splines (`expand`), always decide the order of
     the groups. `lightgbm` needs one target, and takes missing values and categories as LightGBM
     does. `auto`: `lightgbm` if it is better on all columns, in cross-validation by more than a
-    standard error; `linear` for several targets, without `data.folds`, in slabs, and for more than
-    10⁶ rows or 10³ columns.
+    standard error, on up to about 100,000 rows and 20 million numbers; `linear` for several
+    targets, without `data.folds`, in slabs, and for more than 10⁶ rows or 10³ columns.
     """
     lightgbm: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Parameters of LightGBM, such as `num_leaves`. Without `num_iterations` the models of a prefix

@@ -57,17 +57,33 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "sequence": (
         "GroupSequencer",
         "number",
-        {"costs": {"default": 3.0}, "ridge": 1e-3, "budgets": "auto", "expand": {"splines": 3}},
+        {
+            "model": "linear",
+            "costs": {"default": 3.0},
+            "ridge": 1e-3,
+            "budgets": "auto",
+            "expand": {"splines": 3},
+        },
         {},
     ),
-    "sequence-auto": ("GroupSequencer", "number", {"ridge": "auto"}, {"folds": "auto"}),
+    "sequence-auto": (
+        "GroupSequencer",
+        "number",
+        {"model": "auto", "ridge": "auto"},
+        {"folds": "auto"},
+    ),
     "sequence-tuned": (
         "GroupSequencer",
         "number",
-        {"max_groups": 4},
+        {"model": "linear", "max_groups": 4},
         {"folds": 3, "tune": {"ridge": [1e-3, 1.0], "cost_aware": [True, False]}},
     ),
-    "poisson": ("GroupSequencer", "count", {"family": "poisson", "budget": 3.0}, {"folds": 2}),
+    "poisson": (
+        "GroupSequencer",
+        "count",
+        {"model": "linear", "family": "poisson", "budget": 3.0},
+        {"folds": 2},
+    ),
     "logistic": (
         "GroupSequenceClassifier",
         "class",
