@@ -102,7 +102,8 @@ def with_kind(run: Run, job: Job, data: SequenceData, reference: Mapping[str, An
         model = TREES if gain.mean > gain.standard_error else "linear"
         run.note(
             f"Chosen by cross-validation on all columns: `model: {model}`. LightGBM explains "
-            f"{100 * gain.mean:+.1f} ± {100 * gain.standard_error:.1f} percentage points more."
+            f"{100 * abs(gain.mean):.1f} ± {100 * gain.standard_error:.1f} percentage points "
+            f"{'more' if gain.mean > 0 else 'less'} than linear models."
         )
         return {"model": model}
 
