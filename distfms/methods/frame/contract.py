@@ -83,6 +83,8 @@ class Inputs:
         Rows of ``data.unlabelled_path``.
     by_age : bool
         Whether rows count less with age, which only statistics can tell.
+    retrained : bool
+        Whether the job is repeated on data that grow, and should read only what is new.
     """
 
     train: Dataset
@@ -90,6 +92,7 @@ class Inputs:
     section: DataSection
     unlabelled: Dataset | None = None
     by_age: bool = False
+    retrained: bool = False
 
     @property
     def datasets(self) -> list[Dataset]:

@@ -166,8 +166,8 @@ def _reference(run: FinishedRun) -> list[Block]:
     share, reading = trusted_share(own, run)
     text = (
         f"LightGBM on all columns, fitted to {count(own['n_train'], 'row')}, explains "
-        f"{percent(share)} of the {what(run)} ({reading}): {percent(own['more'], 1)} more than "
-        "all groups of the sequence."
+        f"{percent(share)} of the {what(run)} ({reading}): {percent(abs(own['more']), 1)} "
+        f"{'more' if own['more'] > 0 else 'less'} than all groups of the sequence."
     )
     how = " For trees in the same order, set `model: lightgbm` (`--set sequence.model=lightgbm`)."
     return [Text(text + how * own["is_far"])]

@@ -28,7 +28,9 @@ def has_contexts(form: Any) -> bool:
     options, several = form.options, len(form.groups) > 2 and form.slabs is None
     one_loss = len(form.roles.target) == 1 and options.class_weights is None
     on_folds = form.inputs.section.folds > 1 and 2 * least_share(form) <= 1
-    return options.contexts != "none" and several and one_loss and on_folds
+    # Bins and clusters change with the data, so all partitions would be read again.
+    unwanted = ("none", "auto") if form.inputs.retrained else ("none",)
+    return options.contexts not in unwanted and several and one_loss and on_folds
 
 
 def check_contexts(form: Any) -> None:

@@ -354,7 +354,8 @@ class SequenceOptions(Section):
     8 clusters of several columns. `auto`: if leaves' sequences are better in cross-validation, by
     more than a standard error at the `budgets`, or at the costs of a dozen prefixes. A leaf has at
     least 200 rows of each fold. `{column: station}`: this column in any case. `none` for several
-    targets, with `class_weights`, without `data.folds`, and in slabs.
+    targets, with `class_weights`, without `data.folds`, and in slabs; `auto` is `none` where the
+    spec has a section `retrain`, so that only new partitions are read.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective of `omp` (or of the rule itself, if `omp` is not a baseline) at
