@@ -7,6 +7,8 @@ import pytest
 
 import distfms
 from distfms.errors import SpecError
+from distfms.methods.frame.rows import SummaryReader
+from distfms.methods.sequence import read_contexts
 from distfms.methods.sequence.tree import SequenceTree, TreeSession
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
@@ -125,6 +127,23 @@ def test_a_column_that_is_named_is_the_context(data, tmp_path):
                 data, tmp_path, data={"folds": 0}, sequence={"contexts": {"column": "site"}}
             )
         )
+
+
+def test_partials_by_leaf_are_of_the_classes_there_are(tmp_path, monkeypatch):
+    """Another class of the target makes other indicators, of which no earlier partial knows."""
+    columns, known = context_rows(), []
+
+    class Recorded(SummaryReader):
+        def key(self):
+            known.append(self.known)
+            return super().key()
+
+    monkeypatch.setattr(read_contexts, "SummaryReader", Recorded)
+    columns["kind"] = np.digitize(columns.pop("y"), [-1.0, 1.0])
+    data = write_rows(tmp_path / "rows", columns)
+    own = {"family": "softmax", "prefixes": (1,), "contexts": {"column": "site"}}
+    run_job(context_job(data, tmp_path, data={"target": "kind"}, sequence=own))
+    assert {tuple(own["classes"]) for own in known if "leaves" in own} == {(0.0, 1.0, 2.0)}
 
 
 def test_a_tree_in_place_is_judged_by_its_predictions(tmp_path):

@@ -288,7 +288,10 @@ def find_context(run: Run, job: Job, data: SequenceData, path: Path) -> list[Con
     if not contexts:
         return []
     routers = [context.router for context in contexts]
-    known = {"leaves": [Leaf(router, 0).key() for router in routers]}
+    known = {
+        "leaves": [Leaf(router, 0).key() for router in routers],
+        "classes": None if classes is None else list(classes),
+    }
     summarise = partial(by_leaf, routers, classes)
     moments = run.reduce(
         lambda *of: SummaryReader(form.source(plan, *of), "leaves", summarise, known)
