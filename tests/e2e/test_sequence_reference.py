@@ -9,9 +9,10 @@ import pytest
 from distfms import GroupSequencer
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
+from distfms.methods.frame.trees import DEFAULTS, FIXED
 from distfms.methods.sequence import form, learners, reference
 from distfms.methods.sequence.problem import Ladder
-from distfms.methods.sequence.trees import DEFAULTS, FIXED, TreeFit
+from distfms.methods.sequence.trees import TreeFit
 from distfms.runs.driver import run_job
 from distfms.runs.finished import headline
 from distfms.runs.predict import predict_file

@@ -11,6 +11,7 @@ import numpy as np
 from distfms.methods.frame.contract import FoldAnswers, Job, Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.moments import Tuned, TunedItem, fold_work
+from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES, booster
 from distfms.methods.frame.tuning import changed_options, choose
 from distfms.methods.sequence.data import SequenceData, with_splines
 from distfms.methods.sequence.learners import Learner, learner_of, tree_fit
@@ -18,11 +19,9 @@ from distfms.methods.sequence.options import GAIN, TREES, OrderRule
 from distfms.methods.sequence.problem import FeatureGroups, Ladder
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import measures_of
-from distfms.methods.sequence.trees import TreeModels, lightgbm, spans_of
+from distfms.methods.sequence.trees import TreeModels, spans_of
 from distfms.stats.base import over_folds
 
-#: Rows, and numbers in them, that LightGBM fits 300 trees to in ten seconds or less.
-MOST_ROWS, MOST_VALUES = 50_000, 5_000_000
 #: What a reference explains more than a sequence and that is worth another kind of model.
 _WORTH_SAYING = 0.01
 #: Shares of all cost whose prefixes are fitted to compare orders.
@@ -161,8 +160,7 @@ def ordered_for_trees(
 
 def gains_of(text: str, groups: FeatureGroups) -> list[float]:
     """Return what a model of LightGBM on all columns gains by each group of them."""
-    booster = lightgbm().Booster(model_str=text)
-    gains = booster.feature_importance("gain")
+    gains = booster(text).feature_importance("gain")
     return [float(gains[list(columns)].sum()) for columns in groups.columns]
 
 

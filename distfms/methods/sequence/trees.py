@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from distfms.data.rows.batches import ColumnPlan
 from distfms.data.rows.folds import mix, with_seed
 from distfms.errors import SpecError
 from distfms.methods.frame.rows import RowSource
+from distfms.methods.frame.trees import FIXED, booster, fitted
 from distfms.methods.sequence.families import FAMILIES
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
 from distfms.methods.sequence.read import response_of, row_weights
@@ -26,26 +26,6 @@ OBJECTIVES = {
     "softmax": "multiclass",
     "poisson": "poisson",
 }
-DEFAULTS = {"num_leaves": 15}
-"""Parameters of LightGBM that differ from its own defaults."""
-
-#: Most trees where their number is chosen, and how many in vain end the search for it.
-_MOST_TREES, _PATIENCE = 300, 20
-#: Names that LightGBM has for the number of trees.
-_N_TREES = {
-    "num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round",
-    "num_rounds", "nrounds", "num_boost_round", "n_estimators", "max_iter",
-}  # fmt: skip
-
-#: Parameters on which the bits depend, or that the job decides.
-FIXED = {"deterministic": True, "force_row_wise": True, "num_threads": 1, "verbosity": -1}
-
-
-def lightgbm() -> Any:
-    """Return the package, which takes a second to load."""
-    import lightgbm as package
-
-    return package
 
 
 def require_trees(parameters: Mapping[str, Any], n_targets: int) -> None:
@@ -60,11 +40,6 @@ def require_trees(parameters: Mapping[str, Any], n_targets: int) -> None:
             f"LightGBM takes one target; `data.target` names {n_targets}. Run a job for each, or "
             "leave it out of `sequence.model` and `sequence.baselines`."
         )
-
-
-@lru_cache(maxsize=512)
-def _booster(text: str) -> Any:
-    return lightgbm().Booster(model_str=text)
 
 
 def spans_of(plan: ColumnPlan) -> np.ndarray:
@@ -151,10 +126,10 @@ class TreeModels(Fields):
         n_rows = values.shape[1]
         if not text or not n_rows:
             return np.tile(self.null, (n_rows, 1))
-        booster = _booster(text)
-        spans = self.spans[[int(name) for name in booster.feature_name()]]
+        model = booster(text)
+        spans = self.spans[[int(name) for name in model.feature_name()]]
         inputs = inputs_of(values, rows, spans)
-        found = booster.predict(inputs, raw_score=True, num_threads=1)
+        found = model.predict(inputs, raw_score=True, num_threads=1)
         return np.asarray(found).reshape(n_rows, -1)
 
     def only(self, numbers: Sequence[int] | np.ndarray) -> TreeModels:
@@ -275,19 +250,16 @@ class TreeFit:
         fixed["objective"] = OBJECTIVES[self.family]
         if self.family == "softmax":
             fixed["num_class"] = len(self.classes or ())
-        parameters = {**DEFAULTS, **self.parameters, **fixed}
-        package = lightgbm()
-        data = package.Dataset(
+        text = fitted(
             inputs,
-            label=response,
+            response,
+            {**self.parameters, **fixed},
+            fold,
+            n_trees,
             weight=weight,
             feature_name=[str(f) for f in features],
             categorical_feature=np.flatnonzero(spans[:, 2]).tolist(),
-            params=parameters,
         )
-        if not parameters.keys() & _N_TREES:
-            parameters["num_iterations"] = n_trees or _n_trees(data, parameters, fold)
-        text: str = package.train(parameters, data).model_to_string()
         return Grown(text, len(response), self._null(response, weight))
 
     def _null(self, response: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -313,19 +285,3 @@ class TreeFit:
         weight = np.ones(len(rows)) if batch.weight is None else batch.weight[rows]
         weight = weight * row_weights(response, self.class_weights)
         return inputs, np.array(response, float), weight, fold[rows]
-
-
-def _n_trees(data: Any, parameters: Mapping[str, Any], fold: np.ndarray) -> int:
-    """Return the number of trees of the least loss on one fold, without which they are fitted."""
-    package, held_out = lightgbm(), fold == fold.min()
-    if held_out.all():
-        held_out = np.arange(len(fold)) % 5 == 0
-    train, other = (data.subset(np.flatnonzero(rows)) for rows in (~held_out, held_out))
-    model = package.train(
-        {**parameters, "metric": ""},
-        train,
-        _MOST_TREES,
-        valid_sets=[other],
-        callbacks=[package.early_stopping(_PATIENCE, verbose=False)],
-    )
-    return int(model.best_iteration)
