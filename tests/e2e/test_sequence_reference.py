@@ -1,5 +1,7 @@
 """Boosted trees on all columns beside a sequence, and the kind of model that folds choose."""
 
+import json
+
 import lightgbm
 import numpy as np
 import pandas as pd
@@ -113,6 +115,10 @@ def test_the_reference_is_fitted_to_a_sample_of_large_data(rows, tmp_path, monke
     assert 110 < found["n_train"] < 190
     assert found["test"]["explained_variance"] > 0.3
     assert "fitted to" in (folders[0] / "report.html").read_text()
+    # One pass reads the sample, for all folds, and one judges.
+    lines = (folders[0] / "events.jsonl").read_text().splitlines()
+    ended = [own for own in map(json.loads, lines) if own["event"] == "stage_done"]
+    assert [e["n_read"] for e in ended if e["stage"] == "reference"] == [2]
     # So are the models that nobody asked for.
     monkeypatch.setattr(learners, "_MOST_ROWS", 150)
     auto = {"model": "auto", "prefixes": (2,)}
@@ -222,6 +228,23 @@ def test_trees_are_fitted_where_they_are_asked_for_and_counted_once_a_prefix(
     told = [event for event in events if event["event"] == "task"]
     assert [event["done"] for event in told] == [1, 2, 3, *range(1, 10)]
     assert {event["what"] for event in told} == {"Fitting trees"}
+
+
+def test_wide_trees_that_nobody_asked_for_have_few_bins(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(learners, "_WIDE", 3)
+    parameters, fit = [], TreeFit.__call__
+
+    def seen(self, task):
+        parameters.append(self.parameters)
+        return fit(self, task)
+
+    monkeypatch.setattr(TreeFit, "__call__", seen)
+    run(rows, tmp_path, data={"folds": 0})
+    run(rows, tmp_path / "own", data={"folds": 0}, sequence={"lightgbm": {**OWN, "max_bin": 99}})
+    asked = {"model": "lightgbm", "baselines": []}
+    run(rows, tmp_path / "asked", data={"folds": 0}, sequence=asked)
+    assert [own.get("max_bin") for own in parameters[:2]] == [63, 99]
+    assert not any("max_bin" in own for own in parameters[2:])
 
 
 def test_few_prefixes_and_those_that_budgets_pay_for():

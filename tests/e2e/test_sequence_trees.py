@@ -13,7 +13,8 @@ from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
 from distfms.methods.sequence import flow
 from distfms.methods.sequence.greedy import Trail
-from distfms.methods.sequence.trees import TreeFit, inputs_of
+from distfms.methods.sequence.read_trees import inputs_of
+from distfms.methods.sequence.trees import TreeFit
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content, results, spec_of

@@ -19,7 +19,8 @@ from distfms.methods.sequence.options import GAIN, TREES, OrderRule
 from distfms.methods.sequence.problem import FeatureGroups, Ladder
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import measures_of
-from distfms.methods.sequence.trees import TreeModels, spans_of
+from distfms.methods.sequence.read_trees import spans_of
+from distfms.methods.sequence.trees import TreeModels
 from distfms.stats.base import over_folds
 
 #: What a reference explains more than a sequence and that is worth another kind of model.
@@ -34,7 +35,7 @@ def fit_reference(run: Run, learner: Learner) -> dict[str, Any]:
     data, (n_rows, _) = learner.data, learner.procedure.size(learner.whole.train)
     features, spans = tuple(range(len(data.plan.roles.features))), spans_of(data.plan)
     most = min(MOST_ROWS, MOST_VALUES // len(features))
-    fit = replace(tree_fit(run, data), share=min(1.0, most / n_rows))
+    fit = tree_fit(run, data, min(1.0, most / n_rows))
     (whole,) = run.map(fit, [(features, -1, None)], _WHAT)
     folds = [-1, *(own.number for own in learner.folds())]
     tasks = [(features, fold, whole.n_trees) for fold in folds[1:]]

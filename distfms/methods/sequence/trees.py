@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from distfms.data.files.partition import Partition
-from distfms.data.rows.batches import ColumnPlan
-from distfms.data.rows.folds import mix, with_seed
 from distfms.errors import SpecError
-from distfms.methods.frame.rows import RowSource
 from distfms.methods.frame.trees import FIXED, booster, fitted
 from distfms.methods.sequence.families import FAMILIES
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
-from distfms.methods.sequence.read import response_of, row_weights
+from distfms.methods.sequence.read_trees import TreeRows, TreeSource, inputs_of
 from distfms.stats.base import Fields
 
 OBJECTIVES = {
@@ -40,30 +36,6 @@ def require_trees(parameters: Mapping[str, Any], n_targets: int) -> None:
             f"LightGBM takes one target; `data.target` names {n_targets}. Run a job for each, or "
             "leave it out of `sequence.model` and `sequence.baselines`."
         )
-
-
-def spans_of(plan: ColumnPlan) -> np.ndarray:
-    """Return first row, last row + 1 and whether it is a category of each feature (S, 3)."""
-    own = plan.columns[: len(plan.roles.features)]
-    found = [(column.start, column.stop, column.levels is not None) for column in own]
-    return np.array(found, dtype=np.intp).reshape(-1, 3)
-
-
-def inputs_of(values: np.ndarray, rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Return what LightGBM takes (n, S): numbers, and codes of categories, NaN where missing.
-
-    `values` (u, n); `rows` (D,) say which of them is a row of a batch, −1 for none.
-    """
-    found = np.full((values.shape[1], len(spans)), np.nan)
-    for column, (start, stop, is_category) in enumerate(spans):
-        levels = np.flatnonzero(rows[start:stop] >= 0)
-        own = values[rows[start:stop][levels]]
-        if is_category:
-            known = (own > 0).any(axis=0)
-            found[known, column] = levels[own[:, known].argmax(axis=0)]
-        elif len(own):
-            found[:, column] = own[0]
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,72 +188,45 @@ def trees_in(text: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TreeFit:
-    """Picklable function that reads rows, or a share of them, and fits a model, on one thread."""
+    """Picklable function that fits a model to rows, on one thread.
 
-    source: RowSource
-    partitions: Sequence[Partition]
+    `is_category` (S,) says which features are categories.
+    """
+
+    rows: TreeRows | TreeSource
+    is_category: np.ndarray
     family: str
     parameters: Mapping[str, Any]
     seed: int
-    classes: tuple[float, ...] | None = None
-    class_weights: tuple[float, ...] | None = None
-    share: float = 1.0
+    n_classes: int = 0
 
     def __call__(self, task: tuple[tuple[int, ...], int, int | None]) -> Grown:
-        """Read the rows of some features but not of a fold, and fit so many trees.
+        """Fit so many trees to some features of the rows but those of a fold.
 
         Without a number these are as many as are best for one fold of the rows.
         """
         features, left_out, n_trees = task
-        plan = self.source.plan.restricted([self.source.plan.roles.features[f] for f in features])
-        source = replace(self.source, plan=plan)
-        if self.source.section.missing == "drop" and source.everything is None:
-            source = replace(source, everything=self.source.plan)
-        spans, blocks = spans_of(plan), list[tuple[np.ndarray, ...]]()
-
-        def read(own: RowSource, piece: Partition) -> tuple[np.ndarray, ...]:
-            return self._rows(own, piece, spans, left_out)
-
-        for partition in self.partitions:
-            blocks.extend(source.each_batch(partition, read))
-        inputs, response, weight, fold = map(np.concatenate, zip(*blocks, strict=True))
+        rows = self.rows.of(features, left_out)
         key = hashlib.sha256(f"{self.seed}/{left_out}/{features}".encode()).digest()
         fixed: dict[str, Any] = {**FIXED, "seed": int.from_bytes(key[:4], "big") >> 1}
         fixed["objective"] = OBJECTIVES[self.family]
         if self.family == "softmax":
-            fixed["num_class"] = len(self.classes or ())
+            fixed["num_class"] = self.n_classes
         text = fitted(
-            inputs,
-            response,
+            rows.inputs,
+            rows.response,
             {**self.parameters, **fixed},
-            fold,
+            rows.fold,
             n_trees,
-            weight=weight,
+            weight=rows.weight,
             feature_name=[str(f) for f in features],
-            categorical_feature=np.flatnonzero(spans[:, 2]).tolist(),
+            categorical_feature=np.flatnonzero(self.is_category[list(features)]).tolist(),
         )
-        return Grown(text, len(response), self._null(response, weight))
+        return Grown(text, len(rows.response), self._null(rows))
 
-    def _null(self, response: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    def _null(self, rows: TreeRows) -> np.ndarray:
         if self.family == "gaussian":
-            return np.array([np.average(response, weights=weight)])
+            return np.array([np.average(rows.response, weights=rows.weight)])
         family = FAMILIES[self.family]
-        shares = family.responses(response[np.newaxis], len(self.classes or ()))
-        return family.link(np.average(shares, axis=1, weights=weight))
-
-    def _rows(
-        self, source: RowSource, partition: Partition, spans: np.ndarray, left_out: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return inputs, responses, weights and folds of the training rows of a partition."""
-        batch = source.read(partition)
-        folds = batch.part_slices[:-1]
-        fold = np.repeat(np.arange(len(folds)), [own.stop - own.start for own in folds])
-        rows = np.flatnonzero(fold != left_out)
-        if self.share < 1.0:
-            hashes = with_seed(mix(batch.rows.hashes[rows]), self.seed)
-            rows = rows[hashes < np.uint64(self.share * 2.0**64)]
-        inputs = inputs_of(batch.features[:, rows], np.arange(len(batch.features)), spans)
-        response = response_of(batch.target[:, rows], self.family, self.classes).ravel()
-        weight = np.ones(len(rows)) if batch.weight is None else batch.weight[rows]
-        weight = weight * row_weights(response, self.class_weights)
-        return inputs, np.array(response, float), weight, fold[rows]
+        shares = family.responses(rows.response[np.newaxis], self.n_classes)
+        return family.link(np.average(shares, axis=1, weights=rows.weight))
