@@ -74,6 +74,19 @@ def percent(share: Any, decimals: int | None = None) -> str:
     return f"{fixed(100 * found, decimals)}{_NO_BREAK}%"
 
 
+def interval(share: Any, error: Any) -> str:
+    """Write a share with its standard error, if it has one: ``65 ± 2 %``.
+
+    Both have the decimals that the error's first digit needs, at most two.
+    """
+    found, spread = as_number(share), as_number(error)
+    if found is None or not spread or spread < 5e-5:
+        return percent(share)
+    decimals = min(max(0, -2 - math.floor(math.log10(1.05 * spread))), 2)
+    own, around = fixed(100 * found, decimals), fixed(100 * spread, decimals)
+    return f"{own}{_NO_BREAK}±{_NO_BREAK}{around}{_NO_BREAK}%"
+
+
 def percent_texts(values: Iterable[Any]) -> list[str]:
     """Write a column of shares with the same decimals: none if all are whole, else one."""
     shares = [as_number(value) for value in values]

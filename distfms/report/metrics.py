@@ -136,6 +136,31 @@ def more(n: int, shown: int, where: str, which: str = "") -> str:
     return f" The first {first}; {number(n - shown)} more are {where}."
 
 
+# --- errors of measures --------------------------------------------------------------------------
+
+
+def error_of(
+    metrics: Mapping[str, Any], rows: str, folds: Sequence[Mapping[str, Any]], measure: str
+) -> float | None:
+    """Return the standard error of a measure on some rows, by its spread over the folds.
+
+    Each entry of `folds` has a fold's measure. Held-out rows are taken for another fold, of their
+    own number. None where nothing is known.
+    """
+    sizes = {own.get("fold"): own.get("n_rows") for own in metrics["folds"]}
+    known = [own for own in folds if sizes.get(own.get("fold"))]
+    known = [own for own in known if as_number(own.get(measure)) is not None]
+    if rows not in ("validation", "test") or len(known) < 2:
+        return None
+    weights = np.array([sizes[own["fold"]] for own in known])
+    means = over_folds(np.array([own[measure] for own in known]), weights)
+    if rows == "validation":
+        return float(means.standard_error)
+    test = metrics["test"]
+    n_rows = test.get("n_rows", test.get("n_objects"))
+    return float(means.deviation * np.sqrt(weights.mean() / n_rows))
+
+
 # --- random splits --------------------------------------------------------------------------------
 
 

@@ -14,11 +14,12 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient import form, method, options
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
-from distfms.report.formatting import percent
+from distfms.report.formatting import interval
 from distfms.runs.driver import run_job
 from distfms.runs.finished import read_run
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
+from distfms.stats.base import over_folds
 from tests.e2e.attribute_efficient_jobs import IDS, Y, few_columns, few_job
 from tests.e2e.attribute_efficient_jobs import NAMES as ALL_NAMES
 from tests.e2e.attribute_efficient_jobs import X as ALL
@@ -122,13 +123,16 @@ def test_the_headline_says_which_rows_it_speaks_of(data, tmp_path):
     losses, n_rows = zip(
         *((f["relative_loss"], f["n_rows"]) for f in without["folds"]), strict=True
     )
-    for metrics, rows, loss in (
-        (run.metrics, "held-out rows", run.metrics["test"]["relative_loss"]),
-        (without, "cross-validation", np.average(losses, weights=n_rows)),
-        ({**without, "folds": []}, "training rows", run.metrics["train"]["relative_loss"]),
+    over, n_test = over_folds(np.array(losses), n_rows), run.metrics["test"]["n_rows"]
+    of_test = over.deviation * np.sqrt(np.mean(n_rows) / n_test)
+    for metrics, rows, loss, error in (
+        (run.metrics, "held-out rows", run.metrics["test"]["relative_loss"], of_test),
+        (without, "cross-validation", over.mean, over.standard_error),
+        ({**without, "folds": []}, "training rows", run.metrics["train"]["relative_loss"], None),
     ):
         said = method.METHOD.headline(replace(run, metrics=metrics))
-        assert f": {percent(1 - loss)} of the variance explained ({rows})" in said
+        share = interval(1 - float(loss), error and float(error))
+        assert f": {share} of the variance explained ({rows})" in said
 
 
 @pytest.mark.parametrize("options", [{}, {"draws": "two_phase"}, {"solver": "online"}])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun
-from distfms.report.formatting import count, number, options_text, percent
+from distfms.report.formatting import count, interval, number, options_text, percent
 from distfms.report.metrics import (
     ROWS,
     Curve,
@@ -16,6 +16,7 @@ from distfms.report.metrics import (
     class_section,
     curves_of,
     decided,
+    error_of,
     fences,
     measure_tables,
     measured,
@@ -65,7 +66,10 @@ def headline(run: FinishedRun) -> str:
     share = selection["attributes_seen"] / max(selection["attributes_in_all"], 1)
     seen = f"{percent(share)} of the attributes of {number(selection['examples'])} examples"
     what = "variance" if selection["intercept"] else "squared target"
-    kept = "" if loss is None else f": {percent(1 - loss)} of the {what} explained ({ROWS[rows]})"
+    kept = ""
+    if loss is not None:
+        explained = interval(1 - loss, error_of(run.metrics, rows, run.metrics["folds"], _LOSS))
+        kept = f": {explained} of the {what} explained ({ROWS[rows]})"
     return f"{_TITLES[selection['algorithm']]} observed {seen}{kept}{_imputed(run)}{_in_full(run)}"
 
 

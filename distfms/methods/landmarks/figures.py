@@ -10,13 +10,14 @@ import numpy as np
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.landmarks.similarity import RANDOM, of_source
 from distfms.methods.landmarks.squared import DENSE
-from distfms.report.formatting import as_number, count, measure_title, number, percent
+from distfms.report.formatting import as_number, count, interval, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
     class_numbers,
     class_section,
     curves_of,
     decided,
+    error_of,
     measure_tables,
     measured,
     more,
@@ -51,12 +52,25 @@ def headline(run: FinishedRun) -> str:
     if r2 is None:
         measure = run.metrics["measure"]
         if measure == "error":
-            right = f"{percent(1 - measures[measure])} classified correctly ({ROWS[reading]})"
+            share = interval(1 - measures[measure], _error(run, reading, measure))
+            right = f"{share} classified correctly ({ROWS[reading]})"
             return f"{right} with {what}{linear}"
         value = f"{measure_title(measure)} {number(measures[measure], 3)}"
+        if error := _error(run, reading, measure):
+            value += f" ± {number(error, 1)}"
         return f"{what}: {value} ({ROWS[reading]}){linear}"
     verb = "explains" if len(run.selection["landmarks"]) == 1 else "explain"
-    return f"{what} {verb} {percent(r2)} of the variance ({ROWS[reading]}){linear}"
+    share = interval(r2, _error(run, reading, "r2"))
+    return f"{what} {verb} {share} of the variance ({ROWS[reading]}){linear}"
+
+
+def _error(run: FinishedRun, reading: str, measure: str) -> float | None:
+    """Return the standard error of a measure: of a share of rows that of counting them."""
+    if measure != "error":
+        return error_of(run.metrics, reading, run.metrics["folds"], measure)
+    share = run.metrics["curves"][0]["points"][-1][reading][measure]
+    n_rows = run.metrics["train" if reading == "validation" else reading]["n_rows"]
+    return float(np.sqrt(share * (1 - share) / n_rows))
 
 
 def _beside_linear(run: FinishedRun) -> str:

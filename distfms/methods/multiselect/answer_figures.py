@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
-from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.metrics import decided, measured, more
+from distfms.report.formatting import as_number, count, interval, number, percent
+from distfms.report.metrics import decided, error_of, measured, more
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Text
 from distfms.report.plots import Bar, bar_chart
 from distfms.report.sections import notes, usage
@@ -50,10 +50,8 @@ def headline(run: FinishedRun) -> str:
         return f"Buy {bought}; {loss.why_not}"
     if loss.rows == "train":
         return f"Buy {bought}; {_UNSEEN}"
-    share = percent(max(loss.explained, 0.0))
+    share = interval(max(loss.explained, 0.0), (loss.error or 0.0) / loss.variance)
     where = READINGS[loss.rows]
-    if loss.half_width:
-        share += f" (±\u00a0{percent(loss.half_width / loss.variance)})"
     better = _better(run, loss.rows)
     return f"Buy {bought}: they explain {share} of the label's variance {where}{better}"
 
@@ -64,10 +62,11 @@ def _better(run: FinishedRun, rows: str) -> str:
     if better is None:
         return ""
     variance = run.selection["label_variance"]
-    gain, half_width = (percent(better[part] / variance) for part in ("gain", "half_width"))
+    # Runs of older versions have a half width in place of the error.
+    gain = interval(better["gain"] / variance, better.get("standard_error", 0.0) / variance)
     how = "; `selection: auto` buys what it chooses" if better["name"] == "lasso" else ""
     where = "" if rows == "validation" else f" {READINGS['validation']}"
-    return f", but {title_of(better['name'])} explains {gain} more (± {half_width}){where}{how}"
+    return f", but {title_of(better['name'])} explains {gain} more{where}{how}"
 
 
 def title_of(name: str) -> str:
@@ -88,28 +87,30 @@ def repeats_of(selection: Mapping[str, Any]) -> dict[str, int]:
 class TrustedLoss:
     """A loss, the variance of the label among the same objects, and their number.
 
-    Of a cross-validated loss the half width of its confidence interval is known.
+    With cross-validation its standard error is known.
     """
 
     value: float
     variance: float
     n_objects: int
     rows: str = "train"
-    half_width: float = 0.0
+    error: float | None = None
 
     @classmethod
     def of(cls, run: FinishedRun) -> TrustedLoss:
         """Return the most trusted loss: of held-out objects unless they are few."""
         train, test, chosen = (run.metrics[key] for key in ("train", "test", "chosen"))
         found = measured(chosen, "validation", "projected_loss")
-        if test is not None and (found is None or test["n_objects"] >= FEW_OBJECTS):
-            value = as_number(test["projected_loss"])
-            if value is not None:
-                return cls(value, test["label_variance"], test["n_objects"], "test")
         variance, n = run.selection["label_variance"], train["n_objects"]
+        errors = (run.metrics["folds"], "projected_loss")
+        if test is not None and (found is None or test["n_objects"] >= FEW_OBJECTS):
+            value, n_test = as_number(test["projected_loss"]), test["n_objects"]
+            if value is not None:
+                error = error_of(run.metrics, "test", *errors)
+                return cls(value, test["label_variance"], n_test, "test", error)
         if found is not None:
-            upper = measured(chosen, "validation", "upper") or found
-            return cls(found, variance, n, "validation", upper - found)
+            error = error_of(run.metrics, "validation", *errors)
+            return cls(found, variance, n, "validation", error)
         return cls(run.selection["projected_loss"], variance, n)
 
     @property

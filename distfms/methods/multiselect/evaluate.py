@@ -95,8 +95,8 @@ class Evaluation:
             return None
         best = int(np.nanargmin(over_folds(losses, weight).mean))
         behind = over_folds(losses[0] - losses[best], weight)
-        gain, half = float(behind.mean), float(behind.half_width(self.confidence))
-        return {"name": list(self.solved.paths)[best], "gain": gain, "half_width": half}
+        found = {"gain": float(behind.mean), "standard_error": float(behind.standard_error)}
+        return {"name": list(self.solved.paths)[best], **found}
 
     def _on_folds(self, rule: int) -> FoldMeans | None:
         """Average the losses of a rule over the folds."""

@@ -11,12 +11,13 @@ from distfms.methods.sequence.evaluate import NATURAL, advised, point_of, steps_
 from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.stopping_figures import in_one_clause
 from distfms.methods.sequence.tree_figures import tree_headline
-from distfms.report.formatting import count, measure_title, number, percent
+from distfms.report.formatting import count, interval, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
     class_numbers,
     curves_of,
     decided,
+    error_of,
     measured,
     trusted,
     value_range,
@@ -64,12 +65,12 @@ def headline(run: FinishedRun) -> str:
     if not n_groups:
         why = "Nothing affordable helps: no group" if stop["rule"] == "budget" else "No group"
         return f"{why} predicts better than {constant_model(run)}{_beside(run)}"
-    share, reading = explained(run, advised(run.metrics))
+    share, reading = _stopped(run)
     if n_all == 1:
-        text = f"The one group explains {percent(share)} of the {what(run)} ({reading})"
+        text = f"The one group explains {share} of the {what(run)} ({reading})"
         return text + in_one_clause(run) + _beside(run)
     explains = "explains" if n_groups == 1 else "explain"
-    text = f"{number(n_groups)} of {number(n_all)} groups {explains} {percent(share)} of the "
+    text = f"{number(n_groups)} of {number(n_all)} groups {explains} {share} of the "
     text += what(run)
     if n_groups < n_all:
         text += f" (all {number(n_all)}: {percent(explained(run, n_all)[0])})"
@@ -84,7 +85,7 @@ def _beside(run: FinishedRun) -> str:
     if not (own := run.metrics.get("reference")):
         return ""
     advice = ": try `model: lightgbm`" if own["is_far"] else ""
-    return f"; LightGBM on all columns: {percent(trusted_share(own, run)[0])}{advice}"
+    return f"; LightGBM on all columns: {_with_error(own, own['folds'], run)[0]}{advice}"
 
 
 def constant_model(run: FinishedRun) -> str:
@@ -139,11 +140,11 @@ def _answer_figure(run: FinishedRun) -> Figure:
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
     steps, stop = run.selection["sequence"], run.metrics["stop"]
-    share, reading = explained(run, advised(run.metrics))
+    share, reading = _stopped(run)
     groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
     return KeyNumbers(
         [
-            KeyNumber(percent(share), f"of the {what(run)} explained", f"by {groups}; {reading}"),
+            KeyNumber(share, f"of the {what(run)} explained", f"by {groups}; {reading}"),
             KeyNumber(
                 number(stop["spent"]),
                 "cost of these groups",
@@ -163,10 +164,10 @@ def _reference(run: FinishedRun) -> list[Block]:
     """Say how far the sequence is from boosted trees."""
     if not (own := run.metrics.get("reference")):
         return []
-    share, reading = trusted_share(own, run)
+    share, reading = _with_error(own, own["folds"], run)
     text = (
         f"LightGBM on all columns, fitted to {count(own['n_train'], 'row')}, explains "
-        f"{percent(share)} of the {what(run)} ({reading}): {percent(abs(own['more']), 1)} "
+        f"{share} of the {what(run)} ({reading}): {percent(abs(own['more']), 1)} "
         f"{'more' if own['more'] > 0 else 'less'} than all groups of the sequence."
     )
     how = " For trees in the same order, set `model: lightgbm` (`--set sequence.model=lightgbm`)."
@@ -180,9 +181,27 @@ def explained(run: FinishedRun, model: int) -> tuple[float | None, str]:
 
 def trusted_share(point: Mapping[str, Any], run: FinishedRun) -> tuple[float | None, str]:
     """Return the most trusted share of a point of a curve, and where it comes from."""
-    shares = {rows: measured(point, rows, share_name(run)) for rows in ROWS}
-    rows = next((rows for rows, share in shares.items() if share is not None), "train")
-    return shares[rows], ROWS[rows]
+    rows = _trusted_rows(point, run)
+    return measured(point, rows, share_name(run)), ROWS[rows]
+
+
+def _trusted_rows(point: Mapping[str, Any], run: FinishedRun) -> str:
+    known = (rows for rows in ROWS if measured(point, rows, share_name(run)) is not None)
+    return next(known, "train")
+
+
+def _with_error(
+    point: Mapping[str, Any], folds: Sequence[Mapping[str, Any]], run: FinishedRun
+) -> tuple[str, str]:
+    """Write the most trusted share with its error by what folds say, and where it comes from."""
+    rows, (share, reading) = _trusted_rows(point, run), trusted_share(point, run)
+    return interval(share, error_of(run.metrics, rows, folds, share_name(run))), reading
+
+
+def _stopped(run: FinishedRun) -> tuple[str, str]:
+    """Write what the model where predictions stop explains, and where that comes from."""
+    point = point_of(run.metrics, advised(run.metrics))
+    return _with_error(point, run.metrics["stop"].get("folds", ()), run)
 
 
 def what(run: FinishedRun) -> str:

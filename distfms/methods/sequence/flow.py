@@ -12,6 +12,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
+from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judging import by_statistics
 from distfms.methods.frame.moments import head_of, points_on_folds, with_splits
 from distfms.methods.frame.passes import Sums
@@ -38,7 +39,7 @@ from distfms.methods.sequence.guarantee import guarantee
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
 from distfms.methods.sequence.leaves import Sequenced, grown
 from distfms.methods.sequence.options import RANDOM, TREES, SequenceOptions
-from distfms.methods.sequence.problem import Path, SequenceOutline
+from distfms.methods.sequence.problem import Path, SequenceOutline, longest_affordable
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import few_rows, step_entries
 from distfms.methods.sequence.read_stages import learn_stopping
@@ -193,11 +194,30 @@ def evaluate(
     is_tuned = job.tune is not None and "max_groups" in job.tune.grid
     stop = where_to_stop(path, content["alpha"]["alpha"], share, scores.folds, is_tuned)
     content["stop"] = choose_models(path, content, job.options.budget, stop)
+    if scores.folds is not None:
+        content["stop"]["folds"] = stops_on_folds(learner, path, content["stop"], scores.folds)
     if reference is not None:
         content["reference"] = beside_sequence(learner, reference, scores.folds, last)
     if isinstance(learner, ByRows):
         content |= report_of(learner, models, scores, content["stop"])
     return content, scores.folds and scores.folds.measures()
+
+
+def stops_on_folds(
+    learner: Learner, path: Path, stop: Mapping[str, Any], folds: FoldAnswers
+) -> list[dict[str, Any]]:
+    """Return what the model where predictions stop explains of each fold, from the others."""
+    share, (rule, spent) = learner.procedure.share, chosen_rule(learner, path, stop)
+    place = longest_affordable(learner.procedure.grid(path), spent) if rule == 0 else 0
+    pairs = zip(folds.folds, folds.values(rule, share)[place - 1].tolist(), strict=True)
+    return [{"fold": fold, share: number_or_none(value)} for fold, value in pairs]
+
+
+def chosen_rule(learner: Learner, path: Path, stop: Mapping[str, Any]) -> tuple[int, float]:
+    """Return the number of the rule of the model where predictions stop, and what it may spend."""
+    if stop["model"] <= len(path):
+        return 0, stop["spent"]
+    return len(learner.rules.compared) + stop["model"] - len(path) - 1, np.inf
 
 
 def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceCurve]:
@@ -227,10 +247,7 @@ def report_of(
     data, options, paths = learner.data, learner.job.options, list(models.paths.values())
     if options.family == "gaussian":
         return {}
-    # The rule of that model: the chosen one, or that of a budget.
-    rule, spent = 0, stop["spent"]
-    if stop["model"] > len(paths[0]):
-        rule, spent = len(learner.rules.compared) + stop["model"] - len(paths[0]) - 1, np.inf
+    rule, spent = chosen_rule(learner, paths[0], stop)
     rows = "train" if scores.folds is None else "validation"
     rows = rows if learner.solved(models).test is None else "test"
     wanted = {rows} if isinstance(options.threshold, float) else {rows, "validation"}

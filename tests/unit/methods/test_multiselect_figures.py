@@ -138,7 +138,8 @@ def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 BUY = "Buy 2 judgments of calm and 1 of age"
-BETTER = {"name": "lasso", "gain": 7.0, "half_width": 2.0}
+BETTER = {"name": "lasso", "gain": 7.0, "standard_error": 2.0}
+FOLDS = [{"fold": f, "n_rows": 45, LOSS: loss} for f, loss in enumerate((72.0, 80.0))]
 TOO_FEW = " objects are too few to say what they explain"
 
 
@@ -146,6 +147,8 @@ TOO_FEW = " objects are too few to say what they explain"
     ("chosen", "measured", "text"),
     [
         ({}, {}, f"{BUY}: they explain 18 % of the label's variance on held-out objects"),
+        # As of a fold of 30 objects, where those of 45 deviate by √32.
+        ({}, {"folds": FOLDS}, f"{BUY}: they explain 18 ± 7 % of the label's variance on held-out"),
         (
             {"repeats": {"age": 5, "calm": 4, "kind": 3, "warm": 2, "race": 1}},
             {},
@@ -164,15 +167,15 @@ TOO_FEW = " objects are too few to say what they explain"
         ),
         (
             {},
-            {"test": None, "chosen.validation.upper": 80.0, "better": BETTER},
-            f"{BUY}: they explain 24 % (± 4 %) of the label's variance in cross-validation, but "
-            "Lasso explains 7 % more (± 2 %); `selection: auto` buys what it chooses",
+            {"test": None, "folds": FOLDS, "better": BETTER},
+            f"{BUY}: they explain 24 ± 4 % of the label's variance in cross-validation, but "
+            "Lasso explains 7 ± 2 % more; `selection: auto` buys what it chooses",
         ),
         (
             {},
             {"better": {**BETTER, "name": "scoring"}},
             f"{BUY}: they explain 18 % of the label's variance on held-out objects, but Scoring "
-            "explains 7 % more (± 2 %) in cross-validation",
+            "explains 7 ± 2 % more in cross-validation",
         ),
         ({}, {"test": None, "train.n_objects": 5}, f"{BUY}; 5{TOO_FEW}"),
         (

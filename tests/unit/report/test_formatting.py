@@ -38,6 +38,24 @@ def test_column_texts_share_their_decimals_and_never_show_a_small_number_as_zero
     assert formatting.column_texts([None, 0.0]) == ["–", "0"]
 
 
+@pytest.mark.parametrize(
+    ("share", "error", "text"),
+    [
+        (0.652, 0.0213, "65 ± 2 %"),
+        (0.652, 0.0097, "65 ± 1 %"),
+        (0.652, 0.0061, "65.2 ± 0.6 %"),
+        (0.6523, 0.00012, "65.23 ± 0.01 %"),
+        (0.97, 0.00001, "97 %"),
+        (0.65, None, "65 %"),
+        (None, 0.1, "–"),
+    ],
+)
+def test_a_share_has_the_digits_that_its_error_leaves(
+    share: float | None, error: float | None, text: str
+) -> None:
+    assert formatting.interval(share, error).replace("\u00a0", " ") == text
+
+
 def test_percent_texts_have_one_decimal_where_any_needs_it() -> None:
     assert formatting.percent_texts([0.1, 0.25]) == ["10\u00a0%", "25\u00a0%"]
     assert formatting.percent_texts([0.1, 0.255, None]) == ["10.0\u00a0%", "25.5\u00a0%", "–"]
