@@ -111,7 +111,8 @@ def learn(
         At most; each but the first keeps the width of the one before it, in median distances.
     """
     plain, weights = fitter.fitted(landmarks, "none", 0, np.ones(len(landmarks)))
-    found, first = [plain], fitter.mean_product(landmarks, plain, weights)
+    found, is_full = [plain], "full" in kinds
+    first = fitter.mean_product(landmarks, plain, weights, is_full)
     for kind in kinds if np.ptp(fitter.taught.target, axis=1).any() else ():
         best, last, products = plain, plain, first
         for iteration in range(1, iterations + 1):
@@ -120,7 +121,7 @@ def learn(
                 break
             widths = (last.width,) if iteration > 1 else WIDTHS
             last, weights = fitter.fitted(landmarks, kind, iteration, transform, widths)
-            products = fitter.mean_product(landmarks, last, weights)
+            products = fitter.mean_product(landmarks, last, weights, kind == "full")
             if last.error < best.error:
                 best = last
         if best is not plain:
@@ -185,9 +186,11 @@ class Fitter:
     # A width may be of any size: where squares of gradients overflow, no metric is learned.
     @np.errstate(over="ignore", divide="ignore", invalid="ignore")
     def mean_product(
-        self, landmarks: np.ndarray, metric: Metric, weights: np.ndarray
+        self, landmarks: np.ndarray, metric: Metric, weights: np.ndarray, is_full: bool
     ) -> np.ndarray:
-        """Return the mean over the rows that teach of ∇f ∇fᵀ, summed over outputs (d, d).
+        """Return the mean over the rows that teach of ∇f ∇fᵀ, summed over outputs.
+
+        Of shape (d, d), or (d,) for the diagonal alone, which takes d times less work.
 
         Notes
         -----
@@ -204,12 +207,13 @@ class Fitter:
             steep[far == 0] = 0.0
         else:
             steep = steep / sigma / sigma
-        outer = np.zeros((len(landmarks), len(landmarks)))
+        outer = np.zeros((len(landmarks),) * (2 if is_full else 1))
         for weight in weights.T:
             pulled = weight[:, np.newaxis] * steep
             moved = landmarks @ pulled - rows.features * pulled.sum(axis=0)
             moved = transformed(transform.T, transformed(transform, moved))
-            outer += (moved * rows.weight) @ moved.T
+            weighed = moved * rows.weight
+            outer += weighed @ moved.T if is_full else np.einsum("ij,ij->i", weighed, moved)
         return outer / rows.weight.sum()
 
 
@@ -229,12 +233,13 @@ def of_distances(kernel: str, squared: np.ndarray, sigma: float) -> np.ndarray:
 
 def root(mean: np.ndarray, kind: str) -> np.ndarray | None:
     """Return T of the mean product, or of its diagonal; None where no direction counts."""
-    trace = float(np.trace(mean))
+    diagonal = mean if mean.ndim == 1 else np.diagonal(mean)
+    trace = float(diagonal.sum())
     if not (np.isfinite(trace) and trace > 0):
         return None
-    mean = mean * (len(mean) / trace)
     if kind == "diagonal":
-        return np.sqrt(np.diagonal(mean))
+        return np.sqrt(diagonal * (len(mean) / trace))
+    mean = mean * (len(mean) / trace)
     values, vectors = np.linalg.eigh(mean)
     found: Any = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return np.asarray(found)
@@ -326,11 +331,10 @@ def told(found: Sequence[Metric], names: Sequence[str]) -> dict[str, Any]:
     if chosen.kind == "none":
         return content
     t = np.asarray(chosen.transform)
-    product = np.diag(t**2) if t.ndim == 1 else t.T @ t
-    product /= np.trace(product)
-    content["weights"] = _largest(np.diagonal(product), names, len(names))
+    squares = t**2 if t.ndim == 1 else np.sum(t**2, axis=0)  # the diagonal of TᵀT
+    content["weights"] = _largest(squares / squares.sum(), names, len(names))
     if chosen.kind == "full":
-        values, vectors = np.linalg.eigh(product)
+        values, vectors = np.linalg.eigh(t.T @ t / squares.sum())
         content["directions"] = [
             {"share": float(values[-i]), "columns": _largest(vectors[:, -i], names, 5)}
             for i in range(1, min(5, len(values)) + 1)

@@ -37,13 +37,17 @@ def hidden(n=480, d=10, seed=0):
 def test_mean_products_of_gradients(kernel, transform):
     under = metric.Metric("full", 1, transform, 1.0, 1.3, 0.1, np.zeros(1), np.ones(1))
     mean, on_landmarks = (
-        Fitter(own, own, kernel).mean_product(MARKS.T, under, WEIGHTS)
+        Fitter(own, own, kernel).mean_product(MARKS.T, under, WEIGHTS, True)
         for own in (rows_of(X, X[:, 0]) for X in (ROWS, MARKS))
     )
     assert np.isfinite(on_landmarks).all()
     T = np.diag(transform) if transform.ndim == 1 else transform
     wanted = literal.mean_gradient_product(kernel, ROWS, MARKS, T, 1.3, WEIGHTS)
     np.testing.assert_allclose(mean, wanted, rtol=1e-5, atol=1e-9)
+    rows = rows_of(ROWS, ROWS[:, 0])
+    alone = Fitter(rows, rows, kernel).mean_product(MARKS.T, under, WEIGHTS, False)
+    np.testing.assert_allclose(alone, np.diag(mean), rtol=1e-12)
+    np.testing.assert_allclose(root(alone, "diagonal"), root(mean, "diagonal"), rtol=1e-12)
     for kind in ("diagonal", "full"):
         found = root(mean, kind)
         M = np.diag(found**2) if kind == "diagonal" else found.T @ found
@@ -61,7 +65,7 @@ def test_a_row_of_weight_two_counts_as_two_rows():
     found, wanted = (own.fitted(X[:9].T, "none", 0, np.ones(3)) for own in (one, other))
     assert (found[0].sigma, found[0].ridge) == (wanted[0].sigma, wanted[0].ridge)
     assert found[0].error == pytest.approx(wanted[0].error)
-    products = [own.mean_product(X[:9].T, *found) for own in (one, other)]
+    products = [own.mean_product(X[:9].T, *found, True) for own in (one, other)]
     np.testing.assert_allclose(*products, rtol=1e-10)
 
 
