@@ -93,7 +93,9 @@ def test_services_estimators_and_sessions_stop_alike(finished, tmp_path):
     run, data = finished
     table = pq.read_table(data).slice(0, 300)
     how = {"stop": "rows", "mean_budget": 4.0}
-    file, _ = predicted(run, data, tmp_path / "p.parquet", **how)
+    file, said = predicted(run, data, tmp_path / "p.parquet", **how)
+    assert "at a mean cost of 4 on rows of the folds" in said
+    assert file["cost"].to_numpy().mean() == pytest.approx(4.0, abs=0.2)
     model, estimator = distfms.load(run), distfms.load_estimator(run)
     frame = table.to_pandas().drop(columns=["y", "id"])
     cost = file["cost"].to_numpy()[:300]

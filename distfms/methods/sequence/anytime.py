@@ -17,7 +17,7 @@ from distfms.methods.sequence.evaluate import best_model
 from distfms.methods.sequence.families import mean_response
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, longest_affordable
 from distfms.methods.sequence.residual import moments_about
-from distfms.methods.sequence.stopping import RowRule, Stopping
+from distfms.methods.sequence.stopping import Known, RowRule, Stopping
 from distfms.methods.sequence.trees import TreeModels
 from distfms.stats.comoments import CoMoments
 
@@ -122,12 +122,16 @@ class AnytimePredictor:
 
         NaN is a missing value, which the models take as their `gaps` say.
         """
+        return self.known(number, values, n_rows).predicted
+
+    def known(self, number: int, values: Mapping[str, np.ndarray], n_rows: int) -> Known:
+        """Return what `predict` does, with the values that it is made from."""
         used = self._used(number)
         own = np.empty((n_rows, len(used)), order="F")  # filled column by column
         for j, c in enumerate(used):
             own[:, j] = values[self.feature_names[c]]
         scores = self.models.score(self.model_of(number), used, own) - self.prior
-        return mean_response(self.family, scores)
+        return Known(mean_response(self.family, scores), own)
 
     def row_rule(
         self,
@@ -150,11 +154,11 @@ class AnytimePredictor:
     ) -> np.ndarray:
         """Return predictions of rows that stop by a rule, with numbers of groups, and costs."""
 
-        def predict(number: int, rows: np.ndarray) -> np.ndarray:
+        def know(number: int, rows: np.ndarray) -> Known:
             names = [self.feature_names[c] for c in self._used(number)]
-            return self.predict(number, {name: values[name][rows] for name in names}, len(rows))
+            return self.known(number, {name: values[name][rows] for name in names}, len(rows))
 
-        return rule.walk(n_rows, predict, self.models.n_outputs)
+        return rule.walk(n_rows, know, self.models.n_outputs)
 
     def errors_on(
         self, statistics: CoMoments, feature_names: Sequence[str], model: int
@@ -258,7 +262,7 @@ class AnytimeSession:
         names = [[predictor.feature_names[c] for c in own] for own in predictor.columns]
         self._columns = dict(zip(predictor.groups, names, strict=True))
         self._arrived: set[str] = set()
-        self._n_samples = n_samples
+        self._n_samples, self._follows = n_samples, np.full(n_samples, -1)
         self._values: dict[str, np.ndarray] = {}
         self.n_groups = 0
         """Groups behind the present prediction."""
@@ -283,8 +287,8 @@ class AnytimeSession:
         """
         groups, rule = self._predictor.groups, self._rule
         if rule is not None and self.n_groups in (stages := rule.stopping.stages):
-            predicted = self.prediction.reshape(self._n_samples, -1)
-            if not rule.goes(stages.index(self.n_groups), predicted).any():
+            stage = stages.index(self.n_groups)
+            if not rule.goes(stage, self._known, self._follows).any():
                 return None
         return groups[self.n_groups] if self.n_groups < len(groups) else None
 
@@ -364,5 +368,6 @@ class AnytimeSession:
             self.n_groups += 1
         if self.n_groups == before and before > 0:
             return
-        found = model.predict(self.n_groups, self._values, self._n_samples)
+        self._known = model.known(self.n_groups, self._values, self._n_samples)
+        found = self._known.predicted
         self.prediction = found[:, 0] if found.shape[1] == 1 else found

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.row_predictor import shares_of
+from distfms.methods.frame.row_predictor import draws_of, shares_of
 from distfms.methods.sequence.problem import longest_affordable
 from distfms.stats.base import FoldMeans, over_folds
 
@@ -169,6 +169,11 @@ class Policy:
         """Which bins go on, by stage."""
         return [np.array(list(own)) == "1" for own in self.goes]
 
+    @property
+    def last(self) -> int:
+        """Stage after which no row goes on."""
+        return next((m for m, go in enumerate(self.decisions) if not go.any()), len(self.goes))
+
 
 @dataclass(frozen=True)
 class Stopping:
@@ -220,57 +225,97 @@ class Stopping:
     ) -> RowRule:
         """Return the rule of a mean budget (by default the default policy), or of a confidence.
 
-        No row spends more than the `budget`.
+        A mean budget between two policies mixes them. No row spends more than the `budget`.
         """
-        last, policy = len(self.stages) - 1, None
+        last, policies, share = len(self.stages) - 1, tuple[Policy, ...](), 0.0
         if confidence is None:
-            number = self.default
+            policies = self.policies[self.default : self.default + 1]
             if mean_budget is not None:
                 costs = [own.mean_cost for own in self.policies]
                 number = max(longest_affordable(costs, mean_budget) - 1, 0)
-            policy = self.policies[number]
-            last = next((m for m, go in enumerate(policy.decisions) if not go.any()), last)
+                policies = self.policies[number : number + 2]
+                # Before the first group nothing tells rows apart: all of them take it, or none.
+                if len(policies) > 1 and policies[0].decisions[0].any():
+                    more = (mean_budget - costs[number]) / (costs[number + 1] - costs[number])
+                    share = max(more, 0.0)
+                policies = policies[: 1 + (share > 0)]
+            last = max(own.last for own in policies)
         if budget is not None:
             last = min(last, longest_affordable(self.spent, budget) - 1)
-        return RowRule(self, last, policy, confidence)
+        return RowRule(self, last, policies, share, confidence)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of n rows at a stage.
+
+    Attributes
+    ----------
+    predicted : numpy.ndarray of shape (n, P)
+        By the model of the stage.
+    values : numpy.ndarray of shape (n, u)
+        Of the columns of its groups, NaN where missing.
+    """
+
+    predicted: np.ndarray
+    values: np.ndarray
 
 
 @dataclass(frozen=True)
 class RowRule:
     """Where each row stops: by a policy or once a class is as probable as `confidence`.
 
-    `last` is the stage after which no row goes on.
+    `last` is the stage after which no row goes on. Of two policies a `share` of the rows follows
+    the second: a row is assigned when the two first differ about it, by what is known of it then.
+    So the mean cost and loss of many rows are those of the two policies in these shares.
     """
 
     stopping: Stopping
     last: int
-    policy: Policy | None
+    policies: tuple[Policy, ...]
+    share: float
     confidence: float | None
 
-    def goes(self, stage: int, predicted: np.ndarray) -> np.ndarray:
-        """Return which rows go on, from what the stage's model predicts of them, (n, P)."""
-        shares = shares_of(predicted)
+    @property
+    def mean_cost(self) -> float:
+        """Mean cost on the rows that policies were found on."""
+        shares = (1.0 - self.share, self.share)
+        return sum(s * own.mean_cost for s, own in zip(shares, self.policies, strict=False))
+
+    def goes(self, stage: int, known: Known, follows: np.ndarray) -> np.ndarray:
+        """Return which rows go on.
+
+        `follows` has the policy of each row, −1 before the two differ, and is updated.
+        """
+        shares = shares_of(known.predicted)
         if stage >= self.last:
             return np.zeros(len(shares), dtype=bool)
-        if self.policy is None:
+        if not self.policies:
             return np.asarray(shares.max(axis=1) < self.confidence)
         bins = np.searchsorted(self.stopping.edges[stage], state_of(shares), "right")
-        return self.policy.decisions[stage][bins]
+        first, second = (own.decisions[stage][bins] for own in (self.policies * 2)[:2])
+        if (new := (follows < 0) & (first != second)).any():
+            follows[new] = draws_of(known.values)[new] < self.share
+        return np.where(follows > 0, second, first)
 
     def walk(
-        self, n_rows: int, predict: Callable[[int, np.ndarray], np.ndarray], n_outputs: int
+        self, n_rows: int, know: Callable[[int, np.ndarray], Known], n_outputs: int
     ) -> np.ndarray:
         """Return predictions (n_rows, P) where rows stop, with numbers of groups, and costs.
 
-        `predict` says of a number of groups and some rows what the model of this prefix predicts.
+        `know` says what is known of some rows after a number of groups.
         """
         found, rows = np.empty((n_rows, n_outputs + 2)), np.arange(n_rows)
+        follows = np.full(n_rows, -1)
         for stage in range(self.last + 1):
             if len(rows):
                 n_groups, spent = self.stopping.stages[stage], self.stopping.spent[stage]
-                own = predict(n_groups, rows)
-                found[rows] = np.column_stack((own, np.tile((n_groups, spent), (len(rows), 1))))
-                rows = rows[self.goes(stage, own)]
+                own, policy = know(n_groups, rows), follows[rows]
+                paid = np.tile((n_groups, spent), (len(rows), 1))
+                found[rows] = np.column_stack((own.predicted, paid))
+                going = self.goes(stage, own, policy)
+                follows[rows] = policy
+                rows = rows[going]
         return found
 
 

@@ -92,7 +92,7 @@ def stopping_section(run: FinishedRun) -> PageSection:
             Table(
                 [_row(policy, measure) for policy in policies],
                 "Policies by price, which is what a unit of cost must take off the loss. "
-                "`--mean-budget` takes the last within it. Bold: the default.",
+                "A `--mean-budget` between two of them mixes them. Bold: the default.",
                 emphasis=[i for i, p in enumerate(policies) if p["price"] == own["price"]],
             ),
         ],

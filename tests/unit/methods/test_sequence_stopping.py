@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distfms.methods.sequence.stopping import (
+    Known,
     StagedRows,
     Stopping,
     edges_of,
@@ -127,31 +128,58 @@ def test_nothing_is_gained_where_states_tell_nothing():
     assert not claim.gain.mean > max(3 * claim.gain.standard_error, 1e-9)
 
 
+def walk(found, rows, **asked):
+    """Walk through a rule; the values of a group are its probabilities."""
+
+    def know(k, own):
+        return Known(rows.states[k, own, np.newaxis], rows.states[1 : k + 1, own].T)
+
+    return found.rule(**asked).walk(len(rows.weight), know, 1)
+
+
 def test_budgets_and_confidence_say_where_rows_stop():
     rows = simulated(3000, 3)
     found, _ = find_stopping(rows, OUTLINE, recommended=5)
-
-    def walk(**asked):
-        rule = found.rule(**asked)
-        return rule.walk(3000, lambda k, own: rows.states[k, own, np.newaxis], 1)
-
-    for mean_budget in (0.0, 3.0, 6.0, 100.0):
-        probability, n_groups, cost = walk(mean_budget=mean_budget).T
-        number = found.policies.index(found.rule(mean_budget=mean_budget).policy)
+    for number, mean_budget in enumerate(policy.mean_cost for policy in found.policies):
+        probability, n_groups, cost = walk(found, rows, mean_budget=mean_budget).T
         assert cost.mean() == pytest.approx(found.policies[number].mean_cost)
-        assert cost.mean() <= mean_budget
-        assert number + 1 == len(found.policies) or (
-            found.policies[number + 1].mean_cost > mean_budget
-        )
         np.testing.assert_array_equal(probability, rows.states[n_groups.astype(int), range(3000)])
         np.testing.assert_array_equal(cost, np.array(SPENT)[n_groups.astype(int)])
-    assert walk(mean_budget=6.0, budget=4.0)[:, 2].max() == 2.0
-    probability, n_groups, _ = walk(confidence=0.95).T
+    assert walk(found, rows, mean_budget=6.0, budget=4.0)[:, 2].max() == 2.0
+    probability, n_groups, _ = walk(found, rows, confidence=0.95).T
     sure = np.maximum(probability, 1 - probability) >= 0.95
     assert (sure | (n_groups == 5)).all()
     assert 0.5 < sure.mean() < 1
     before = np.maximum(rows.states, 1 - rows.states)[:5].T
     assert all((own[: int(k)] < 0.95).all() for own, k in zip(before, n_groups, strict=True))
+
+
+def test_two_policies_are_mixed_for_a_mean_budget(many):
+    found, _ = find_stopping(simulated(3000, 3), OUTLINE, recommended=5)
+    costs = [policy.mean_cost for policy in found.policies]
+    number = int(np.argmax(np.diff(costs[1:]))) + 1
+    rows = many.taken(np.arange(40_000))
+    ends = [walk(found, rows, mean_budget=cost) for cost in costs[number : number + 2]]
+    budget = 0.8 * costs[number] + 0.2 * costs[number + 1]
+    mixed = walk(found, rows, mean_budget=budget)
+    assert found.rule(mean_budget=budget).mean_cost == pytest.approx(budget)
+    same = [(mixed == end).all(axis=1) for end in ends]
+    assert (same[0] | same[1]).all()
+    differ = ~(same[0] & same[1])
+    n = differ.sum()
+    assert same[1][differ].mean() == pytest.approx(0.2, abs=4 * np.sqrt(0.16 / n))
+    spread = np.std((ends[1] - ends[0])[:, 2]) * 0.4 / np.sqrt(len(mixed))
+    # Policies have other costs on other rows.
+    line = 0.8 * ends[0][:, 2].mean() + 0.2 * ends[1][:, 2].mean()
+    assert mixed[:, 2].mean() == pytest.approx(line, abs=4 * spread)
+    losses = [rows.at(own[:, 1].astype(int))[0] for own in (*ends, mixed)]
+    line = 0.8 * losses[0].mean() + 0.2 * losses[1].mean()
+    assert losses[2].mean() == pytest.approx(line, abs=1.6 * np.std(losses[1] - losses[0]) / 200)
+    # A row's answer depends on the row alone.
+    own = np.random.default_rng(0).permutation(40_000)[:500]
+    np.testing.assert_array_equal(walk(found, rows.taken(own), mean_budget=budget), mixed[own])
+    # Without a group nobody is known: below the cheapest policy that has one, no row has.
+    assert walk(found, rows, mean_budget=0.5 * costs[1])[:, 2].max() == 0
 
 
 def test_bins_are_fine_where_a_model_is_unsure_and_none_is_small():
