@@ -402,8 +402,8 @@ def _refuse_others(out: Location, found: Sequence[str], note: Mapping[str, Any])
         return
     with storage.reading(out / _NOTE):
         before = parse_json(out / _NOTE, (out / _NOTE).read_bytes())
-    for key in ("data", "model", "budget", "with_folds"):
-        if before.get(key) != note[key]:
+    for key in ("data", "model", "budget", "stop", "with_folds"):
+        if before.get(key) != note.get(key):
             raise SpecError(
                 f"--out {out}/ holds predictions of {before.get('data')} by "
                 f"{before.get('called')}, whose {key} differs from this command's. Predict as "
