@@ -349,7 +349,8 @@ def map_reduce(
     finish_fn : callable, optional
         ``(payload, value) → what is merged``; the cache keeps the value as `map_fn` returned it.
     cache : PartialCache, optional
-        Values of single units; read and written by the tasks, where they run.
+        Values of single units and, without `finish_fn`, of packs of them; read and written by the
+        tasks, where they run.
     retry : RetryPolicy, optional
         Rules for transient failures of a unit and for lost worker processes.
     on_event : callable, optional
@@ -387,9 +388,10 @@ def map_reduce(
         unit_bytes=max(unit.n_bytes for unit in units),
         value_bytes=value_bytes,
     )
+    packs = cache.packs([unit.key for unit in units]) if cache and finish_fn is None else None
     on_event({"event": "pass_started", "total": len(units)})
     root: Partial[Any] = executor.compute(
-        build_graph(units, runner, size), watch=tally.notice, retry=retry
+        build_graph(units, runner, size, packs), watch=tally.notice, retry=retry
     )
     account = root.account
     if account.n_computed + account.n_cached != len(units):

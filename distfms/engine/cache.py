@@ -7,8 +7,9 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -20,6 +21,10 @@ T = TypeVar("T")
 _MAGIC = b"distfms-partial-1\n"
 _DIGEST_BYTES = 32
 SUFFIX = ".partial"
+#: Units of a pack, whose merged value is an entry too: a power of two. A later pass over the same
+#: units and others reads one entry in place of so many, and merges nothing there.
+PACK_UNITS = 32
+_PACK, _PACKS = "pack:", "packs"
 _ABANDONED_AFTER_S = 3600.0
 #: When a cache was last listed, and its bytes since then at most.
 _USAGE = ".usage"
@@ -50,17 +55,41 @@ class PartialCache(Generic[T]):
     spec_key : str
         What the values depend on besides the unit: the statistics wanted, columns, folds, and
         the version of their format.
+    packs_only : bool
+        Whether packs are kept and single units are not.
     """
 
     folder: Location
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
     spec_key: str = ""
+    packs_only: bool = False
 
     def path(self, key: str) -> Location:
         """Return the file of an entry: two levels of folders, then the hash of both keys."""
         digest = _digest(self.spec_key.encode(), key.encode()).hex()
-        return self.folder / digest[:2] / digest[2:4] / (digest + SUFFIX)
+        return self._own / f"{_PACKS if key.startswith(_PACK) else digest[:2]}/{digest}{SUFFIX}"
+
+    @cached_property
+    def _own(self) -> Location:
+        return self.folder / _digest(b"", self.spec_key.encode()).hex()[:32]
+
+    def packs(self, keys: Sequence[str]) -> dict[int, tuple[str, bool]]:
+        """Return the key of each pack of units in their order, and whether there is one.
+
+        They are numbered by their first units, multiples of `PACK_UNITS`. A pack depends on its
+        own units: others that change or join later leave it as it was.
+        """
+        there = set[str]()
+        if len(keys) >= PACK_UNITS:
+            with contextlib.suppress(OSError), self._watched():
+                there = {place.name for place in (self._own / _PACKS).iterdir()}
+        found = {}
+        for first in range(0, len(keys) - PACK_UNITS + 1, PACK_UNITS):
+            of_units = repr(keys[first : first + PACK_UNITS]).encode()
+            key = _PACK + hashlib.sha256(of_units).hexdigest()
+            found[first] = (key, self.path(key).name in there)
+        return found
 
     def lookup(self, key: str) -> tuple[T | None, bool]:
         """Read an entry; return it, or None, and whether there is one that failed its checks.

@@ -6,14 +6,14 @@ import operator
 import threading
 import time
 import uuid
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from distfms.engine.blas import limit_blas_threads
-from distfms.engine.cache import PartialCache
+from distfms.engine.cache import PACK_UNITS, PartialCache
 from distfms.errors import DistfmsError, EngineError
 from distfms.stats.base import merge_tree
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 #: Units of one task at most. More would hold more values and lose more with a worker, and what a
 #: task costs is by then a small share of what it does.
-MOST_UNITS = 32
+MOST_UNITS = PACK_UNITS
 
 #: Tasks for each worker, at least: workers wait for one another at the end for half a task each.
 TASKS_PER_WORKER = 8
@@ -106,44 +106,70 @@ class UnitRunner(Generic[T]):
     limit_blas: bool
     finish_fn: Callable[[Any, T], Any] | None = None
 
-    def run(self, first: int, units: Sequence[Unit]) -> Partial[T]:
+    def run(self, first: int, units: Sequence[Unit], pack: str = "") -> Partial[T]:
         """Load or compute the units from index ``first`` on and merge them along the tree.
 
         ``first`` is a multiple of a power of two that is at least the number of units, so they
-        are a subtree.
+        are a subtree; with its key as a ``pack`` it is loaded as a whole, or kept.
         """
         if self.limit_blas:
             limit_blas_threads()
         reports: list[UnitReport] = []
+        value, corrupt = self.cache.lookup(pack) if self.cache and pack else (None, False)
+        if value is not None:
+            of_unit = Account(n_cached=1)
+            reports = [UnitReport(index, of_unit) for index in range(first, first + len(units))]
+            return Partial(value, Account(n_cached=len(units)), tuple(reports))
 
         def partials() -> Iterator[Partial[Any]]:
             for index, unit in enumerate(units, first):
                 value, account = self._obtain(unit)
+                account += Account(n_corrupt=int(corrupt and index == first))
                 reports.append(UnitReport(index, account))
                 yield Partial(self._finished(unit, value), account)
 
-        whole = merge_tree(partials(), partial(_merge, self.merge_fn, False))
-        return replace(whole, reports=tuple(reports))
+        whole = merge_tree(partials(), self._merged)
+        return replace(self._packed(pack, whole), reports=tuple(reports))
+
+    def join(self, left: Partial[Any], right: Partial[Any], *_: Any, pack: str = "") -> Partial[T]:
+        """Merge two neighbouring subtrees, the earlier one first, and keep them as a ``pack``."""
+        if self.limit_blas:
+            limit_blas_threads()
+        return self._packed(pack, self._merged(left, right))
+
+    def _merged(self, left: Partial[Any], right: Partial[Any]) -> Partial[Any]:
+        return Partial(self.merge_fn(left.value, right.value), left.account + right.account)
+
+    def _packed(self, pack: str, whole: Partial[Any]) -> Partial[Any]:
+        if not pack:
+            return whole
+        kept = Account(cache_error=self._keep(pack, whole.value))
+        return replace(whole, account=whole.account + kept)
+
+    def _keep(self, key: str, value: Any) -> str:
+        """Write an entry of the cache; return what prevents it, as the cache is optional."""
+        try:
+            if self.cache is not None:
+                self.cache.put(key, value)
+        except OSError as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
 
     def _finished(self, unit: Unit, value: T) -> Any:
         return value if self.finish_fn is None else self.finish_fn(unit.payload, value)
 
     def _obtain(self, unit: Unit) -> tuple[T, Account]:
         value, corrupt = None, False
-        if self.cache is not None:
+        kept = self.cache is not None and not self.cache.packs_only
+        if self.cache is not None and kept:
             value, corrupt = self.cache.lookup(unit.key)
         if value is not None:
             return value, Account(n_cached=1)
         value, n_retries = call_with_retry(
             self.map_fn, unit.payload, policy=self.retry, what=f"Work on unit {unit.key!r}"
         )
-        cache_error = ""
-        try:
-            if self.cache is not None:
-                self.cache.put(unit.key, value)
-        except OSError as error:  # the cache is optional: this is told, not raised
-            cache_error = f"{type(error).__name__}: {error}"
-        return value, Account(1, 0, unit.n_bytes, n_retries, int(corrupt), cache_error)
+        error = self._keep(unit.key, value) if kept else ""
+        return value, Account(1, 0, unit.n_bytes, n_retries, int(corrupt), error)
 
 
 # Tasks are partial functions, not closures: they pickle by reference to this module, and Dask takes
@@ -153,19 +179,6 @@ class UnitRunner(Generic[T]):
 def itself(value: Any) -> Any:
     """Task that returns what is at hand."""
     return value
-
-
-def _merge(
-    merge_fn: Callable[[Any, Any], Any],
-    limit_blas: bool,
-    left: Partial[Any],
-    right: Partial[Any],
-    *_: Any,
-) -> Partial[Any]:
-    """Merge two neighbouring partials, the earlier one first."""
-    if limit_blas:
-        limit_blas_threads()
-    return Partial(merge_fn(left.value, right.value), left.account + right.account)
 
 
 @dataclass(frozen=True)
@@ -185,13 +198,19 @@ class Graph:
 _Key = tuple[str, int, str]
 
 
-def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) -> Graph:
+def build_graph(
+    units: Sequence[Unit],
+    runner: UnitRunner[Any],
+    batch: int = 1,
+    packs: Mapping[int, tuple[str, bool]] | None = None,
+) -> Graph:
     """Build the graph of a map-reduce with a fixed merge tree.
 
     Node (level, j) of the tree covers the units ``[j·2^level, (j+1)·2^level)``; a node whose
     right child would be empty is its left child. The tree depends on the number of units only,
     and units appended later leave every full subtree as it was. A task does the whole subtree of
-    a batch, so batches change what travels and never what is computed.
+    a batch, or of a pack that is kept (see `PartialCache.packs`), so these change what travels and
+    never what is computed.
 
     Dask's schedulers break ties between equal subtrees by key, the greatest first. Keys, of equal
     length so that text order is number order, therefore count down, which makes batches start in
@@ -206,22 +225,31 @@ def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) 
     n = len(units)
     shared = f"distfms-runner-{token}"
     tasks: dict[Hashable, tuple[Any, ...]] = {shared: (partial(itself, runner),)}
-    merge = partial(_merge, runner.merge_fn, runner.limit_blas)
     leaves: list[Hashable] = []
 
-    def leaf(first: int) -> _Key:
+    def leaf(first: int, size: int = batch, pack: str = "") -> _Key:
         key = (f"distfms-unit-{token}", 0, f"{n - first:012d}")
-        own = tuple(units[first : first + batch])
-        tasks[key] = (partial(UnitRunner.run, first=first, units=own), shared)
+        own = tuple(units[first : first + size])
+        tasks[key] = (partial(UnitRunner.run, first=first, units=own, pack=pack), shared)
         leaves.append(key)
         return key
 
-    def join(left: _Key, right: _Key) -> _Key:
+    def join(left: _Key, right: _Key, pack: str = "") -> _Key:
         key = (f"distfms-merge-{token}", left[1] + 1, left[2])
-        tasks[key] = (merge, left, right)
+        tasks[key] = (partial(UnitRunner.join, pack=pack), shared, left, right)
         return key
 
-    root = merge_tree(map(leaf, range(0, n, batch)), join)
+    def subtree(first: int) -> _Key:
+        pack, is_kept = (packs or {}).get(first, ("", False))
+        if is_kept or batch == PACK_UNITS:
+            return leaf(first, PACK_UNITS, pack)
+        top = merge_tree(map(leaf, range(first, min(first + PACK_UNITS, n), batch)), join)
+        if pack:
+            _, _, left, right = tasks[top]
+            join(left, right, pack)  # once more, to be kept
+        return top
+
+    root = merge_tree(map(subtree, range(0, n, PACK_UNITS)), join)
     return Graph(tasks, root, tuple(leaves))
 
 

@@ -40,9 +40,10 @@ R = TypeVar("R")
 class RunContext:
     """What the function of a method uses; see :class:`distfms.methods.frame.contract.Run`.
 
-    ``cache`` is the folder of partial statistics, ``value_bytes`` what the statistics of a
-    partition take at most; with ``elsewhere`` the data are not those of the run's own steps, with a
-    ``prefix`` this is a part of the run.
+    ``cache`` is the folder of partial statistics, of packs of partitions alone where
+    ``packs_only``; ``value_bytes`` is what the statistics of a partition take at most; with
+    ``elsewhere`` the data are not those of the run's own steps, with a ``prefix`` this is a part
+    of the run.
     """
 
     seed: int
@@ -53,6 +54,7 @@ class RunContext:
     cache: Location | None
     record: Recorder
     value_bytes: int = 0
+    packs_only: bool = False
     elsewhere: bool = False
     actors: Actors = "auto"
     prefix: str = ""
@@ -173,10 +175,11 @@ class RunContext:
             return reduce_lazily(read, partitions, merge, finish)
         key = json.dumps(read.key(), sort_keys=True, default=str)
         prefix = hashlib.sha256(key.encode()).hexdigest()
-        units = [Unit(f"{prefix}:{read.partition_key(p)}", p, p.n_bytes) for p in partitions]
+        units = [Unit(read.partition_key(p), p, p.n_bytes) for p in partitions]
         cache = None
         if use_cache and self.cache is not None:
-            cache = PartialCache(self.cache, encode, decode, MAGIC.decode())
+            of = f"{MAGIC.decode()}{prefix}"
+            cache = PartialCache(self.cache, encode, decode, of, self.packs_only)
         reduction = map_reduce(
             units,
             read.in_batches,

@@ -204,6 +204,7 @@ def _context(
         executor=executor,
         retry=RetryPolicy(attempts=spec.engine.retries + 1, timeout_s=spec.engine.timeout_s),
         cache=cache if projection.cached else None,
+        packs_only=projection.cached == "packs",
         record=steps.record,
         value_bytes=projection.memory.value_bytes,
         actors=spec.engine.actors,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from typing import Any, Literal
 
 from distfms.data.files.dataset import streams_at_once
 from distfms.data.files.partition import Partition
+from distfms.engine.cache import PACK_UNITS
 from distfms.engine.graph import batch_size
 from distfms.engine.memory import (
     COLUMN_BYTES,
@@ -31,7 +33,7 @@ class Projection:
 
     `read_bytes` are decoded, of all columns; `written_bytes` bound the statistics in the run folder
     and the cached partials; `limit` is what the spec allows, None for what there is; `cached` says
-    whether partials are kept on disk.
+    which partials are kept on disk: of each partition, of packs of them, or none.
     """
 
     n_rows: int
@@ -41,7 +43,7 @@ class Projection:
     written_bytes: int
     memory: MemoryProjection
     limit: int | None
-    cached: bool
+    cached: Literal["each", "packs", ""]
 
     def lines(self, place: object) -> list[str]:
         """Return it in words, for a run that writes to a place."""
@@ -62,7 +64,7 @@ class Projection:
 
 
 #: Partials are always kept up to this size; beyond, only where they are no larger than what
-#: reading the data again would decode.
+#: reading the data again would decode, and of packs where those of partitions are larger.
 _CACHE_FREELY_BYTES = 2**30
 
 
@@ -83,8 +85,11 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     value_bytes = job.statistics_bytes
     kept = value_bytes if job.kept_bytes is None else job.kept_bytes
     read_bytes = sum(p.n_bytes for p in partitions)
-    cache_bytes = value_bytes * len(partitions)
-    cached = spec.engine.cache and cache_bytes <= max(_CACHE_FREELY_BYTES, read_bytes)
+    n_packs = len(partitions) // PACK_UNITS
+    kinds: dict[Any, int] = {"each": len(partitions) + n_packs, "packs": n_packs, "": 0}
+    kinds = kinds if spec.engine.cache else {"": 0}
+    most = max(_CACHE_FREELY_BYTES, read_bytes)
+    cached = next(kind for kind, n in kinds.items() if n * value_bytes <= most)
     workers = workers or spec.engine.workers or n_processors()
     largest = max(p.held_bytes for p in partitions)
     threads = spec.engine.kind == "local" and not spec.engine.processes
@@ -109,7 +114,7 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
         n_partitions=len(partitions),
         n_files=n_files,
         read_bytes=read_bytes,
-        written_bytes=kept + (cache_bytes if cached else 0),
+        written_bytes=kept + value_bytes * kinds[cached],
         memory=memory,
         limit=spec.engine.memory,
         cached=cached,

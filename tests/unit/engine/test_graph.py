@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.engine.base import map_reduce
+from distfms.engine.base import Reduction, map_reduce
+from distfms.engine.cache import PACK_UNITS, PartialCache
 from distfms.engine.graph import (
     MOST_UNITS,
     TASKS_PER_WORKER,
@@ -23,6 +26,7 @@ from distfms.engine.graph import (
     build_graph,
 )
 from distfms.engine.local import LocalExecutor
+from distfms.engine.remote import RemotePath
 from distfms.errors import DistfmsError
 from tests.conformance import engine_tasks as tasks
 
@@ -141,6 +145,95 @@ def test_a_merge_that_loses_a_unit_cannot_happen_silently() -> None:
 
     with Forgetful(1) as executor, pytest.raises(DistfmsError, match="accounts for 1 of 2 units"):
         map_reduce([Unit("a", 1), Unit("b", 2)], str, lambda a, b: a + b, executor)
+
+
+# --- packs --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["folder", "memory"])
+def cache(request: pytest.FixtureRequest, tmp_path: Path) -> PartialCache[str]:
+    place = tmp_path if request.param == "folder" else RemotePath(f"memory://{uuid.uuid4()}/cache")
+    return PartialCache(place, str.encode, bytes.decode, "v1")
+
+
+def bracketed(
+    cache: PartialCache[str] | None, keys: list[str], workers: int = 1
+) -> tuple[Reduction, list[str], list[Any]]:
+    """Merge texts in brackets, which show the tree; return what was computed, and events, too."""
+    events: list[Any] = []
+    computed: list[str] = []
+
+    def compute(text: str) -> str:
+        computed.append(text)
+        return text
+
+    units = [Unit(key, key) for key in keys]
+    join = "({} {})".format
+    with LocalExecutor(workers) as executor:
+        found = map_reduce(units, compute, join, executor, cache=cache, on_event=events.append)
+    assert found.value == tasks.in_fixed_tree(keys, join)
+    told = [event["index"] for event in events if event["event"] == "unit"]
+    assert sorted(told) == list(range(len(keys)))
+    return found, sorted(computed), events
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 110), st.integers(0, 70), st.sets(st.integers(0, 179)), st.booleans())
+def test_packs_and_units_make_the_same_tree(
+    n: int, added: int, changed: set[int], packs_only: bool
+) -> None:
+    """After any pass, another over the same, changed and added units does what has to be done."""
+    place = RemotePath(f"memory://{uuid.uuid4()}")
+    cache = PartialCache(place, str.encode, bytes.decode, "v1", packs_only)
+    before = [str(i) for i in range(n + 1)]
+    after = [f"{i}'" if i in changed else str(i) for i in range(n + 1 + added)]
+    bracketed(cache, before)
+    found, computed, _ = bracketed(cache, after)
+    known = set(before)
+    if packs_only:
+        starts = range(0, n + 1 - PACK_UNITS + 1, PACK_UNITS)
+        packs = [before[s : s + PACK_UNITS] for s in starts]
+        known = {key for s, own in zip(starts, packs, strict=True) for key in own
+                 if after[s : s + PACK_UNITS] == own}  # fmt: skip
+    assert computed == sorted(set(after) - known)
+    assert (found.n_computed, found.n_cached) == (len(computed), len(after) - len(computed))
+
+
+def test_a_later_pass_reads_packs_alone(
+    cache: PartialCache[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [str(i) for i in range(2 * PACK_UNITS + 3)]
+    bracketed(cache, keys)
+    looked, lookup = list[str](), PartialCache.lookup
+    monkeypatch.setattr(PartialCache, "lookup", lambda s, k: looked.append(k) or lookup(s, k))
+    found, computed, _ = bracketed(cache, keys, workers=2)
+    packs = cache.packs(keys)
+    assert sorted(looked) == sorted([*(key for key, _ in packs.values()), *keys[-3:]])
+    assert all(is_kept for _, is_kept in packs.values())
+    assert (computed, found.n_cached) == ([], len(keys))
+    # Nor does a pass that finishes each value merge what was merged without.
+    with LocalExecutor(1) as executor:
+        units = [Unit(key, key) for key in keys]
+        finished = map_reduce(units, str, str.__add__, executor, cache=cache,
+                              finish_fn=lambda key, value: value + ",")  # fmt: skip
+    assert finished.value == "".join(key + "," for key in keys)
+
+
+def test_a_damaged_pack_is_made_again_of_its_units(tmp_path: Path) -> None:
+    cache = PartialCache(tmp_path, str.encode, bytes.decode, "v1")
+    keys = [str(i) for i in range(2 * PACK_UNITS)]
+    bracketed(cache, keys)
+    (damaged, _), (gone, _) = cache.packs(keys).values()
+    cache.path(damaged).write_bytes(b"half")
+    for key in keys[PACK_UNITS + 1 :]:
+        cache.path(key).unlink()
+    found, computed, events = bracketed(cache, keys)
+    assert (computed, found.n_corrupt) == ([], 1)
+    assert [e["key"] for e in events if e["event"] == "cache_corrupt"] == ["0"]
+    cache.path(gone).unlink()
+    found, computed, _ = bracketed(cache, keys)
+    assert (len(computed), found.n_corrupt) == (PACK_UNITS - 1, 0)
+    assert bracketed(cache, keys)[1] == []
 
 
 # --- batches ------------------------------------------------------------------------------------
