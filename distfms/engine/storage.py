@@ -105,9 +105,10 @@ def whole_file(place: Location, *, durable: bool = True) -> Iterator[Path]:
         temporary.replace(place)
         if durable:
             sync(place.parent)
-    finally:
+    except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_whole(place: Location, payload: bytes, *, durable: bool = True) -> None:

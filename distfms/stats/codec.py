@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, BinaryIO, cast
 
@@ -22,6 +23,9 @@ import numpy as np
 #: Begins every value; its number rises with the form.
 MAGIC = b"distfms-value-1\n"
 _ALIGNED = 64
+#: Bytes of an array that is copied in less time than it is wrapped.
+_SMALL = 2**14
+_TO_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class CodecError(ValueError):
@@ -44,10 +48,13 @@ def chunks(value: Any) -> Iterator[bytes | memoryview]:
     arrays: list[np.ndarray] = []
     tree = _taken_apart(value, arrays)
     described = [[array.dtype.str, array.shape] for array in arrays]
-    head = json.dumps([tree, described], separators=(",", ":")).encode()
+    head = _TO_JSON([tree, described]).encode()
     start = MAGIC + len(head).to_bytes(8, "little") + head
     yield start + bytes(-len(start) % _ALIGNED)
     for array in arrays:
+        if array.nbytes < _SMALL:
+            yield array.tobytes().ljust(-(-array.nbytes // _ALIGNED) * _ALIGNED, b"\0")
+            continue
         yield memoryview(cast(Any, np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
         yield bytes(-array.nbytes % _ALIGNED)
 
@@ -111,18 +118,18 @@ def _taken_apart(value: Any, arrays: list[np.ndarray]) -> Any:
         return [_taken_apart(part, arrays) for part in value]
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return {"t": [_taken_apart(part, arrays) for part in value]}
-    names = _field_names(value)
-    own = {name: _taken_apart(getattr(value, name), arrays) for name in names}
-    kind = type(value)
+    kind: Any = type(value)
+    own = {name: _taken_apart(getattr(value, name), arrays) for name in _field_names(kind)}
     return {"c": f"{kind.__module__}:{kind.__qualname__}", "f": own}
 
 
-def _field_names(value: Any) -> list[str]:
-    if isinstance(value, tuple):
-        return list(cast(Any, value)._fields)
-    if not is_dataclass(value) or isinstance(value, type):
-        raise TypeError(f"a {type(value).__name__} cannot be kept")
-    return [field.name for field in fields(value) if field.init]
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    if issubclass(kind, tuple):
+        return tuple(cast(Any, kind)._fields)
+    if not is_dataclass(kind):
+        raise TypeError(f"a {kind.__name__} cannot be kept")
+    return tuple(field.name for field in fields(kind) if field.init)
 
 
 def _joined(tree: Any, arrays: list[np.ndarray]) -> Any:
@@ -140,6 +147,7 @@ def _joined(tree: Any, arrays: list[np.ndarray]) -> Any:
     return _class_named(tree["c"])(**own)
 
 
+@cache
 def _class_named(name: str) -> Any:
     module, _, qualified = name.partition(":")
     if not (module.startswith("distfms.") or module in sys.modules):

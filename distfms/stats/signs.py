@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import lgamma
 
 import numpy as np
@@ -134,6 +135,7 @@ class ColumnSigns:
         )
 
     @classmethod
+    @lru_cache(maxsize=4)  # of all folds but one, for each partition
     def empty(cls, n_columns: int) -> ColumnSigns:
         """Return what no rows say: the identity of `merge`."""
         nothing = np.zeros((n_columns, 0))

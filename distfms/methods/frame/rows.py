@@ -126,7 +126,8 @@ def distinct_values(rows: np.ndarray) -> np.ndarray:
     found = np.full((len(rows), _FEW_VALUES + 1), np.nan)
     for own, row in zip(found, rows, strict=True):
         known = np.unique(row[:1000])
-        if np.isfinite(known).sum() <= _FEW_VALUES:  # else so many are clear already
+        # Else so many are clear already.
+        if len(row) > 1000 and np.isfinite(known).sum() <= _FEW_VALUES:
             known = np.unique(row)
         known = known[np.isfinite(known)][: len(own)]
         own[: len(known)] = known
