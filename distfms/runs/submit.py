@@ -97,8 +97,10 @@ def resolved(spec: JobSpec) -> dict[str, Any]:
 
     The variables that storage options name are looked up on the cluster.
     """
-    _refuse_clear_secrets(spec.data.storage_options, spec.data.places(), "data")
-    _refuse_clear_secrets(spec.output.storage_options, (spec.output.path,), "output")
+    own = [("path", spec.output.path), ("registry", spec.output.registry or "")]
+    of_data = [("path", place) for place in spec.data.places()]
+    _refuse_clear_secrets(spec.data.storage_options, of_data, "data")
+    _refuse_clear_secrets(spec.output.storage_options, own, "output")
 
     def absolute(path: Any) -> Any:
         if path is None or isinstance(path, list):
@@ -122,13 +124,15 @@ def resolved(spec: JobSpec) -> dict[str, Any]:
     return content
 
 
-def _refuse_clear_secrets(options: Mapping[str, Any], urls: Iterable[str], where: str) -> None:
+def _refuse_clear_secrets(
+    options: Mapping[str, Any], urls: Iterable[tuple[str, str]], where: str
+) -> None:
     """Refuse what would hand a secret to whoever reads the cluster's job records.
 
-    ``where`` is the section that holds the options and URLs.
+    ``where`` is the section that holds the options, and the URLs under their keys.
     """
     found = [f"storage_options.{key}" for key, _ in secrets_of(options)]
-    found += ["path" for url in urls if hidden_in_urls(url) != url]
+    found += [key for key, url in urls if hidden_in_urls(url) != url]
     if found:
         raise SpecError(
             f"`{where}.{found[0]}` may hold a secret in clear text, and a submitted spec can be "

@@ -141,8 +141,10 @@ def test_output_on_object_storage_travels_without_secrets():
         with pytest.raises(SpecError, match=r"output\.storage_options\..*in clear text") as caught:
             hand_in(Head(), spec(output={"path": "s3://bucket/runs", "storage_options": clear}))
         assert "hush" not in str(caught.value)
-    with pytest.raises(SpecError, match=r"output\.path.*in clear text"):
-        hand_in(Head(), spec(output="abfss://c@account/x?sv=2&sig=hush"))
+    signed = "abfss://c@account/x?sv=2&sig=hush"
+    for key, output in (("path", signed), ("registry", {"path": "runs", "registry": signed})):
+        with pytest.raises(SpecError, match=rf"output\.{key}.*in clear text"):
+            hand_in(Head(), spec(output=output))
 
 
 # --- names and attempts -------------------------------------------------------------------------
