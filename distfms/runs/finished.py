@@ -25,7 +25,7 @@ from distfms.runs.folder import (
     INPUTS,
     LATEST,
     MANIFEST,
-    SCHEMA_VERSION,
+    OLDEST_SCHEMA,
     Manifest,
     RunFolder,
     parse_json,
@@ -99,7 +99,7 @@ class RunFiles:
                 f"{self.called} is a run of `{self.manifest.method}`, a method this distfms does "
                 "not have."
             )
-        if self.manifest.schema_version != SCHEMA_VERSION:
+        if self.manifest.schema_version < OLDEST_SCHEMA:
             raise SpecError(
                 f"{self.called} was made by distfms {self.manifest.distfms}, and the format of "
                 "runs has changed since. Run the job again."

@@ -46,7 +46,9 @@ INPUTS = "inputs.json"
 OWNER = ".owner"
 #: Link to the last finished run, among the runs of a job.
 LATEST = "latest"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+#: The earliest that can be read; before 3 the inputs may be in the manifest.
+OLDEST_SCHEMA = 2
 #: Form in which steps are remembered, raised when an unfinished run cannot be gone on with.
 STEPS = 1
 

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.report.notes import coded
+from distfms.runs.folder import OLDEST_SCHEMA
 from tests.e2e.jobs import content
 
 N_ROWS = 200
@@ -87,6 +88,8 @@ def test_predictions_tell_the_folds_of_the_job(tmp_path, distfms, monkeypatch):
     place = next((tmp_path / "runs" / "parts").glob("latest/manifest.json"))
     manifest = json.loads(place.read_text())
     assert place.stat().st_size < 10_000
+    assert manifest["schema"] > OLDEST_SCHEMA  # which other versions look at
+    manifest["schema"] = OLDEST_SCHEMA
     manifest |= json.loads(place.with_name("inputs.json").read_text())
     del manifest["inputs"][0]["key"], manifest["inputs_sha256"]
     place.write_text(json.dumps(manifest))
