@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
+import lightgbm
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import distfms as package
-from distfms.data.rows.folds import hash_keys
+from distfms.data.rows.folds import hash_keys, mix, with_seed
 from distfms.errors import DataError, SpecError
-from distfms.methods.attribute_efficient import form, method, options
+from distfms.methods.attribute_efficient import form, method, options, read
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
+from distfms.methods.frame.trees import DEFAULTS, FIXED
 from distfms.report.formatting import interval
 from distfms.runs.driver import run_job
 from distfms.runs.finished import read_run
@@ -210,7 +213,7 @@ def test_rows_that_come_with_gaps(gaps, tmp_path):
     imputed = metrics["baselines"]["imputed"]
     losses = imputed_losses(gaps, TRAIN, ~TRAIN)
     assert imputed["test"]["relative_loss"] in [pytest.approx(loss) for loss in losses]
-    assert [curve["name"] for curve in metrics["curves"]] == ["pairs", "imputed"]
+    assert [curve["name"] for curve in metrics["curves"]] == ["pairs", "imputed", "lightgbm"]
     weight = [entry["n_rows"] for entry in metrics["folds"]]
     validated = np.average([e["relative_loss"] for e in metrics["folds"]], weights=weight)
     point = metrics["curves"][0]["points"][0]
@@ -222,7 +225,8 @@ def test_rows_that_come_with_gaps(gaps, tmp_path):
     assert "takes means for what is missing" in method.METHOD.page(finished)
     # A model of the form before predicts as it did: means for what is missing, without limits.
     weights = {name: finished.weights[name] for name in ("weights", "fill")}
-    earlier = method.METHOD.upgraded(replace(finished, weights=weights), 3)
+    model = {name: own for name, own in finished.model.items() if name != "kind"}
+    earlier = method.METHOD.upgraded(replace(finished, weights=weights, model=model), 3)
     spec = pairs_job(folder, tmp_path, {"attributes_per_example": None}, data=section)
     rows = prepare(spec).job.inputs.train
     predictor = method.make_predictor(earlier, rows, None)
@@ -231,7 +235,7 @@ def test_rows_that_come_with_gaps(gaps, tmp_path):
     wanted = filled @ weights["weights"] + finished.model["intercept"]
     np.testing.assert_allclose(np.concatenate(found), wanted, atol=1e-12)
     others = {"attributes_per_example": None, "baselines": ["aerr"]}
-    with pytest.raises(SpecError, match="compares with a ridge on imputed means alone"):
+    with pytest.raises(SpecError, match="compares with a ridge on imputed means and"):
         prepare(pairs_job(folder, tmp_path, others, data=section))
     with pytest.raises(SpecError, match="attributes_per_example` is missing"):
         prepare(pairs_job(folder, tmp_path, {"attributes_per_example": None}))
@@ -240,6 +244,73 @@ def test_rows_that_come_with_gaps(gaps, tmp_path):
     spec = replace(pairs_job(folder, tmp_path, data=section), method="multiselect")
     with pytest.raises(SpecError, match=r"`data.missing: pairs` is not for the method `mult"):
         prepare(spec)
+
+
+def literal_trees(observed, own):
+    """LightGBM on what was observed of some rows, the first by their hashes first."""
+    order = np.flatnonzero(own)[np.argsort(mix(with_seed(KEYS[own], 0)))]
+    options = {**DEFAULTS, **FIXED, "objective": "regression", "seed": 0}
+    data = lightgbm.Dataset(observed[order], label=CURVED[order], params=options)
+    data.construct()
+    out = INNER[order] == 0
+    train, other = (data.subset(np.flatnonzero(rows)) for rows in (~out, out))
+    stop = lightgbm.early_stopping(20, verbose=False)
+    best = lightgbm.train({**options, "metric": ""}, train, 300, [other], callbacks=[stop])
+    return lightgbm.train({**options, "num_iterations": best.best_iteration}, data)
+
+
+CURVED = np.where(X[:, 0] > 1.0, 1.0, -1.0) * np.where(X[:, 1] > 0.5, 1.0, -1.0) + 0.1 * Y
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_lightgbm_on_the_cells_where_the_target_is_not_linear(gaps, tmp_path, missing):
+    rows = gaps if missing else X
+    folder = write_rows(tmp_path / "data", few_columns(np.insert(rows, 7, 0.0, axis=1), CURVED))
+    own = {"attributes_per_example": None} if missing else {}
+    section = {"missing": "pairs"} if missing else {}
+    job = partial(pairs_job, folder, tmp_path / "runs", data=section)
+    run = run_job(job(own)).folder
+    observed = gaps if missing else literal_draws("uniform")
+    predict_file(run, str(folder), tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
+    np.testing.assert_allclose(found, literal_trees(observed, TRAIN).predict(rows))
+    alone = {name: rows[4:5, j] for j, name in enumerate(NAMES)}
+    assert package.load(run).predict(alone)["predicted_y"][0].as_py() == found[4]
+    metrics, (_, finished) = content(run, "metrics.json"), read_run(run).open()
+    assert metrics["test"]["mse"] == pytest.approx(np.mean((found - CURVED)[~TRAIN] ** 2))
+    for entry in metrics["folds"]:
+        left, out = TRAIN & (entry["fold"] != PARTS), entry["fold"] == PARTS
+        predicted = literal_trees(observed, left).predict(rows[out])
+        assert entry["mse"] == pytest.approx(np.mean((predicted - CURVED[out]) ** 2))
+    assert metrics["baselines"]["pairs"]["validation"]["ahead"] < -0.1
+    notes, headline = finished.manifest["notes"], method.METHOD.headline(finished)
+    assert any(note.startswith("Chosen by cross-validation: LightGBM") for note in notes)
+    assert "A linear model of pairs explains" in headline
+    full = int(np.sum(TRAIN)) * 5 // len(NAMES)
+    said = f"{full}\xa0rows observed in full cost no more and explain more: "
+    assert headline.startswith("LightGBM on the observed cells" if missing else said)
+    assert "ridge" not in headline.split(". ")[0]
+    page = method.METHOD.page(finished)
+    assert "What trees gain by each attribute" in page
+    gains = {name: own.amount for name, own in method.METHOD.chosen(finished).items()}
+    assert set(sorted(gains, key=gains.get)[-2:]) == {"x0", "x1"}
+    # Where pairs are asked for, the headline says what they miss.
+    _, finished = read_run(run_job(job({**own, "solver": "pairs"})).folder).open()
+    assert finished.selection["algorithm"] == "pairs"
+    assert "LightGBM on these cells explains more, " in method.METHOD.headline(finished)
+
+
+def test_a_sample_has_a_bound_and_does_not_depend_on_partitions(monkeypatch):
+    monkeypatch.setattr(read, "MOST_ROWS", 200)
+    share = read.sampled_share(len(KEYS), len(NAMES))
+    assert share == 0.125  # of 900 rows
+    values = np.vstack([X.T, Y])
+    whole = read.sample_of(values, KEYS, share)
+    parts = [read.sample_of(values[:, own], KEYS[own], share) for own in (slice(9), slice(9, None))]
+    merged = parts[1].merge(parts[0])
+    assert 60 < whole.n_rows < 200
+    np.testing.assert_array_equal(merged.values, whole.values)
+    np.testing.assert_array_equal(merged.row_ids, whole.row_ids)
 
 
 def test_pairs_of_more_attributes_than_one_process_holds_are_refused(data, tmp_path, monkeypatch):

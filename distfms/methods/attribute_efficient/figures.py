@@ -43,7 +43,17 @@ _TITLES = {
     "offline": "best weights within the bound, all attributes",
     "rows": "ridge, rows observed in full",
     "imputed": "ridge, means for missing values",
+    "lightgbm": "LightGBM on the observed cells",
+    "full_ridge": "ridge on rows in full that cost as much",
+    "full_lightgbm": "LightGBM on rows in full that cost as much",
 }
+#: Names in the headline of what is compared on the same rows, and of what rows in full explain.
+_BESIDE = {
+    "imputed": "Ridge on imputed means",
+    "lightgbm": "LightGBM on these cells",
+    "pairs": "A linear model of pairs",
+}
+_FULL = {"full_ridge": "ridge", "full_lightgbm": "LightGBM"}
 _ROWS_SHOWN = 1000
 _ROWS = {**ROWS, "train": "training rows, as none are held out"}
 #: Difference of relative losses up to which two models are level.
@@ -55,7 +65,12 @@ _POINTS = (
 )
 _ENDS = (
     "Relative loss from all examples, {}: of pairs, which predict a row from the values that it "
-    "has, and of a ridge that takes means for what is missing."
+    "has, of a ridge that takes means for what is missing, and of LightGBM, which learns from at "
+    "most 50,000 rows and knows what is missing."
+)
+_SAME_CELLS = (
+    "Relative loss, {}, of what learns from the same cells, or from rows in full that cost no "
+    "more, 50,000 at most. Ahead: how much less it is than that of the model, in cross-validation."
 )
 _NOISE = "of covariances from pairs"
 
@@ -70,28 +85,54 @@ def headline(run: FinishedRun) -> str:
     if loss is not None:
         explained = interval(1 - loss, error_of(run.metrics, rows, run.metrics["folds"], _LOSS))
         kept = f": {explained} of the {what} explained ({ROWS[rows]})"
-    return f"{_TITLES[selection['algorithm']]} observed {seen}{kept}{_imputed(run)}{_in_full(run)}"
+    did = "learned from" if "gains" in selection else "observed"
+    how = f"{_TITLES[selection['algorithm']]} {did}"
+    beside = "".join(_beside(run, name) for name in _BESIDE)
+    first = _better_in_full(run)
+    return f"{first}{how} {seen}{kept}{beside}{'' if first else _in_full(run)}"
 
 
-def _imputed(run: FinishedRun) -> str:
-    """Say how well a ridge on imputed means does on the same rows, where there is one."""
-    rows, own = _judged(run)
-    loss = measured(run.metrics["baselines"].get("imputed", {}), rows, _LOSS)
-    if loss is None or own is None:
+def _beside(run: FinishedRun, name: str) -> str:
+    """Say how well another model does on the same rows, where there is one."""
+    if (found := _compared(run, name)) is None:
         return ""
-    if abs(loss - own) <= _LEVEL:
-        return f". Ridge on imputed means is level ({percent(1 - loss)})"
-    better = "more, " if loss < own else ""
-    return f". Ridge on imputed means explains {better}{percent(1 - loss)}"
+    share, ahead = found
+    if not ahead:
+        return f". {_BESIDE[name]} is level ({share})"
+    return f". {_BESIDE[name]} explains {'more, ' * (ahead > 0)}{share}"
+
+
+def _better_in_full(run: FinishedRun) -> str:
+    """Say what as many attributes explain in rows observed in full, where that is more."""
+    found = {name: _compared(run, name) for name in _FULL}
+    shares = [f"{own[0]} ({_FULL[name]})" for name, own in found.items() if own and own[1] > 0]
+    if not shares:
+        return ""
+    n_rows = max(run.metrics["baselines"][name]["examples"] for name in _FULL)
+    said = f"{count(n_rows, 'row')} observed in full cost no more and explain more"
+    return f"{said}: {', '.join(shares)}. "
+
+
+def _compared(run: FinishedRun, name: str) -> tuple[str, float] | None:
+    """Return what another model explains, and how much more, 0 for less than a standard error.
+
+    There is nothing where rows cannot compare them.
+    """
+    point, (rows, own) = run.metrics["baselines"].get(name, {}), _judged(run)
+    loss = measured(point, rows, _LOSS)
+    if own is None or loss is None or (rows == "train" and name != "imputed"):
+        return None
+    level = max(_LEVEL, measured(point, "validation", "ahead_error") or 0.0)
+    return percent(1 - loss), (own - loss) * (abs(own - loss) > level)
 
 
 def _in_full(run: FinishedRun) -> str:
     """Say how many rows, observed in full, do as well; nothing where all of them do not."""
-    curves = curves_of(run.metrics)
-    if "rows" not in curves:
+    curves, chosen = curves_of(run.metrics), run.selection["algorithm"]
+    if "rows" not in curves or chosen not in curves:
         return ""
     rows = trusted(curves.values(), _LOSS)
-    own, full = curves[run.selection["algorithm"]], curves["rows"]
+    own, full = curves[chosen], curves["rows"]
     reached, total = own.values(rows, _LOSS)[-1], own.x[-1]
     for point, loss in zip(full.points, full.values(rows, _LOSS), strict=True):
         as_good = reached is not None and loss is not None and loss <= reached
@@ -130,7 +171,8 @@ def sections(run: FinishedRun) -> list[PageSection]:
             ],
         ),
         PageSection(
-            "What attributes buy", [*curves[1:], _draw_numbers(run.selection), *_bounds(run)]
+            "What attributes buy",
+            [*curves[1:], *_on_same_cells(run), _draw_numbers(run.selection), *_bounds(run)],
         ),
         class_section(run.metrics),
         PageSection("The model", [*measures, _coefficient_table(run.selection)]),
@@ -228,6 +270,15 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
     return [Figure(chart, caption), _comparison_table(curves, rows, chosen, _POINTS)]
 
 
+def _on_same_cells(run: FinishedRun) -> list[Table]:
+    """Compare the model with what learned from a sample, as far as no curve is in another table."""
+    names = run.metrics["baselines"].keys() & {*_BESIDE, *_FULL} - curves_of(run.metrics).keys()
+    judged, chosen = _judged(run)[0], run.selection["algorithm"]
+    curves = [Curve(name, [run.metrics["baselines"][name]]) for name in _TITLES if name in names]
+    caption = _SAME_CELLS.format(_ROWS[judged])
+    return [_comparison_table(curves, judged, chosen, caption)] if curves else []
+
+
 def _bounds(run: FinishedRun) -> list[Text]:
     """Say what the theorems of the paper promise, in relative losses."""
     if not (found := run.metrics.get("bounds")):
@@ -266,6 +317,8 @@ def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str, caption
             "Attributes observed": point["budget"],
             "Relative loss": measured(point, judged, _LOSS),
             "± between repeats": measured(point, judged, "deviation"),
+            "Ahead": measured(point, "validation", "ahead"),
+            "Standard error": measured(point, "validation", "ahead_error"),
         }
         for curve in curves
         for point in curve.points
@@ -278,19 +331,27 @@ def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str, caption
 
 
 def _coefficient_table(selection: Json) -> Table:
-    ranked = sorted(selection["coefficients"].items(), key=lambda item: -abs(item[1]))
+    gains, weights = selection.get("gains", {}), selection["coefficients"]
+    ranked = sorted({**weights, **gains}.items(), key=lambda item: -abs(item[1]))
     rows = [
         {
             "Attribute": name,
-            "Coefficient": weight,
+            **({"Gain": gain} if gains else {}),
+            "Coefficient": weights[name],
             "Probability of a draw": selection["sampling"][name],
             "Second moment": selection["second_moments"][name],
         }
-        for name, weight in ranked[:_ROWS_SHOWN]
+        for name, gain in ranked[:_ROWS_SHOWN]
     ]
     return Table(
         rows,
-        "Coefficients in the original units of the attributes, the largest first."
+        ("What trees gain by each attribute, and the linear model of pairs. " if gains else "")
+        + "Coefficients in the original units of the attributes, the largest first."
         + more(len(ranked), len(rows), "in selection.json"),
-        {"Coefficient": "measure", "Probability of a draw": "percent", "Second moment": "measure"},
+        {
+            "Gain": "measure",
+            "Coefficient": "measure",
+            "Probability of a draw": "percent",
+            "Second moment": "measure",
+        },
     )

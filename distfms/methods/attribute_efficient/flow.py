@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from distfms.methods.attribute_efficient.cells import TREES, Trees
 from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.learners import (
     Learner,
@@ -40,7 +41,7 @@ from distfms.methods.frame.moments import Solved, TrainMembers, head_of, on_fold
 from distfms.methods.frame.row_data import tell_counts
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import ChosenOptions, choose_options
-from distfms.stats.base import Bundle, joined
+from distfms.stats.base import Bundle, joined, over_folds
 from distfms.stats.classification import CLASS_SUMS, class_report
 
 #: Weights that travel with a task of the pass over the rows that judges models.
@@ -55,23 +56,27 @@ def attribute_efficient(run: Run, job: Job) -> Finished:
     (with a grid; then `tune …` of each baseline, where these are tuned by themselves), `select` (a
     solve from the pairs, or chains that learn online, side by side), `evaluate` (what the baselines
     learn from more and more examples, and the errors of all models on training rows, folds and
-    held-out rows; where rows have gaps, of a ridge on imputed means).
+    held-out rows; beside pairs, of LightGBM on the same cells and of rows in full that cost as
+    much or, where rows have gaps, of a ridge on imputed means).
     """
     learner = learner_of(run, job)
     statistics = run.step("statistics", lambda: read_statistics(run, learner))
     train = TrainMembers(statistics)
     options, tuning = tuned(run, job, statistics)
     job = replace(job, options=options)
-    learner, procedure = replace(learner, job=job), procedure_of(job, options)
+    learner = replace(learner, job=job)
+    procedure = procedure_of(job, options, draws=learner.draws)
     others = {name: tuned(run, own, statistics, name) for name, own in tuned_baselines(job)}
     if tuning is not None and others:
         tuning["baselines"] = {name: own for name, (_, own) in others.items()}
     paths = run.step("select", lambda: search(run, learner, procedure, train))
     solved = Solved(procedure, statistics, train, train, paths)
+    metrics = run.step("evaluate", lambda: evaluate(run, learner, solved, others))
+    solved = led_by(solved, metrics["algorithm"])
     return Finished(
         selection=selection_of(learner, solved),
         **model_of(job, solved),
-        metrics=run.step("evaluate", lambda: evaluate(run, learner, solved, others)),
+        metrics=metrics,
         judge=job.form.judge(job.name, coded=job.form.coded),
         tuning=tuning,
         summary=learner.summary,
@@ -109,8 +114,9 @@ def search(run: Run, learner: Learner, procedure: Any, train: Members) -> dict[s
 def evaluate_with_rows(run: Run, job: Job, statistics: Bundle, work: FoldWork) -> FoldAnswers:
     """Evaluate every item on every fold, which is given its rows, on actors where that pays."""
     fill = fill_of(TrainMembers(statistics))
-    # Where models take gaps, what was not observed stays missing.
-    rows = training_rows(job, np.full_like(fill, np.nan) if job.form.takes_gaps else fill)
+    # What is solved from pairs knows by itself what to make of missing values.
+    is_online = job.options.solver == "online"
+    rows = training_rows(job, fill if is_online else np.full_like(fill, np.nan))
     held = work.held_bytes + (rows.n_bytes if rows.keep else 0)
     given = replace(work, evaluate=partial(on_rows, rows, work.evaluate), held_bytes=held)
     return evaluate_on_folds(run, statistics, given)
@@ -124,6 +130,8 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
     job, train = learner.job, solved.train
     by_rows = partial(evaluate_with_rows, run, job, solved.statistics)
     validated = on_folds(run, job, solved, evaluate=by_rows)
+    if job.form.chooses and validated is not None:
+        solved, validated = with_kind(run, solved, validated)
     lessons = [] if job.form.takes_gaps else lessons_of(job.options, train, job.seed, others)
     learned = learned_by_chains(run, job, train, lessons)
     sums, classes = errors_of(run, job, solved, learned), bool(train["counts"].all_in(-1, 1)[0])
@@ -136,11 +144,10 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
         )
     if solved.test is None:
         del found["test"]
-    if job.form.takes_gaps:
-        found_curves = ends(solved.paths, found, validated)
-    else:
-        losses = {part: of_part["relative_loss"][1:] for part, of_part in found.items()}
-        found_curves = curves(lessons, learned, losses)
+    found_curves = at_ends = ends(solved.paths, found, validated)
+    if not job.form.takes_gaps:
+        own_losses = {part: own["relative_loss"][len(at_ends) :] for part, own in found.items()}
+        found_curves = curves(lessons, learned, own_losses)
     own = {
         part: {name: number_or_none(values[0]) for name, values in of_part.items()}
         for part, of_part in found.items()
@@ -156,9 +163,35 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
     return {
         **head_of(solved, validated, own),
         **report,
+        "algorithm": at_ends[0]["name"],
         "curves": found_curves,
-        "baselines": {curve["name"]: curve["points"][-1] for curve in found_curves[1:]},
+        "baselines": {c["name"]: c["points"][-1] for c in (*found_curves[1:], *at_ends[1:])},
     }
+
+
+def with_kind(run: Run, solved: Solved, validated: FoldAnswers) -> tuple[Solved, FoldAnswers]:
+    """Put LightGBM first where, on folds, it is better by more than a standard error."""
+    names, loss = [*solved.paths], "relative_loss"
+    if TREES not in names:
+        return solved, validated
+    place = names.index(TREES)
+    gains = validated.values(0, loss)[-1] - validated.values(place, loss)[-1]
+    gain = over_folds(gains, validated.weight)
+    if not gain.mean > gain.standard_error:
+        return solved, validated
+    run.note(
+        "Chosen by cross-validation: LightGBM on the observed cells, not a linear model of pairs "
+        f"(`solver: pairs`). It explains {100 * gain.mean:.1f} ± {100 * gain.standard_error:.1f} "
+        "percentage points more."
+    )
+    solved = led_by(solved, TREES)
+    answers = tuple(validated.answers[names.index(name)] for name in solved.paths)
+    return solved, replace(validated, answers=answers)
+
+
+def led_by(solved: Solved, name: str) -> Solved:
+    """Return what was found with the path of this name as the chosen one."""
+    return replace(solved, paths={name: solved.paths[name], **solved.paths})
 
 
 def errors_of(
@@ -190,10 +223,14 @@ def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
     """Return the content of ``selection.json``."""
     options, names, learned = learner.job.options, learner.job.features, solved.path
     moments, ratio = learner.moments(solved.train)
-    first, last = learner.said(learned, solved.train)
+    linear = linear_among(solved)
+    first, last = learner.said(linear, solved.train)
+    if learned.trees:
+        gains = Trees(learned.trees).gains().tolist()
+        last = {**last, "gains": dict(zip(names, gains, strict=True))}
     return {
         "method": learner.job.name,
-        "algorithm": options.chosen,
+        "algorithm": next(iter(solved.paths)),
         "penalty": options.penalty,
         "attributes_per_example": options.attributes_per_example,
         "examples": learned.n_examples,
@@ -202,18 +239,24 @@ def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
         "scanned_for": options.scanned_for,
         **first,
         "second_moments": dict(zip(names, moments.second_moment[:-1].tolist(), strict=True)),
-        "sampling": dict(zip(names, learned.sampling.tolist(), strict=True)),
+        "sampling": dict(zip(names, linear.sampling.tolist(), strict=True)),
         "improvement_ratio": ratio,
-        "intercept": learned.intercept,
-        "coefficients": dict(zip(names, learned.weights.tolist(), strict=True)),
+        "intercept": linear.intercept,
+        "coefficients": dict(zip(names, linear.weights.tolist(), strict=True)),
         **last,
     }
 
 
+def linear_among(solved: Solved) -> Any:
+    """Return the linear model, beside trees that of pairs."""
+    return solved.paths["pairs"] if solved.path.trees else solved.path
+
+
 def model_of(job: Job, solved: Solved) -> dict[str, Any]:
     """Return ``model.json``, and the weights with what missing values are taken for."""
-    learned, form = solved.path, job.form
+    learned, trees, form = linear_among(solved), solved.path.trees, job.form
     model = {
+        "kind": TREES if trees else "linear",
         "names": form.roles.features,
         "sources": sources_of(form.row_plan),
         "id": form.roles.id,
@@ -223,5 +266,7 @@ def model_of(job: Job, solved: Solved) -> dict[str, Any]:
     }
     linear = linear_of([learned], solved.train)
     arrays = {"weights": learned.weights, "fill": linear.fill, "limits": linear.limits}
+    if trees:
+        arrays["trees"] = np.frombuffer(trees.encode(), dtype=np.uint8)
     gaps = {} if learned.gaps is None else joined({"gaps": learned.gaps.to_arrays()})
     return {"model": model, "weights": {**arrays, **gaps}}

@@ -19,7 +19,7 @@ from distfms.methods.attribute_efficient.options import (
     AttributeEfficientOptions,
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, PAIR_BYTES
-from distfms.methods.attribute_efficient.read import row_bytes, statistics_reader
+from distfms.methods.attribute_efficient.read import row_bytes, sampled_share, statistics_reader
 from distfms.methods.frame.contract import Inputs, Job
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.moments import TrainMembers, actors_on_moments
@@ -99,18 +99,21 @@ def _pairs_job(form: AttributeForm, options: AttributeEfficientOptions) -> Job:
     form = replace(
         form,
         takes_gaps=form.inputs.section.missing == "pairs",
+        chooses=options.solver == "auto",
         missing_said="Missing values count as not observed, and as missing at random",
     )
     if form.takes_gaps and options.baselines:
         raise SpecError(
-            "With `data.missing: pairs`, the job compares with a ridge on imputed means alone: "
-            "leave `attribute_efficient.baselines` out."
+            "With `data.missing: pairs`, the job compares with a ridge on imputed means and with "
+            "LightGBM: leave `attribute_efficient.baselines` out."
         )
     changes: dict[str, object] = {"solver": "pairs"}
     if d > MOST_CURVES and "repeats" not in options.model_fields_set:
         changes["repeats"] = 0
     n_parts = folds if folds >= LEAST_FOLDS else INNER_FOLDS * max(folds, 1)
+    n_rows = form.inputs.train.n_rows
     n_bytes = PAIR_BYTES * (d + 1) ** 2 * n_parts + form.statistics_bytes
+    n_bytes += int(sampled_share(n_rows, d) * n_rows) * 8 * (d + 1)
     return form.job(
         "attribute_efficient",
         options := options.model_copy(update=changes),
@@ -139,10 +142,13 @@ class AttributeForm(RowForm):
         Value of the target that is learned as 1; all others are −1.
     takes_gaps : bool
         Whether models are learned for rows with missing values as they are.
+    chooses : bool
+        Whether folds may choose LightGBM instead of pairs.
     """
 
     positive: float | None = None
     takes_gaps: bool = False
+    chooses: bool = False
 
     def operations(self, options: AttributeEfficientOptions) -> float:
         """Return about how many multiplications it takes to read all rows and learn from them."""

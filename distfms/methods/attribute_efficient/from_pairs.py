@@ -318,7 +318,7 @@ class Learned:
 
     `sampling` (d,) and `step` are those at the end, `norm` is what attributes were divided by. Of a
     solve, `noise_level` is ν and `shares` are what each candidate weighs; `gaps` are what rows with
-    missing values are predicted from.
+    missing values are predicted from. `trees` is the text of a model of LightGBM instead.
     """
 
     weights: np.ndarray
@@ -331,6 +331,7 @@ class Learned:
     shares: np.ndarray | None = None
     gaps: Gaps | None = None
     norm: float = 1.0
+    trees: str = ""
 
 
 @np.errstate(over="ignore")  # of weights of what hardly varies in a fold

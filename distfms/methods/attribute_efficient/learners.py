@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.files.partition import Dataset
+from distfms.methods.attribute_efficient.cells import FULL_RIDGE, FULL_TREES, TREES
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned
 from distfms.methods.attribute_efficient.learner import improvement_ratio
@@ -52,6 +53,7 @@ class Online:
     job: Job
     #: What may help a model that is worse than the mean.
     advice: ClassVar[str] = "try `intercept: true`, or a larger `step_factor`"
+    draws: ClassVar[None] = None
     #: Partitions are not compared: the products of all attributes may be too many.
     summary: ClassVar[None] = None
 
@@ -107,7 +109,7 @@ class FromPairs:
     def reader(self, dataset: Dataset, held_out: bool) -> SummaryReader:
         """Return the reader of moments, norms, counts, and of what is observed and its pairs."""
         source = self.job.form.labelled(dataset, held_out)
-        return statistics_reader(source, self.draws)
+        return statistics_reader(source, self.draws, self.job.inputs.train.n_rows)
 
     @property
     def summary(self) -> Summary:
@@ -165,10 +167,19 @@ def drawing_weights_of(run: Run, job: Job, alike: Draws) -> np.ndarray:
     return weights_after(first["observed"].train())
 
 
-def procedure_of(job: Job, options: AttributeEfficientOptions, name: str = "") -> LearningProcedure:
-    """Return what is learned of some rows, with some options; by default by their algorithm."""
+def procedure_of(
+    job: Job, options: AttributeEfficientOptions, name: str = "", draws: Draws | None = None
+) -> LearningProcedure:
+    """Return what is learned of some rows, with some options; by default by their algorithm.
+
+    With `draws`, also what pairs are compared with.
+    """
     n_operations, takes_gaps = job.form.operations(options), job.form.takes_gaps
-    return LearningProcedure(options, stream(job.seed, 0), n_operations, takes_gaps, name)
+    others = ("imputed",) if takes_gaps else ()
+    if draws is not None:
+        is_part = not takes_gaps and (draws.n_drawn or 0) < len(job.features)
+        others += (TREES, *((FULL_RIDGE, FULL_TREES) if is_part else ()))
+    return LearningProcedure(options, stream(job.seed, 0), n_operations, name, others, draws)
 
 
 def tuned_baselines(job: Job) -> Iterator[tuple[str, Job]]:

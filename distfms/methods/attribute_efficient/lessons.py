@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from distfms.errors import DataError
+from distfms.methods.attribute_efficient.cells import Trees, learned_by
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
@@ -44,6 +45,7 @@ from distfms.methods.frame.contract import Answer, FoldAnswers
 from distfms.methods.frame.cross_validation import Fold, Members
 from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.methods.frame.moments import NamedRule, Procedure
+from distfms.stats.base import over_folds
 from distfms.stats.comoments import Moments
 
 #: Names of algorithms that were tuned by themselves, and what was chosen.
@@ -281,6 +283,8 @@ def linear_of(learned: Sequence[Learned], members: Members) -> CutLinear:
 
 def predictor_of(learned: Learned, members: Members) -> Predictor:
     """Return what a model makes of rows."""
+    if learned.trees:
+        return Trees(learned.trees)
     whole = linear_of([learned], members)
     return whole if learned.gaps is None else ByPattern(whole, learned.gaps)
 
@@ -312,18 +316,16 @@ class LearningProcedure(Procedure):
     options: AttributeEfficientOptions
     key: int
     operations: float
-    takes_gaps: bool = False
     #: What is learned by, where it is not the chosen algorithm.
     name: str = ""
+    #: What pairs are compared with on the same rows, of which these attributes were drawn.
+    others: tuple[str, ...] = ()
+    draws: Draws | None = None
 
     @property
     def rules(self) -> tuple[NamedRule, ...]:  # type: ignore[override]
-        """The chosen algorithm and, of rows with gaps, a ridge that imputes means.
-
-        Others are compared by curves.
-        """
-        others = ("imputed",) if self.takes_gaps else ()
-        return tuple(NamedRule(name) for name in (self.options.chosen, *others))
+        """The chosen algorithm and what is compared with it on folds; the rest is, by curves."""
+        return tuple(NamedRule(name) for name in (self.options.chosen, *self.others))
 
     def size(self, members: Members) -> tuple[int, float]:
         """Return the number of rows, also as their weight."""
@@ -346,7 +348,11 @@ class LearningProcedure(Procedure):
             pairs, units = problem["pairs"], self.options.units
             if rule.name == "imputed":
                 return solve(ImputedPairs([*pairs.folds.values()]), full_candidates, units)
-            return learned_from(pairs, self.options.penalty, units, self.takes_gaps)
+            if self.draws is not None and rule.name in self.others:
+                n_rows = problem["counts"].n_rows
+                return learned_by(rule.name, problem["sample"], self.draws, n_rows, units)
+            takes_gaps = "imputed" in self.others
+            return learned_from(pairs, self.options.penalty, units, takes_gaps)
         lesson = self.lesson(problem)
         return average([learn(lesson, problem["rows"], n) for n in range(lesson.n_chains)])
 
@@ -445,7 +451,10 @@ def ends(
     measured: Mapping[str, Mapping[str, np.ndarray]],
     validated: FoldAnswers | None,
 ) -> list[dict[str, Any]]:
-    """Return curves of one point each, of all rows, from the measures of models by rows."""
+    """Return curves of one point each, of all rows, from the measures of models by rows.
+
+    ``ahead`` is how much less a relative loss is than that of the first, with its standard error.
+    """
     found = []
     for number, (name, path) in enumerate(paths.items()):
         counts = {"budget": [path.n_seen], "examples": [path.n_examples], "repeats": [1]}
@@ -457,5 +466,9 @@ def ends(
             scores["validation"] = {
                 measure: validated.means(number, measure).mean for measure in scores["train"]
             }
+            loss = "relative_loss"
+            ahead = validated.values(0, loss) - validated.values(number, loss)
+            over = over_folds(ahead, validated.weight)
+            scores["validation"] |= {"ahead": over.mean, "ahead_error": over.standard_error}
         found.append({"name": name, "points": points_of(counts, scores)})
     return found

@@ -10,6 +10,7 @@ import numpy as np
 
 from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
+from distfms.methods.attribute_efficient.cells import TREES, Trees
 from distfms.methods.attribute_efficient.flow import attribute_efficient
 from distfms.methods.attribute_efficient.form import make_job
 from distfms.methods.attribute_efficient.options import (
@@ -43,13 +44,19 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
     model, arrays = run.model, run.weights
     gaps = Gaps.from_arrays(own) if (own := below("gaps/", arrays)) else None
     used = np.flatnonzero(arrays["weights"]) if gaps is None else gaps.columns
+    trees = None
+    if run.model["kind"] == TREES:
+        trees = Trees(arrays["trees"].tobytes().decode())
+        used = np.flatnonzero(trees.gains())
     names = [model["names"][i] for i in used]
     limits = arrays["limits"][:, [*used, -1]]
     weights, intercept = arrays["weights"][None, used], np.array([model["intercept"]])
     whole = CutLinear(weights, intercept, arrays["fill"][used], limits)
     predictor: Predictor = whole
     said = "replaced with the training mean"
-    if gaps is not None:
+    if trees is not None:
+        predictor, said = replace(trees, columns=used), "taken by LightGBM as missing"
+    elif gaps is not None:
         predictor = ByPattern(whole, replace(gaps, columns=np.arange(len(used))))
         said = "predicted from their other values"
     plan = plan_of_model(dataset, names, model["sources"], model["id"])
@@ -58,8 +65,9 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
-    """Return the weights of attributes; see :class:`distfms.methods.frame.contract.Method`."""
-    return {name: Chosen(float(w)) for name, w in run.selection["coefficients"].items() if w}
+    """Return the weights of attributes, or the gains of trees; see `Method`."""
+    found = run.selection.get("gains", run.selection["coefficients"])
+    return {name: Chosen(float(w)) for name, w in found.items() if w}
 
 
 def _from_1(run: FinishedRun) -> FinishedRun:
@@ -79,6 +87,11 @@ def _from_3(run: FinishedRun) -> FinishedRun:
     return replace(run, weights={**run.weights, "limits": limits})
 
 
+def _from_4(run: FinishedRun) -> FinishedRun:
+    """Say that models are linear, as all were."""
+    return replace(run, model={**run.model, "kind": "linear"})
+
+
 METHOD = Method(
     name="attribute_efficient",
     Options=AttributeEfficientOptions,
@@ -92,7 +105,7 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
-    upgrades=(_from_1, _from_2, _from_3),
+    upgrades=(_from_1, _from_2, _from_3, _from_4),
     question=("positive",),
     takes_gaps=True,
 )

@@ -11,15 +11,17 @@ import numpy as np
 
 from distfms.data.files.partition import Partition
 from distfms.data.rows.batches import RowBatch
-from distfms.data.rows.folds import hash_keys, mix
+from distfms.data.rows.folds import hash_keys, mix, with_seed
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import LARGEST_VALUE, Draws
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, Pairs
 from distfms.methods.attribute_efficient.predictors import Predictor
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader
+from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 from distfms.stats.comoments import Moments
+from distfms.stats.sample import RowSample
 
 #: Most bytes of the rows that are put in order together; part of the result.
 WINDOW_BYTES = 2**28
@@ -29,16 +31,20 @@ WINDOW_BYTES = 2**28
 Ordered = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def statistics_reader(source: RowSource, draws: Draws | None = None) -> SummaryReader:
+def statistics_reader(
+    source: RowSource, draws: Draws | None = None, n_rows: int = 0
+) -> SummaryReader:
     """Return the reader of moments of features and the target, norms of rows, and counts.
 
-    With `draws`, also of moments of what is ``observed`` of the rows and of its ``pairs`` by inner
-    fold. These are the folds where there are some, else rows are divided by their keys.
+    With `draws`, also of moments of what is ``observed`` of the rows, of its ``pairs`` by inner
+    fold, and of a ``sample`` of training rows. Inner folds are the folds where there are some, else
+    rows are divided by their keys; `n_rows` are there to be sampled.
     """
     if draws is None:
         return SummaryReader(source, "second moments", _summary)
-    summarise = partial(_with_pairs, draws, source.section.folds >= LEAST_FOLDS)
-    return SummaryReader(source, "pairs", summarise, {"draws": draws.key()})
+    share = sampled_share(n_rows, source.plan.n_features)
+    summarise = partial(_with_pairs, draws, source.section.folds >= LEAST_FOLDS, share)
+    return SummaryReader(source, "pairs", summarise, {"draws": draws.key(), "share": share})
 
 
 def _summary(batch: RowBatch, part: int) -> dict[str, Any]:
@@ -52,14 +58,37 @@ def _summary(batch: RowBatch, part: int) -> dict[str, Any]:
     }
 
 
-def _with_pairs(draws: Draws, on_folds: bool, batch: RowBatch, part: int) -> dict[str, Any]:
+def _with_pairs(
+    draws: Draws, on_folds: bool, share: float, batch: RowBatch, part: int
+) -> dict[str, Any]:
     found, own = _summary(batch, part), batch.part_slices[part]
     keys = row_keys(batch, own)
+    values = np.vstack([batch.features[:, own], batch.target[:1, own]])
     observed = np.vstack([draws.observe(batch.features[:, own], keys), batch.target[:1, own]])
     inner = np.full(len(keys), part) if on_folds else (keys % np.uint64(INNER_FOLDS)).astype(int)
     is_held_out = part == len(batch.part_slices) - 1
     pairs = Pairs({}) if is_held_out else Pairs.of(observed, inner)
-    return {**found, "observed": Moments.from_block(observed), "pairs": pairs}
+    sample = sample_of(values, keys, 0.0 if is_held_out else share)
+    return {**found, "observed": Moments.from_block(observed), "pairs": pairs, "sample": sample}
+
+
+def sampled_share(n_rows: int, n_attributes: int) -> float:
+    """Return the share of the rows to sample.
+
+    It is a power of two, so that most partitions that are new change nothing in those before.
+    """
+    most, share = min(MOST_ROWS, MOST_VALUES // n_attributes), 1.0
+    while share * n_rows > most:
+        share /= 2.0
+    return share
+
+
+def sample_of(values: np.ndarray, keys: np.ndarray, share: float) -> RowSample:
+    """Sample rows (d + 1, n) with their keys, which the sample has for row numbers."""
+    hashes = mix(with_seed(keys, 0))
+    own = np.flatnonzero(hashes < np.uint64(share * 2.0**64)) if share < 1 else slice(None)
+    numbers = keys[own].astype(np.uint64).view(np.int64)
+    return RowSample.from_rows(MOST_ROWS, hashes[own], numbers, values[:, own])
 
 
 def refuse_far(batch: RowBatch, own: slice) -> None:

@@ -1,0 +1,72 @@
+"""What pairs are compared with: trees on the same cells, and rows in full that cost as much.
+
+All learn from a sample of the rows, drawn by their keys, so that their cost has a bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import EllipsisType
+
+import numpy as np
+
+from distfms.errors import DataError
+from distfms.methods.attribute_efficient.draws import Draws
+from distfms.methods.attribute_efficient.from_pairs import (
+    FoldPairs,
+    Learned,
+    Units,
+    full_candidates,
+    solve,
+)
+from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
+from distfms.methods.frame.trees import FIXED, booster, fitted
+from distfms.stats.sample import RowSample
+
+#: Names of LightGBM on what was observed, and of a ridge and LightGBM on rows in full.
+TREES, FULL_RIDGE, FULL_TREES = "lightgbm", "full_ridge", "full_lightgbm"
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """A model of LightGBM, by its text, as a predictor from values of some `columns` or of all."""
+
+    text: str
+    columns: np.ndarray | EllipsisType = ...
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Predict rows (d, n), NaN where missing; shape (1, n)."""
+        model, n = booster(self.text), values.shape[1]
+        inputs = np.full((n, model.num_feature()), np.nan)
+        inputs[:, self.columns] = values.T
+        found: np.ndarray = model.predict(inputs, num_threads=1) if n else np.zeros(0)
+        return found[None]
+
+    def gains(self) -> np.ndarray:
+        """Return what each column gains."""
+        return np.asarray(booster(self.text).feature_importance("gain"))
+
+
+def learned_by(name: str, sample: RowSample, draws: Draws, n_rows: int, units: Units) -> Learned:
+    """Learn from what is drawn of a sample, or from as many rows in full as `n_rows` of draws cost.
+
+    Where there is nothing to learn, the weights are 0.
+    """
+    d = len(sample.values) - 1
+    if name != TREES:
+        sample = sample.first(max(n_rows * (draws.n_drawn or d) // d, 2))
+        draws = Draws(None, 0)
+    keys = sample.row_ids.view(np.uint64)
+    fold, target = (keys % np.uint64(INNER_FOLDS)).astype(int), sample.values[-1]
+    observed = draws.observe(sample.values[:-1], keys)
+    n_seen = observed.size - int(np.isnan(observed).sum())
+    nothing = Learned(np.zeros(d), len(target), n_seen, intercept=float(target.mean()))
+    if name == FULL_RIDGE:
+        try:
+            folds = FoldPairs([*Pairs.of(np.vstack([observed, target]), fold).folds.values()])
+        except DataError:
+            return nothing
+        return solve(folds, full_candidates, units)
+    parameters = {**FIXED, "objective": "regression", "seed": 0}
+    text = fitted(np.ascontiguousarray(observed.T), target, parameters, fold)
+    return replace(nothing, trees=text)
