@@ -230,7 +230,7 @@ def test_trees_are_fitted_where_they_are_asked_for_and_counted_once_a_prefix(
     assert {event["what"] for event in told} == {"Fitting trees"}
 
 
-def test_wide_trees_that_nobody_asked_for_have_few_bins(rows, tmp_path, monkeypatch):
+def test_wide_trees_have_few_bins(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(learners, "_WIDE", 3)
     parameters, fit = [], TreeFit.__call__
 
@@ -241,10 +241,23 @@ def test_wide_trees_that_nobody_asked_for_have_few_bins(rows, tmp_path, monkeypa
     monkeypatch.setattr(TreeFit, "__call__", seen)
     run(rows, tmp_path, data={"folds": 0})
     run(rows, tmp_path / "own", data={"folds": 0}, sequence={"lightgbm": {**OWN, "max_bin": 99}})
-    asked = {"model": "lightgbm", "baselines": []}
-    run(rows, tmp_path / "asked", data={"folds": 0}, sequence=asked)
-    assert [own.get("max_bin") for own in parameters[:2]] == [63, 99]
-    assert not any("max_bin" in own for own in parameters[2:])
+    assert [own.get("max_bin") for own in parameters] == [63, 99]
+
+
+def test_trees_on_all_columns_are_fitted_once(rows, tmp_path, monkeypatch):
+    tasks, fit = [], TreeFit.__call__
+
+    def counted(self, task):
+        tasks.append(task[:2])
+        return fit(self, task)
+
+    monkeypatch.setattr(TreeFit, "__call__", counted)
+    own = {"model": "lightgbm", "criterion": "gain", "lightgbm": {"num_iterations": 20}}
+    folder = run_job(job(rows, tmp_path, sequence={**own, "baselines": []})).folder
+    assert len(set(tasks)) == len(tasks)
+    metrics = content(folder, "metrics.json")
+    (last,) = metrics["curves"][0]["points"][-1:]
+    assert metrics["reference"]["test"]["mse"] == pytest.approx(last["test"]["mse"])
 
 
 def test_few_prefixes_and_those_that_budgets_pay_for():

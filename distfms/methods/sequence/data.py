@@ -49,6 +49,8 @@ class SequenceData:
         Where the slabs are.
     gains : mapping of int to tuple of (str, float)
         What boosted trees gain by each group, without the rows of a fold (−1: of none).
+    fitted : mapping of (tuple of int, int) to str
+        Boosted trees that are known already, by their features and the fold without which they are.
     """
 
     form: SequenceForm
@@ -59,6 +61,7 @@ class SequenceData:
     known: Any = None
     places: Sequence[Place] = ()
     gains: Mapping[int, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+    fitted: Mapping[tuple[tuple[int, ...], int], str] = field(default_factory=dict)
 
     @property
     def class_values(self) -> tuple[float, ...] | None:

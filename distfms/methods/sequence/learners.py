@@ -45,7 +45,7 @@ from distfms.report.formatting import percent
 
 #: Rows, and numbers in them, that trees are fitted to where nobody asks for trees.
 _MOST_ROWS, _MOST_VALUES = 100_000, 20_000_000
-#: With more columns, such fits take half of the time with few bins, at about the same loss.
+#: With more columns fits take half of the time with few bins, at about the same loss.
 _WIDE, _FEW_BINS = 50, {"max_bin": 63}
 #: Searches that make passes together: their models are summed up in one product with the rows.
 SIDE_BY_SIDE = 32
@@ -386,9 +386,12 @@ def with_trees(
         for n in prefixes[key]:
             n_trees = None if like is None else like.trees_at(float(path.spent[n - 1]))
             tasks.append((features_of(path, n, spans), own.fold, n_trees))
-    models = iter(run.map(tree_fit(run, data), tasks, "Fitting trees"))
+    wanted = list(dict.fromkeys(task for task in tasks if task[:2] not in data.fitted))
+    models = run.map(tree_fit(run, data), wanted, "Fitting trees")
+    texts = {task: model.text for task, model in zip(wanted, models, strict=True)}
+    found = iter([texts.get(task) or data.fitted[task[:2]] for task in tasks])
     return {
-        key: tree_path(paths[key], numbers, [next(models).text for _ in numbers], spans)
+        key: tree_path(paths[key], numbers, [next(found) for _ in numbers], spans)
         for key, numbers in prefixes.items()
     }
 
@@ -400,7 +403,7 @@ def tree_fit(run: Run, data: SequenceData, share: float | None = None) -> TreeFi
     source = TreeSource(form.source(plan, train, False), train.partitions, options.family, *own)
     if share is None and options.model == "auto":
         share = share_of_auto(form)
-    is_wide = share is not None and len(form.roles.features) > _WIDE
+    is_wide = len(form.roles.features) > _WIDE
     return TreeFit(
         source if share is None else source.sample(run, share),
         spans_of(plan)[:, 2] > 0,

@@ -35,7 +35,8 @@ def fit_reference(run: Run, learner: Learner) -> dict[str, Any]:
     data, (n_rows, _) = learner.data, learner.procedure.size(learner.whole.train)
     features, spans = tuple(range(len(data.plan.roles.features))), spans_of(data.plan)
     most = min(MOST_ROWS, MOST_VALUES // len(features))
-    fit = tree_fit(run, data, min(1.0, most / n_rows))
+    share = min(1.0, most / n_rows)
+    fit = tree_fit(run, data, share)
     (whole,) = run.map(fit, [(features, -1, None)], _WHAT)
     folds = [-1, *(own.number for own in learner.folds())]
     tasks = [(features, fold, whole.n_trees) for fold in folds[1:]]
@@ -51,6 +52,7 @@ def fit_reference(run: Run, learner: Learner) -> dict[str, Any]:
         "n_train": whole.n_rows,
         "n_trees": whole.n_trees,
         "gains": [gains_of(own.text, data.form.groups) for _, own in models],
+        "texts": [own.text for _, own in models] if share == 1.0 else [],
         "test": found.pop(-1),
         "folds": [{"fold": fold, **own} for fold, own in found.items()],
     }
@@ -127,7 +129,9 @@ def ordered_for_trees(
     folds = [-1, *(own["fold"] for own in reference["folds"])]
     names = form.groups.names
     gains = [tuple(zip(names, own, strict=True)) for own in reference["gains"]]
-    data = replace(data, gains=dict(zip(folds, gains, strict=True)))
+    features = tuple(range(len(data.plan.roles.features)))
+    fitted = {(features, f): text for f, text in zip(folds, reference["texts"], strict=False)}
+    data = replace(data, gains=dict(zip(folds, gains, strict=True)), fitted=fitted)
     is_tried = job.tune is not None and "criterion" in job.tune.grid
     if options.criterion is not None or is_tried or len(folds) < 3:
         return job, data
@@ -191,7 +195,7 @@ def beside_sequence(
             f"± {100 * error:.1f} percentage points more than all groups of the sequence ({rows})."
         )
     return {
-        **{name: own for name, own in reference.items() if name != "gains"},
+        **{name: own for name, own in reference.items() if name not in ("gains", "texts")},
         "validation": {} if folds is None else {share: number_or_none(mean)},
         "more": more,
         "standard_error": error,
