@@ -114,6 +114,25 @@ def test_no_tree_where_nothing_is_gained(tmp_path):
     assert not any(name.startswith("leaf") for name in steps)
 
 
+@pytest.mark.parametrize("kind", ["an order for each site", "columns that interact"])
+def test_leaves_have_trees_where_these_explain_more_than_trees_of_all_rows(kind, tmp_path):
+    columns = context_rows()
+    if kind == "columns that interact":
+        x, z = columns["x0"], columns["x1"]
+        columns["y"] = 2 * x + (1 + np.sign(x)) * z + 0.3 * columns["x2"]
+    data = write_rows(tmp_path / "rows", columns)
+    trees = {"num_iterations": 15, "learning_rate": 0.3, "num_leaves": 7}
+    own = {"model": "lightgbm", "lightgbm": trees, "prefixes": (3,), "criterion": "fr"}
+    folder = run_job(context_job(data, tmp_path / "trees", sequence=own)).folder
+    steps = [entry["name"] for entry in content(folder, "manifest.json")["stages"]]
+    assert ("leaf 1 models" in steps) == (kind == "an order for each site")
+    if "tree" in steps:
+        assert content(folder, "selection.json")["contexts"]["root"] == ["site"]
+    else:
+        linear = run_job(context_job(data, tmp_path / "linear")).folder
+        assert content(linear, "selection.json")["contexts"]["root"] == ["x0"]
+
+
 def test_a_column_that_is_named_is_the_context(data, tmp_path):
     folder = run_job(context_job(data, tmp_path, sequence={"contexts": {"column": "x1"}})).folder
     leaves = content(folder, "selection.json")["contexts"]

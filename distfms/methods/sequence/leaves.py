@@ -15,13 +15,23 @@ from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import advised, point_of
 from distfms.methods.sequence.form import Rules
-from distfms.methods.sequence.learners import Learner
-from distfms.methods.sequence.options import GAIN
+from distfms.methods.sequence.learners import Learner, tree_fit
+from distfms.methods.sequence.options import GAIN, TREES
 from distfms.methods.sequence.problem import Path, longest_affordable
-from distfms.methods.sequence.read_contexts import Context, budgets_of, find_context, is_better
+from distfms.methods.sequence.read_contexts import (
+    Context,
+    Found,
+    budgets_of,
+    find_context,
+    is_better,
+)
+from distfms.methods.sequence.read_trees import spans_of
 from distfms.methods.sequence.tree import SequenceTree
+from distfms.methods.sequence.trees import features_of
 from distfms.stats.base import over_folds
 
+#: Costs at which trees of leaves are tried.
+_TRIED = 2
 #: From a run, a job and its data to the sequence of its rows.
 Learn = Callable[[Run, Job, SequenceData], "Sequenced"]
 
@@ -81,7 +91,12 @@ def grown(
 
     `learn` finds the sequence of a job.
     """
-    found = run.step("contexts", lambda: find_context(run, job, data, one.path))
+
+    def find() -> list[Context]:
+        found = find_context(run, job, data, one.path)
+        return [found.context] if found and worth_fitting(run, job, data, one, found) else []
+
+    found = run.step("contexts", find)
     if not found:
         return one.content
     (context,) = found
@@ -105,6 +120,34 @@ def grown(
 
     compared = run.step("tree", compare)
     return with_leaves(one, leaves, context, compared) if compared["better"] else one.content
+
+
+def worth_fitting(run: Run, job: Job, data: SequenceData, one: Sequenced, found: Found) -> bool:
+    """Return whether trees may explain more by leaves, as the linear models do that found these.
+
+    Bins bend linear models and let columns interact, which trees do anyway. So a few of them are
+    compared on one fold, at few costs: of leaves' sequences with those of the one.
+    """
+    form, context = data.form, found.context
+    if job.options.model != TREES or isinstance(form.options.contexts, Mapping):
+        return True
+    root, (fold, *_) = form.costs.total(context.root), one.learner.folds()
+    budgets = [own for own in budgets_of(job, data, one.path)[0] if own >= root]
+    budgets = budgets[len(budgets) // 3 :][:: max(len(budgets) // 3, 1)][:_TRIED]
+    spans, fits = spans_of(data.plan), [tree_fit(run, data)]
+    for number in range(len(context.router)):
+        leaf = Leaf(context.router, number)
+        of_leaf = replace(form, leaf=leaf, everything=form.everything or data.plan)
+        fits.append(tree_fit(run, replace(data, form=of_leaf)))
+    shares = found.weights[:, fold.number] / found.weights[:, fold.number].sum()
+    losses = []
+    for fit, path, left in zip(
+        fits, [one.path, *found.paths], [0.0, *[root] * len(found.paths)], strict=True
+    ):
+        at = [max(path.affordable(budget - left), 1) for budget in budgets]
+        tasks = [(features_of(path, n, spans), fold.number) for n in at]
+        losses.append(run.map(fit.loss_on, tasks))
+    return bool(np.mean(losses[0]) > np.mean(shares @ np.array(losses[1:])))
 
 
 def leaf_job(run: Run, job: Job, data: SequenceData, context: Context, number: int) -> Any:

@@ -270,7 +270,16 @@ def most_candidates(n_columns: int, form: SequenceForm) -> int:
 # --- the choice -----------------------------------------------------------------------------------
 
 
-def find_context(run: Run, job: Job, data: SequenceData, path: Path) -> list[Context]:
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A context, the sequences of its leaves, and what the rows of each leaf and fold weigh."""
+
+    context: Context
+    paths: Sequence[Path]
+    weights: np.ndarray
+
+
+def find_context(run: Run, job: Job, data: SequenceData, path: Path) -> Found | None:
     """Return the context that folds find worth its cost, if there is one; within a step.
 
     `path` is the one sequence.
@@ -286,7 +295,7 @@ def find_context(run: Run, job: Job, data: SequenceData, path: Path) -> list[Con
     contexts = worth_a_pass(form, plan, found["sample"].train().values, classes)
     contexts = contexts[: most_candidates(n_columns, form)]
     if not contexts:
-        return []
+        return None
     routers = [context.router for context in contexts]
     known = {
         "leaves": [Leaf(router, 0).key() for router in routers],
@@ -305,8 +314,16 @@ def find_context(run: Run, job: Job, data: SequenceData, path: Path) -> list[Con
     budgets, is_asked = budgets_of(job, data, path)
     judge = partial(gain_on_folds, own, budgets=budgets, form=form, is_asked=is_asked)
     gains = [judge(context, of_context(moments, c)) for c, context in enumerate(contexts)]
-    known_gains = [(g, c) for g, c in zip(gains, contexts, strict=True) if g is not None]
-    return [max(known_gains, key=lambda own: own[0])[1]] if known_gains else []
+    known_gains = [(g, c) for c, g in enumerate(gains) if g is not None]
+    if not known_gains:
+        return None
+    best = max(known_gains, key=lambda own: own[0])[1]
+    context, leaves = contexts[best], of_context(moments, best)
+    own = replace(own, costs=own.costs.paid(context.root))
+    trains = [Fold({"moments": leaf.train()}, {}) for leaf in leaves]
+    paths = [own.search(own.problem_on(train), own.rules[0]) for train in trains]
+    weights = np.array([[part.weight for part in leaf.folds] for leaf in leaves])
+    return Found(context, paths, weights)
 
 
 def budgets_of(job: Job, data: SequenceData, path: Path) -> tuple[list[float], bool]:

@@ -11,7 +11,7 @@ import numpy as np
 from distfms.methods.frame.contract import FoldAnswers, Job, Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.moments import Tuned, TunedItem, fold_work
-from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES, booster
+from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES, QUICK, booster
 from distfms.methods.frame.tuning import changed_options, choose
 from distfms.methods.sequence.data import SequenceData, with_splines
 from distfms.methods.sequence.learners import Learner, learner_of, tree_fit
@@ -26,7 +26,7 @@ from distfms.stats.base import over_folds
 #: What a reference explains more than a sequence and that is worth another kind of model.
 _WORTH_SAYING = 0.01
 #: Shares of all cost whose prefixes are fitted to compare orders.
-_SHARES, _MOST_TREES = (0.05, 0.1, 0.2, 0.4), 100
+_SHARES = (0.05, 0.1, 0.2, 0.4)
 _WHAT = "Fitting the reference"
 
 
@@ -138,7 +138,7 @@ def ordered_for_trees(
 
     def choose() -> dict[str, Any]:
         # As many trees everywhere tell orders apart in half of the time.
-        trees = {"num_iterations": min(reference["n_trees"], _MOST_TREES), **form.options.lightgbm}
+        trees = {"num_iterations": min(reference["n_trees"], QUICK), **form.options.lightgbm}
         quick = replace(form, options=changed_options(form.options, {"lightgbm": trees}))
         # Nothing here depends on options that `tune` may vary.
         own = replace(data.procedure(options), ridge=RIDGES[-1], max_groups=None)

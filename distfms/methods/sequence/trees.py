@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from distfms.errors import SpecError
-from distfms.methods.frame.trees import FIXED, booster, fitted
+from distfms.methods.frame.trees import FIXED, booster, fitted, loss_on_some
 from distfms.methods.sequence.families import FAMILIES
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
 from distfms.methods.sequence.read_trees import TreeRows, TreeSource, inputs_of
@@ -207,22 +207,42 @@ class TreeFit:
         """
         features, left_out, n_trees = task
         rows = self.rows.of(features, left_out)
+        text = fitted(
+            rows.inputs,
+            rows.response,
+            self._parameters(features, left_out),
+            rows.fold,
+            n_trees,
+            **self._told(features, rows),
+        )
+        return Grown(text, len(rows.response), self._null(rows))
+
+    def loss_on(self, task: tuple[tuple[int, ...], int]) -> float:
+        """Return the least loss on a fold, a mean, of up to a hundred trees fitted without it."""
+        features, held_out = task
+        rows = self.rows.of(features, -1)
+        return loss_on_some(
+            rows.inputs,
+            rows.response,
+            self._parameters(features, -1),
+            rows.fold == held_out,
+            **self._told(features, rows),
+        )
+
+    def _parameters(self, features: Sequence[int], left_out: int) -> dict[str, Any]:
         key = hashlib.sha256(f"{self.seed}/{left_out}/{features}".encode()).digest()
         fixed: dict[str, Any] = {**FIXED, "seed": int.from_bytes(key[:4], "big") >> 1}
         fixed["objective"] = OBJECTIVES[self.family]
         if self.family == "softmax":
             fixed["num_class"] = self.n_classes
-        text = fitted(
-            rows.inputs,
-            rows.response,
-            {**self.parameters, **fixed},
-            rows.fold,
-            n_trees,
-            weight=rows.weight,
-            feature_name=[str(f) for f in features],
-            categorical_feature=np.flatnonzero(self.is_category[list(features)]).tolist(),
-        )
-        return Grown(text, len(rows.response), self._null(rows))
+        return {**self.parameters, **fixed}
+
+    def _told(self, features: Sequence[int], rows: TreeRows) -> dict[str, Any]:
+        return {
+            "weight": rows.weight,
+            "feature_name": [str(f) for f in features],
+            "categorical_feature": np.flatnonzero(self.is_category[list(features)]).tolist(),
+        }
 
     def _null(self, rows: TreeRows) -> np.ndarray:
         if self.family == "gaussian":
