@@ -613,8 +613,9 @@ class Method:
 
     def page(self, run: FinishedRun) -> str:
         """Return the report of a finished run, one self-contained HTML page."""
-        from distfms.report.metrics import splits_section, tuning_section
+        from distfms.report.metrics import splits_section
         from distfms.report.sections import build_page, refusal, retraining_sections
+        from distfms.report.tuning import tuning_section
 
         figures, told = import_module(self.figures), retraining_sections(run.retraining)
         own = [*figures.sections(run), splits_section(run.metrics), tuning_section(run.metrics)]
