@@ -18,13 +18,7 @@ from distfms.methods.sequence.form import Rules
 from distfms.methods.sequence.learners import Learner, tree_fit
 from distfms.methods.sequence.options import GAIN, TREES
 from distfms.methods.sequence.problem import Path, longest_affordable
-from distfms.methods.sequence.read_contexts import (
-    Context,
-    Found,
-    budgets_of,
-    find_context,
-    is_better,
-)
+from distfms.methods.sequence.read_contexts import Context, budgets_of, find_context, is_better
 from distfms.methods.sequence.read_trees import spans_of
 from distfms.methods.sequence.tree import SequenceTree
 from distfms.methods.sequence.trees import features_of
@@ -94,7 +88,7 @@ def grown(
 
     def find() -> list[Context]:
         found = find_context(run, job, data, one.path)
-        return [found.context] if found and worth_fitting(run, job, data, one, found) else []
+        return [found[0]] if found and worth_fitting(run, job, data, one, *found) else []
 
     found = run.step("contexts", find)
     if not found:
@@ -122,32 +116,41 @@ def grown(
     return with_leaves(one, leaves, context, compared) if compared["better"] else one.content
 
 
-def worth_fitting(run: Run, job: Job, data: SequenceData, one: Sequenced, found: Found) -> bool:
+def worth_fitting(
+    run: Run,
+    job: Job,
+    data: SequenceData,
+    one: Sequenced,
+    context: Context,
+    paths: Sequence[Path],
+    weights: np.ndarray,
+) -> bool:
     """Return whether trees may explain more by leaves, as the linear models do that found these.
 
     Bins bend linear models and let columns interact, which trees do anyway. So a few of them are
-    compared on one fold, at few costs: of leaves' sequences with those of the one.
+    compared on one fold, at few costs: of leaves' `paths` with those of the one.
     """
-    form, context = data.form, found.context
-    if job.options.model != TREES or isinstance(form.options.contexts, Mapping):
+    if job.options.model != TREES or isinstance(data.form.options.contexts, Mapping):
         return True
-    root, (fold, *_) = form.costs.total(context.root), one.learner.folds()
+    root, (fold, *_) = data.form.costs.total(context.root), one.learner.folds()
     budgets = [own for own in budgets_of(job, data, one.path)[0] if own >= root]
-    budgets = budgets[len(budgets) // 3 :][:: max(len(budgets) // 3, 1)][:_TRIED]
-    spans, fits = spans_of(data.plan), [tree_fit(run, data)]
-    for number in range(len(context.router)):
-        leaf = Leaf(context.router, number)
-        of_leaf = replace(form, leaf=leaf, everything=form.everything or data.plan)
-        fits.append(tree_fit(run, replace(data, form=of_leaf)))
-    shares = found.weights[:, fold.number] / found.weights[:, fold.number].sum()
-    losses = []
-    for fit, path, left in zip(
-        fits, [one.path, *found.paths], [0.0, *[root] * len(found.paths)], strict=True
-    ):
-        at = [max(path.affordable(budget - left), 1) for budget in budgets]
+    third = len(budgets) // 3
+    budgets, spans = budgets[third :: max(third, 1)][:_TRIED], spans_of(data.plan)
+
+    def losses(data: SequenceData, path: Path, paid: float) -> list[float]:
+        at = [max(path.affordable(budget - paid), 1) for budget in budgets]
         tasks = [(features_of(path, n, spans), fold.number) for n in at]
-        losses.append(run.map(fit.loss_on, tasks))
-    return bool(np.mean(losses[0]) > np.mean(shares @ np.array(losses[1:])))
+        return run.map(tree_fit(run, data).loss_on, tasks)
+
+    leaves = [losses(in_leaf(data, context, n), path, root) for n, path in enumerate(paths)]
+    theirs = np.average(leaves, axis=0, weights=weights[:, fold.number])
+    return bool(np.mean(losses(data, one.path, 0.0)) > np.mean(theirs))
+
+
+def in_leaf(data: SequenceData, context: Context, number: int) -> SequenceData:
+    """Return data of the rows of a leaf, without statistics of their own."""
+    leaf, everything = Leaf(context.router, number), data.form.everything or data.plan
+    return replace(data, form=replace(data.form, leaf=leaf, everything=everything), fitted={})
 
 
 def leaf_job(run: Run, job: Job, data: SequenceData, context: Context, number: int) -> Any:
@@ -155,6 +158,7 @@ def leaf_job(run: Run, job: Job, data: SequenceData, context: Context, number: i
 
     Levels, knots, classes, the ridge and the kind of models are those of all rows.
     """
+    data = in_leaf(data, context, number)
     form, inputs = data.form, data.form.inputs.changed(splits=0)
     cost = form.costs.total(context.root)
     budgets = [float(rule.budget or 0.0) for rule in Rules.of(job.options, form.costs).of_budgets]
@@ -168,21 +172,13 @@ def leaf_job(run: Run, job: Job, data: SequenceData, context: Context, number: i
             "threshold": 0.5,
         }
     )
-    form = replace(
-        form,
-        inputs=inputs,
-        options=options,
-        costs=form.costs.paid(context.root),
-        everything=form.everything or data.plan,
-        leaf=Leaf(context.router, number),
-    )
+    form = replace(form, inputs=inputs, options=options, costs=form.costs.paid(context.root))
     job = replace(job, inputs=inputs, options=options, form=form, tune=None)
 
     def statistics() -> Any:
         return run.reduce(lambda *of: moment_reader(form.source(data.plan, *of)))
 
-    found = run.step("statistics", statistics)
-    return job, replace(data, form=form, statistics=found, fitted={})
+    return job, replace(data, form=form, statistics=run.step("statistics", statistics))
 
 
 def beside_one(

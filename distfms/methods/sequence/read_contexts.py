@@ -270,19 +270,13 @@ def most_candidates(n_columns: int, form: SequenceForm) -> int:
 # --- the choice -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """A context, the sequences of its leaves, and what the rows of each leaf and fold weigh."""
-
-    context: Context
-    paths: Sequence[Path]
-    weights: np.ndarray
-
-
-def find_context(run: Run, job: Job, data: SequenceData, path: Path) -> Found | None:
+def find_context(
+    run: Run, job: Job, data: SequenceData, path: Path
+) -> tuple[Context, Sequence[Path], np.ndarray] | None:
     """Return the context that folds find worth its cost, if there is one; within a step.
 
-    `path` is the one sequence.
+    The sequences of its leaves, and weights of rows by leaf and fold, follow. `path` is the one
+    sequence.
     """
     form, plan, classes = data.form, data.plan, data.class_values
     n_columns = plan.n_features + (1 if classes is None else len(classes))
@@ -323,7 +317,7 @@ def find_context(run: Run, job: Job, data: SequenceData, path: Path) -> Found | 
     trains = [Fold({"moments": leaf.train()}, {}) for leaf in leaves]
     paths = [own.search(own.problem_on(train), own.rules[0]) for train in trains]
     weights = np.array([[part.weight for part in leaf.folds] for leaf in leaves])
-    return Found(context, paths, weights)
+    return context, paths, weights
 
 
 def budgets_of(job: Job, data: SequenceData, path: Path) -> tuple[list[float], bool]:
