@@ -27,7 +27,7 @@ TARGETS = {"gaussian": "bent", "logistic": "flag", "softmax": "kind", "poisson":
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    """Rows of four numbers; targets bend in one of them, and `flat` does not."""
+    """Rows of four numbers; targets bend in them, but `flat`; two cross in `crossed`."""
     rng, n = np.random.default_rng(0), 600
     frame = pd.DataFrame({name: rng.normal(size=n) for name in "abcd"})
     score = np.square(frame["a"]) + frame["b"] + np.abs(frame["c"])
@@ -36,6 +36,8 @@ def rows(tmp_path_factory):
     frame["flag"] = (frame["bent"] > 1.5).astype(float)
     frame["kind"] = np.digitize(frame["bent"], [1.0, 2.5])
     frame["count"], frame["id"] = rng.poisson(np.exp(score / 2)), np.arange(n)
+    frame["crossed"] = np.sign(frame["a"]) * frame["b"] + 0.3 * frame["d"]
+    frame["same"] = (frame["crossed"] > 0).astype(float)
     path = tmp_path_factory.mktemp("bent") / "rows.parquet"
     frame.to_parquet(path)
     return path, frame
@@ -123,7 +125,8 @@ def test_the_reference_is_fitted_to_a_sample_of_large_data(rows, tmp_path, monke
     monkeypatch.setattr(learners, "_MOST_ROWS", 150)
     auto = {"model": "auto", "prefixes": (2,)}
     folders = [
-        run(rows, tmp_path / f"auto {k}", sequence=auto, engine={"workers": k}) for k in (1, 2)
+        run(rows, tmp_path / f"auto {k}", "crossed", sequence=auto, engine={"workers": k})
+        for k in (1, 2)
     ]
     assert results(folders[0]) == results(folders[1])
     (note,) = [n for n in content(folders[0], "manifest.json")["notes"] if "was fitted to" in n]
@@ -133,16 +136,19 @@ def test_the_reference_is_fitted_to_a_sample_of_large_data(rows, tmp_path, monke
 @pytest.mark.parametrize(
     ("target", "family", "kind"),
     [
-        ("bent", "gaussian", "lightgbm"),
-        ("flat", "gaussian", "linear"),
-        ("flag", "logistic", "lightgbm"),
+        ("crossed", "gaussian", {"model": "lightgbm"}),
+        ("flat", "gaussian", {"model": "linear"}),
+        ("bent", "gaussian", {"model": "linear", "expand": {"splines": 5}}),
+        ("same", "logistic", {"model": "lightgbm"}),
+        ("flag", "logistic", {"model": "linear", "expand": {"splines": 5}}),
     ],
 )
 def test_folds_choose_the_kind_of_model(rows, tmp_path, target, family, kind):
     own = {"family": family, "baselines": []}
     auto = run(rows, tmp_path / "auto", target, sequence={**own, "model": "auto"})
-    plain = run(rows, tmp_path / "plain", target, sequence={**own, "model": kind})
-    assert f"model: {kind}</code>. LightGBM explains" in (auto / "report.html").read_text()
+    plain = run(rows, tmp_path / "plain", target, sequence={**own, **kind})
+    said = ", ".join(f"<code>{n}: {v}</code>" for n, v in kind.items()).replace("'", "")
+    assert f"on all columns: {said}, explaining " in (auto / "report.html").read_text()
     assert content(auto, "model.json") == content(plain, "model.json")
     for folder in (auto, plain):
         predict_file(folder, str(rows[0]), folder / "p.parquet", budget=3)
@@ -153,7 +159,7 @@ def test_without_folds_models_are_linear_and_estimators_resolve_them(rows, tmp_p
     spec = job(rows, tmp_path, data={"folds": 0}, sequence={"model": "auto"})
     assert "`sequence.model: auto` compares on folds" in prepare(spec).describe()["model"]
     _, frame = rows
-    X, y = frame[list("abcd")], frame["bent"]
+    X, y = frame[list("abcd")], frame["crossed"]
     found = [GroupSequencer(model=m, lightgbm=OWN, folds=3).fit(X, y) for m in ("auto", "lightgbm")]
     np.testing.assert_array_equal(*(model.predict(X) for model in found))
 

@@ -65,8 +65,9 @@ def sequence(run: Run, job: Job) -> Finished:
 
     Steps: `categories` (levels of text), `expand` (knots of numbers), `classes` (of the target),
     `statistics` (co-moments; in slabs `statistics 1 of n` and so on), `ridge` (where it is `auto`),
-    `reference` (boosted trees on all columns), `kind` (of models, where it is `auto`),
-    `expand`, `statistics of splines` and `order` (for the order of groups, where models are trees),
+    `reference` (boosted trees on all columns), `expand` and `statistics of splines` (where models
+    may be splines, or trees, for which these put groups in order), `kind` (of models, where it is
+    `auto`), `order` (which order trees take),
     `tune` (with a grid), `select` (the order of the groups by every rule, and the set of every
     budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
     of what was chosen), `models` (trees, and models without each fold; linear regressions come with
@@ -83,7 +84,7 @@ def sequence(run: Run, job: Job) -> Finished:
     reference = None
     if form.has_reference:
         reference = run.step("reference", lambda: fit_reference(run, learner_of(run, job, data)))
-    job = with_kind(run, job, data, reference)
+    job, data = with_kind(run, job, data, reference)
     if job.options.model == TREES:
         job, data = ordered_for_trees(run, job, data, reference)
     job, tuning = with_tuned(run, job, data)

@@ -24,6 +24,7 @@ from distfms.methods.sequence.evaluate import budget_ladder
 from distfms.methods.sequence.form_contexts import CONTEXTS, check_contexts, has_contexts
 from distfms.methods.sequence.options import (
     GAIN,
+    N_SPLINES,
     ORACLE,
     TREES,
     ExpandSection,
@@ -310,7 +311,7 @@ class SequenceForm(RowForm):
         options, n_features = self.options, len(self.roles.features)
         if options.expand != "auto":
             return options.expand or ExpandSection()
-        splines = ExpandSection(splines=5)
+        splines = ExpandSection(splines=N_SPLINES)
         n_columns = n_features * (1 + splines.splines)
         is_small = 8 * n_columns**2 * self.inputs.n_parts <= MOST_OF_SPLINES_BYTES
         return splines if is_small and options.model != "linear" else ExpandSection()
@@ -395,8 +396,9 @@ class SequenceForm(RowForm):
         n_fits = len(options.ladder.numbers(n_groups))
         n_values = self.guessed_columns + len(self.roles.target) + 1
         again = f", and again without each of {n_folds} folds" if n_folds > 1 else ""
-        kind = {"linear": "", TREES: "LightGBM, ", "auto": "linear or LightGBM, "}[options.model]
-        model = f"{kind}{options.family}, fitted at {n_fits} of {n_groups} prefixes{again}"
+        kinds = {"linear": "", TREES: "LightGBM, ", "auto": "linear, LightGBM or splines, "}
+        kind = kinds[options.model] + options.family
+        model = f"{kind}, fitted at {n_fits} of {n_groups} prefixes{again}"
         passes = said_rows(8 * n_values * self.inputs.train.n_rows)
         return {**self.describe(rules), "model": model, "passes": passes}
 

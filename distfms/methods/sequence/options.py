@@ -184,6 +184,9 @@ TREES = "lightgbm"
 GAIN = "gain"
 """Criterion that boosted trees on all columns know."""
 
+N_SPLINES = 5
+"""Knots of a number where ``expand`` is ``auto``."""
+
 OTHERS = (ORACLE, "random", "sparse", TREES)
 """Baselines that are no variant of a criterion."""
 
@@ -285,9 +288,9 @@ class SequenceOptions(Section):
     others that are not bought yet, plus its own entry in `costs`.
     """
     expand: ExpandSection | Literal["auto"] | None = "auto"
-    """Derived columns, for models that are not linear in the data. `auto`: none for linear models;
-    for LightGBM, which needs none, the groups are put in order by splines of five knots, where
-    their statistics take up to 256 MiB.
+    """Derived columns, for models that are not linear in the data. `auto`: none for `model:
+    linear`; splines of five knots where `model: auto` finds them better; for LightGBM, which needs
+    none, groups are put in order by these, where their statistics take up to 256 MiB.
     """
     criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten", "gain"] | None = None
     """What each step maximises: `fr` (the default), the gain in explained variance, for families
@@ -309,8 +312,9 @@ class SequenceOptions(Section):
     model: Literal["linear", "lightgbm", "auto"] = "auto"
     """Model of a prefix. Linear models, or those of splines (`expand`), always decide the order of
     the groups. `lightgbm` needs one target, and takes missing values and categories as LightGBM
-    does. `auto`: `lightgbm` if it is better on all columns, in cross-validation by more than a
-    standard error, on up to about 100,000 rows and 20 million numbers; `linear` for several
+    does. `auto`: the first of `linear`, `lightgbm` (on up to about 100,000 rows and 20 million
+    numbers) and, with `expand: auto` where these take seconds, linear models of splines, that is
+    on all columns within a standard error of the best, in cross-validation; `linear` for several
     targets, without `data.folds`, in slabs, and for more than 10⁶ rows or 10³ columns.
     """
     lightgbm: dict[str, bool | int | float | str] = Field(default_factory=dict)

@@ -15,7 +15,7 @@ from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES, QUICK, booster
 from distfms.methods.frame.tuning import changed_options, choose
 from distfms.methods.sequence.data import SequenceData, with_splines
 from distfms.methods.sequence.learners import Learner, learner_of, tree_fit
-from distfms.methods.sequence.options import GAIN, TREES, OrderRule
+from distfms.methods.sequence.options import GAIN, N_SPLINES, TREES, OrderRule
 from distfms.methods.sequence.problem import FeatureGroups, Ladder
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import measures_of
@@ -28,6 +28,14 @@ _WORTH_SAYING = 0.01
 #: Shares of all cost whose prefixes are fitted to compare orders.
 _SHARES = (0.05, 0.1, 0.2, 0.4)
 _WHAT = "Fitting the reference"
+#: Kinds of models: what they are called, and the options that stand for them.
+_KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "linear": ("linear models", {"model": "linear"}),
+    TREES: ("LightGBM", {"model": TREES}),
+    "splines": ("splines", {"model": "linear", "expand": {"splines": N_SPLINES}}),
+}
+#: Products in the co-moments of splines that make these take seconds, and of other families' fits.
+_MOST_PRODUCTS, _MOST_OF_FITS = 1e11, 1e9
 
 
 def fit_reference(run: Run, learner: Learner) -> dict[str, Any]:
@@ -83,33 +91,67 @@ def chooses_ridge(job: Job) -> bool:
     return job.form.options.ridge == "auto" and job.n_folds > 1 and not is_tried
 
 
-def with_kind(run: Run, job: Job, data: SequenceData, reference: Mapping[str, Any] | None) -> Job:
-    """Return the job with trees in place of ``auto`` where they are better; step ``kind``.
+def with_kind(
+    run: Run, job: Job, data: SequenceData, reference: Mapping[str, Any] | None
+) -> tuple[Job, SequenceData]:
+    """Return the job with a kind of models in place of ``auto``, and its data; step ``kind``.
 
-    On all columns, in cross-validation, by more than a standard error than the best of all ridges.
+    Kinds are compared on all columns; splines, which need knots, are no simpler than trees. With
+    `expand: auto` the data of trees have splines too, which put groups in order.
     """
-    if job.options.model != "auto" or reference is None:
-        return job
-    own = data.procedure(job.options)
+    options, own = job.options, data.procedure(job.options)
+    has_splines = options.expand == "auto" and data.form.expand.splines > 0
+    if options.model != "auto" or reference is None:
+        return job, with_splines(run, data) if has_splines else data
+    n_products = data.form.inputs.train.n_rows * float(data.form.guessed_columns) ** 2
+    most = _MOST_PRODUCTS if options.family == "gaussian" else _MOST_OF_FITS
+    wide = with_splines(run, data) if has_splines and n_products <= most else None
 
     def compare() -> dict[str, Any]:
         # The ridge that was chosen on all columns; else nothing that `tune` may vary decides.
-        is_best = chooses_ridge(job) and job.options.max_groups is None
-        linear = linear_on_folds(run, job, data, [own.ridge] if is_best else RIDGES, as_one=True)
-        values = np.array([[a["values"][0] for a in answers] for answers in linear.answers])
-        if values.shape[1] < 2 or not np.isfinite(values).all():
-            return {"model": "linear"}
-        ours = values[choose(values, linear.weight, "best", True).chosen]
-        gain = over_folds(shares_on_folds(reference, own.share, linear) - ours, linear.weight)
-        model = TREES if gain.mean > gain.standard_error else "linear"
-        run.note(
-            f"Chosen by cross-validation on all columns: `model: {model}`. LightGBM explains "
-            f"{100 * abs(gain.mean):.1f} ± {100 * gain.standard_error:.1f} percentage points "
-            f"{'more' if gain.mean > 0 else 'less'} than linear models."
-        )
-        return {"model": model}
+        is_best = chooses_ridge(job) and options.max_groups is None
+        shares, ridge = {"linear": np.empty(0), TREES: np.empty(0)}, own.ridge
+        for kind, of in {"linear": data, **({"splines": wide} if wide else {})}.items():
+            ridges = [r for r in RIDGES if r >= own.ridge] if is_best else RIDGES
+            ridges = [own.ridge] if is_best and of is data else ridges
+            found = linear_on_folds(run, job, of, ridges, as_one=True)
+            values = np.array([[a["values"][0] for a in answers] for answers in found.answers])
+            if values.shape[1] < 2 or not np.isfinite(values).all():
+                return _KINDS["linear"][1]
+            best = choose(values, found.weight, "best", True).chosen
+            shares[kind], ridge = values[best], ridges[best]
+        shares[TREES] = shares_on_folds(reference, own.share, found)
+        kind, said = chosen_kind(shares, found.weight)
+        run.note(said)
+        is_new = kind == "splines" and chooses_ridge(job)
+        return {**_KINDS[kind][1], **({"ridge": ridge} if is_new else {})}
 
-    return replace(job, options=changed_options(job.options, run.step("kind", compare)))
+    found = run.step("kind", compare)
+    job = replace(job, options=changed_options(options, found))
+    if found["model"] == TREES and has_splines:
+        return job, wide or with_splines(run, data)
+    return job, wide if wide and "expand" in found else data
+
+
+def chosen_kind(shares: Mapping[str, np.ndarray], weights: Sequence[float]) -> tuple[str, str]:
+    """Return the first kind that the best is no more than a standard error better than, and why.
+
+    `shares` are what kinds explain of the folds, NaN where nobody knows.
+    """
+    known = {kind: own for kind, own in shares.items() if np.isfinite(own).all()}
+    best = max(known, key=lambda kind: over_folds(known[kind], weights).mean)
+    less = {kind: over_folds(known[best] - own, weights) for kind, own in known.items()}
+    chosen = next(kind for kind, own in less.items() if own.mean <= own.standard_error)
+    options = ", ".join(f"`{n}: {v}`" for n, v in _KINDS[chosen][1].items()).replace("'", "")
+    gains = {kind: over_folds(known[chosen] - own, weights) for kind, own in known.items()}
+    said = " and ".join(
+        f"{100 * abs(gain.mean):.1f} ± {100 * gain.standard_error:.1f} percentage points "
+        f"{'more' if gain.mean > 0 else 'less'} than {_KINDS[kind][0]}"
+        for kind, gain in gains.items()
+        if kind != chosen
+    )
+    said = f"{options}, explaining {said}" if said else options
+    return chosen, f"Chosen by cross-validation on all columns: {said}."
 
 
 def ordered_for_trees(
@@ -117,13 +159,11 @@ def ordered_for_trees(
 ) -> tuple[Job, SequenceData]:
     """Return the job and data with what puts groups in order for trees; step ``order``.
 
-    With `expand: auto` this is co-moments of splines. Without a criterion it is what trees on all
-    columns gain by a group if this order explains more, on the folds by more than a standard error:
-    as the area under what prefixes explain against what they cost.
+    Without a criterion this is what trees on all columns gain by a group if this order explains
+    more, on the folds by more than a standard error: as the area under what prefixes explain
+    against what they cost.
     """
     options, form = job.options, data.form
-    if options.expand == "auto" and form.expand.splines:
-        data = with_splines(run, data)
     if reference is None:
         return job, data
     folds = [-1, *(own["fold"] for own in reference["folds"])]
