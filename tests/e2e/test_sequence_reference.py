@@ -200,6 +200,12 @@ def test_folds_choose_the_order_that_trees_know(hidden, tmp_path):
     assert [step["group"] for step in selection["sequence"][:3]] == ["h", "g", "a"]
     assert "Chosen by cross-validation: the order of groups" in (auto / "report.html").read_text()
     assert content(auto, "metrics.json")["stop"]["n_groups"] in (2, 3)
+    # So does a point of a grid that leaves the criterion out.
+    tune, quick = {"grid": {"criterion": ["fr", None]}}, {"num_iterations": 10}
+    own = {"model": "lightgbm", "lightgbm": quick, "prefixes": (3,)}
+    tuned = run(hidden, tmp_path / "tuned", "y", data=data, sequence=own, tune=tune)
+    points = content(tuned, "tuning.json")["points"]
+    assert [point["options"]["criterion"] for point in points] == ["fr", "gain"]
     # The order of linear models, and of splines, finds the two only by chance.
     own = {"model": "lightgbm", "criterion": "fr"}
     plain = run(hidden, tmp_path / "plain", "y", data=data, sequence=own)

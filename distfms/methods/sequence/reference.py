@@ -172,8 +172,9 @@ def ordered_for_trees(
     features = tuple(range(len(data.plan.roles.features)))
     fitted = {(features, f): text for f, text in zip(folds, reference["texts"], strict=False)}
     data = replace(data, gains=dict(zip(folds, gains, strict=True)), fitted=fitted)
-    is_tried = job.tune is not None and "criterion" in job.tune.grid
-    if options.criterion is not None or is_tried or len(folds) < 3:
+    grid = {} if job.tune is None else job.tune.grid
+    tried = grid.get("criterion", [options.criterion])
+    if None not in tried or len(folds) < 3:
         return job, data
 
     def choose() -> dict[str, Any]:
@@ -200,7 +201,13 @@ def ordered_for_trees(
         )
         return {"criterion": GAIN}
 
-    return replace(job, options=changed_options(options, run.step("order", choose))), data
+    found = run.step("order", choose)
+    if job.tune is None or "criterion" not in grid:
+        return replace(job, options=changed_options(options, found)), data
+    # A point without a criterion is the run that chooses it.
+    points = list(dict.fromkeys(own or found["criterion"] for own in tried))
+    tune = job.tune.model_copy(update={"grid": {**grid, "criterion": points}})
+    return replace(job, tune=tune), data
 
 
 def gains_of(text: str, groups: FeatureGroups) -> list[float]:
