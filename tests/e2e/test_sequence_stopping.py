@@ -1,4 +1,4 @@
-"""Rows of classes that stop where they need no more, from a job to predictions and sessions."""
+"""Rows that stop where they need no more, from a job to predictions and sessions."""
 
 import json
 
@@ -13,7 +13,8 @@ from distfms.errors import SpecError
 from distfms.runs.driver import run_job
 from distfms.runs.finished import open_run
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import content, spec_of
+from tests.conformance.engine_tasks import dask_cluster
+from tests.e2e.jobs import content, results, spec_of
 
 COSTS = {"a": 1.0, "b": 2.0, "c": 10.0, "d": 3.0}
 
@@ -29,15 +30,34 @@ def rows(n, seed):
     return pa.table({**columns, "d": rng.normal(size=n), "y": y})
 
 
-def job(folder, name, **sequence):
-    (data := folder / "data").mkdir(exist_ok=True)
+def numbers(n, seed):
+    """Numbers of which `a` says the half, and whether the other half, `c`, varies at all."""
+    rng = np.random.default_rng(seed)
+    a, b, c, d = rng.normal(size=(4, n))
+    c = np.where(a > 0, 3 * c, 0.0)
+    y = 2 * a + c + 0.3 * b + 0.3 * rng.normal(size=n)
+    return pa.table({"id": np.arange(n) + 10**6 * seed, "a": a, "b": b, "c": c, "d": d, "y": y})
+
+
+def three_classes(n, seed):
+    """Three classes: `a` is clear but where it is large, `c` always, `d` says nothing."""
+    rng = np.random.default_rng(seed)
+    y, clear = rng.integers(0, 3, n), rng.random(n) < 0.75
+    a = np.where(clear, 3 * y, 10) + 0.5 * rng.normal(size=n)
+    b, c = (size * y + rng.normal(size=n) for size in (0.5, 5))
+    table = {"id": np.arange(n) + 10**6 * seed, "a": a, "b": b, "c": c, "d": rng.normal(size=n)}
+    return pa.table({**table, "y": np.array(["x", "y", "z"])[y]})
+
+
+def job(folder, name, make=rows, n=2500, engine=None, **sequence):
+    (data := folder / "data").mkdir(exist_ok=True, parents=True)
     if not list(data.iterdir()):
         for part in range(2):
-            pq.write_table(rows(2500, part + 1), data / f"{part}.parquet")
+            pq.write_table(make(n, part + 1), data / f"{part}.parquet")
     own = {"family": "logistic", "costs": COSTS, "ridge": 1e-3, "baselines": [], **sequence}
     given = {"path": str(data), "target": "y", "id": "id", "folds": 4, "test": 0.2}
     spec = {"name": "stop", "method": "sequence", "data": given, "sequence": own}
-    spec |= {"engine": {"workers": 1}, "output": str(folder)}
+    spec |= {"engine": engine or {"workers": 1}, "output": str(folder)}
     return run_job(spec_of(spec, {}), out=folder / name).folder
 
 
@@ -154,11 +174,75 @@ def test_wrong_classes_have_costs_and_trees_may_stop(finished, tmp_path):
     assert json.loads(json.dumps(metrics)) == metrics
 
 
+@pytest.mark.parametrize("make", [numbers, three_classes])
+def test_numbers_and_three_classes_stop_alike_everywhere(make, tmp_path):
+    of_numbers = make is numbers
+    own = {"model": "lightgbm", "lightgbm": {"num_iterations": 30}, "family": "softmax"}
+    run = job(
+        tmp_path,
+        "run",
+        make,
+        1500,
+        **({"family": "gaussian", "stopping": "rows"} if of_numbers else own),
+    )
+    own = content(run, "metrics.json")["stop"]["rows"]
+    assert own["advised"]
+    claim, prefix, measure = own["validation"], own["prefix"], own["measure"]
+    assert measure == ("mse" if of_numbers else "log_loss")
+    assert claim["mean_cost"] < 0.85 * prefix["budget"]
+    pq.write_table(make(3000, 9), data := tmp_path / "new.parquet")
+    found, _ = predicted(run, data, tmp_path / "p.parquet", stop="rows")
+    truth = pq.read_table(data)["y"].to_numpy()
+    if of_numbers:
+        loss = np.mean((found["predicted_y"].to_numpy() - truth) ** 2)
+    else:
+        shares = np.column_stack([found[f"probability_{name}"].to_numpy() for name in "xyz"])
+        loss = log_loss(truth, shares)
+    cost = found["cost"].to_numpy()
+    assert cost.mean() == pytest.approx(claim["mean_cost"], abs=5 * claim["error_of_mean_cost"])
+    assert loss == pytest.approx(claim[measure], abs=5 * claim[f"error_of_{measure}"])
+    assert loss < prefix["test"][measure] + (0.09 if of_numbers else 0.015)
+    # Mixed policies: half of what the other cost.
+    how = {"stop": "rows", "mean_budget": 0.5 * own["mean_cost"]}
+    cost = predicted(run, data, tmp_path / "p.parquet", **how)[0]["cost"].to_numpy()
+    assert cost.mean() == pytest.approx(how["mean_budget"], rel=0.1)
+    estimator, frame = distfms.load_estimator(run), pq.read_table(data).to_pandas().head(40)
+    frame = frame[["a", "b", "c", "d"]]
+    np.testing.assert_array_equal(
+        estimator.row_costs(frame, mean_budget=how["mean_budget"]), cost[:40]
+    )
+    predict = estimator.predict if of_numbers else estimator.predict_proba
+    for row, expected in enumerate(predict(frame, **how)[:20]):
+        session = estimator.anytime(**how)
+        while (group := session.next_group()) is not None:
+            session.deliver(group, estimator.group_values(group, frame.iloc[[row]]))
+        assert session.spent == cost[row]
+        np.testing.assert_allclose(session.prediction.ravel(), expected, rtol=1e-9)
+    method, opened = open_run(run)
+    said = "a mean squared error" if of_numbers else "the same log loss"
+    assert f"row by row, {said}" in method.headline(opened)
+    assert "Where each row stops" in method.page(opened)
+    if of_numbers:
+        with pytest.raises(SpecError, match="a confidence is for classes"):
+            estimator.predict(frame, stop="rows", confidence=0.9)
+
+
+@pytest.mark.parametrize("kind", ["dask", pytest.param("processes", marks=pytest.mark.slow)])
+def test_where_the_work_runs_changes_no_bit_of_stopping(kind, tmp_path):
+    own = {"make": numbers, "n": 400, "family": "gaussian", "stopping": "rows"}
+    with dask_cluster(n_workers=1, processes=False) as cluster:
+        engine = {"kind": "dask", "address": cluster.scheduler_address}
+        engine = {"workers": 2, "processes": True} if kind == "processes" else engine
+        there = results(job(tmp_path, kind, engine=engine, **own))
+    assert there == results(job(tmp_path, "here", **own))
+    assert any("stopping" in name for name in there)
+
+
 def test_models_that_do_not_know_say_so(tmp_path):
     run = job(tmp_path, "run", stopping="prefix")
     assert "stopping" not in content(run, "model.json")
     assert "rows" not in content(run, "metrics.json")["stop"]
     with pytest.raises(SpecError, match="where single rows should stop"):
         distfms.load(run).predict(rows(10, 3), stop="rows")
-    with pytest.raises(SpecError, match="target of classes"):
-        job(tmp_path, "other", stopping="rows", family="gaussian")
+    with pytest.raises(SpecError, match="not for counts"):
+        job(tmp_path, "other", stopping="rows", family="poisson")

@@ -115,7 +115,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
             budgets=[3.0],
             **{**LIGHTGBM, "model": "auto"},
         ),
-        "categories, expand, statistics, ridge, reference, kind, tune, select, evaluate",
+        "categories, expand, statistics, ridge, reference, kind, tune, select, evaluate, stopping",
     ),
     "sequence, logistic": (
         mixed_classes,
@@ -126,7 +126,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
         mixed_classes,
         sequence(prefixes=[2], budgets=[3.0], **LIGHTGBM),
         "categories, statistics, reference, expand, statistics of splines, order, tune, select, "
-        "models, evaluate",
+        "models, evaluate, stopping",
     ),
     "sequence, tree": (
         partial(context_rows, 1200, n_sites=2),

@@ -6,7 +6,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
 
@@ -23,6 +23,7 @@ from distfms.stats.comoments import CoMoments
 
 MODELS: dict[str, type[PrefixModels]] = {own.kind: own for own in (LinearModels, TreeModels)}
 _ARRAYS = ("spent", "set_spent", "values", "prior")
+_SPREAD = "spread/"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,8 @@ class AnytimePredictor:
         What weights of classes have added to scores; see `read.prior_of`.
     stopping : Stopping, optional
         Where each row stops, if that was learned.
+    spread : TreeModels, optional
+        Of numbers: what error is expected of a row at the stages of `stopping`.
     """
 
     groups: Sequence[str]
@@ -74,6 +77,7 @@ class AnytimePredictor:
     values: np.ndarray = field(default_factory=lambda: np.zeros(0))
     prior: np.ndarray = field(default_factory=lambda: np.zeros(1))
     stopping: Stopping | None = None
+    spread: TreeModels | None = None
 
     @classmethod
     def from_path(
@@ -131,7 +135,7 @@ class AnytimePredictor:
         for j, c in enumerate(used):
             own[:, j] = values[self.feature_names[c]]
         scores = self.models.score(self.model_of(number), used, own) - self.prior
-        return Known(mean_response(self.family, scores), own)
+        return Known(mean_response(self.family, scores), used, own)
 
     def row_rule(
         self,
@@ -143,11 +147,14 @@ class AnytimePredictor:
         if self.stopping is None:
             raise SpecError(
                 "This model does not say where single rows should stop. A job learns it for "
-                "classes (`sequence.family: logistic` or `softmax`) with `data.folds` of 2 or more "
-                "and without `sequence.stopping: prefix`. Numbers and counts have one prefix for "
-                "all rows."
+                "classes and numbers with `data.folds` of 2 or more and `sequence.stopping: rows` "
+                "(or `auto`, but for numbers with `model: linear`). Counts have one prefix for all "
+                "rows."
             )
-        return self.stopping.rule(budget, mean_budget, confidence)
+        if confidence is not None and self.spread is not None:
+            raise SpecError("Rows of numbers stop by a mean budget: a confidence is for classes.")
+        rule = self.stopping.rule(budget, mean_budget, confidence)
+        return replace(rule, spread=self.spread)
 
     def predict_rows(
         self, rule: RowRule, values: Mapping[str, np.ndarray], n_rows: int
@@ -205,12 +212,15 @@ class AnytimePredictor:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Numbers of the predictor; with `to_dict` all there is to store."""
-        return {name: getattr(self, name) for name in _ARRAYS} | self.models.to_arrays()
+        spread = {} if self.spread is None else self.spread.to_arrays()
+        own = {name: getattr(self, name) for name in _ARRAYS} | self.models.to_arrays()
+        return own | {f"{_SPREAD}{name}": array for name, array in spread.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Names of the predictor, as JSON can hold them."""
         names = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
         stopping = names.pop("stopping")
+        del names["spread"]
         own = {} if stopping is None else {"stopping": stopping.to_dict()}
         return names | own | {"models": self.models.kind}
 
@@ -223,6 +233,10 @@ class AnytimePredictor:
         own |= {name: arrays[name] for name in _ARRAYS if name in arrays}
         if own.get("stopping") is not None:
             own["stopping"] = Stopping.from_dict(own["stopping"])
+        starts = [name for name in arrays if name.startswith(_SPREAD)]
+        if starts:
+            parts = {name.removeprefix(_SPREAD): arrays[name] for name in starts}
+            own["spread"] = TreeModels.from_arrays(parts)
         return cls(**own | {"models": MODELS[names["models"]].from_arrays(arrays)})
 
     def _used(self, model: int) -> list[int]:

@@ -72,7 +72,7 @@ def sequence(run: Run, job: Job) -> Finished:
     budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
     of what was chosen), `models` (trees, and models without each fold; linear regressions come with
     their order), `evaluate` (what models explain of folds and held-out rows, and where to stop),
-    `stopping` (of classes: where each row stops, from predictions of the folds by row),
+    `stopping` (where each row stops, from predictions of the folds by row),
     `splits` (what they explain on random splits), `contexts` (which group decides about the order
     of the others). Where one does, `leaf 1 statistics`, `leaf 1 select` and so on are the steps of
     the sequence of each leaf, and `tree` compares them with the one sequence.
@@ -291,19 +291,20 @@ def report_of(
 
 def with_stopping(
     learner: Learner, models: Models, metrics: dict[str, Any]
-) -> tuple[dict[str, Any], Stopping | None]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Add to the metrics what it is worth to stop row by row; step ``stopping``.
 
-    Return also where they stop, if that was learned.
+    Return also what a predictor has of where they stop, if that was learned.
     """
-    if not learner.data.form.stops_rows or not isinstance(learner, ByRows):
-        return metrics, None
+    if not learner.data.form.stops_rows:
+        return metrics, {}
     found = learner.run.step("stopping", lambda: learn_stopping(learner, models, metrics))
     if not found:
-        return metrics, None
+        return metrics, {}
     own = dict(found["metrics"])
     stop = {**metrics["stop"], "rows": own.pop("rows")}
-    return {**metrics, "stop": stop, **own}, Stopping.from_dict(found["stopping"])
+    stopping = Stopping.from_dict(found["stopping"])
+    return {**metrics, "stop": stop, **own}, {"stopping": stopping, "spread": found["spread"]}
 
 
 # --- what is written ------------------------------------------------------------------------------
@@ -394,7 +395,7 @@ def model_of(
     learner: Learner,
     paths: Mapping[str, Path],
     metrics: Mapping[str, Any],
-    stopping: Stopping | None,
+    stopping: Mapping[str, Any],
 ) -> tuple[AnytimePredictor, dict[str, Any]]:
     """Return the predictor of all prefixes, and what is written of it as model and weights."""
     data, family = learner.data, learner.job.options.family
@@ -402,7 +403,7 @@ def model_of(
     predictor = AnytimePredictor.from_path(
         path, family, data.output_names, sets, values_of(metrics)
     )
-    predictor = replace(predictor, prior=data.prior, stopping=stopping)
+    predictor = replace(predictor, prior=data.prior, **stopping)
     content = {
         "method": "sequence",
         "id": data.form.roles.id,

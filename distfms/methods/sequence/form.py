@@ -61,8 +61,8 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     rules = Rules.of(options, form.costs)
     if options.stopping == "rows" and not form.stops_rows:
         raise SpecError(
-            "`sequence.stopping: rows` needs a target of classes (`sequence.family: logistic` or "
-            "`softmax`) and `data.folds` of 2 or more. Leave it out: all rows stop at one prefix."
+            "`sequence.stopping: rows` is for classes and numbers, not for counts, and needs "
+            "`data.folds` of 2 or more. Leave it out: all rows stop at one prefix."
         )
     if TREES in (options.baselines or ()):
         require_trees({}, len(form.roles.target))
@@ -282,8 +282,11 @@ class SequenceForm(RowForm):
     @property
     def stops_rows(self) -> bool:
         """Whether it is learned where each row should stop."""
-        wanted = self.options.stopping != "prefix"
-        return wanted and self.has_classes and self.inputs.section.folds > 1
+        wanted, options = self.options.stopping, self.options
+        # Where statistics tell all of numbers, no rows are read that nobody asked for.
+        reads = wanted == "rows" or options.model != "linear"
+        known = self.has_classes or (options.family == "gaussian" and not self.slabs and reads)
+        return wanted != "prefix" and known and self.inputs.section.folds > 1
 
     @property
     def has_reference(self) -> bool:

@@ -170,6 +170,7 @@ def leaf_job(run: Run, job: Job, data: SequenceData, context: Context, number: i
             "baselines": (),
             "criterion": "fr" if job.options.criterion == GAIN else job.options.criterion,
             "threshold": 0.5,
+            "stopping": "rows" if form.stops_rows else "prefix",
         }
     )
     form = replace(form, inputs=inputs, options=options, costs=form.costs.paid(context.root))

@@ -12,11 +12,13 @@ from distfms.data.rows.batches import RowBatch
 from distfms.data.rows.folds import mix, with_seed
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.row_predictor import decided, shares_of
-from distfms.methods.sequence.evaluate import ERROR, kept_prefixes
+from distfms.methods.frame.trees import FIXED, booster, fitted
+from distfms.methods.sequence.evaluate import ERROR, kept_prefixes, thinned
 from distfms.methods.sequence.families import FAMILIES, mean_response
-from distfms.methods.sequence.learners import ByRows, Models
-from distfms.methods.sequence.problem import PrefixModels, longest_affordable
+from distfms.methods.sequence.learners import Learner, Models
+from distfms.methods.sequence.problem import Path, PrefixModels, longest_affordable
 from distfms.methods.sequence.read import CHUNK_VALUES, prior_of, response_of, row_weights
+from distfms.methods.sequence.read_trees import inputs_of, spans_of
 from distfms.methods.sequence.stopping import (
     Claim,
     StagedRows,
@@ -26,11 +28,19 @@ from distfms.methods.sequence.stopping import (
     state_of,
     stops,
 )
+from distfms.methods.sequence.trees import TreeModels, features_of
 from distfms.stats.base import FoldMeans
 from distfms.stats.sample import RowSample
 
 #: Most rows that policies are found on, and numbers that are kept of them.
 _MOST_ROWS, _MOST_VALUES = 200_000, 1 << 24
+#: The same of numbers, and their stages, whose errors LightGBM learns to expect within seconds.
+_MOST_NUMBERS, _STAGES = 20_000, 12
+_OF_NUMBERS = ("mean_cost", "mse")
+_SPREAD = {
+    **FIXED, "objective": "regression", "num_leaves": 8, "min_data_in_leaf": 50,
+    "num_iterations": 40,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +49,8 @@ class StageJudge:
 
     Values of a row are its weight and its class, then the states, losses and whether the class is
     right by model. `threshold` decides between two classes; with `costs` of a false alarm and of a
-    miss these are the loss, otherwise the deviance's.
+    miss these are the loss, otherwise the deviance's. Of numbers they are the weight, losses by
+    model, and what LightGBM takes of features, by their `spans`.
     """
 
     models: PrefixModels
@@ -50,6 +61,7 @@ class StageJudge:
     size: int = _MOST_ROWS
     threshold: float = 0.5
     costs: tuple[float, float] | None = None
+    spans: np.ndarray | None = None
 
     def __call__(self, batch: RowBatch, parts: slice) -> Mapping[str, Any]:
         """Judge a sample of the rows of a part, some at a time."""
@@ -59,9 +71,18 @@ class StageJudge:
         sample = RowSample.from_rows(self.size, hashes, np.zeros_like(numbers), places)
         rows = sample.values[0].astype(np.intp)
         step = max(1, CHUNK_VALUES // max(len(models) * models.n_outputs, len(batch.features)))
-        blocks = [np.empty((2 + 3 * len(models), 0))]
-        blocks += [self._judged(batch, rows[i : i + step]) for i in range(0, len(rows), step)]
+        judge = self._judged if self.spans is None else self._of_numbers
+        starts = range(0, max(len(rows), 1), step)
+        blocks = [judge(batch, rows[i : i + step]) for i in starts]
         return {"rows": replace(sample, values=np.concatenate(blocks, axis=1))}
+
+    def _of_numbers(self, batch: RowBatch, rows: np.ndarray) -> np.ndarray:
+        assert self.spans is not None
+        weight = np.ones(len(rows)) if batch.weight is None else batch.weight[rows]
+        features, target = batch.features[:, rows], batch.target[:, rows].T[:, np.newaxis]
+        losses = np.square(self.models.scores(features) - target).mean(axis=2).T
+        inputs = inputs_of(features, np.arange(len(features)), self.spans).T
+        return np.concatenate((weight[np.newaxis], losses, inputs))
 
     def _judged(self, batch: RowBatch, rows: np.ndarray) -> np.ndarray:
         family = FAMILIES[self.family]
@@ -91,52 +112,98 @@ def staged(samples: Mapping[int, RowSample]) -> StagedRows:
     return StagedRows(states, losses, right, weight, fold, label)
 
 
-def learn_stopping(learner: ByRows, models: Models, metrics: Mapping[str, Any]) -> dict[str, Any]:
+def spread_on(
+    samples: Mapping[int, RowSample], path: Path, stages: np.ndarray, spans: np.ndarray
+) -> tuple[StagedRows, StagedRows | None, TreeModels]:
+    """Learn at each stage what error to expect of numbers, from those of models without a fold.
+
+    Return samples of the folds, with what models without the fold expect, and of the held-out rows
+    (−1), and the models of all folds. The mean is of absolute errors, about which outliers decide
+    less; a stage without groups, or without a next one, has no model.
+    """
+    values = np.concatenate([own.values for own in samples.values()], axis=1)
+    fold, n_stages = np.repeat(list(samples), [own.n_rows for own in samples.values()]), len(stages)
+    weight, losses, inputs = values[0], values[1 : n_stages + 1], values[n_stages + 1 :].T
+    errors, states, texts = np.sqrt(losses), np.zeros_like(losses), [""] * n_stages
+    known = fold >= 0
+    for stage in range(1, n_stages - 1):
+        used = list(features_of(path, int(stages[stage]), spans))
+        X = inputs[:, used]
+        named: dict[str, Any] = {"feature_name": [str(f) for f in used]}
+        named["categorical_feature"] = np.flatnonzero(spans[used, 2]).tolist()
+        for left_out in (*np.unique(fold[known]), -1):
+            rows, others = known & (fold != left_out), fold == left_out
+            text = fitted(X[rows], errors[stage, rows], _SPREAD, fold, weight=weight[rows], **named)
+            if others.any():
+                states[stage, others] = booster(text).predict(X[others], num_threads=1)
+        texts[stage] = text
+    rows = StagedRows(states, losses, 0 * losses, weight, fold, np.full(len(fold), np.nan))
+    test = None if known.all() else rows.taken(~known)
+    return rows.taken(known), test, TreeModels.of(texts, np.zeros(1), spans)
+
+
+def paths_without(learner: Learner, models: Models) -> dict[int, Path]:
+    """Return the paths of the chosen rule without each fold."""
+    found = {fold: path for (fold, rule), path in models.of_folds.items() if rule == 0}
+    # Where statistics tell all, these are kept nowhere.
+    own, folds = learner.procedure, [] if found else learner.folds()
+    return found or {f.number: own.search(own.problem_on(f), own.rules[0]) for f in folds}
+
+
+def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Find where rows of the chosen sequence should stop, within a step.
 
     Returns the entries of ``metrics.json`` and what the model has; nothing where no fold tells.
     """
-    path, job = models.paths[learner.rules.chosen.name], learner.job
+    path, job, data = models.paths[learner.rules.chosen.name], learner.job, learner.data
     stages, wanted = kept_prefixes(path), job.options.threshold
     costs = tuple(wanted["cost"]) if isinstance(wanted, dict) else None
+    prefix = max(longest_affordable(path.curve_cost[stages], metrics["stop"]["spent"]) - 1, 0)
+    names: Sequence[str] = ("mean_cost", "log_loss" if costs is None else "error_cost", "accuracy")
+    spans, most_rows, size = None, _MOST_ROWS, 2 + 3 * len(stages)
+    if (classes := metrics.get("classes")) is None:
+        some = np.unique([*thinned(len(stages), _STAGES), prefix])
+        stages, prefix, names = stages[some], int(np.searchsorted(some, prefix)), _OF_NUMBERS
+        spans, most_rows = spans_of(data.plan), _MOST_NUMBERS
+        size = 1 + len(stages) + len(spans)
     spent = path.curve_cost[stages]
     asked: dict[int, tuple[PrefixModels, Sequence[int]]] = {
         fold: (own.models_at([own.affordable(cost) for cost in spent]), [fold])
-        for (fold, rule), own in models.of_folds.items()
-        if rule == 0
+        for fold, own in paths_without(learner, models).items()
     }
-    most = min(_MOST_ROWS, _MOST_VALUES // (2 + 3 * len(stages)))
-    found = learner.judged(
+    judged = learner.judged(
         {**asked, -1: (path.models_at(stages), [-1])},
         StageJudge,
         seed=job.seed,
-        size=most // max(len(asked), 1),
-        threshold=metrics["classes"]["threshold"],
+        size=min(most_rows, _MOST_VALUES // size) // max(len(asked), 1),
+        threshold=0.5 if classes is None else classes["threshold"],
         costs=costs,
+        spans=spans,
     )
-    samples = {fold: own["rows"] for fold, own in found.items() if own and own["rows"].n_rows}
-    test = staged({-1: samples.pop(-1)}) if -1 in samples else None
-    if len(samples) < 2:
+    samples = {fold: own["rows"] for fold, own in judged.items() if own and own["rows"].n_rows}
+    if len(samples.keys() - {-1}) < 2:
         return {}
+    if spans is None:
+        test = staged({-1: samples.pop(-1)}) if -1 in samples else None
+        rows, spread = staged(samples), None
+    else:
+        rows, test, spread = spread_on(samples, path, stages, spans)
     outline = Stopping(tuple(stages.tolist()), tuple(spent.tolist()), (), ())
-    recommended = max(longest_affordable(spent, metrics["stop"]["spent"]) - 1, 0)
-    rows = staged(samples)
-    stopping, claim = find_stopping(rows, outline, recommended)
-    names = ("mean_cost", "log_loss" if costs is None else "error_cost", "accuracy")
+    stopping, claim = find_stopping(rows, outline, prefix)
     entries = entries_of(stopping, claim, rows, test, names)
-    chosen, prefix = entries["stopping"][stopping.default], entries["stopping_prefixes"]
-    cheaper = claim.default.mean[0] < spent[recommended]
-    gains = bool(claim.gain.mean > claim.gain.standard_error and cheaper)
+    gains = bool(
+        claim.gain.mean > claim.gain.standard_error and claim.default.mean[0] < spent[prefix]
+    )
     entries["rows"] = {
         "advised": job.options.stopping == "rows" or gains,
         "measure": names[1],
-        **chosen,
+        **entries["stopping"][stopping.default],
         "validation": said(claim.default, names),
-        "prefix": prefix[recommended],
+        "prefix": entries["stopping_prefixes"][prefix],
         "gain": number_or_none(claim.gain.mean),
         ERROR: number_or_none(claim.gain.standard_error),
     }
-    return {"metrics": entries, "stopping": stopping.to_dict()}
+    return {"metrics": entries, "stopping": stopping.to_dict(), "spread": spread}
 
 
 def entries_of(
@@ -152,7 +219,7 @@ def entries_of(
         if test is None:
             return {}
         found = means(test, stopping.spent, at).tolist()
-        return {"test": dict(zip(names, found, strict=True))}
+        return {"test": dict(zip(names, found, strict=False))}
 
     policies, prefixes = list[dict[str, Any]](), list[dict[str, Any]]()
     bins = stopping.bins(rows.states)
@@ -178,5 +245,5 @@ def entries_of(
 def said(found: FoldMeans, names: Sequence[str], place: Any = ...) -> dict[str, float | None]:
     """Return means over folds by name, and their standard errors."""
     means, errors = found.mean[place], found.standard_error[place]
-    pairs = {name: number_or_none(mean) for name, mean in zip(names, means, strict=True)}
-    return pairs | {f"error_of_{n}": number_or_none(e) for n, e in zip(names, errors, strict=True)}
+    pairs = {name: number_or_none(mean) for name, mean in zip(names, means, strict=False)}
+    return pairs | {f"error_of_{n}": number_or_none(e) for n, e in zip(names, errors, strict=False)}

@@ -1,7 +1,8 @@
 """Stopping row by row along one sequence: a row takes the next groups where that pays.
 
 A stage is a prefix of the sequence that has a model. What the models without a row's fold say of it
-at all stages tells which rows need more: rows are put into bins by how sure a model is, and
+at all stages tells which rows need more: rows are put into bins by how sure a model is of the class
+(or by the error of a number that a second model expects), and
 backward induction finds for each bin of each stage whether going on is worth its cost at a price
 (loss per unit of cost). A row's decision depends on the row and the model alone. See Trapeznikov,
 Saligrama, "Supervised Sequential Classification Under Budget Constraints".
@@ -17,11 +18,13 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.row_predictor import draws_of, shares_of
-from distfms.methods.sequence.problem import longest_affordable
+from distfms.methods.sequence.problem import PrefixModels, longest_affordable
 from distfms.stats.base import FoldMeans, over_folds
 
 #: Bins of a stage: most of them, fewest rows of one, and rows of rarer classes that allow another.
 _MOST_BINS, _LEAST_ROWS, _EVENTS_A_BIN = 32, 50, 50
+#: Rows of a bin where targets are numbers.
+_NUMBERS_A_BIN = 300
 #: Share of the rows above the last edge, which are those that a model is least sure of.
 _LEAST_SURE = 0.01
 #: Prices that are tried beside 0; the least makes all groups together cost this share of the loss.
@@ -73,7 +76,7 @@ class StagedRows:
     states, losses, right : numpy.ndarray of shape (M, n)
         See `state_of`; the loss; whether the class is predicted.
     weight, fold, label : numpy.ndarray of shape (n,)
-        Folds and classes are numbers.
+        Folds and classes are numbers; NaN where the target is no class.
     """
 
     states: np.ndarray
@@ -90,8 +93,11 @@ class StagedRows:
     @property
     def n_bins(self) -> int:
         """Most bins of a stage that these rows allow."""
-        n_others = len(self.label) - np.bincount(self.label.astype(np.intp)).max(initial=0)
-        return int(np.clip(n_others // _EVENTS_A_BIN, 2, _MOST_BINS))
+        n, label = len(self.label), self.label
+        n_bins = n // _NUMBERS_A_BIN
+        if not np.isnan(label).any():
+            n_bins = (n - np.bincount(label.astype(np.intp)).max(initial=0)) // _EVENTS_A_BIN
+        return int(np.clip(n_bins, 2, _MOST_BINS))
 
     def at(self, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return losses, and whether classes are right, where each row stops (…, n)."""
@@ -253,11 +259,14 @@ class Known:
     ----------
     predicted : numpy.ndarray of shape (n, P)
         By the model of the stage.
+    columns : sequence of int
+        Positions of the u columns of its groups among the features.
     values : numpy.ndarray of shape (n, u)
-        Of the columns of its groups, NaN where missing.
+        Their values, NaN where missing.
     """
 
     predicted: np.ndarray
+    columns: Sequence[int]
     values: np.ndarray
 
 
@@ -267,7 +276,8 @@ class RowRule:
 
     `last` is the stage after which no row goes on. Of two policies a `share` of the rows follows
     the second: a row is assigned when the two first differ about it, by what is known of it then.
-    So the mean cost and loss of many rows are those of the two policies in these shares.
+    So the mean cost and loss of many rows are those of the two policies in these shares. States of
+    numbers are what the models `spread` of the stages expect.
     """
 
     stopping: Stopping
@@ -275,6 +285,7 @@ class RowRule:
     policies: tuple[Policy, ...]
     share: float
     confidence: float | None
+    spread: PrefixModels | None = None
 
     @property
     def mean_cost(self) -> float:
@@ -287,12 +298,16 @@ class RowRule:
 
         `follows` has the policy of each row, −1 before the two differ, and is updated.
         """
-        shares = shares_of(known.predicted)
         if stage >= self.last:
-            return np.zeros(len(shares), dtype=bool)
-        if not self.policies:
-            return np.asarray(shares.max(axis=1) < self.confidence)
-        bins = np.searchsorted(self.stopping.edges[stage], state_of(shares), "right")
+            return np.zeros(len(follows), dtype=bool)
+        if self.spread is not None:
+            states = self.spread.score(stage, known.columns, known.values)[:, 0]
+        else:
+            shares = shares_of(known.predicted)
+            if not self.policies:
+                return np.asarray(shares.max(axis=1) < self.confidence)
+            states = state_of(shares)
+        bins = np.searchsorted(self.stopping.edges[stage], states, "right")
         first, second = (own.decisions[stage][bins] for own in (self.policies * 2)[:2])
         if (new := (follows < 0) & (first != second)).any():
             follows[new] = draws_of(known.values)[new] < self.share

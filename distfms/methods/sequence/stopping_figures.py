@@ -63,8 +63,8 @@ def stopping_section(run: FinishedRun) -> PageSection:
         f"{said}A row may stop where its own prediction says that the next groups are not worth "
         f"their cost: {_worth(run)}. Prefixes, mixed by chance, have at this mean cost a {title} "
         f"that is {number(gain, 3)} ± {number(own['error_of_gain'], 2)} greater. Folds say so that "
-        "chose nothing. `distfms predict … --stop rows` stops row by row, `--mean-budget` and "
-        "`--confidence` say otherwise where."
+        "chose nothing. `distfms predict … --stop rows` stops row by row, `--mean-budget` "
+        f"{'says' if measure == 'mse' else 'and `--confidence` say'} otherwise where."
     )
     bars = [
         Bar(_after(run, prefix["n_groups"]), share, percent(share))
@@ -117,7 +117,7 @@ def _row(policy: Mapping[str, Any], measure: str) -> dict[str, Any]:
         "Price": policy["price"],
         "Mean cost": validation["mean_cost"],
         title: validation[measure],
-        "Accuracy": validation["accuracy"],
+        "Accuracy": validation.get("accuracy"),
         "Mean cost, held out": test.get("mean_cost"),
         f"{title}, held out": test.get(measure),
     }

@@ -132,7 +132,7 @@ def walk(found, rows, **asked):
     """Walk through a rule; the values of a group are its probabilities."""
 
     def know(k, own):
-        return Known(rows.states[k, own, np.newaxis], rows.states[1 : k + 1, own].T)
+        return Known(rows.states[k, own, np.newaxis], range(k), rows.states[1 : k + 1, own].T)
 
     return found.rule(**asked).walk(len(rows.weight), know, 1)
 
