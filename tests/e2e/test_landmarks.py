@@ -14,6 +14,7 @@ from distfms.data.rows.folds import assign_parts
 from distfms.errors import DataError, SpecError
 from distfms.estimators.inputs import of_files, of_memory
 from distfms.methods.landmarks import references
+from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import SampleReader
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec, load_spec
@@ -222,6 +223,35 @@ def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
         assert arrays["weights"].shape[1:] == (12, 1)
 
 
+def test_as_many_landmarks_as_pay(data, tmp_path):
+    """The fewest of a ladder whose error on the folds is about the least, or all there may be."""
+    own = {"similarity": "linear", "landmarks": "auto"}  # three columns need few of them
+    folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
+    selection, notes = content(folder, "selection.json"), content(folder, "manifest.json")["notes"]
+    kept, most = len(selection["landmarks"]), selection["n_candidates"]
+    every = run_job(landmarks_job(data, tmp_path, landmarks={**own, "landmarks": most})).folder
+    points = content(every, "metrics.json")["curves"][0]["points"]
+    error = {point["budget"]: point["validation"]["mse"] for point in points}
+    enough = 1.005 * min(error.values())
+    assert kept == min(k for k, mse in error.items() if mse <= enough) < most
+    assert f"{kept} of up to {most} landmarks are kept" in " ".join(notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "n_rows", "most"),
+    [
+        ({}, 100_000, 1000),
+        ({}, 1_000_000, 500),
+        ({}, 200_000, 819),
+        ({"landmarks": 3}, 10, 3),
+        ({"task": "sparse"}, 100, 500),
+        ({"loss": "epsilon_insensitive"}, 100, 500),
+    ],
+)
+def test_bounded_work_decides_how_many_landmarks_there_may_be(options, n_rows, most):
+    assert LandmarksOptions(**options).most_landmarks(n_rows, 20) == most
+
+
 def test_landmarks_by_kmeans(data, columns, tmp_path):
     own = {"landmarks_from": "kmeans", "similarity": ["linear", "gaussian"], "landmarks": 15}
     folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
@@ -247,7 +277,7 @@ def test_landmarks_of_a_table(columns, tmp_path):
     own = {name: columns[name][:25] for name in ("x0", "x1", "x2", "still")}
     table = write_rows(tmp_path / "table", own, n_files=2)
     known = {"missing": "mean", "unlabelled_path": str(table)}
-    job = landmarks_job(data, tmp_path, data=known, landmarks={"landmarks": None})
+    job = landmarks_job(data, tmp_path, data=known, landmarks={"landmarks": "auto", "keep": 25})
     one = run_job(job).folder
     assert sorted(content(one, "selection.json")["landmarks"]) == list(range(25))
     with np.load(one / "weights.npz") as arrays:
@@ -312,7 +342,7 @@ def test_precomputed_similarities(columns, tmp_path):
     K = literal.embedding("gaussian", X, X[:30], {"sigma": 1.5})
     own = {"id": columns["id"], "y": columns["y"]} | {f"k{j}": K[:, j] for j in range(30)}
     data = write_rows(tmp_path / "rows", own)
-    section = {"similarity": "precomputed", "landmarks": None, "task": "sparse", "keep": 10}
+    section = {"similarity": "precomputed", "landmarks": "auto", "task": "sparse", "keep": 10}
     job = landmarks_job(data, tmp_path / "runs", data={"exclude": []}, landmarks=section)
     folder = run_job(job).folder
     selection = content(folder, "selection.json")

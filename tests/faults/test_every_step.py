@@ -62,7 +62,7 @@ def job_of(job: Make, tried: dict[str, list[Any]], data: dict[str, Any], **optio
 def landmarks(target: str = "y", **options: Any) -> Make:
     left = [name for name in ("level", "high", "y", "name") if name != target]
     data = {"folds": 2, "target": target, "exclude": left}
-    return job_of(landmarks_job, {"ridge": [1e-2, 1.0]}, data, landmarks=10, **options)
+    return job_of(landmarks_job, {"ridge": [1e-2, 1.0]}, data, **{"landmarks": 10, **options})
 
 
 def sequence(target: str = "y", **options: Any) -> Make:
@@ -94,8 +94,10 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     ),
     "landmarks": (
         smooth_classes,
-        landmarks(metric="diagonal", iterations=1, similarity=["linear", "gaussian"]),
-        "landmarks, metric, statistics, tune, similarities, select, evaluate",
+        landmarks(
+            landmarks="auto", metric="diagonal", iterations=1, similarity=["linear", "gaussian"]
+        ),
+        "landmarks, metric, statistics, tune, similarities, number, select, evaluate",
     ),
     "landmarks, classes": (
         smooth_classes,

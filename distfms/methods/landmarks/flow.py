@@ -10,7 +10,15 @@ import numpy as np
 
 from distfms.methods.frame.contract import Answer, Finished, FoldAnswers, Job, Run
 from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.moments import Solved, TrainMembers, metrics_of, on_folds, with_splits
+from distfms.methods.frame.moments import (
+    Solved,
+    TrainMembers,
+    fold_work,
+    metrics_of,
+    on_folds,
+    scored,
+    with_splits,
+)
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import choose, choose_options
@@ -24,10 +32,12 @@ from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData, read_data
 from distfms.methods.landmarks.references import references
 from distfms.methods.landmarks.similarity import user_function
-from distfms.methods.landmarks.squared import COLUMNS, MEASURES, Linear, side_by_side
+from distfms.methods.landmarks.squared import COLUMNS, MEASURES, Linear, ladder, side_by_side
 from distfms.stats.base import FoldMeans, below, over_folds
 from distfms.stats.classification import class_report
 
+#: Part of the least error by which more landmarks must lower it to be kept.
+_NO_GAIN = 0.005
 #: Rows whose predictions the report shows.
 _SHOWN_ROWS = 400
 
@@ -38,9 +48,10 @@ def landmarks(run: Run, job: Job) -> Finished:
     Steps: `categories` (levels of text), `classes` (of the target) or `queries` (gains of a
     ranking), `landmarks` (with a sample of the rows), `metric` (learned from the target),
     `statistics` (co-moments of similarities), `tune` (with a grid, each point by the best of
-    several similarities), `similarities` (the best of several), `select` (the landmarks of every
-    model; where fits take passes over the rows, the models themselves), `evaluate` (errors on all
-    rows, folds and held-out rows, and those of references), `splits` (errors on random splits).
+    several similarities), `similarities` (the best of several), `number` (as many landmarks as
+    pay), `select` (the landmarks of every model; where fits take passes over the rows, the models
+    themselves), `evaluate` (errors on all rows, folds and held-out rows, and those of references),
+    `splits` (errors on random splits).
     """
     form: LandmarkForm = job.form.tried(job.tune)
     for name in form.options.functions:
@@ -49,6 +60,7 @@ def landmarks(run: Run, job: Job) -> Finished:
     learner = learner_of(run, job, data)
     options, tuning = choose_options(run, job, learner.points)
     learner = with_best_first(learner, options)
+    options = with_number(learner, options)
     procedure, train = learner.procedure(options), TrainMembers(data.statistics)
     problem = procedure.problem(train)
     paths = run.step("select", lambda: learner.search(procedure, problem))
@@ -98,6 +110,38 @@ def compare_similarities(learner: Squared, options: LandmarksOptions) -> dict[st
     )
     own = dict(zip(learner.labels, errors, strict=True))
     return {"best": best, "measure": measure, "errors": own}
+
+
+def with_number(learner: Squared, options: LandmarksOptions) -> LandmarksOptions:
+    """Return the options with as many landmarks as pay, where folds tell; step ``number``."""
+    if not options.counts or options.keep is not None or learner.job.n_folds < 2:
+        return options
+    keep = learner.run.step("number", partial(count_landmarks, learner, options))
+    return options.model_copy(update={"keep": keep})
+
+
+def count_landmarks(learner: Squared, options: LandmarksOptions) -> int:
+    """Return the least number whose cross-validated error is about the least, and say so."""
+    procedure, n_rows = learner.procedure(options), learner.data.landmarks.sample.train().n_rows
+    most = procedure.keep
+    sizes = np.array(ladder(most), dtype=float)
+    items = [(procedure.rules[0], sizes)]
+    work = fold_work(learner.job, partial(scored, procedure), items, [procedure])
+    found = learner.on_folds(work)
+    errors = choose(found.values(0, "mse"), found.weight, "best", False).mean
+    keep = int(sizes[np.argmax(errors <= np.nanmin(errors) * (1.0 + _NO_GAIN))])
+    if keep < most:
+        learner.run.note(
+            f"{keep:,} of up to {most:,} landmarks are kept: more of them lower the error in "
+            f"cross-validation by no more than {_NO_GAIN:.1%}."
+        )
+    elif most < n_rows:
+        learner.run.note(
+            f"{most:,} landmarks are kept, the most that are tried here: the last "
+            f"{most - sizes[-2]:,.0f} lowered the error in cross-validation by "
+            f"{1.0 - errors[-1] / errors[-2]:.1%}. Set `landmarks` to try more."
+        )
+    return keep
 
 
 def behind(validated: FoldAnswers, measure: str, one: int, other: int) -> FoldMeans:

@@ -16,7 +16,7 @@ from distfms.methods.frame.ranking import WHOLE
 from distfms.methods.frame.row_data import RowForm
 from distfms.methods.landmarks.fit import ERRORS
 from distfms.methods.landmarks.metric import LANDMARKS_TAUGHT
-from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
+from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import (
     KERNELS,
     KMEANS,
@@ -86,9 +86,7 @@ def _check(form: LandmarkForm) -> None:
 
 def check_tried(name: str, tried: Job, first: Job) -> None:
     """Refuse more landmarks than there are: all such are the same point."""
-    most = first.options.landmarks or DEFAULT_LANDMARKS
-    if name == "keep":
-        most = tried.form.most_landmarks
+    most = (tried if name == "keep" else first).form.most_landmarks
     if name in ("landmarks", "keep") and (getattr(tried.options, name) or 0) > most:
         raise SpecError(
             f"`landmarks.{name}` is {getattr(tried.options, name)}, but there are {most} "
@@ -165,7 +163,8 @@ class LandmarkForm(RowForm):
         if self.options.is_precomputed:
             return len(self.roles.features)
         pool = self.inputs.unlabelled or self.inputs.train
-        return self.options.landmarks or min(DEFAULT_LANDMARKS, pool.n_rows)
+        most = self.options.most_landmarks(self.inputs.train.n_rows, self.guessed_columns)
+        return most if self.options.landmarks == most else min(most, pool.n_rows)
 
     @property
     def most_columns(self) -> int:
@@ -226,7 +225,7 @@ class LandmarkForm(RowForm):
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""
         options, n = self.options, self.most_landmarks
-        landmarks = f"{n:,}"
+        landmarks = f"{n:,}" + " at most" * options.counts
         if options.task == "sparse" or options.keep:
             landmarks += f", of which {options.n_kept(n):,} are kept"
         n_bytes = 8 * self.row_values * self.inputs.train.n_rows

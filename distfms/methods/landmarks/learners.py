@@ -90,7 +90,7 @@ class Squared:
     def procedure(self, options: LandmarksOptions) -> LandmarkProcedure:
         """Return the pure part with some options."""
         n_landmarks = len(self.data.landmarks.arrays["landmarks"])
-        if options.landmarks and not options.is_precomputed:  # `tune` may try fewer
+        if options.landmarks != "auto" and not options.is_precomputed:  # `tune` may try fewer
             n_landmarks = min(n_landmarks, options.landmarks)
         dense = options.task == "sparse" and "all_landmarks" in options.baselines
         others = {DENSE: dense, COLUMNS: COLUMNS in options.baselines}

@@ -15,7 +15,7 @@ from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.landmarks.flow import landmarks
 from distfms.methods.landmarks.form import check_tried, make_job
 from distfms.methods.landmarks.losses import probabilities
-from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions, paper
+from distfms.methods.landmarks.options import LandmarksOptions, paper
 from distfms.methods.landmarks.similarity import PARAMETERS, PRECOMPUTED, LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import MEASURES
 
@@ -136,7 +136,7 @@ def _partition_rows(options: LandmarksOptions) -> int:
 
     No fewer than 32 for each landmark: co-moments, which are kept, are then small beside the work.
     """
-    n = options.landmarks or DEFAULT_LANDMARKS
+    n = options.most_landmarks(0, 0)
     return max(2**33 // n**2, 32 * n)
 
 
@@ -151,7 +151,7 @@ METHOD = Method(
     predictor=make_predictor,
     chosen=chosen,
     figures="distfms.methods.landmarks.figures",
-    starter={"task": "regression", "landmarks": None},
+    starter={"task": "regression", "landmarks": "auto"},
     takes_unlabelled=True,
     tunable=(
         *("landmarks", "landmarks_from", "keep", "ridge", "bound", "refit", "tolerance"),

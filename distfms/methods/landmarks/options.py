@@ -10,8 +10,10 @@ from pydantic import Field, Strict, field_validator, model_validator
 from distfms.methods.landmarks.similarity import PARAMETERS, PRECOMPUTED, Similarity
 from distfms.spec import NonNegative, Positive, Section
 
-#: Where the spec does not say.
-DEFAULT_LANDMARKS, DEFAULT_KEPT = 500, 50
+#: Where the spec does not say: landmarks, their most with squared loss, and those `sparse` keeps.
+DEFAULT_LANDMARKS, MOST_LANDMARKS, DEFAULT_KEPT = 500, 1000, 50
+#: Multiplications of a pass over all rows up to which there are more landmarks than the default.
+_MOST_WORK = 2**37
 
 #: Losses that a task has, the default first.
 LOSSES = {
@@ -113,9 +115,11 @@ class LandmarksOptions(Section):
     """Name, or section with name and parameters; or a list of these, from which cross-validation
     chooses the one with the least error.
     """
-    landmarks: Count | None = None
+    landmarks: Count | Literal["auto"] = "auto"
     """Number of rows to compare others with, drawn from the training rows by hash, or from
-    `data.unlabelled_path`. By default 500, or all rows if fewer.
+    `data.unlabelled_path`. `auto` takes 500, and up to 1,000 for a `regression` of squared loss on
+    up to about 130,000 rows, of which `keep` is then the least number, among 1, 2, 5, 10, …, whose
+    cross-validated error is within half a percent of the least.
     """
     landmarks_from: Literal["random", "kmeans"] = "random"
     """Which of the sampled rows are landmarks: `random` ones, or those nearest to the centres of
@@ -185,6 +189,11 @@ class LandmarksOptions(Section):
     on a sample.
     """
 
+    @field_validator("landmarks", mode="before")
+    @classmethod
+    def _null_is_auto(cls, value: Any) -> Any:
+        return "auto" if value is None else value  # as specs of finished runs have it
+
     @field_validator("similarity", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
@@ -214,7 +223,7 @@ class LandmarksOptions(Section):
             raise ValueError("`refit: false` needs a `bound`, the largest sum of weights' sizes")
         if self.task == "ranking" and self.metric not in ("auto", "none"):
             raise ValueError("the task `ranking` has no metric; leave `metric` out")
-        if self.keep is not None and self.landmarks is not None and self.keep > self.landmarks:
+        if self.keep is not None and self.landmarks != "auto" and self.keep > self.landmarks:
             raise ValueError(
                 f"`keep` is {self.keep}, but there are {self.landmarks} landmarks to choose from"
             )
@@ -239,6 +248,23 @@ class LandmarksOptions(Section):
     def used_scaling(self) -> str:
         """How features are scaled."""
         return PRECOMPUTED if self.is_precomputed else self.scaling
+
+    def most_landmarks(self, n_rows: int, n_columns: int) -> int:
+        """Return how many landmarks there are at most, for so many rows and columns."""
+        if self.landmarks != "auto":
+            return self.landmarks
+        if not self.counts:
+            return DEFAULT_LANDMARKS
+        # L similarities of a row take L·d multiplications, and their co-moments L².
+        of_row, d = _MOST_WORK / max(n_rows, 1), n_columns
+        found = int((d**2 / 4 + of_row) ** 0.5 - d / 2)
+        return min(max(found, DEFAULT_LANDMARKS), MOST_LANDMARKS)
+
+    @property
+    def counts(self) -> bool:
+        """Whether folds choose the number of landmarks, where there are any."""
+        squared = self.task == "regression" and self.chosen_loss == "squared"
+        return squared and self.landmarks == "auto" and not self.is_precomputed
 
     def n_kept(self, n_landmarks: int) -> int:
         """Return how many of these landmarks the model has."""

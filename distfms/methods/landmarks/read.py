@@ -200,7 +200,8 @@ def take_landmarks(run: Run, form: LandmarkForm, plan: ColumnPlan) -> Landmarks:
     train, moments, options = sample.train(), found["moments"].train(), form.options
     pool = train if form.inputs.unlabelled is None else sample_unlabelled(run, form, plan)
     require_rows(form, train.n_rows, sample.test.n_rows)
-    wanted = 2 if options.is_precomputed else max(2, options.landmarks or 2)
+    given = 2 if options.landmarks == "auto" else options.landmarks
+    wanted = 2 if options.is_precomputed else max(2, given)
     if pool.n_rows < wanted:
         where = (form.inputs.unlabelled or form.inputs.train).place
         raise DataError(

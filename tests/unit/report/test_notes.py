@@ -55,7 +55,7 @@ def said() -> dict[str, str]:
         for node in chain((n.args[0] for n in nodes if _asked(n)), inside):
             text = "" if id(node) in within else _text(node)
             if text.endswith(".") and len(text) > 40:
-                found[f"{path.name}:{node.lineno}"] = text
+                found[f"{path}:{node.lineno}"] = text
     return found
 
 
