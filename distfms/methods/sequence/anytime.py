@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
+from distfms.methods.frame.contract import RowStop
 from distfms.methods.sequence.evaluate import best_model
 from distfms.methods.sequence.families import mean_response
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, longest_affordable
@@ -128,21 +129,18 @@ class AnytimePredictor:
         """
         return self.known(number, values, n_rows).predicted
 
-    def known(self, number: int, values: Mapping[str, np.ndarray], n_rows: int) -> Known:
-        """Return what `predict` does, with the values that it is made from."""
+    def known(
+        self, number: int, values: Mapping[str, np.ndarray], n_rows: int, rows: Any = slice(None)
+    ) -> Known:
+        """Return what `predict` does of some rows, with the values that it is made from."""
         used = self._used(number)
         own = np.empty((n_rows, len(used)), order="F")  # filled column by column
         for j, c in enumerate(used):
-            own[:, j] = values[self.feature_names[c]]
+            own[:, j] = values[self.feature_names[c]][rows]
         scores = self.models.score(self.model_of(number), used, own) - self.prior
         return Known(mean_response(self.family, scores), used, own)
 
-    def row_rule(
-        self,
-        budget: float | None = None,
-        mean_budget: float | None = None,
-        confidence: float | None = None,
-    ) -> RowRule:
+    def row_rule(self, budget: float | None, stop: RowStop) -> RowRule:
         """Return where each row stops; see `Stopping.rule`."""
         if self.stopping is None:
             raise SpecError(
@@ -151,21 +149,17 @@ class AnytimePredictor:
                 "(or `auto`, but for numbers with `model: linear`). Counts have one prefix for all "
                 "rows."
             )
-        if confidence is not None and self.spread is not None:
+        if stop.confidence is not None and self.spread is not None:
             raise SpecError("Rows of numbers stop by a mean budget: a confidence is for classes.")
-        rule = self.stopping.rule(budget, mean_budget, confidence)
-        return replace(rule, spread=self.spread)
+        return replace(self.stopping.rule(budget, **vars(stop)), spread=self.spread)
 
     def predict_rows(
         self, rule: RowRule, values: Mapping[str, np.ndarray], n_rows: int
     ) -> np.ndarray:
         """Return predictions of rows that stop by a rule, with numbers of groups, and costs."""
-
-        def know(number: int, rows: np.ndarray) -> Known:
-            names = [self.feature_names[c] for c in self._used(number)]
-            return self.known(number, {name: values[name][rows] for name in names}, len(rows))
-
-        return rule.walk(n_rows, know, self.models.n_outputs)
+        return rule.walk(
+            n_rows, lambda n, rows: self.known(n, values, len(rows), rows), self.models.n_outputs
+        )
 
     def errors_on(
         self, statistics: CoMoments, feature_names: Sequence[str], model: int
@@ -233,16 +227,19 @@ class AnytimePredictor:
         own |= {name: arrays[name] for name in _ARRAYS if name in arrays}
         if own.get("stopping") is not None:
             own["stopping"] = Stopping.from_dict(own["stopping"])
-        starts = [name for name in arrays if name.startswith(_SPREAD)]
-        if starts:
-            parts = {name.removeprefix(_SPREAD): arrays[name] for name in starts}
-            own["spread"] = TreeModels.from_arrays(parts)
+        if spread := arrays_below(_SPREAD, arrays):
+            own["spread"] = TreeModels.from_arrays(spread)
         return cls(**own | {"models": MODELS[names["models"]].from_arrays(arrays)})
 
     def _used(self, model: int) -> list[int]:
         if model > len(self.spent):
             return list(self.sets[model - len(self.spent) - 1])
         return [c for group in self.columns[:model] for c in group]
+
+
+def arrays_below(start: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays whose names begin so, by the rest of the name."""
+    return {n.removeprefix(start): own for n, own in arrays.items() if n.startswith(start)}
 
 
 class AnytimeSession:

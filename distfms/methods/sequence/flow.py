@@ -301,10 +301,9 @@ def with_stopping(
     found = learner.run.step("stopping", lambda: learn_stopping(learner, models, metrics))
     if not found:
         return metrics, {}
-    own = dict(found["metrics"])
-    stop = {**metrics["stop"], "rows": own.pop("rows")}
-    stopping = Stopping.from_dict(found["stopping"])
-    return {**metrics, "stop": stop, **own}, {"stopping": stopping, "spread": found["spread"]}
+    learned = {"stopping": Stopping.from_dict(found["stopping"]), "spread": found["spread"]}
+    stop = {**metrics["stop"], "rows": found["rows"]}
+    return {**metrics, "stop": stop, **found["metrics"]}, learned
 
 
 # --- what is written ------------------------------------------------------------------------------

@@ -28,16 +28,15 @@ def make_predictor(
 ) -> RowPredictor:
     """Find the columns of the best model that a budget buys in a dataset, or that rows may need."""
     model = AnytimePredictor.from_arrays(run.weights, run.model)
-    tree, number = (
-        SequenceTree.of(run),
-        advised(run.model) if budget is None else model.best(budget),
-    )
+    tree, number = SequenceTree.of(run), advised(run.model)
+    if budget is not None:
+        number = model.best(budget)
     predict: Any = partial(model.predict, number)
     if tree is not None and tree.applies(budget, stop):
         predict = partial(tree.predict, budget, stop)
         spending = tree.spending(run.selection, budget, stop)
     elif stop is not None:
-        rule = model.row_rule(budget, **vars(stop))
+        rule = model.row_rule(budget, stop)
         predict, spending = partial(model.predict_rows, rule), _of_rows(rule)
     else:
         spending = _spending(run, model, number, budget)
@@ -66,7 +65,7 @@ def make_session(
     tree = SequenceTree.of(run)
     if tree is not None and options.get("n_samples", 1) == 1 and tree.leads(budget, stop):
         return TreeSession(tree, budget, stop, options.get("deadline_s"))
-    rule = None if stop is None else model.row_rule(budget, **vars(stop))
+    rule = None if stop is None else model.row_rule(budget, stop)
     return AnytimeSession(model, **options, rule=rule)
 
 

@@ -37,10 +37,7 @@ _MOST_ROWS, _MOST_VALUES = 200_000, 1 << 24
 #: The same of numbers, and their stages, whose errors LightGBM learns to expect within seconds.
 _MOST_NUMBERS, _STAGES = 20_000, 12
 _OF_NUMBERS = ("mean_cost", "mse")
-_SPREAD = {
-    **FIXED, "objective": "regression", "num_leaves": 8, "min_data_in_leaf": 50,
-    "num_iterations": 40,
-}  # fmt: skip
+_SPREAD = {**FIXED, "objective": "regression", "num_leaves": 8, "min_data": 50, "num_trees": 40}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +69,7 @@ class StageJudge:
         rows = sample.values[0].astype(np.intp)
         step = max(1, CHUNK_VALUES // max(len(models) * models.n_outputs, len(batch.features)))
         judge = self._judged if self.spans is None else self._of_numbers
-        starts = range(0, max(len(rows), 1), step)
-        blocks = [judge(batch, rows[i : i + step]) for i in starts]
+        blocks = [judge(batch, rows[i : i + step]) for i in range(0, max(len(rows), 1), step)]
         return {"rows": replace(sample, values=np.concatenate(blocks, axis=1))}
 
     def _of_numbers(self, batch: RowBatch, rows: np.ndarray) -> np.ndarray:
@@ -103,29 +99,25 @@ class StageJudge:
         return np.concatenate((np.stack((weight, label)), *np.stack(found, axis=1)))
 
 
-def staged(samples: Mapping[int, RowSample]) -> StagedRows:
-    """Return samples by fold as one."""
-    values = np.concatenate([own.values for own in samples.values()], axis=1)
-    fold = np.repeat(list(samples), [own.n_rows for own in samples.values()])
+def staged(values: np.ndarray, fold: np.ndarray) -> StagedRows:
+    """Return rows of classes from what a `StageJudge` keeps of them."""
     weight, label, *rest = values
     states, losses, right = np.array(rest).reshape(3, -1, len(weight))
     return StagedRows(states, losses, right, weight, fold, label)
 
 
 def spread_on(
-    samples: Mapping[int, RowSample], path: Path, stages: np.ndarray, spans: np.ndarray
-) -> tuple[StagedRows, StagedRows | None, TreeModels]:
-    """Learn at each stage what error to expect of numbers, from those of models without a fold.
+    values: np.ndarray, fold: np.ndarray, path: Path, stages: np.ndarray, spans: np.ndarray
+) -> tuple[StagedRows, TreeModels]:
+    """Learn at each stage what error to expect of numbers, from what a `StageJudge` keeps of them.
 
-    Return samples of the folds, with what models without the fold expect, and of the held-out rows
-    (−1), and the models of all folds. The mean is of absolute errors, about which outliers decide
-    less; a stage without groups, or without a next one, has no model.
+    Return the rows, whose states models without their fold expect, and the models of all folds,
+    which held-out rows (−1) have. Errors are absolute, as outliers decide less about these; a stage
+    without groups, or without a next one, has no model.
     """
-    values = np.concatenate([own.values for own in samples.values()], axis=1)
-    fold, n_stages = np.repeat(list(samples), [own.n_rows for own in samples.values()]), len(stages)
+    n_stages, known = len(stages), fold >= 0
     weight, losses, inputs = values[0], values[1 : n_stages + 1], values[n_stages + 1 :].T
     errors, states, texts = np.sqrt(losses), np.zeros_like(losses), [""] * n_stages
-    known = fold >= 0
     for stage in range(1, n_stages - 1):
         used = list(features_of(path, int(stages[stage]), spans))
         X = inputs[:, used]
@@ -138,8 +130,7 @@ def spread_on(
                 states[stage, others] = booster(text).predict(X[others], num_threads=1)
         texts[stage] = text
     rows = StagedRows(states, losses, 0 * losses, weight, fold, np.full(len(fold), np.nan))
-    test = None if known.all() else rows.taken(~known)
-    return rows.taken(known), test, TreeModels.of(texts, np.zeros(1), spans)
+    return rows, TreeModels.of(texts, np.zeros(1), spans)
 
 
 def paths_without(learner: Learner, models: Models) -> dict[int, Path]:
@@ -183,19 +174,20 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
     samples = {fold: own["rows"] for fold, own in judged.items() if own and own["rows"].n_rows}
     if len(samples.keys() - {-1}) < 2:
         return {}
+    values = np.concatenate([own.values for own in samples.values()], axis=1)
+    fold, spread = np.repeat(list(samples), [own.n_rows for own in samples.values()]), None
     if spans is None:
-        test = staged({-1: samples.pop(-1)}) if -1 in samples else None
-        rows, spread = staged(samples), None
+        rows = staged(values, fold)
     else:
-        rows, test, spread = spread_on(samples, path, stages, spans)
+        rows, spread = spread_on(values, fold, path, stages, spans)
+    is_test = fold < 0
+    rows, test = rows.taken(~is_test), rows.taken(is_test) if is_test.any() else None
     outline = Stopping(tuple(stages.tolist()), tuple(spent.tolist()), (), ())
     stopping, claim = find_stopping(rows, outline, prefix)
     entries = entries_of(stopping, claim, rows, test, names)
-    gains = bool(
-        claim.gain.mean > claim.gain.standard_error and claim.default.mean[0] < spent[prefix]
-    )
-    entries["rows"] = {
-        "advised": job.options.stopping == "rows" or gains,
+    gains = claim.gain.mean > claim.gain.standard_error and claim.default.mean[0] < spent[prefix]
+    chosen = {
+        "advised": job.options.stopping == "rows" or bool(gains),
         "measure": names[1],
         **entries["stopping"][stopping.default],
         "validation": said(claim.default, names),
@@ -203,7 +195,8 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
         "gain": number_or_none(claim.gain.mean),
         ERROR: number_or_none(claim.gain.standard_error),
     }
-    return {"metrics": entries, "stopping": stopping.to_dict(), "spread": spread}
+    learned = {"stopping": stopping.to_dict(), "spread": spread}
+    return {"metrics": entries, "rows": chosen} | learned
 
 
 def entries_of(

@@ -93,10 +93,10 @@ class StagedRows:
     @property
     def n_bins(self) -> int:
         """Most bins of a stage that these rows allow."""
-        n, label = len(self.label), self.label
-        n_bins = n // _NUMBERS_A_BIN
-        if not np.isnan(label).any():
-            n_bins = (n - np.bincount(label.astype(np.intp)).max(initial=0)) // _EVENTS_A_BIN
+        n_bins, label = len(self.label) // _NUMBERS_A_BIN, self.label[~np.isnan(self.label)]
+        if len(label):
+            n_others = len(label) - np.bincount(label.astype(np.intp)).max()
+            n_bins = n_others // _EVENTS_A_BIN
         return int(np.clip(n_bins, 2, _MOST_BINS))
 
     def at(self, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -242,8 +242,8 @@ class Stopping:
                 policies = self.policies[number : number + 2]
                 # Before the first group nothing tells rows apart: all of them take it, or none.
                 if len(policies) > 1 and policies[0].decisions[0].any():
-                    more = (mean_budget - costs[number]) / (costs[number + 1] - costs[number])
-                    share = max(more, 0.0)
+                    low, high = costs[number : number + 2]
+                    share = max((mean_budget - low) / (high - low), 0.0)
                 policies = policies[: 1 + (share > 0)]
             last = max(own.last for own in policies)
         if budget is not None:
@@ -300,13 +300,12 @@ class RowRule:
         """
         if stage >= self.last:
             return np.zeros(len(follows), dtype=bool)
-        if self.spread is not None:
-            states = self.spread.score(stage, known.columns, known.values)[:, 0]
+        if not self.policies:
+            return np.asarray(shares_of(known.predicted).max(axis=1) < self.confidence)
+        if self.spread is None:
+            states = state_of(shares_of(known.predicted))
         else:
-            shares = shares_of(known.predicted)
-            if not self.policies:
-                return np.asarray(shares.max(axis=1) < self.confidence)
-            states = state_of(shares)
+            states = self.spread.score(stage, known.columns, known.values)[:, 0]
         bins = np.searchsorted(self.stopping.edges[stage], states, "right")
         first, second = (own.decisions[stage][bins] for own in (self.policies * 2)[:2])
         if (new := (follows < 0) & (first != second)).any():

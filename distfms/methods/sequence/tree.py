@@ -10,7 +10,7 @@ import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun, RowStop
 from distfms.methods.frame.leaves import Router
-from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
+from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, arrays_below
 from distfms.methods.sequence.evaluate import advised, steps_of
 from distfms.methods.sequence.problem import longest_affordable
 from distfms.methods.sequence.stopping import RowRule
@@ -57,18 +57,13 @@ class SequenceTree:
         if found is None:
             return None
 
-        def arrays(name: str) -> dict[str, np.ndarray]:
-            start = f"{name}/"
-            own = {n: a for n, a in run.weights.items() if n.startswith(start)}
-            return {name.removeprefix(start): array for name, array in own.items()}
-
         named = {name: found[name] for name in ("root", "cost", "budgets", "better", "by_default")}
         leaves = found["leaves"]
         return cls(
             AnytimePredictor.from_arrays(run.weights, run.model),
-            router=Router.from_arrays(arrays("router")),
+            router=Router.from_arrays(arrays_below("router/", run.weights)),
             leaves=[
-                AnytimePredictor.from_arrays(arrays(f"leaf {number}"), own)
+                AnytimePredictor.from_arrays(arrays_below(f"leaf {number}/", run.weights), own)
                 for number, own in enumerate(leaves, 1)
             ],
             stops=[advised(own) for own in leaves],
@@ -107,7 +102,7 @@ class SequenceTree:
     def rules(self, budget: float | None, stop: RowStop) -> list[RowRule]:
         """Return where rows stop in each leaf, each within a mean budget."""
         most, mean = (None if b is None else b - self.cost for b in (budget, stop.mean_budget))
-        return [leaf.row_rule(most, mean, stop.confidence) for leaf in self.leaves]
+        return [leaf.row_rule(most, RowStop(mean, stop.confidence)) for leaf in self.leaves]
 
     def predict(
         self,
@@ -162,7 +157,7 @@ def columns_needed(
         one = AnytimePredictor.from_arrays(run.weights, run.model) if tree is None else tree.one
         number = advised(run.model) if budget is None else one.best(budget)
         if stop is not None:
-            rule = one.row_rule(budget, **vars(stop))
+            rule = one.row_rule(budget, stop)
             number = rule.stopping.stages[rule.last]
         return [name for step in steps_of(selection, number) for name in step["columns"]]
     found, own = list(selection["contexts"]["columns"]), selection["contexts"]["leaves"]
