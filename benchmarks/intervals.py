@@ -1,6 +1,6 @@
 """How often the intervals of headlines cover the truth.
 
-Simulated tables whose truth is known: what the model of a job explains of a million other rows. A
+Simulated tables whose truth is known: what the model of a job explains of many other rows. A
 headline's ``65 ± 2 %`` is a share with its standard error, by the spread over folds; printed is how
 often the truth is within Student's 95 % of it, of cross-validation and of held-out rows.
 
