@@ -60,9 +60,11 @@ def _read_footer(filesystem: Any, file: File, shared: dict[Any, Any]) -> tuple[F
             metadata, schema = parquet.metadata, parquet.schema_arrow
     schema = schema.with_metadata(index_metadata(schema))
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
-    lists = [
-        c for c in range(metadata.num_columns) if metadata.schema.column(c).max_repetition_level
-    ]
+    lists: list[int] = []
+    if any(map(pat.is_nested, schema.types)):
+        # pyarrow's two objects refer to one another: they stay until a whole collection of garbage.
+        parts = metadata.schema
+        lists = [c for c in range(len(parts)) if parts.column(c).max_repetition_level]
     sizes = [(g.num_rows, _decoded_bytes(g, lists), g.total_byte_size) for g in groups]
     read = replace(
         file,
