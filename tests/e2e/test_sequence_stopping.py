@@ -10,6 +10,7 @@ from sklearn.metrics import log_loss
 
 import distfms
 from distfms.errors import SpecError
+from distfms.methods.sequence import flow
 from distfms.runs.driver import run_job
 from distfms.runs.finished import open_run
 from distfms.runs.predict import predict_file
@@ -37,6 +38,14 @@ def numbers(n, seed):
     c = np.where(a > 0, 3 * c, 0.0)
     y = 2 * a + c + 0.3 * b + 0.3 * rng.normal(size=n)
     return pa.table({"id": np.arange(n) + 10**6 * seed, "a": a, "b": b, "c": c, "d": d, "y": y})
+
+
+def straight(n, seed):
+    """Numbers that linear models predict."""
+    rng = np.random.default_rng(seed)
+    a, b, c, d, rest = rng.normal(size=(5, n))
+    columns = {"id": np.arange(n) + 10**6 * seed, "a": a, "b": b, "c": c, "d": d}
+    return pa.table({**columns, "y": a + b + 0.1 * rest})
 
 
 def three_classes(n, seed):
@@ -236,6 +245,16 @@ def test_where_the_work_runs_changes_no_bit_of_stopping(kind, tmp_path):
         there = results(job(tmp_path, kind, engine=engine, **own))
     assert there == results(job(tmp_path, "here", **own))
     assert any("stopping" in name for name in there)
+
+
+@pytest.mark.parametrize(("most", "learns"), [(1000, True), (100, False)])
+def test_many_rows_of_numbers_are_not_read_for_linear_models(most, learns, tmp_path, monkeypatch):
+    monkeypatch.setattr(flow, "MOST_NUMBERS", most)
+    trees = {"num_iterations": 5}
+    own = {"make": straight, "n": 400, "family": "gaussian", "model": "auto", "lightgbm": trees}
+    run = job(tmp_path, "run", **own)
+    steps = [entry["name"] for entry in content(run, "manifest.json")["stages"]]
+    assert ("stopping" in steps) == learns
 
 
 def test_models_that_do_not_know_say_so(tmp_path):

@@ -36,13 +36,20 @@ from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
 from distfms.methods.sequence.form_contexts import has_contexts
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.guarantee import guarantee
-from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
+from distfms.methods.sequence.learners import (
+    ByRows,
+    ByStatistics,
+    Learner,
+    Models,
+    Scores,
+    learner_of,
+)
 from distfms.methods.sequence.leaves import Sequenced, grown
 from distfms.methods.sequence.options import RANDOM, TREES, SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline, longest_affordable
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import few_rows, step_entries
-from distfms.methods.sequence.read_stages import learn_stopping
+from distfms.methods.sequence.read_stages import MOST_NUMBERS, learn_stopping
 from distfms.methods.sequence.reference import (
     beside_sequence,
     chooses_ridge,
@@ -296,7 +303,10 @@ def with_stopping(
 
     Return also what a predictor has of where they stop, if that was learned.
     """
-    if not learner.data.form.stops_rows:
+    form, n_rows = learner.data.form, learner.procedure.size(learner.whole.train)[0]
+    # Where statistics tell all, many rows are not read for what nobody asked for.
+    is_dear = isinstance(learner, ByStatistics) and n_rows > MOST_NUMBERS
+    if not form.stops_rows or (is_dear and form.options.stopping == "auto"):
         return metrics, {}
     found = learner.run.step("stopping", lambda: learn_stopping(learner, models, metrics))
     if not found:

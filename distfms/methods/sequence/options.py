@@ -380,7 +380,8 @@ class SequenceOptions(Section):
     `prefix`, all at one; or `auto`, `rows` where these have a lower loss than prefixes of the same
     mean cost, on the folds by more than a standard error. Predictions stop row by row where they
     are told to. Rows of numbers stop by the error that LightGBM expects from what is known of them;
-    for `model: linear`, which needs no rows, `auto` is `prefix`.
+    for linear models of numbers, which need no rows, `auto` is `prefix` where `model` is `linear`
+    or there are more than 20,000 rows.
     """
     max_groups: Annotated[int, Field(ge=1)] | None = None
     """End the sequence after this many groups. Where one process would take more than 4 GiB, but

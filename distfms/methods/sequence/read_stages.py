@@ -35,7 +35,7 @@ from distfms.stats.sample import RowSample
 #: Most rows that policies are found on, and numbers that are kept of them.
 _MOST_ROWS, _MOST_VALUES = 200_000, 1 << 24
 #: The same of numbers, and their stages, whose errors LightGBM learns to expect within seconds.
-_MOST_NUMBERS, _STAGES = 20_000, 12
+MOST_NUMBERS, _STAGES = 20_000, 12
 _OF_NUMBERS = ("mean_cost", "mse")
 _SPREAD = {**FIXED, "objective": "regression", "num_leaves": 8, "min_data": 50, "num_trees": 40}
 
@@ -155,7 +155,7 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
     if (classes := metrics.get("classes")) is None:
         some = np.unique([*thinned(len(stages), _STAGES), prefix])
         stages, prefix, names = stages[some], int(np.searchsorted(some, prefix)), _OF_NUMBERS
-        spans, most_rows = spans_of(data.plan), _MOST_NUMBERS
+        spans, most_rows = spans_of(data.plan), MOST_NUMBERS
         size = 1 + len(stages) + len(spans)
     spent = path.curve_cost[stages]
     asked: dict[int, tuple[PrefixModels, Sequence[int]]] = {
