@@ -17,7 +17,7 @@ from distfms.methods.frame.judging import by_statistics
 from distfms.methods.frame.moments import head_of, points_on_folds, with_splits
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
-from distfms.methods.frame.tuning import changed_options, choose, choose_options, note_edge
+from distfms.methods.frame.tuning import changed_options, choose_options, note_edge
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.data import SequenceData, read_columns, read_statistics
 from distfms.methods.sequence.evaluate import (
@@ -52,9 +52,9 @@ from distfms.methods.sequence.read import few_rows, step_entries
 from distfms.methods.sequence.read_stages import MOST_NUMBERS, learn_stopping
 from distfms.methods.sequence.reference import (
     beside_sequence,
+    best_linear,
     chooses_ridge,
     fit_reference,
-    linear_on_folds,
     ordered_for_trees,
     with_kind,
 )
@@ -140,11 +140,9 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
     Linear models are compared, which decide the order of the groups, at the end of the sequence.
     Where that has all groups no search is needed.
     """
-    found = linear_on_folds(run, job, data, RIDGES, as_one=job.options.max_groups is None)
-    values = np.array([[a["values"][0] for a in answers] for answers in found.answers])
-    if values.shape[1] < 2 or not np.isfinite(values).all():
+    *_, choice = best_linear(run, job, data, RIDGES, as_one=job.options.max_groups is None)
+    if choice is None:
         return {"ridge": RIDGES[-1], "tried": []}
-    choice = choose(values, found.weight, "best", True)
     ridge = RIDGES[choice.chosen]
     run.note(
         f"Chosen by cross-validation among {len(RIDGES)} ridges from {RIDGES[-1]:g} to "

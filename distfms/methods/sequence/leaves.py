@@ -88,7 +88,7 @@ def grown(
 
     def find() -> list[Context]:
         found = find_context(run, job, data, one.path)
-        return [found[0]] if found and worth_fitting(run, job, data, one, *found) else []
+        return [found[0]] if found and worth_fitting(run, job, data, one, found) else []
 
     found = run.step("contexts", find)
     if not found:
@@ -116,20 +116,14 @@ def grown(
     return with_leaves(one, leaves, context, compared) if compared["better"] else one.content
 
 
-def worth_fitting(
-    run: Run,
-    job: Job,
-    data: SequenceData,
-    one: Sequenced,
-    context: Context,
-    paths: Sequence[Path],
-    weights: np.ndarray,
-) -> bool:
+def worth_fitting(run: Run, job: Job, data: SequenceData, one: Sequenced, found: Any) -> bool:
     """Return whether trees may explain more by leaves, as the linear models do that found these.
 
     Bins bend linear models and let columns interact, which trees do anyway. So a few of them are
-    compared on one fold, at few costs: of leaves' `paths` with those of the one.
+    compared on one fold, at few costs: of leaves as `find_context` returns them with those of
+    the one.
     """
+    context, paths, weights = found
     if job.options.model != TREES or isinstance(data.form.options.contexts, Mapping):
         return True
     root, (fold, *_) = data.form.costs.total(context.root), one.learner.folds()

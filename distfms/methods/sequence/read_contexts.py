@@ -270,13 +270,14 @@ def most_candidates(n_columns: int, form: SequenceForm) -> int:
 # --- the choice -----------------------------------------------------------------------------------
 
 
-def find_context(
-    run: Run, job: Job, data: SequenceData, path: Path
-) -> tuple[Context, Sequence[Path], np.ndarray] | None:
+#: A context, the sequences of its leaves, and what rows weigh by leaf and fold.
+Found = tuple[Context, Sequence[Path], np.ndarray]
+
+
+def find_context(run: Run, job: Job, data: SequenceData, path: Path) -> Found | None:
     """Return the context that folds find worth its cost, if there is one; within a step.
 
-    The sequences of its leaves, and weights of rows by leaf and fold, follow. `path` is the one
-    sequence.
+    `path` is the one sequence.
     """
     form, plan, classes = data.form, data.plan, data.class_values
     n_columns = plan.n_features + (1 if classes is None else len(classes))

@@ -12,7 +12,7 @@ from distfms.methods.frame.contract import FoldAnswers, Job, Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.moments import Tuned, TunedItem, fold_work
 from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES, QUICK, booster
-from distfms.methods.frame.tuning import changed_options, choose
+from distfms.methods.frame.tuning import Choice, changed_options, choose
 from distfms.methods.sequence.data import SequenceData, with_splines
 from distfms.methods.sequence.learners import Learner, learner_of, tree_fit
 from distfms.methods.sequence.options import GAIN, N_SPLINES, TREES, OrderRule
@@ -72,17 +72,24 @@ def shares_on_folds(reference: Mapping[str, Any], share: str, folds: FoldAnswers
     return np.array([known.get(fold) for fold in folds.folds], dtype=float)
 
 
-def linear_on_folds(
+def best_linear(
     run: Run, job: Job, data: SequenceData, ridges: Sequence[float], as_one: bool
-) -> FoldAnswers:
-    """Measure linear models on folds, at the end of a sequence or (`as_one`) of all groups."""
+) -> tuple[FoldAnswers, np.ndarray, Choice | None]:
+    """Compare linear models on folds, at the end of a sequence or (`as_one`) of all groups.
+
+    Returns the answers, what each explains of each fold, and the best, if folds tell.
+    """
     job = replace(job, options=changed_options(job.options, {"model": "linear"}))
     own = replace(data.procedure(job.options), ladder=Ladder(()))
     if as_one:
         own = replace(own, as_one=True, max_groups=None, rules=(OrderRule("random"),))
     items = [TunedItem(replace(own, ridge=ridge), (None,)) for ridge in ridges]
     work = fold_work(job, Tuned("explained_variance"), items, [i.procedure for i in items])
-    return learner_of(run, job, data).on_folds(work)
+    found = learner_of(run, job, data).on_folds(work)
+    values = np.stack([found.values(number, "values")[0] for number in range(len(items))])
+    if len(found.folds) < 2 or not np.isfinite(values).all():
+        return found, values, None
+    return found, values, choose(values, found.weight, "best", True)
 
 
 def chooses_ridge(job: Job) -> bool:
@@ -112,14 +119,13 @@ def with_kind(
         is_best = chooses_ridge(job) and options.max_groups is None
         shares, ridge = {"linear": np.empty(0), TREES: np.empty(0)}, own.ridge
         for kind, of in {"linear": data, **({"splines": wide} if wide else {})}.items():
-            ridges = [r for r in RIDGES if r >= own.ridge] if is_best else RIDGES
-            ridges = [own.ridge] if is_best and of is data else ridges
-            found = linear_on_folds(run, job, of, ridges, as_one=True)
-            values = np.array([[a["values"][0] for a in answers] for answers in found.answers])
-            if values.shape[1] < 2 or not np.isfinite(values).all():
+            ridges = [own.ridge] if is_best and of is data else RIDGES
+            if is_best and options.family != "gaussian":  # fits with less of one take long
+                ridges = [r for r in ridges if r >= own.ridge]
+            found, values, best = best_linear(run, job, of, ridges, as_one=True)
+            if best is None:
                 return _KINDS["linear"][1]
-            best = choose(values, found.weight, "best", True).chosen
-            shares[kind], ridge = values[best], ridges[best]
+            shares[kind], ridge = values[best.chosen], ridges[best.chosen]
         shares[TREES] = shares_on_folds(reference, own.share, found)
         kind, said = chosen_kind(shares, found.weight)
         run.note(said)
