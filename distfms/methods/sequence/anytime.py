@@ -259,6 +259,8 @@ class AnytimeSession:
         Seconds after the start from which on nothing is taken.
     rule : RowRule, optional
         Where rows stop; several of them together, when all do.
+    sources : mapping, optional
+        What the rows of a batch come from; see `row_predictor.sources_of`.
     """
 
     def __init__(
@@ -267,8 +269,9 @@ class AnytimeSession:
         n_samples: int = 1,
         deadline_s: float | None = None,
         rule: RowRule | None = None,
+        sources: Mapping[str, Any] | None = None,
     ) -> None:
-        self._predictor, self._rule = predictor, rule
+        self._predictor, self._rule, self._sources = predictor, rule, sources or {}
         self._end = None if deadline_s is None else time.monotonic() + deadline_s
         names = [[predictor.feature_names[c] for c in own] for own in predictor.columns]
         self._columns = dict(zip(predictor.groups, names, strict=True))
@@ -310,7 +313,8 @@ class AnytimeSession:
         ----------
         group : str
         values : array_like of shape (n, s), (s,) for one row, or a number for one row and column
-            The group's columns in the order of the predictor; NaN is a missing value.
+            The group's columns in the order of the predictor; NaN is a missing value. Splines
+            need not be there, but the numbers that they are of.
 
         Returns
         -------
@@ -330,14 +334,19 @@ class AnytimeSession:
             raise SpecError(f"{group!r} is not a group of this predictor.")
         if group in self._arrived:
             raise SpecError(f"Group {group!r} was already delivered.")
-        names = self._columns[group]
+        names, block = self._columns[group], np.asarray(values, dtype=np.float64)
+        if block.size != self._n_samples * len(names):
+            derived = expanded_numbers(self._sources, dict.fromkeys(names, np.zeros(0)))
+            names = [name for name in names if name in self._sources or name not in derived]
         shape = (self._n_samples, len(names))
-        block = np.asarray(values, dtype=np.float64)
         if block.size != shape[0] * shape[1] or (block.ndim == 2 and block.shape != shape):
             raise DataError(f"Group {group!r} needs values of shape {shape}, not {block.shape}.")
         if np.isinf(block).any():
             raise DataError(f"Group {group!r} has infinite values.")
-        self._values |= zip(names, block.reshape(shape).T, strict=True)
+        given = dict(zip(names, block.reshape(shape).T, strict=True))
+        if len(names) < len(self._columns[group]):
+            given |= expanded_numbers(self._sources, given)
+        self._values |= given
         self._arrived.add(group)
         self._update()
         return True
@@ -382,3 +391,16 @@ class AnytimeSession:
         self._known = model.known(self.n_groups, self._values, self._n_samples)
         found = self._known.predicted
         self.prediction = found[:, 0] if found.shape[1] == 1 else found
+
+
+def expanded_numbers(
+    sources: Mapping[str, Any], values: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the rows of a batch that come from numbers with knots or flags, by their names."""
+    found = dict[str, np.ndarray]()
+    for name, own in sources.items():
+        if name in values and isinstance(own, Mapping):
+            x = np.clip(values[name], *own["limits"]) if own.get("limits") else values[name]
+            found |= {name: x, f"{name} missing": np.isnan(x).astype(float)}
+            found |= {f"{name}>{knot!r}": np.maximum(x - knot, 0.0) for knot in own["knots"]}
+    return found

@@ -64,9 +64,9 @@ def make_session(
         raise SpecError("A session has a budget where rows stop (`stop`); give others to `run`.")
     tree = SequenceTree.of(run)
     if tree is not None and options.get("n_samples", 1) == 1 and tree.leads(budget, stop):
-        return TreeSession(tree, budget, stop, options.get("deadline_s"))
+        return TreeSession(tree, budget, stop, options.get("deadline_s"), run.model["sources"])
     rule = None if stop is None else model.row_rule(budget, stop)
-    return AnytimeSession(model, **options, rule=rule)
+    return AnytimeSession(model, **options, rule=rule, sources=run.model["sources"])
 
 
 def _of_rows(rule: RowRule) -> str:

@@ -178,12 +178,13 @@ class TreeSession(AnytimeSession):
         budget: float | None = None,
         stop: RowStop | None = None,
         deadline_s: float | None = None,
+        sources: Mapping[str, Any] | None = None,
     ) -> None:
         self._tree: SequenceTree | None = tree
         self._rules = None if stop is None else tree.rules(budget, stop)
         self.leaf: int | None = None
         """The leaf of the row, as soon as the root is known."""
-        super().__init__(tree.one, 1, deadline_s)
+        super().__init__(tree.one, 1, deadline_s, sources=sources)
 
     @property
     def spent(self) -> float:
