@@ -54,54 +54,45 @@ VICTIMS = {
     "dask": ("driver", "worker", "workers twice", "actor", "scheduler"),
     "ray": ("driver", "worker", "actor", "raylet", "head"),
 }
+#: Number of an event, and seconds after it.
+Moment = tuple[int, float]
+Events = tuple[tuple[float, str], ...]
 RESULTS = ("selection.json", "model.json", "weights.npz", "metrics.json")
 
 
 # --- jobs ----------------------------------------------------------------------------------------
 
 
-def write_rows(folder: Path, n_files: int = 16, n: int = 1_000, d: int = 10) -> Path:
-    """Write rows of numbers, a target and classes."""
+def write_data(folder: Path, n_files: int = 16, n: int = 1_000, d: int = 10) -> dict[str, Path]:
+    """Write rows of numbers, a target and classes, and two or three judgments of each attribute."""
+    rows, judged = folder / "rows", folder / "judged"
     rng, w = np.random.default_rng(0), np.random.default_rng(1).normal(size=d)
     for number in range(n_files):
         X = rng.normal(size=(n, d))
         y = X @ w + np.sin(X[:, 0]) + rng.normal(size=n)
-        columns = {f"x{j}": X[:, j] for j in range(d)} | {"y": y, "c": (y > 0).astype(float)}
-        _write(folder / f"{number:02d}.parquet", columns)
-    return folder
-
-
-def write_judgments(folder: Path, n_files: int = 16, n: int = 1_000, d: int = 10) -> Path:
-    """Write judgments of attributes, two or three of each."""
-    rng, w = np.random.default_rng(0), np.random.default_rng(1).normal(size=d)
-    for number in range(n_files):
-        truth = rng.normal(size=(n, d))
-        columns: dict[str, Any] = {"y": truth @ w + rng.normal(size=n)}
+        columns: dict[str, Any] = {f"x{j}": X[:, j] for j in range(d)}
+        lists: dict[str, Any] = {}
         for a in range(d):
-            told = rng.normal(truth[:, a, None], size=(n, 3))
-            columns[f"a{a}"] = [row[: 2 + i % 2].tolist() for i, row in enumerate(told)]
-        _write(folder / f"{number:02d}.parquet", columns)
-    return folder
-
-
-def _write(place: Path, columns: Mapping[str, Any]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(dict(columns)), place)
+            told = rng.normal(X[:, a, None], size=(n, 3))
+            lists[f"a{a}"] = [row[: 2 + i % 2].tolist() for i, row in enumerate(told)]
+        for place, own in ((rows, columns), (judged, lists)):
+            place.mkdir(exist_ok=True)
+            table = pa.table({**own, "y": y, "c": (y > 0).astype(float)})
+            pq.write_table(table, place / f"{number:02d}.parquet")
+    others = ("sequence", "landmarks", "attribute_efficient")
+    return {"multiselect": judged, **dict.fromkeys(others, rows)}
 
 
 def job(method: str, data: Path, engine: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec of a job that has passes, tasks and, where the method has such, actors."""
-    rows = {"path": str(data), "target": "y", "exclude": ["c"], "folds": 2, "test": 0.2}
+    target, other = ("c", "y") if method == "sequence" else ("y", "c")
+    rows = {"path": str(data), "target": target, "exclude": [other], "folds": 2, "test": 0.2}
     options: dict[str, dict[str, Any]] = {
         "multiselect": {"budget": 60},
         "sequence": {"family": "logistic", "baselines": []},
         "landmarks": {"landmarks": 30, "iterations": 1},
         "attribute_efficient": {"attributes_per_example": 4, "solver": "online", "repeats": 2},
     }
-    if method == "sequence":
-        rows |= {"target": "c", "exclude": ["y"]}
-    if method == "multiselect":
-        del rows["exclude"]
     return {
         "name": method.replace("_", "-"),
         "method": method,
@@ -127,8 +118,7 @@ class Cluster:
 
     def is_sound(self) -> bool:
         """Whether nothing of the cluster was killed, nor has ended with what was."""
-        ended = [p for p in self.roots if not p.is_running() or p.status() == "zombie"]
-        return self.sound and not ended
+        return self.sound and all(p.is_running() and p.status() != "zombie" for p in self.roots)
 
     def processes(self, driver: psutil.Process) -> list[psutil.Process]:
         """Return all that the driver and the cluster have started."""
@@ -145,24 +135,26 @@ class Cluster:
         if what == "scheduler":
             return self.roots[:1]
         if self.kind == "ray" and what in ("raylet", "head"):
-            nodes = (self.ray.head_node, *self.ray.worker_nodes)
-            name = "raylet" if what == "raylet" else "gcs_server"
-            infos = [own for node in nodes for own in node.all_processes.get(name, [])]
-            return [psutil.Process(info.process.pid) for info in infos]
+            return of_nodes(self.ray, "raylet" if what == "raylet" else "gcs_server")
         found = []
         for process in self.processes(driver):
             with suppress(psutil.Error):
                 line = " ".join(process.cmdline())
                 if self.kind == "ray":
                     # Not those that wait, nor agents, with which their raylet ends.
-                    busy = line.startswith("ray::") and not re.search("IDLE|Agent", line)
-                    found += [process] if busy else []
-                elif self.kind == "dask" and what != "actor":
-                    of_driver = driver in process.parents()
-                    found += [process] if "spawn_main" in line and not of_driver else []
-                elif "spawn_main" in line and driver in process.parents():
-                    found += [process]
+                    is_one = line.startswith("ray::") and not re.search("IDLE|Agent", line)
+                else:
+                    of_cluster = self.kind == "dask" and what != "actor"
+                    is_one = "spawn_main" in line and of_cluster != (driver in process.parents())
+                found += [process] * is_one
         return found
+
+
+def of_nodes(ray: Any, name: str) -> list[psutil.Process]:
+    """Return the processes of this name of a cluster of Ray."""
+    nodes = (ray.head_node, *ray.worker_nodes)
+    infos = [own for node in nodes for own in node.all_processes.get(name, [])]
+    return [psutil.Process(info.process.pid) for info in infos]
 
 
 @contextmanager
@@ -182,10 +174,8 @@ def cluster(kind: str) -> Iterator[Cluster]:
             for _ in range(2):
                 made.add_node(num_cpus=1, object_store_memory=ray_here.STORE_BYTES)
             made.wait_for_nodes()
-            nodes = (made.head_node, *made.worker_nodes)
-            infos = [own for node in nodes for own in node.all_processes["raylet"]]
-            roots = [psutil.Process(info.process.pid) for info in infos]
-            yield Cluster("ray", {"kind": "ray", "address": made.address}, roots, made)
+            address = {"kind": "ray", "address": made.address}
+            yield Cluster("ray", address, of_nodes(made, "raylet"), made)
         finally:
             for node in (made.head_node, *made.worker_nodes):  # in good order it takes 30 s
                 node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
@@ -208,18 +198,10 @@ def _dask() -> Iterator[Cluster]:
             process = subprocess.Popen(command, **shared)  # type: ignore[call-overload]
             roots.append(psutil.Process(process.pid))
             stack.callback(_end, process)
-            while not told.exists():
-                time.sleep(0.1)
         while len([p for p in roots[1].children(True) if "spawn_main" in str(p.cmdline())]) < 2:
             time.sleep(0.2)
-        yield Cluster("dask", {"kind": "dask", "address": _address(told)}, roots)
-
-
-def _address(told: Path) -> str:
-    while True:
-        with suppress(ValueError):
-            return str(json.loads(told.read_text())["address"])
-        time.sleep(0.1)
+        address = json.loads(told.read_text())["address"]
+        yield Cluster("dask", {"kind": "dask", "address": address}, roots)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -242,26 +224,23 @@ class Ended:
     seconds: float
     error: str
     hit: bool = False
-    events: tuple[tuple[float, str], ...] = ()
+    events: Events = ()
 
 
+@dataclass(frozen=True)
 class Job:
     """A job in a folder of its own."""
 
-    def __init__(self, folder: Path, method: str, data: Path, engine: Mapping[str, Any]) -> None:
-        folder.mkdir(parents=True)
-        self.folder, self.events = folder, list[dict[str, Any]]()
-        self.describe(method, data, engine)
+    folder: Path
+    method: str
+    data: Path
 
-    def describe(self, method: str, data: Path, engine: Mapping[str, Any]) -> None:
-        """Write the spec."""
-        (self.folder / "job.yaml").write_text(json.dumps(job(method, data, engine)))
-
-    def run(
-        self, made: Cluster, what: str = "", at: tuple[int, float] = (0, 0.0), seed: int = 0
-    ) -> Ended:
+    def run(self, made: Cluster, what: str = "", at: Moment = (0, 0.0), seed: int = 0) -> Ended:
         """Run the command, and kill something on the way."""
         start, hit = time.monotonic(), False
+        self.folder.mkdir(exist_ok=True)
+        spec = job(self.method, self.data, made.engine)
+        (self.folder / "job.yaml").write_text(json.dumps(spec))
         error = (self.folder / "error.txt").open("w+")
         with error, (self.folder / "said.txt").open("w") as said:
             command = [sys.executable, "-m", "distfms.cli", "run", "job.yaml"]
@@ -270,7 +249,7 @@ class Job:
             try:
                 if what:
                     self._wait_for(at, process)
-                    hit = self._kill(what, made, driver, random.Random(seed))
+                    hit = self._kill(what, made, driver, seed)
                     start = time.monotonic()  # what anybody waits for begins with the kill
                 code = process.wait(2 * MOST_S)
             except subprocess.TimeoutExpired:
@@ -290,19 +269,18 @@ class Job:
                     found.append(json.loads(line))
         return found
 
-    def _wait_for(self, at: tuple[int, float], process: subprocess.Popen[Any]) -> None:
+    def _wait_for(self, at: Moment, process: subprocess.Popen[Any]) -> None:
         while process.poll() is None and len(self._told()) <= at[0]:
             time.sleep(0.01)
         with suppress(subprocess.TimeoutExpired):
             process.wait(at[1])
 
-    def _kill(
-        self, what: str, made: Cluster, driver: psutil.Process, chance: random.Random
-    ) -> bool:
+    def _kill(self, what: str, made: Cluster, driver: psutil.Process, seed: int) -> bool:
         made.sound &= what in ("driver", "worker", "actor")
         if what != "workers twice":
             found = made.victims(what, driver)
-            return bool(found) and _killed(chance.choice(found)) and driver.is_running()
+            random.Random(seed).shuffle(found)
+            return any(map(_killed, found[:1])) and driver.is_running()
         for _ in range(2):
             end = time.monotonic() + 20
             while not (found := made.victims("worker", driver)) and time.monotonic() < end:
@@ -334,21 +312,21 @@ class Trials:
     folder: Path
     log: Path
     data: Mapping[str, Path]
-    known: dict[tuple[str, str], tuple[str, list[float], list[str]]] = field(default_factory=dict)
+    known: dict[tuple[str, str], tuple[str, Events]] = field(default_factory=dict)
 
     def undisturbed(self, kind: str, method: str, made: Cluster) -> None:
         """Run a job once: its bits, and when it told what."""
-        own = Job(self.folder / f"{kind}-{method}", method, self.data[method], made.engine)
+        own = Job(self.folder / f"{kind}-{method}", method, self.data[method])
         ended = own.run(made)
         assert ended.code == 0, ended.error
-        times, names = [at for at, _ in ended.events], [name for _, name in ended.events]
-        self.known[kind, method] = (own.results(), times, names)
-        print(f"{kind} {method}: {ended.seconds:.1f} s, {len(names)} events", flush=True)
+        self.known[kind, method] = (own.results(), ended.events)
+        print(f"{kind} {method}: {ended.seconds:.1f} s, {len(ended.events)} events", flush=True)
 
-    def moment(self, kind: str, method: str, what: str, chance: random.Random) -> tuple[int, float]:
+    def moment(self, kind: str, method: str, what: str, chance: random.Random) -> Moment:
         """Draw an event and the time after it, longer gaps the more often; actors have pools."""
-        _, times, names = self.known[kind, method]
-        gaps = [max(0.0, after - at) for at, after in pairwise(times)]
+        _, events = self.known[kind, method]
+        gaps = [max(0.0, after - at) for (at, _), (after, _) in pairwise(events)]
+        names = [name for _, name in events]
         if what == "actor" and "pool" in names:
             first = names.index("pool")
             gaps = [gap if number >= first else 0.0 for number, gap in enumerate(gaps)]
@@ -358,9 +336,9 @@ class Trials:
     def trial(self, made: Cluster, method: str, what: str, seed: int) -> Mapping[str, Any]:
         """Kill once; go on after an error."""
         chance = random.Random(seed)
-        expected, _, names = self.known[made.kind, method]
+        expected, events = self.known[made.kind, method]
         at = self.moment(made.kind, method, what, chance)
-        own = Job(self.folder / f"trial-{seed}", method, self.data[method], made.engine)
+        own = Job(self.folder / f"trial-{seed}", method, self.data[method])
         first = own.run(made, what, at, seed)
         lines = [line for line in first.error.splitlines() if line.strip()]
         told = [line for line in lines if line.startswith("Error: ")]
@@ -369,30 +347,28 @@ class Trials:
         elif first.code is None or first.seconds > MOST_S:
             outcome = "TOO LONG"
         elif what == "driver" and first.code == -signal.SIGKILL:
-            outcome = self.repeated(own, made, method, expected)
+            outcome = self.repeated(own, made, expected)
         elif first.code == 1 and len(told) == 1 and lines[-1] == told[0]:
-            outcome = f"told; {self.repeated(own, made, method, expected)}"
+            outcome = f"told; {self.repeated(own, made, expected)}"
         else:
             outcome = "UNCLEAR"
         result = {
             "seed": seed, "engine": made.kind, "method": method, "victim": what,
-            "event": names[at[0]], "after_s": round(at[1], 2), "hit": first.hit,
+            "event": events[at[0]][1], "after_s": round(at[1], 2), "hit": first.hit,
             "code": first.code, "seconds": round(first.seconds, 1), "outcome": outcome,
             "error": first.error[-2000:],
         }  # fmt: skip
         with self.log.open("a") as stream:
             stream.write(json.dumps(result) + "\n")
-        said = {key: value for key, value in result.items() if key != "error"}
-        print(" ".join(map(str, said.values())), flush=True)
+        print(*list(result.values())[:-1], flush=True)  # but for the error
         shutil.rmtree(own.folder, ignore_errors=True)
         return result
 
-    def repeated(self, own: Job, made: Cluster, method: str, expected: str) -> str:
+    def repeated(self, own: Job, made: Cluster, expected: str) -> str:
         """Give the same command again."""
         with ExitStack() as stack:
             if not made.is_sound():
                 made = stack.enter_context(cluster(made.kind))
-                own.describe(method, self.data[method], made.engine)
             again = own.run(made)
         if again.code != 0 or again.seconds > MOST_S:
             return f"NOT REPEATED ({again.code}, {again.seconds:.0f} s: {again.error[-500:]})"
@@ -423,8 +399,7 @@ def on_clusters(trials: Trials, kinds: Sequence[str], n_kills: int, seed: int) -
 
 def lives(folder: Path, n_kills: int, seed: int) -> None:
     """Kill commands at file events; see `tests.faults.chaos`."""
-    chance, counts, number = random.Random(seed), Counter[str](), 0
-    longest_s = 0.0
+    chance, counts, longest_s = random.Random(seed), Counter[str](), 0.0
 
     def begin(name: str) -> Life:
         (folder / name).mkdir()
@@ -437,22 +412,18 @@ def lives(folder: Path, n_kills: int, seed: int) -> None:
         expected.append(undisturbed.seen())
         n_events.append(undisturbed.n_events)
     while counts.total() < n_kills:
-        life, number = begin(f"life-{number}"), number + 1
+        life = begin("life")
         for step, command in enumerate(life.commands()):
-            name = command[1] if command[0] == "models" else command[0]
             code = life.obey(command, chance.randint(1, n_events[step]))
-            counts[name] += code == -signal.SIGKILL
+            counts[command[command[0] == "models"]] += code == -signal.SIGKILL
             life.seen().require_between(*expected[step : step + 2])
-            changed = command[0] == "models" and life.seen() == expected[step + 1]
-            if code and not changed:
+            if code and not (command[0] == "models" and life.seen() == expected[step + 1]):
                 start = time.monotonic()
                 assert life.obey(command) == 0, life.said
                 longest_s = max(longest_s, time.monotonic() - start)
             assert life.seen() == expected[step + 1], command
         shutil.rmtree(life.folder)
-    print(
-        f"lives: {dict(counts)} kills, all with the same bits; longest repetition {longest_s:.1f} s"
-    )
+    print(f"lives: {dict(counts)} kills, the same bits; longest repetition {longest_s:.1f} s")
 
 
 def main() -> None:
@@ -469,9 +440,7 @@ def main() -> None:
         folder = Path(name)
         if args.lives:
             lives(folder, args.lives, args.seed)
-        rows, judged = write_rows(folder / "rows"), write_judgments(folder / "judged")
-        data = {"multiselect": judged, "sequence": rows, "landmarks": rows}
-        trials = Trials(folder, args.log.absolute(), {**data, "attribute_efficient": rows})
+        trials = Trials(folder, args.log.absolute(), write_data(folder))
         found = on_clusters(trials, args.engines, args.kills, args.seed) if args.kills else []
     for kind in args.engines:
         for what in VICTIMS[kind]:
