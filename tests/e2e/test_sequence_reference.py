@@ -144,7 +144,7 @@ def test_the_reference_is_fitted_to_a_sample_of_large_data(rows, tmp_path, monke
     ],
 )
 def test_folds_choose_the_kind_of_model(rows, tmp_path, target, family, kind):
-    own = {"family": family, "baselines": []}
+    own = {"family": family, "baselines": [], "stopping": "rows"}
     auto = run(rows, tmp_path / "auto", target, sequence={**own, "model": "auto"})
     plain = run(rows, tmp_path / "plain", target, sequence={**own, **kind})
     said = ", ".join(f"<code>{n}: {v}</code>" for n, v in kind.items()).replace("'", "")

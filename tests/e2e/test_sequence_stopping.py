@@ -137,7 +137,7 @@ def test_services_estimators_and_sessions_stop_alike(finished, tmp_path):
         for row in range(20):
             session = start(**how)
             while (group := session.next_group()) is not None:
-                session.deliver(group, frame[group][row])
+                session.deliver(group, estimator.group_values(group, frame.iloc[[row]]))
             assert session.spent == cost[row]
             assert session.prediction[0] == pytest.approx(share[row], rel=1e-12)
     capped = model.predict(frame, stop="rows", confidence=0.95, budget=3.0)
