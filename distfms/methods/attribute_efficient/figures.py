@@ -193,27 +193,14 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
         passed += f"; those of the first {count(first, 'example')} were drawn alike"
     if n_chains > 1:
         passed += f"; {n_chains} chains learned, and the error is that of one chain's examples"
-    curves, (judged, loss) = list(curves_of(run.metrics).values()), _judged(run)
+    judged, loss = _judged(run)
     of_each = "all there are" if drawn is None else f"{drawn} of {d} drawn"
-    most = max((x for curve in curves[:1] for x in curve.x), default=0.0)
-    others = [
-        (curve.name, measured(point, trusted(curves, _LOSS), _LOSS))
-        for curve in curves[1:2]
-        for point in curve.points
-        if point["budget"] <= most
-    ]
     return KeyNumbers(
         [
             KeyNumber(
                 number(loss),
                 "relative loss",
                 f"mean squared error over that of predicting {_constant(run)}, {_ROWS[judged]}",
-            ),
-            *(
-                KeyNumber(
-                    number(other), "relative loss", f"{_TITLES[name]}, with as many attributes"
-                )
-                for name, other in others[-1:]
             ),
             KeyNumber(
                 number(selection["attributes_seen"]),
