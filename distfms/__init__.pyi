@@ -32,6 +32,7 @@ class FeatureMultiSelector(_FeatureMultiSelector):
         criterion: Literal['best', 'gain_per_cost', 'gain'] = ...,
         costs: Mapping[str, float] | Sequence[float] | None = ...,
         internal_variance: Mapping[str, float] | None = ...,
+        clip: bool | Literal['auto'] = ...,
         buy_from: Literal['independent', 'same'] = ...,
         ridge: float | Sequence[float] | Literal['auto'] = ...,
         psd: Literal['nearest', 'data_units', 'none'] = ...,

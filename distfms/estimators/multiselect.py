@@ -382,7 +382,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         if not predictor.layout.names:
             return predictor
         layout = detect_layout(given.schema, predictor.roles, how)
-        return replace(predictor, layout=layout.restricted(predictor.layout.names))
+        own = layout.restricted(predictor.layout.names).within(predictor.layout.limits)
+        return replace(predictor, layout=own)
 
     # --- scikit-learn's contract ---
 

@@ -45,6 +45,12 @@ class Ragged(NamedTuple):
         """Rows ``start:stop``; a view, nothing is copied."""
         return self._replace(offsets=self.offsets[start : stop + 1])
 
+    def clipped(self, low: float, high: float) -> Self:
+        """Return the same lists, with values from `low` to `high`; a copy if these are bounds."""
+        if low == -np.inf and high == np.inf:
+            return self
+        return self._replace(values=np.clip(self.values, low, high))
+
     def take(self, order: np.ndarray) -> Self:
         """Rows in the order given; a copy.
 

@@ -52,12 +52,14 @@ class AttributeColumns:
     """The columns of one attribute: one column of lists, or one or more of numbers.
 
     `raters` is the column with the ids of its raters, BY_POSITION, or None if they are not known.
+    Judgments beyond the `limits` count as these.
     """
 
     name: str
     columns: tuple[str, ...]
     form: Literal["list", "numbers"]
     raters: str | None = None
+    limits: tuple[float, float] = (-np.inf, np.inf)
 
     @property
     def most_judgments(self) -> float:
@@ -90,6 +92,16 @@ class JudgmentLayout:
     def rater_columns(self) -> tuple[str, ...]:
         """Columns of the raters' ids."""
         return tuple(dict.fromkeys(a.raters for a in self.attributes if a.raters))
+
+    @property
+    def limits(self) -> np.ndarray:
+        """Limits of the judgments of each attribute, shape (2, d)."""
+        return np.array([attribute.limits for attribute in self.attributes]).reshape(-1, 2).T
+
+    def within(self, limits: np.ndarray) -> JudgmentLayout:
+        """Return the layout with such limits (2, d)."""
+        pairs = zip(self.attributes, limits.T.tolist(), strict=True)
+        return JudgmentLayout(tuple(replace(own, limits=tuple(pair)) for own, pair in pairs))
 
     def restricted(self, names: Sequence[str]) -> JudgmentLayout:
         """Return the layout of some attributes, in the order given."""
@@ -304,6 +316,7 @@ def _read_attributes(
         codes = None
         if layout.knows_raters:
             codes = raters.of(ragged, attribute.raters, attribute.name)
+        ragged = ragged.clipped(*attribute.limits)
         absent = None if finite else np.isnan(ragged.values)
         if absent is None or not absent.any():
             yield ragged, codes

@@ -116,7 +116,7 @@ def judged(
 
 
 def by_statistics(
-    inputs: Inputs,
+    inputs: Inputs | None,
     statistics: Bundle,
     reader: Callable[[Dataset, bool], PartialReader],
     size: Callable[[Members], tuple[int, float]],

@@ -15,7 +15,6 @@ from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, R
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.judging import by_predictions, by_statistics
 from distfms.methods.frame.moments import Solved, TrainMembers, on_folds, search_all, with_splits
-from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect.choices import with_choice, with_tuned
 from distfms.methods.multiselect.evaluate import (
     Evaluation,
@@ -28,17 +27,17 @@ from distfms.methods.multiselect.form import JudgmentForm, wants_averages
 from distfms.methods.multiselect.guarantee import guarantee
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
 from distfms.methods.multiselect.procedure import Found, SelectionProcedure
-from distfms.methods.multiselect.read import (
-    PLAN,
-    WritePlan,
-    judgment_reader,
-    loss_on,
-    trained_columns,
-    trained_model,
-)
+from distfms.methods.multiselect.read import PLAN, WritePlan, loss_on, trained_columns
 from distfms.methods.multiselect.read_errors import k_against_m, plain_errors
 from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_in_slabs
-from distfms.methods.multiselect.statistics import read_averages, read_judgments
+from distfms.methods.multiselect.statistics import (
+    bundle_reader,
+    limits_of,
+    read_averages,
+    read_clipped,
+    read_judgments,
+    within,
+)
 from distfms.stats.base import Bundle, Folded, joined
 from distfms.stats.comoments import CoMoments
 
@@ -46,17 +45,20 @@ from distfms.stats.comoments import CoMoments
 def multiselect(run: Run, job: Job) -> Finished:
     """Decide how many judgments to buy of each attribute, and fit the model on their averages.
 
-    Steps: `statistics` (of judgments; in slabs `statistics 1 of n` and so on), `tune` (with a
-    grid), `ridge` (where it is open, or the way to select), `select` (by every rule), `chosen`
-    (after slabs: statistics of what some rule has bought), `averages` (of the judgments that are
-    bought, for a refit or the plain error), `plain errors` (of every rule, at every budget, where
-    plain errors are asked for), `evaluate` (losses on folds and held-out objects), `splits` (those
-    on random splits), `k against m` (those by fewer objects that are judged more often), `plan`
-    (folder of judgments to collect, where it is asked for).
+    Steps: `statistics` (of judgments, clipped where folds like it; in slabs `statistics 1 of n` and
+    so on), `tune` (with a grid), `ridge` (where it is open, or the way to select), `select` (by
+    every rule), `chosen` (after slabs: statistics of what some rule has bought), `averages` (of the
+    judgments that are bought, for a refit or the plain error), `plain errors` (of every rule, at
+    every budget, where plain errors are asked for), `evaluate` (losses on folds and held-out
+    objects), `splits` (those on random splits), `k against m` (those by fewer objects that are
+    judged more often), `plan` (folder of judgments to collect, where it is asked for).
     """
-    tuning = choice = None
+    tuning, choice, given = None, None, job.form
     if job.form.slabs is None:
-        statistics = run.step("statistics", lambda: read_judgments(run, job.form))
+        read = partial(read_clipped, run, job)
+        statistics = run.step("statistics", lambda: read_judgments(run, given, read()))
+        if "some" in statistics.members:
+            job = within(job, limits_of(statistics["some"].train().values)[0])
         job, tuning = with_tuned(run, job, statistics)
         job, choice = with_choice(run, job, statistics)
         found = run.step("select", lambda: search(run, job, statistics))
@@ -86,7 +88,7 @@ def multiselect(run: Run, job: Job) -> Finished:
         metrics=metrics | told,
         judge=judge_of(job, statistics),
         tuning=tuning,
-        summary=summary_of(job.form),
+        summary=summary_of(given),
     )
 
 
@@ -167,6 +169,7 @@ def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
         "weights": model.weights[support],
         "repeats": path.final_repeats[support],
         "means": problem.means[support],
+        "limits": form.layout.limits,
     }
     if job.options.model == "projected" and np.isin(path.attributes, support).all():
         own: Mapping[str, Any] = {"problem": problem.take(support), "path": path.on(support)}
@@ -218,18 +221,31 @@ def judge_of(job: Job, statistics: Bundle) -> Callable[[Run, Sequence[FinishedRu
     if form.slabs is not None:
         return partial(by_predictions, job.name, form.roles)
 
+    def used_by(model: FinishedRun) -> list[int]:
+        return [form.names.index(name) for name in model.model["attributes"]]
+
     def loss(model: FinishedRun, held_out: Members) -> dict[str, float]:
-        used = [form.names.index(name) for name in trained_model(model).names]
+        used = used_by(model)
         own, known = held_out["judgments"].take(used), form.internal_variance[used]
         if (own.n_judged == 0).any():
             return {"projected_loss": math.nan}
         return {"projected_loss": loss_on(model, own, known, form.buy_from)[1]}
 
-    def reader(*of: Any) -> SummaryReader:
-        return judgment_reader(form.source(*of))
-
     size = form.procedure(job.options).size
-    return by_statistics(job.inputs, statistics, reader, size, loss)
+
+    def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
+        n_rows, scores = 0, list[Any]()
+        for model in models:  # by judgments within its own limits
+            limits = form.layout.limits
+            limits[:, used_by(model)] = model.weights["limits"]
+            own = within(job, limits).form
+            inputs = job.inputs if own.layout == form.layout else None
+            reader = partial(bundle_reader, own)
+            n_rows, found = by_statistics(inputs, statistics, reader, size, loss)(run, [model])
+            scores += found
+        return n_rows, scores
+
+    return judge
 
 
 def summary_of(form: JudgmentForm) -> Summary | None:
@@ -237,7 +253,7 @@ def summary_of(form: JudgmentForm) -> Summary | None:
     if form.slabs is not None:
         return None
     names = (*form.names, *form.roles.target)
-    return Summary(names, lambda *of: judgment_reader(form.source(*of)), "judgments")
+    return Summary(names, partial(bundle_reader, form), "judgments")
 
 
 # --- plan -----------------------------------------------------------------------------------------

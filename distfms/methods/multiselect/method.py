@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method
@@ -36,6 +38,12 @@ def _from_1(run: FinishedRun) -> FinishedRun:
     return regrouped(run, places | {name: ("validation", name) for name in ("lower", "upper")})
 
 
+def _from_2(run: FinishedRun) -> FinishedRun:
+    """Add limits, which there were none of."""
+    limits = np.tile([[-np.inf], [np.inf]], len(run.weights["weights"]))
+    return replace(run, weights={**run.weights, "limits": limits})
+
+
 METHOD = Method(
     name="multiselect",
     Options=MultiselectOptions,
@@ -49,5 +57,5 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
-    upgrades=(_from_1,),
+    upgrades=(_from_1, _from_2),
 )

@@ -54,6 +54,13 @@ class MultiselectOptions(Section):
     """Cost of one judgment by attribute name or glob; `default` for the rest (1)."""
     internal_variance: dict[str, NonNegative] = Field(default_factory=dict)
     """Known rater variance by attribute name, instead of its estimate."""
+    clip: bool | Literal["auto"] = "auto"
+    """Whether judgments beyond the median ± 3 median absolute deviations of their attribute count
+    as these bounds, in training and in predictions, so that a few far judgments decide less.
+    `auto`: where more than 1 % of some attribute's judgments are farther from the median than three
+    standard deviations of normal ones, if it lowers the cross-validated loss by more than one
+    standard error of the difference. Estimates are then unbiased for the clipped judgments.
+    """
     raters: Literal["auto", "columns", "positions", "ignore"] = "auto"
     """Source of rater ids, to separate the errors that one rater's judgments share from the
     attributes. `columns`: lists of ids as long as those of the judgments, a column `NAME__raters`
@@ -132,6 +139,7 @@ NOT_TUNABLE = {
     "internal_variance": _STATES,
     "model": "a refit needs a pass over the rows for every selection",
     "raters": "the statistics depend on it",
+    "clip": "the statistics depend on it",
     "buy_from": _STATES,
 }
 #: What `tune` may compare by, and whether more is better: the unbiased estimate of the squared
@@ -165,5 +173,5 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
     But for `model: refit`, as judgments that are bought have to be collected before.
     """
     own = {"ridge": 0.0, "psd": "data_units", "raters": "ignore", "plain_error": True}
-    own |= {"baselines": ["scoring", "averages", "copies"]}
+    own |= {"clip": False, "baselines": ["scoring", "averages", "copies"]}
     return {"multiselect": own, "data": {"splits": 50} if data.get("test") else {}}

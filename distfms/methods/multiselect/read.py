@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.files.write import write_table
 from distfms.data.rows.columns import as_arrow, n_positive
+from distfms.data.rows.folds import mix
 from distfms.data.rows.judgments import JudgmentBatch, JudgmentLayout, detect_layout, read_judgments
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.engine.storage import Location, whole_file
@@ -33,7 +34,8 @@ from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from distfms.stats.raters import by_rater
-from distfms.stats.signs import ColumnSigns
+from distfms.stats.sample import RowSample
+from distfms.stats.signs import ColumnSigns, sample_of_lists
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +47,9 @@ PLAN = "plan"
 
 #: Judgments of each attribute.
 Repeats = tuple[int, ...]
+
+#: Judgments of each attribute that are taken of a partition, and of all.
+_SOME = 4096
 
 _NUMBERED = re.compile(r"__[0-9]+$")
 
@@ -79,7 +84,10 @@ class JudgmentSource(FoldedSource):
         """Plain values that a partial depends on, beside its partition."""
         return {
             **super().key(),
-            "attributes": [[a.name, list(a.columns)] for a in self.layout.attributes],
+            "attributes": [
+                [a.name, list(a.columns), *filter(np.isfinite, a.limits)]
+                for a in self.layout.attributes
+            ],
             "label": self.roles.target[0],
             "weight": self.roles.weight,
             "id": self.roles.fold_key,
@@ -93,8 +101,8 @@ def judgment_reader(
     """Return the reader of the judgment statistics of each part, by bucket where there are any.
 
     With `copies`, also of the co-moments of so many judgments of each attribute in their places.
-    With a run of `attributes`, of these only, and of the training objects; else also the ``signs``
-    of trouble in the judgments of all parts, in the first.
+    With a run of `attributes`, of these only, and of the training objects; else also ``some``
+    judgments, and the ``signs`` of trouble in those of all parts, in the first.
     """
     known: dict[str, Any] = {}
     if attributes is not None:
@@ -102,7 +110,7 @@ def judgment_reader(
     if copies:
         known["copies"] = copies
     summarise = partial(_judgments, attributes, copies)
-    return SummaryReader(source.by_bucket(), "judgments", summarise, known)
+    return SummaryReader(source.by_bucket(), "judgments and some", summarise, known)
 
 
 def _judgments(
@@ -117,7 +125,16 @@ def _judgments(
         return {"judgments": found}
     signs = ColumnSigns.empty(len(view[0]) + (view[1] is not None)) if part else batch.signs()
     own = {"copies": copies_in_places(*view, copies)} if copies else {}
-    return {"judgments": found, "signs": signs, **own}
+    return {"judgments": found, "signs": signs, "some": _some(batch, part), **own}
+
+
+def _some(batch: JudgmentBatch, part: int) -> RowSample:
+    """Take some judgments of each attribute, as many of one as of another, by no order of them."""
+    lists = sample_of_lists([ragged.content() for ragged in batch.part_view(part)[0]])
+    values = lists[:, :: max(1, lists.shape[1] * len(batch.part_slices) // _SOME)]
+    numbers = np.arange(values.shape[1], dtype=np.uint64) + np.uint64(part * _SOME)
+    hashes = mix(numbers ^ mix(np.uint64(batch.place)))
+    return RowSample.from_rows(_SOME, hashes, numbers.view(np.int64), values)
 
 
 def copies_in_places(
@@ -345,7 +362,9 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
         roles = resolve_roles(
             dataset.schema, target=None, features=columns, globs=False, id=id_, judgments=True
         )
+        limits = dict(zip(run.model["attributes"], run.weights["limits"].T, strict=True))
         layout = detect_layout(dataset.schema, roles).restricted(model.names)
+        layout = layout.within(np.array([limits[name] for name in model.names]).T)
     column = f"predicted_{run.model['target']}"
     return JudgmentPredictor(dataset.reader, layout, roles, model, column)
 

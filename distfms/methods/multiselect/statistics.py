@@ -3,24 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from distfms.data.files.partition import Dataset
 from distfms.errors import DataError
-from distfms.methods.frame.contract import Inputs, Run
+from distfms.methods.frame.contract import Inputs, Job, Run
+from distfms.methods.frame.cross_validation import evaluate_here
+from distfms.methods.frame.moments import points_on_folds
 from distfms.methods.frame.remarks import far_remarks
+from distfms.methods.frame.rows import SummaryReader
+from distfms.methods.multiselect.choices import choices
 from distfms.methods.multiselect.form import JudgmentForm
+from distfms.methods.multiselect.options import MEASURES
 from distfms.methods.multiselect.read import Repeats, averages_reader, judgment_reader
 from distfms.methods.multiselect.same_raters import rater_remarks
-from distfms.stats.base import Bundle, Folded
+from distfms.stats.base import Bundle, Folded, over_folds
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.raters import COUNTS
 
+#: Limits in median absolute deviations from the median, and how many of these make a standard
+#: deviation of normal judgments. A share beyond three of these above `_MANY` is a heavy tail
+#: where it is of all attributes or, of one, at least so many judgments.
+_CLIPPED, _NORMAL, _MANY, _LEAST = 3.0, 1.4826, 0.01, 10
 
-def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
-    """Read ``judgments`` and ``signs`` of trouble by fold; refuse, count and note what was read."""
-    found = run.reduce(lambda *of: judgment_reader(form.source(*of), copies=form.copies))
+
+def limits_of(values: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return limits (2, d) by some judgments (d, n), NaN for none, and whether many are far beyond.
+
+    Of an attribute most of whose judgments are one value there are none.
+    """
+    values = np.where(np.isnan(values).all(axis=1, keepdims=True), 0.0, values)
+    middle = np.nanmedian(values, axis=1, keepdims=True)
+    away = np.abs(values - middle)
+    deviation = np.nanmedian(away, axis=1, keepdims=True)
+    limits = np.where(deviation > 0, middle + _CLIPPED * deviation * [-1.0, 1.0], [-np.inf, np.inf])
+    n_far = np.sum((away > _CLIPPED * _NORMAL * deviation) & (deviation > 0), axis=1)
+    n = np.sum(~np.isnan(values) & (deviation > 0), axis=1)
+    are_far = (n_far >= _LEAST) & (n_far > _MANY * n)
+    return limits.T, bool(are_far.any() or n_far.sum() > _MANY * n.sum())
+
+
+def within(job: Job, limits: np.ndarray) -> Job:
+    """Return the job with limits of judgments (2, d)."""
+    return replace(job, form=replace(job.form, layout=job.form.layout.within(limits)))
+
+
+def read_clipped(run: Run, job: Job) -> Bundle:
+    """Read statistics, of clipped judgments where the job asks for these or folds like them.
+
+    Only then do they have ``some`` judgments as they are, which tell the limits.
+    """
+    clip, raw = job.options.clip, run.reduce(partial(bundle_reader, job.form))
+    limits, are_far = limits_of(raw["some"].train().values)
+    if clip is True or (clip == "auto" and are_far and job.n_folds > 1):
+        clipped = run.reduce(partial(bundle_reader, within(job, limits).form))
+        if clip is True or _is_better(run, job, raw, clipped):
+            return Bundle({**clipped.members, "some": raw["some"]})
+    return Bundle({name: own for name, own in raw.members.items() if name != "some"})
+
+
+def _is_better(run: Run, job: Job, raw: Bundle, clipped: Bundle) -> bool:
+    """Return whether clipping lowers the loss on folds by more than a standard error."""
+    point, measure, losses = choices(job.options, job.n_folds)[0], next(iter(MEASURES)), []
+    for own in (raw, clipped):
+        here = partial(evaluate_here, statistics=own, given=nullcontext)
+        of = job, own, job.form.procedure, [point], measure
+        found, values = points_on_folds(run, *of, nested="budget", evaluate=here)
+        losses.append(values[0])
+    gain = over_folds(losses[0] - losses[1], found.weight)
+    if not gain.mean > gain.standard_error:
+        return False
+    run.note(
+        "Chosen by cross-validation: judgments are clipped to the median ± 3 median absolute "
+        f"deviations of their attribute (`clip: true`). The loss is {gain.mean:.3g} ± "
+        f"{gain.standard_error:.2g} lower."
+    )
+    return True
+
+
+def bundle_reader(form: JudgmentForm, dataset: Dataset, held_out: bool) -> SummaryReader:
+    """Return the reader of ``judgments``, ``some`` of them and ``signs`` of trouble by fold."""
+    return judgment_reader(form.source(dataset, held_out), copies=form.copies)
+
+
+def read_judgments(run: Run, form: JudgmentForm, found: Bundle | None = None) -> Bundle:
+    """Read them unless they were found; refuse, count and note what was read."""
+    found = found or run.reduce(partial(bundle_reader, form))
     judgments: Folded[JudgmentStatistics] = found["judgments"]
     train, test, names = judgments.train(), judgments.test, form.names
     _check_objects(train, test, form.inputs)

@@ -1,0 +1,131 @@
+"""Judgments of raters with heavy tails, clipped where cross-validation likes it."""
+
+import numpy as np
+import pytest
+
+import distfms as package
+from distfms import FeatureMultiSelector
+from distfms.data.rows.folds import assign_parts
+from distfms.methods.multiselect.read import trained_model
+from distfms.methods.multiselect.statistics import limits_of
+from distfms.runs.finished import read_run
+from tests.e2e.jobs import content
+from tests.e2e.multiselect_jobs import NAMES, job, lists, notes, run, write
+from tests.e2e.retrain_jobs import again, retraining
+from tests.reference.multiselect_rows import Independent
+
+N, K, IDS = 300, 3, [f"o{i}" for i in range(300)]
+TRAIN = assign_parts(np.array(IDS, dtype=object), n_folds=3, test=0.2, seed=0) < 3
+
+
+def judged(tails, seed=0):
+    """Judgments (N, 3, K) with t-distributed noise or normal one, and labels."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(N, 3))
+    noise = rng.standard_t(2.5, size=(N, 3, K)) if tails else rng.normal(size=(N, 3, K))
+    return truth[:, :, None] + noise, truth @ [1.0, 2.0, 3.0] + 0.3 * rng.normal(size=N)
+
+
+def literal_limits(X):
+    """The median ± 3 median absolute deviations of training judgments of each attribute."""
+    some = [X[TRAIN, a].ravel() for a in range(3)]
+    return np.array(
+        [np.median(x) + 3 * np.median(abs(x - np.median(x))) * np.array([-1, 1]) for x in some]
+    ).T
+
+
+def clipped(X):
+    low, high = literal_limits(X)[:, None, :, None]
+    return np.clip(X, low, high)
+
+
+def columns(X, y):
+    named = {name: lists(X[:, a].tolist()) for a, name in enumerate(NAMES)}
+    return {"id": IDS, "y": y, **named}
+
+
+def learned(folder, output, clip, **changes):
+    return run(folder, output, multiselect={"budget": 6, "clip": clip}, **changes)
+
+
+@pytest.mark.parametrize(("model", "budget"), [("projected", 6), ("refit", 3)])
+def test_heavy_tails_are_clipped_as_if_the_data_were(tmp_path, model, budget):
+    X, y = judged(tails=True)
+    raw = write(tmp_path / "raw", columns(X, y))
+    own = {"budget": budget, "model": model, "plain_error": True, "baselines": ["copies_any_order"]}
+    folder, selection, metrics, manifest = run(raw, tmp_path / "a", multiselect=own)
+    before = write(tmp_path / "clipped", columns(clipped(X), y))
+    off = {**own, "clip": False}
+    other, selection_, metrics_, _ = run(before, tmp_path / "b", multiselect=off)
+    assert "Chosen by cross-validation: judgments are clipped" in notes(manifest)
+    assert selection["path"] == selection_["path"]
+    assert metrics == metrics_
+    mine, theirs = package.load(folder), package.load(other)
+    rows = {name: X[:, a].tolist() for a, name in enumerate(NAMES)}
+    within = {name: clipped(X)[:, a].tolist() for a, name in enumerate(NAMES)}
+    for less in (None, 3) if model == "projected" else (None,):
+        predicted = mine.predict(rows, budget=less)["predicted_y"]
+        assert predicted == theirs.predict(within, budget=less)["predicted_y"]
+        assert predicted != theirs.predict(rows, budget=less)["predicted_y"]
+    worse = run(raw, tmp_path / "c", multiselect=off)[2]
+    assert metrics["test"]["projected_loss"] < 0.95 * worse["test"]["projected_loss"]
+
+
+def test_judgments_with_normal_noise_stay_as_they_are(tmp_path):
+    X, y = judged(tails=False)
+    raw = write(tmp_path / "raw", columns(X, y))
+    found = [learned(raw, tmp_path / str(clip), clip) for clip in ("auto", False, True)]
+    assert found[0][1:3] == found[1][1:3]
+    assert found[2][2] != found[1][2]
+    limits = [read_run(folder).open()[1].weights["limits"] for folder, *_ in found]
+    assert np.isinf(limits[0]).all()
+    bought = [NAMES.index(name) for name in read_run(found[2][0]).open()[1].model["attributes"]]
+    np.testing.assert_allclose(limits[2], literal_limits(X)[:, bought])
+    # Without folds nothing is chosen.
+    raw = write(tmp_path / "tails", columns(*judged(tails=True)))
+    folder, *_ = learned(raw, tmp_path / "none", "auto", data={"folds": 0})
+    assert np.isinf(read_run(folder).open()[1].weights["limits"]).all()
+
+
+def test_limits_are_of_what_varies_and_far_judgments_have_to_be_many():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(3, 2000))
+    values[1], values[2] = rng.random(2000) < 0.3, np.nan
+    limits, are_far = limits_of(values)
+    assert np.isinf(limits[:, 1:]).all()
+    assert np.isfinite(limits[:, 0]).all()
+    assert not are_far
+    values[0, :8] = 1e3  # 0.4 %
+    assert not limits_of(values)[1]
+    values[0, :40] = 1e3
+    assert limits_of(values)[1]
+
+
+def test_a_selector_clips_what_it_is_given():
+    X, y = judged(tails=True)
+    own = FeatureMultiSelector(budget=6, clip=True, folds=0).fit(X, y)
+    within, bought = X.copy(), own.get_support()
+    low, high = own.model_.run.weights["limits"][:, None, :, None]
+    within[:, bought] = np.clip(X[:, bought], low, high)
+    other = FeatureMultiSelector(budget=6, clip=False, folds=0).fit(within, y)
+    np.testing.assert_array_equal(own.repeats_, other.repeats_)
+    np.testing.assert_array_equal(own.predict(X), other.predict(within))
+    np.testing.assert_array_equal(own.transform(X), other.transform(within))
+    assert own.holdout_loss(X, y) == other.holdout_loss(within, y)
+
+
+def test_each_model_is_judged_by_judgments_within_its_own_limits(tmp_path):
+    X, y = judged(tails=True)
+    path = write(tmp_path / "data", columns(X, y))
+    losses, models = [], []
+    for clip in (False, True):
+        outcome = again(job(path, tmp_path / "runs", multiselect={"budget": 6, "clip": clip}))
+        losses.append(content(outcome.folder, "metrics.json")["test"]["projected_loss"])
+        models.append(trained_model(read_run(outcome.folder).open()[1]))
+    told = retraining(outcome)["compared"][0]
+    assert (told["in_place"], told["new"]) == (pytest.approx(losses[0]), pytest.approx(losses[1]))
+    r, w = np.zeros(3, dtype=int), np.zeros(3)
+    at = [NAMES.index(name) for name in models[0].names]
+    r[at], w[at] = models[0].repeats, models[0].weights
+    by_hand = Independent([X[:, a].tolist() for a in range(3)], y, np.ones(N), ridge=0.0)
+    assert losses[0] == pytest.approx(by_hand.loss(~TRAIN, r, w, models[0].intercept))
