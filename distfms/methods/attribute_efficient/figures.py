@@ -96,16 +96,22 @@ def _beside(run: FinishedRun, name: str) -> str:
     """Say how well another model does on the same rows, where there is one."""
     if (found := _compared(run, name)) is None:
         return ""
-    share, ahead = found
-    if not ahead:
+    share, ahead, error = found
+    if abs(ahead) <= _LEVEL:
         return f". {_BESIDE[name]} is level ({share})"
-    return f". {_BESIDE[name]} explains {'more, ' * (ahead > 0)}{share}"
+    more = "more, " * (ahead > error)
+    within = ", within one standard error" * (abs(ahead) <= error)
+    return f". {_BESIDE[name]} explains {more}{share}{within}"
 
 
 def _better_in_full(run: FinishedRun) -> str:
     """Say what as many attributes explain in rows observed in full, where that is more."""
-    found = {name: _compared(run, name) for name in _FULL}
-    shares = [f"{own[0]} ({_FULL[name]})" for name, own in found.items() if own and own[1] > 0]
+    found = {name: own for name in _FULL if (own := _compared(run, name)) is not None}
+    shares = [
+        f"{share} ({_FULL[name]})"
+        for name, (share, ahead, error) in found.items()
+        if ahead > max(_LEVEL, error)
+    ]
     if not shares:
         return ""
     n_rows = max(run.metrics["baselines"][name]["examples"] for name in _FULL)
@@ -113,8 +119,8 @@ def _better_in_full(run: FinishedRun) -> str:
     return f"{said}: {', '.join(shares)}. "
 
 
-def _compared(run: FinishedRun, name: str) -> tuple[str, float] | None:
-    """Return what another model explains, and how much more, 0 for less than a standard error.
+def _compared(run: FinishedRun, name: str) -> tuple[str, float, float] | None:
+    """Return what another model explains, how much more, and the standard error of that.
 
     There is nothing where rows cannot compare them.
     """
@@ -122,8 +128,7 @@ def _compared(run: FinishedRun, name: str) -> tuple[str, float] | None:
     loss = measured(point, rows, _LOSS)
     if own is None or loss is None or (rows == "train" and name != "imputed"):
         return None
-    level = max(_LEVEL, measured(point, "validation", "ahead_error") or 0.0)
-    return percent(1 - loss), (own - loss) * (abs(own - loss) > level)
+    return percent(1 - loss), own - loss, measured(point, "validation", "ahead_error") or 0.0
 
 
 def _in_full(run: FinishedRun) -> str:
