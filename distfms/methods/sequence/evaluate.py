@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from distfms.methods.frame.contract import FoldAnswers
-from distfms.methods.frame.curves import points_of
+from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.methods.frame.tuning import choose
 from distfms.methods.sequence.problem import GroupCosts, Path, longest_affordable, within
 from distfms.stats.base import over_folds
@@ -350,6 +350,20 @@ def where_to_stop(
         "best_n_groups": best,
         "best_spent": float(path.curve_cost[best]),
     }
+
+
+def at_stop(
+    validated: FoldAnswers, share: str, rule: int, spent: float, grid: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return what the model where predictions stop explains of each fold, from the others.
+
+    It is what the rule of this number affords: the first one at one of the costs of `grid`, others,
+    of sets, at the last.
+    """
+    place = longest_affordable(grid, spent) if rule == 0 else 0
+    values = validated.values(rule, share)[place - 1].tolist()
+    pairs = zip(validated.folds, values, strict=True)
+    return [{"fold": fold, share: number_or_none(value)} for fold, value in pairs]
 
 
 def steps_of(selection: Mapping[str, Any], model: int) -> Sequence[Mapping[str, Any]]:

@@ -12,7 +12,6 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
-from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judging import by_statistics
 from distfms.methods.frame.moments import head_of, points_on_folds, with_splits
 from distfms.methods.frame.passes import Sums
@@ -25,6 +24,7 @@ from distfms.methods.sequence.evaluate import (
     SequenceCurve,
     add_validation,
     advised,
+    at_stop,
     choose_models,
     compared,
     kept_prefixes,
@@ -46,7 +46,7 @@ from distfms.methods.sequence.learners import (
 )
 from distfms.methods.sequence.leaves import Sequenced, grown
 from distfms.methods.sequence.options import RANDOM, TREES, SequenceOptions
-from distfms.methods.sequence.problem import Path, SequenceOutline, longest_affordable
+from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import few_rows, step_entries
 from distfms.methods.sequence.read_stages import MOST_NUMBERS, learn_stopping
@@ -201,22 +201,13 @@ def evaluate(
     stop = where_to_stop(path, content["alpha"]["alpha"], share, scores.folds, is_tuned)
     content["stop"] = choose_models(path, content, job.options.budget, stop)
     if scores.folds is not None:
-        content["stop"]["folds"] = stops_on_folds(learner, path, content["stop"], scores.folds)
+        which, grid = chosen_rule(learner, path, content["stop"]), learner.procedure.grid(path)
+        content["stop"]["folds"] = at_stop(scores.folds, share, *which, grid)
     if reference is not None:
         content["reference"] = beside_sequence(learner, reference, scores.folds, last)
     if isinstance(learner, ByRows):
         content |= report_of(learner, models, scores, content["stop"])
     return content, scores.folds and scores.folds.measures()
-
-
-def stops_on_folds(
-    learner: Learner, path: Path, stop: Mapping[str, Any], folds: FoldAnswers
-) -> list[dict[str, Any]]:
-    """Return what the model where predictions stop explains of each fold, from the others."""
-    share, (rule, spent) = learner.procedure.share, chosen_rule(learner, path, stop)
-    place = longest_affordable(learner.procedure.grid(path), spent) if rule == 0 else 0
-    pairs = zip(folds.folds, folds.values(rule, share)[place - 1].tolist(), strict=True)
-    return [{"fold": fold, share: number_or_none(value)} for fold, value in pairs]
 
 
 def chosen_rule(learner: Learner, path: Path, stop: Mapping[str, Any]) -> tuple[int, float]:
