@@ -35,7 +35,6 @@ from distfms.methods.multiselect.statistics import (
     limits_of,
     read_averages,
     read_clipped,
-    read_judgments,
     within,
 )
 from distfms.stats.base import Bundle, Folded, joined
@@ -55,8 +54,7 @@ def multiselect(run: Run, job: Job) -> Finished:
     """
     tuning, choice, given = None, None, job.form
     if job.form.slabs is None:
-        read = partial(read_clipped, run, job)
-        statistics = run.step("statistics", lambda: read_judgments(run, given, read()))
+        statistics = run.step("statistics", partial(read_clipped, run, job))
         if "some" in statistics.members:
             job = within(job, limits_of(statistics["some"].train().values)[0])
         job, tuning = with_tuned(run, job, statistics)

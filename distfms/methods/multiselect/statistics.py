@@ -58,7 +58,7 @@ def read_clipped(run: Run, job: Job) -> Bundle:
 
     Only then do they have ``some`` judgments as they are, which tell the limits.
     """
-    clip, raw = job.options.clip, run.reduce(partial(bundle_reader, job.form))
+    clip, raw = job.options.clip, read_judgments(run, job.form)
     limits, are_far = limits_of(raw["some"].train().values)
     if clip is True or (clip == "auto" and are_far and job.n_folds > 1):
         clipped = run.reduce(partial(bundle_reader, within(job, limits).form))
@@ -69,10 +69,10 @@ def read_clipped(run: Run, job: Job) -> Bundle:
 
 def _is_better(run: Run, job: Job, raw: Bundle, clipped: Bundle) -> bool:
     """Return whether clipping lowers the loss on folds by more than a standard error."""
-    point, measure, losses = choices(job.options, job.n_folds)[0], next(iter(MEASURES)), []
+    points, measure, losses = choices(job.options, job.n_folds)[:1], next(iter(MEASURES)), []
     for own in (raw, clipped):
         here = partial(evaluate_here, statistics=own, given=nullcontext)
-        of = job, own, job.form.procedure, [point], measure
+        of = job, own, job.form.procedure, points, measure
         found, values = points_on_folds(run, *of, nested="budget", evaluate=here)
         losses.append(values[0])
     gain = over_folds(losses[0] - losses[1], found.weight)
@@ -91,9 +91,9 @@ def bundle_reader(form: JudgmentForm, dataset: Dataset, held_out: bool) -> Summa
     return judgment_reader(form.source(dataset, held_out), copies=form.copies)
 
 
-def read_judgments(run: Run, form: JudgmentForm, found: Bundle | None = None) -> Bundle:
-    """Read them unless they were found; refuse, count and note what was read."""
-    found = found or run.reduce(partial(bundle_reader, form))
+def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
+    """Read statistics of judgments; refuse, count and note what was read."""
+    found = run.reduce(partial(bundle_reader, form))
     judgments: Folded[JudgmentStatistics] = found["judgments"]
     train, test, names = judgments.train(), judgments.test, form.names
     _check_objects(train, test, form.inputs)
