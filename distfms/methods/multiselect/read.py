@@ -48,7 +48,7 @@ PLAN = "plan"
 #: Judgments of each attribute.
 Repeats = tuple[int, ...]
 
-#: Judgments of each attribute that are taken of a partition, and of all.
+#: Judgments of each attribute that are taken of a partition, and of all: of all parts together.
 _SOME = 4096
 
 _NUMBERED = re.compile(r"__[0-9]+$")
@@ -131,10 +131,11 @@ def _judgments(
 def _some(batch: JudgmentBatch, part: int) -> RowSample:
     """Take some judgments of each attribute, as many of one as of another, by no order of them."""
     lists = sample_of_lists([ragged.content() for ragged in batch.part_view(part)[0]])
-    values = lists[:, :: max(1, lists.shape[1] * len(batch.part_slices) // _SOME)]
+    most = max(_SOME // len(batch.part_slices), 16)
+    values = lists[:, :: -(-lists.shape[1] // most) or 1]
     numbers = np.arange(values.shape[1], dtype=np.uint64) + np.uint64(part * _SOME)
     hashes = mix(numbers ^ mix(np.uint64(batch.place)))
-    return RowSample.from_rows(_SOME, hashes, numbers.view(np.int64), values)
+    return RowSample.from_rows(most, hashes, numbers.view(np.int64), values)
 
 
 def copies_in_places(
