@@ -273,7 +273,10 @@ class EngineSection(Section):
     done again; a hung actor is killed. By default there is no limit.
     """
     cache: bool = True
-    """Keep partial statistics on disk, so that later jobs read only new partitions."""
+    """Keep partial statistics on disk, so that later jobs read only new partitions. Where these
+    statistics would take more than 1 GiB and than the data, only those that sum up 32 partitions
+    are kept.
+    """
     memory: Size | None = None
     """Memory the job may use, such as `4GiB`; by default all of the machine's."""
 
