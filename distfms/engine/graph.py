@@ -236,7 +236,8 @@ def build_graph(
 
     def join(left: _Key, right: _Key, pack: str = "") -> _Key:
         key = (f"distfms-merge-{token}", left[1] + 1, left[2])
-        tasks[key] = (partial(UnitRunner.join, pack=pack), shared, left, right)
+        merge: Any = partial(UnitRunner.join, pack=pack) if pack else UnitRunner.join
+        tasks[key] = (merge, shared, left, right)
         return key
 
     def subtree(first: int) -> _Key:
