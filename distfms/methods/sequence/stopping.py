@@ -162,13 +162,20 @@ def lower_hull(cost: np.ndarray, loss: np.ndarray) -> list[int]:
 class Policy:
     """Decisions at a price, with their mean cost and loss on the rows that they were found on.
 
-    `goes` has for each stage but the last a text of 0 (stop) and 1 by bin.
+    `goes` has for each stage but the last a text of 0 (stop) and 1 by bin. Without a price all rows
+    stop at the stage `prefix`.
     """
 
-    price: float
+    price: float | None
     mean_cost: float
     loss: float
     goes: tuple[str, ...]
+    prefix: int | None = None
+
+    @property
+    def key(self) -> tuple[float | None, int | None]:
+        """What tells policies of the same rows apart."""
+        return self.price, self.prefix
 
     @cached_property
     def decisions(self) -> list[np.ndarray]:
@@ -194,7 +201,7 @@ class Stopping:
     edges : tuple of tuple of float
         Between the bins of each stage but the last.
     policies : tuple of Policy
-        Of the lower hull, by ascending mean cost.
+        By ascending mean cost: no group for any row, then the lower hull of those with a group.
     default : int
         The cheapest whose loss is within one standard error, paired over folds, of that of the
         recommended prefix, or worse by at most 0.5 % of the loss without any group.
@@ -342,11 +349,15 @@ def found_on(rows: StagedRows, outline: Stopping, prices: Sequence[float]) -> St
     edges = [edges_of(own, rows.n_bins, of_two).tolist() for own in rows.states[:-1]]
     found = replace(outline, edges=tuple(map(tuple, edges)))
     bins, policies = found.bins(rows.states), list[Policy]()
-    for price in prices:
-        goes = induced(bins, rows.losses, rows.weight, steps, price)
+    tried: list[tuple[float | None, int | None]] = [(price, None) for price in prices]
+    for price, prefix in [*tried, *((None, stage) for stage in range(1, len(outline.spent)))]:
+        if price is not None:
+            goes = induced(bins, rows.losses, rows.weight, steps, price)
+        else:
+            goes = [np.full(len(own) + 1, m < (prefix or 0)) for m, own in enumerate(edges)]
         cost, loss, _ = means(rows, outline.spent, stops(goes, bins))
         texts = tuple("".join("01"[int(go)] for go in own) for own in goes)
-        policies.append(Policy(price, float(cost), float(loss), texts))
+        policies.append(Policy(price, float(cost), float(loss), texts, prefix))
     return replace(found, policies=tuple(policies))
 
 
@@ -368,9 +379,15 @@ def prices_for(rows: StagedRows, spent: Sequence[float]) -> list[float]:
 
 
 def on_hull(found: Stopping, rows: StagedRows, recommended: int) -> Stopping:
-    """Keep the policies of the lower hull, and choose the default one on these rows."""
-    cost, loss = np.array([(own.mean_cost, own.loss) for own in found.policies]).T
-    kept = tuple(found.policies[i] for i in lower_hull(cost, loss))
+    """Keep the policies of the lower hull, and choose the default one on these rows.
+
+    Policies are mixed by what is known of rows: so one that buys nothing is no part of the hull.
+    """
+    nothing = [own for own in found.policies if "1" not in "".join(own.goes[:1])][:1]
+    most = min((own.loss for own in nothing), default=np.inf)
+    buying = [own for own in found.policies if own not in nothing and own.loss < most]
+    cost, loss = np.array([(own.mean_cost, own.loss) for own in buying]).reshape(-1, 2).T
+    kept = (*nothing, *(buying[i] for i in lower_hull(cost, loss)))
     bins, folds = found.bins(rows.states), np.unique(rows.fold)
     at = [stops(own.decisions, bins) for own in kept]
     more = rows.losses[at, np.arange(len(rows.weight))] - rows.losses[recommended]
@@ -419,10 +436,10 @@ def find_stopping(rows: StagedRows, outline: Stopping, recommended: int) -> tupl
         tried = found_on(others, outline, prices)
         nested, kept = measured(tried, own), measured(final, own)
         # Costs are those of the policies that are kept: no outcome decides about them.
-        pairs = [[kept[p.price][0], *nested[p.price][1:]] for p in final.policies]
+        pairs = [[kept[p.key][0], *nested[p.key][1:]] for p in final.policies]
         policies.append(np.array(pairs))
         chosen = on_hull(tried, others, recommended)
-        cost, *rest = nested[chosen.policies[chosen.default].price]
+        cost, *rest = nested[chosen.policies[chosen.default].key]
         defaults.append(np.array([pairs[final.default][0], *rest]))
         prefixes.append(np.array([means(own, spent, stage) for stage in range(len(spent))]))
         # Which prefixes to mix, other rows have said.
@@ -434,7 +451,7 @@ def find_stopping(rows: StagedRows, outline: Stopping, recommended: int) -> tupl
     return final, Claim(*(over_folds(values, weights) for values in found))
 
 
-def measured(stopping: Stopping, rows: StagedRows) -> dict[float, np.ndarray]:
-    """Return what policies are measured by on rows, by price."""
+def measured(stopping: Stopping, rows: StagedRows) -> dict[Any, np.ndarray]:
+    """Return what policies are measured by on rows, by price or prefix."""
     bins, spent = stopping.bins(rows.states), stopping.spent
-    return {p.price: means(rows, spent, stops(p.decisions, bins)) for p in stopping.policies}
+    return {p.key: means(rows, spent, stops(p.decisions, bins)) for p in stopping.policies}

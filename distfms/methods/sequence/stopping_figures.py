@@ -92,8 +92,9 @@ def stopping_section(run: FinishedRun) -> PageSection:
             Table(
                 [_row(policy, measure) for policy in policies],
                 "Policies by price, which is what a unit of cost must take off the loss. "
-                "A `--mean-budget` between two of them mixes them. Bold: the default.",
-                emphasis=[i for i, p in enumerate(policies) if p["price"] == own["price"]],
+                "Without a price all rows have one prefix. A `--mean-budget` between two of them "
+                "mixes them. Bold: the default.",
+                emphasis=[i for i, p in enumerate(policies) if p["mean_cost"] == own["mean_cost"]],
             ),
         ],
     )

@@ -178,8 +178,12 @@ def test_two_policies_are_mixed_for_a_mean_budget(many):
     # A row's answer depends on the row alone.
     own = np.random.default_rng(0).permutation(40_000)[:500]
     np.testing.assert_array_equal(walk(found, rows.taken(own), mean_budget=budget), mixed[own])
-    # Without a group nobody is known: below the cheapest policy that has one, no row has.
-    assert walk(found, rows, mean_budget=0.5 * costs[1])[:, 2].max() == 0
+    # Without a group nobody is known: below the first group no row has one, from there all do.
+    assert costs[1] == SPENT[1]
+    assert walk(found, rows, mean_budget=0.99)[:, 2].max() == 0
+    low = walk(found, rows, mean_budget=1.5)[:, 2]
+    assert low.min() == 1
+    assert low.mean() == pytest.approx(1.5, abs=0.1)
 
 
 def test_bins_are_fine_where_a_model_is_unsure_and_none_is_small():
