@@ -1,7 +1,8 @@
 """A metric learned from the target: distances count the directions in which the target changes.
 
 The similarity is K(x, z) = k(‖T(x − z)‖) with M = TᵀT. A model f(x) = Σ w_l K(x, z_l) is fitted,
-M becomes the mean of ∇f ∇fᵀ over the rows, or its diagonal, and so on. Rows that are held out
+M becomes the mean of ∇f ∇fᵀ over the rows, or its diagonal, and so on, from the likely scales of
+columns where these are better than none. Rows that are held out, or of few rows each one left out,
 choose among all iterations, widths and ridges, and decide whether the metric is kept.
 
 References
@@ -18,20 +19,23 @@ from typing import Any
 
 import numpy as np
 
+from distfms.methods.landmarks.likelihood import likely_scales
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import KERNELS, LandmarkMap, Similarity, transformed
 from distfms.methods.landmarks.squared import Ridges, coded
 from distfms.stats.sample import RowSample
 
 #: Widths of the similarity that are tried, in median distances between landmarks.
-WIDTHS = (0.5, 1.0, 2.0)
+WIDTHS = (0.5, 1.0, 2.0, 4.0)
 #: Ridges that are tried, for a target of unit variance.
 RIDGES = np.logspace(-9.0, 0.0, 19)
 #: Gradients are those of a model of a ridge this much smaller than the best: at the best one it can
 #: be so smooth that its gradients are about the same everywhere.
 _SHARPER = 100.0
-#: Iterations without a lower error, after which no more follow.
-_PATIENCE = 3
+#: Iterations without a lower error, after which no more follow, from equal and from likely scales.
+_PATIENCE = (3, 1)
+#: Rows that tell likely scales where others judge them, and where each is left out in turn.
+_LIKELY_ROWS = (256, 512)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +54,10 @@ class TaughtRows:
     target: np.ndarray
     weight: np.ndarray
 
+    def first(self, n: int) -> TaughtRows:
+        """Return the first rows."""
+        return TaughtRows(self.features[:, :n], self.target[:, :n], self.weight[:n])
+
 
 @dataclass(frozen=True, eq=False)
 class Metric:
@@ -59,7 +67,7 @@ class Metric:
     ----------
     kind : {"none", "diagonal", "full"}
     iteration : int
-        After which it was learned; 0 for `none`.
+        After which it was learned; 0 for `none` and for likely scales.
     transform : ndarray of shape (d,) or (d, d)
         T, such that tr TᵀT = d; of a diagonal metric the diagonal.
     width : float
@@ -99,7 +107,7 @@ class Metric:
 def learn(
     fitter: Fitter, landmarks: np.ndarray, kinds: Sequence[str], iterations: int = 5
 ) -> list[Metric]:
-    """Learn metrics; return the isotropic one, then the best of each kind.
+    """Learn metrics; return the isotropic one, then the best of each kind that is better.
 
     Parameters
     ----------
@@ -110,21 +118,29 @@ def learn(
     iterations : int
         At most; each but the first keeps the width of the one before it, in median distances.
     """
-    plain, weights = fitter.fitted(landmarks, "none", 0, np.ones(len(landmarks)))
-    found, is_full = [plain], "full" in kinds
-    first = fitter.mean_product(landmarks, plain, weights, is_full)
-    for kind in kinds if np.ptp(fitter.taught.target, axis=1).any() else ():
-        best, last, products = plain, plain, first
+    starts = [fitter.fitted(landmarks, "none", 0, np.ones(len(landmarks)))]
+    found, n_scales = [starts[0][0]], _LIKELY_ROWS[fitter.leaves_out]
+    taught = fitter.taught.first(n_scales)
+    if not np.ptp(taught.target, axis=1).any():
+        return found
+    if len(landmarks) <= _MOST_FULL:
+        scales = likely_scales(taught.features, taught.target, taught.weight)
+        starts.append(fitter.fitted(landmarks, "diagonal", 0, scales))
+    start, weights = min(starts, key=lambda pair: pair[0].error)
+    first = fitter.mean_product(landmarks, start, weights, "full" in kinds)
+    for kind in kinds:
+        path, best, products = [starts[-1][0]], start, first
         for iteration in range(1, iterations + 1):
             transform = root(products, kind)
-            if transform is None or iteration - best.iteration > _PATIENCE:
+            if transform is None or iteration - best.iteration > _PATIENCE[start is not found[0]]:
                 break
-            widths = (last.width,) if iteration > 1 else WIDTHS
+            widths = (path[-1].width,) if iteration > 1 else WIDTHS
             last, weights = fitter.fitted(landmarks, kind, iteration, transform, widths)
             products = fitter.mean_product(landmarks, last, weights, kind == "full")
-            if last.error < best.error:
-                best = last
-        if best is not plain:
+            path.append(last)
+            best = min(best, last, key=lambda metric: metric.error)
+        own = [metric for metric in path if metric.kind == kind]
+        if own and (best := min(own, key=lambda metric: metric.error)).error < found[0].error:
             found.append(best)
     return found
 
@@ -136,6 +152,7 @@ class Fitter:
     Attributes
     ----------
     taught, judging : TaughtRows
+        The same where each row is judged by what all others teach.
     kernel : {"gaussian", "laplace"}
     sigma : float or None
         The one width, in place of those that are tried. Ridges are tried whatever the models on
@@ -146,6 +163,11 @@ class Fitter:
     judging: TaughtRows
     kernel: str
     sigma: float | None = None
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether each row is left out in turn."""
+        return self.judging is self.taught
 
     def fitted(
         self,
@@ -176,7 +198,8 @@ class Fitter:
                 similar @ (target * np.sqrt(share)).T,
                 of_distances(self.kernel, apart, sigma),
             )
-            errors = ridges.errors(RIDGES, own, truth) / scale
+            left = share if self.leaves_out else None
+            errors = ridges.errors(RIDGES, own, truth, left) / scale
             at = int(np.argmin(errors @ self.judging.weight))
             best = (float(RIDGES[at]), errors[at], self.judging.weight)
             found.append((Metric(kind, iteration, transform, width, sigma, *best), ridges))
@@ -262,8 +285,10 @@ def choose(found: Sequence[Metric]) -> Metric:
 LANDMARKS_TAUGHT = 500
 #: Columns up to which a full metric is tried where the spec does not ask for it.
 _MOST_FULL = 500
-#: Rows that are held out at least: fewer say too little of what is better.
-_FEWEST = 8
+#: Rows at least: fewer say too little of what is better.
+_FEWEST = 32
+#: Rows up to which each is left out in turn, rather than a quarter held out, if columns are few.
+_FEW = 2000
 
 
 Lesson = tuple[LandmarkMap, RowSample, np.ndarray]
@@ -275,7 +300,7 @@ which of them judge instead of teaching.
 def taught_rows(
     options: LandmarksOptions, classes: Sequence[float] | None, lesson: Lesson
 ) -> tuple[TaughtRows, TaughtRows]:
-    """Return the rows that teach and those that judge."""
+    """Return the rows that teach and those that judge; few rows do both."""
     mapping, sample, judges = lesson
     n = len(mapping.scale)
     target = coded(classes, sample.values[n])[np.newaxis]
@@ -283,8 +308,11 @@ def taught_rows(
         target = (target == np.arange(len(classes or ()))[:, np.newaxis]) * 1.0
     features = sample.values[:n]
     weight = sample.values[n + 1] if len(sample.values) > n + 1 else np.ones(sample.n_rows)
+    everyone = TaughtRows(mapping.scaled(features), target, weight)
+    if sample.n_rows <= _FEW and len(everyone.features) <= _MOST_FULL:
+        return everyone, everyone
     taught, judging = (
-        TaughtRows(mapping.scaled(features[:, own]), target[:, own], weight[own])
+        TaughtRows(everyone.features[:, own], target[:, own], weight[own])
         for own in (~judges, judges)
     )
     return taught, judging
@@ -296,13 +324,16 @@ def learned(
     """Learn; return the chosen metric, then those that it was compared with."""
     similarity, (taught, judging) = lesson[0].similarity, taught_rows(options, classes, lesson)
     kinds: tuple[str, ...] = (options.metric,)
+    iterations = options.iterations
     if options.metric == "auto":
         kinds = ("diagonal", "full") if len(taught.features) <= _MOST_FULL else ("diagonal",)
-    if min(len(taught.weight), len(judging.weight)) < _FEWEST:
+        if taught is judging:  # gradients have seen the rows that are left out: scales suffice
+            kinds, iterations = ("diagonal",), 0
+    if lesson[1].n_rows < _FEWEST:
         return []
     sigma = dict(similarity.parameters).get("sigma")
     fitter = Fitter(taught, judging, similarity.name, sigma)
-    found = learn(fitter, taught.features[:, :LANDMARKS_TAUGHT], kinds, options.iterations)
+    found = learn(fitter, taught.features[:, :LANDMARKS_TAUGHT], kinds, iterations)
     best = choose(found) if options.metric == "auto" else found[-1]
     own = lesson[0].scaled(lesson[0].landmarks.T)
     last, _ = fitter.fitted(own, best.kind, best.iteration, best.transform)

@@ -140,12 +140,16 @@ class LandmarksOptions(Section):
     metric: Literal["auto", "none", "diagonal", "full"] = "auto"
     """Metric of distances for `gaussian` and `laplace`, learned from the target: a weight for each
     column (`diagonal`) or for each direction (`full`). `auto` takes the better one, or `none` if
-    neither is clearly better on rows it was not learned from. A metric comes with its own width and
+    neither is clearly better on rows it was not learned from. Up to 2,000 rows and 500 columns, all
+    rows teach, each is left out in turn to judge, and `auto` tries the likely scales of the columns
+    alone, as a Gaussian process would have them. A metric comes with its own width and
     ridge; a `sigma` that is given is that of the metric, too, a `ridge` only of the models. A task
     `ranking` has `none`.
     """
     iterations: Annotated[int, Strict(), Field(ge=1, le=50)] = 5
-    """Most iterations of the metric; each learns from the gradients of a model under the last."""
+    """Most iterations of the metric from likely scales of the columns, or from equal ones if these
+    are better; each learns from the gradients of a model under the last.
+    """
     metric_rows: Annotated[int, Strict(), Field(ge=100)] | None = None
     """Number of rows to learn the metric from, drawn by hash; a quarter of them chooses among
     metrics. By default 8,192, or fewer if there are more than 512 columns.

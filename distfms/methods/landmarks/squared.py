@@ -164,18 +164,30 @@ class Ridges:
         """Return the weights (L, P) of one ridge."""
         return np.asarray(self.basis @ self._shrunk(np.array([ridge]))[0])
 
-    def _shrunk(self, grid: np.ndarray) -> np.ndarray:
-        """Return weights (n_ridges, L, P) of the basis; a ridge of 0 is one next to nothing."""
+    def _kept(self, grid: np.ndarray) -> np.ndarray:
+        """Return values and ridge (n_ridges, L); a ridge of 0 is one next to nothing."""
         least = max(_NOTHING * float(self.values.max()), np.finfo(float).tiny)
-        kept = self.values + np.maximum(grid, least)[:, np.newaxis]
-        return np.asarray(self.fitted / kept[..., np.newaxis])
+        return np.asarray(self.values + np.maximum(grid, least)[:, np.newaxis])
 
-    def errors(self, grid: np.ndarray, rows: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return squared errors (n_ridges, m), summed over targets, of centred rows (L, m)."""
+    def _shrunk(self, grid: np.ndarray) -> np.ndarray:
+        """Return weights (n_ridges, L, P) of the basis."""
+        return np.asarray(self.fitted / self._kept(grid)[..., np.newaxis])
+
+    def errors(
+        self, grid: np.ndarray, rows: np.ndarray, target: np.ndarray, share: Any = None
+    ) -> np.ndarray:
+        """Return squared errors (n_ridges, m), summed over targets, of centred rows (L, m).
+
+        With the shares (m,) of these rows in what was decomposed, a row is predicted by the model
+        of all others: the error is divided by 1 − h, the row's part in its own prediction.
+        """
         moved = self.basis.T @ rows
         found = np.zeros((len(grid), rows.shape[1]))
         for own, truth in zip(np.moveaxis(self._shrunk(grid), 2, 0), target, strict=True):
             found += (own @ moved - truth) ** 2
+        if share is not None:
+            own = share * (1.0 + (1.0 / self._kept(grid)) @ moved**2)
+            found /= np.maximum(1.0 - own, _NOTHING) ** 2
         return found
 
     def cross_validated(self, grid: np.ndarray, variance: float, n_rows: int) -> float:

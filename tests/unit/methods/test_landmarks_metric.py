@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import approx_fprime
+from scipy.stats import multivariate_normal
 from sklearn.datasets import load_wine
 
 from distfms import LandmarkClassifier
 from distfms.methods.landmarks import fit, metric
+from distfms.methods.landmarks.likelihood import likely_scales, unlikeliness
 from distfms.methods.landmarks.metric import Fitter, TaughtRows, choose, learn, root
+from distfms.methods.landmarks.squared import Ridges
 from tests.reference import landmarks as literal
 
 RNG = np.random.default_rng(4)
@@ -61,12 +65,57 @@ def test_a_row_of_weight_two_counts_as_two_rows():
     twice = np.random.default_rng(1).integers(1, 4, size=60)
     weighted = TaughtRows(X.T, y[np.newaxis], twice.astype(float))
     many = rows_of(np.repeat(X, twice, axis=0), np.repeat(y, twice))
-    one, other = (Fitter(own, own, "gaussian") for own in (weighted, many))
+    one, other = (Fitter(own, replace(own), "gaussian") for own in (weighted, many))
     found, wanted = (own.fitted(X[:9].T, "none", 0, np.ones(3)) for own in (one, other))
     assert (found[0].sigma, found[0].ridge) == (wanted[0].sigma, wanted[0].ridge)
     assert found[0].error == pytest.approx(wanted[0].error)
     products = [own.mean_product(X[:9].T, *found, True) for own in (one, other)]
     np.testing.assert_allclose(*products, rtol=1e-10)
+
+
+def test_likelihood_of_scales():
+    """Against its definition, at the likeliest variance, and its gradient against differences."""
+    noise, target = RNG.uniform(0.5, 2.0, size=11), RNG.normal(size=(2, 11))
+
+    def wanted(logs):
+        Z, t = ROWS * np.exp(logs[:3]), 0.5 * (logs[:3] - logs[:3].mean()) @ logs[:3] / 4.0
+        K = np.exp(-0.5 * ((Z[:, np.newaxis] - Z) ** 2).sum(axis=2))
+        K += np.diag(np.exp(logs[3]) * noise)
+        variance = np.mean([y @ np.linalg.solve(K, y) for y in target]) / 11
+        return t - multivariate_normal(cov=variance * K).logpdf(target).sum()
+
+    at, other = RNG.normal(size=4), np.array([0.1, 0.2, -0.3, -1.0])
+    (value, slope), (beside, _) = (unlikeliness(x, ROWS.T, target, noise) for x in (at, other))
+    assert value - beside == pytest.approx(wanted(at) - wanted(other))
+    np.testing.assert_allclose(slope, approx_fprime(at, wanted, 1e-7), rtol=1e-4, atol=1e-5)
+    X, y = hidden(200)
+    scales = likely_scales(X.T, y[np.newaxis], np.ones(200))
+    assert scales @ scales == pytest.approx(10.0)
+    assert (scales[:2] > 10 * scales[2:].max()).all()
+
+
+def test_errors_of_rows_that_are_left_out():
+    """As models fitted without each row in turn have them."""
+    K, y, A = RNG.normal(size=(4, 9)), RNG.normal(size=9), 2.0 * np.eye(4)
+    share, ridge = RNG.uniform(0.5, 1.0, size=9), 0.3
+    share /= share.sum()
+    rows, target = K - (K @ share)[:, np.newaxis], (y - y @ share)[np.newaxis]
+    ridges = Ridges.of((rows * share) @ rows.T, (rows * share) @ target.T, A)
+    found = ridges.errors(np.array([ridge]), rows, target, share)[0]
+    for i in range(9):
+        w = np.where(np.arange(9) == i, 0.0, share)
+        Z, z = K - (K @ w / w.sum())[:, np.newaxis], y - y @ w / w.sum()
+        u = np.linalg.solve((Z * w) @ Z.T + ridge * A, (Z * w) @ z)
+        assert found[i] == pytest.approx((u @ Z[:, i] - z[i]) ** 2, rel=1e-4)
+
+
+def test_few_rows_teach_and_judge_at_once():
+    X, y = hidden(150)
+    rows = rows_of(X, y)
+    plain, best = learn(Fitter(rows, rows, "gaussian"), X.T, ("diagonal",), 0)
+    assert (best.kind, best.iteration, len(best.errors)) == ("diagonal", 0, 150)
+    assert best.error < 0.1 * plain.error
+    assert choose([plain, best]) is best
 
 
 @pytest.mark.parametrize("of", ["noise", "constant"])

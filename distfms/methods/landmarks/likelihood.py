@@ -1,0 +1,77 @@
+"""A scale for each column, by the likelihood of a Gaussian process on a few rows.
+
+With scales t_j the covariance of two rows is exp(−½ Σ_j t_j² (x_j − z_j)²), that of a row with
+itself greater by a noise ν. The logarithms of t and ν are those of the greatest likelihood times a
+normal prior that holds the log t_j together.
+
+References
+----------
+Rasmussen, Williams, "Gaussian Processes for Machine Learning" (2006), Section 5.4.1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+#: Standard deviation of the prior.
+_APART = 2.0
+#: Bounds of log t and of log ν; ν at first; and the most steps.
+_SCALES, _NOISES, _NOISE, _STEPS = (-7.0, 4.0), (-14.0, 3.0), 0.1, 50
+
+
+def likely_scales(features: np.ndarray, target: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the likely scale of each column, (d,), whose mean square is 1.
+
+    Parameters
+    ----------
+    features : ndarray of shape (d, n)
+        Scaled.
+    target : ndarray of shape (P, n)
+        Several share the scales and the noise.
+    weight : ndarray of shape (n,)
+        Positive; the noise of a row is divided by it.
+    """
+    from scipy.optimize import minimize
+
+    d = len(features)
+    centred = target - np.average(target, axis=1, weights=weight)[:, np.newaxis]
+    start = np.append(np.full(d, -0.5 * np.log(d)), np.log(_NOISE))
+    found = minimize(
+        unlikeliness,
+        start,
+        (features, centred, 1.0 / weight),
+        "L-BFGS-B",
+        jac=True,
+        bounds=[_SCALES] * d + [_NOISES],
+        options={"maxiter": _STEPS},
+    )
+    scales = np.exp(found.x[:-1])
+    return np.asarray(scales * np.sqrt(d / (scales @ scales)))
+
+
+def unlikeliness(
+    logs: np.ndarray, features: np.ndarray, target: np.ndarray, noise: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return minus the log of likelihood and prior, up to a constant, and its gradient (d + 1,).
+
+    The variance of the process is the likeliest.
+    """
+    from scipy.linalg import cho_factor, cho_solve
+
+    scales, added = np.exp(logs[:-1]), np.exp(logs[-1]) * noise
+    moved, n_values = scales[:, np.newaxis] * features, target.size
+    squares = np.einsum("ij,ij->j", moved, moved)
+    apart = squares[:, np.newaxis] + squares - 2.0 * moved.T @ moved
+    covariance = np.exp(-0.5 * np.maximum(apart, 0.0))
+    factor = cho_factor(covariance + np.diag(added), lower=True)
+    inverse = cho_solve(factor, np.eye(len(added)))
+    solved = target @ inverse
+    variance = max(float(np.sum(solved * target)) / n_values, np.finfo(float).tiny)
+    off = logs[:-1] - logs[:-1].mean()
+    value = 0.5 * n_values * np.log(variance) + 0.5 * (off @ off) / _APART**2
+    value += len(target) * float(np.log(np.diagonal(factor[0])).sum())
+    slope = 0.5 * (len(target) * inverse - solved.T @ solved / variance)  # by the covariance
+    weighed = slope * covariance
+    of_scales = np.einsum("ij,ij->i", moved @ weighed, moved) - moved**2 @ weighed.sum(axis=1)
+    of_noise = np.sum(np.diagonal(slope) * added)
+    return value, np.append(2.0 * of_scales + off / _APART**2, of_noise)
