@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -33,6 +33,7 @@ OTHERS: dict[str, tuple[str, str, Any]] = {
     "wine_white": ("ordinal/wine_white", "quality", LandmarkOrdinalRegressor),
 }
 TREES = {"num_leaves": (7, 31), "learning_rate": (0.03, 0.1), "n_estimators": (200, 600)}
+PENALTIES = tuple(np.logspace(-7, 0, 8))
 
 
 def table(folder: Path, name: str, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -76,9 +77,11 @@ def models(name: str, n_landmarks: int, n_columns: int) -> Iterator[tuple[str, l
     yield "LightGBM", [trees(**point, n_jobs=1, verbose=-1) for point in points]
 
 
-def nystroem(n_landmarks: int, n_columns: int) -> Iterator[Any]:
+def nystroem(
+    n_landmarks: int, n_columns: int, penalties: Sequence[float] = PENALTIES
+) -> Iterator[Any]:
     """Yield Nystroem + Ridge over a grid of widths and penalties."""
-    grid = product((0.25, 0.5, 1.0, 2.0, 4.0), np.logspace(-7, 0, 8))
+    grid = product((0.25, 0.5, 1.0, 2.0, 4.0), penalties)
     for g, alpha in grid:
         yield make_pipeline(
             StandardScaler(),

@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import heart_data
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
@@ -39,6 +38,7 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from benchmarks import heart_data
 from distfms import GroupSequenceClassifier, GroupSequencer
 from distfms.methods.sequence.options import SharedCostSection, resolve_costs
 from distfms.methods.sequence.problem import GroupCosts
@@ -331,7 +331,7 @@ def ours(split: Split, more: Mapping[str, Any]) -> tuple[list[tuple[float, ...]]
     groups = {name: list(own) for name, own in table.groups.items()}
     model = kind(
         groups, dict(split.prices), dict(table.shared),
-        budgets="auto", folds=FOLDS, missing="mean", n_jobs=1, **more,
+        budgets="auto", missing="mean", n_jobs=1, **{"folds": FOLDS, **more},
     ).fit(table.X.iloc[split.train], table.y[split.train])  # fmt: skip
     spent, X = time.process_time() - start, table.X.iloc[split.test]
     found = model.predictor_
@@ -342,15 +342,17 @@ def ours(split: Split, more: Mapping[str, Any]) -> tuple[list[tuple[float, ...]]
     return points, spent
 
 
-def one_split(table: Table, seed: int) -> dict[str, tuple[np.ndarray, float]]:
-    """Return areas and processor seconds of each way."""
+def one_split(
+    table: Table, seed: int, own: Mapping[str, Mapping[str, Any]] = OURS
+) -> dict[str, tuple[np.ndarray, float]]:
+    """Return areas and processor seconds of each way; `own` are options of ours by name."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(table.y))
     train, test = np.split(order, [int(0.6 * len(order))])
     drawn = {group: float(np.round(rng.uniform(1, 10), 1)) for group in table.groups}
     split = Split(table, train, test, table.costs or drawn)
     found = dict[str, tuple[np.ndarray, float]]()
-    for name, more in OURS.items():
+    for name, more in own.items():
         points, spent = ours(split, more)
         found[f"ours, {name}"] = areas(points, 2, split.costs), spent
     for name, choose in (*PEERS.items(), ("penalties", penalised)):

@@ -1,0 +1,1 @@
+"""One benchmark for all four questions: ours by its defaults beside what else a user could take."""

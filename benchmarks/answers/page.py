@@ -1,0 +1,126 @@
+"""What was found, as tables in Markdown and as one page with charts of paired differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from distfms.report.page import Figure, Page, PageSection, Table, Text
+from distfms.report.plots import Bar, bar_chart
+
+#: Splits of a table: way → (loss, processor seconds).
+Splits = Sequence[Mapping[str, tuple[float, float]]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked, and what losses are."""
+
+    title: str
+    loss: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was found on a table: mean losses, and ours less the peer of the least mean."""
+
+    table: str
+    losses: Mapping[str, float]
+    seconds: Mapping[str, float]
+    peer: str
+    less: float
+    error: float
+
+    @classmethod
+    def of(cls, table: str, splits: Splits) -> Line:
+        ways = list(splits[0])
+        values = {way: np.array([s[way][0] for s in splits]) for way in ways}
+        losses = {way: float(v.mean()) for way, v in values.items()}
+        peer = min((way for way in ways if way != "ours"), key=lambda way: losses[way])
+        less = values["ours"] - values[peer]
+        error = float(less.std(ddof=1) / np.sqrt(len(less))) if len(less) > 1 else float("nan")
+        seconds = {way: float(np.mean([s[way][1] for s in splits])) for way in ways}
+        return cls(table, losses, seconds, peer, float(less.mean()), error)
+
+    @property
+    def standing(self) -> str:
+        """Whether ours is ahead of, level with or behind the best peer, by a standard error."""
+        if not abs(self.less) > self.error:
+            return "level"
+        return "ahead" if self.less < 0 else "behind"
+
+    @property
+    def difference(self) -> str:
+        return f"{self.less:+.3f} ± {self.error:.3f}".replace("nan", "–")
+
+
+def ways_of(lines: Sequence[Line]) -> list[str]:
+    return list(dict.fromkeys(way for line in lines for way in line.losses))
+
+
+def standings(lines: Sequence[Line]) -> str:
+    """Return how often ours is ahead, level and behind, and the tables where it is behind."""
+    found = {
+        kind: [n for n in lines if n.standing == kind] for kind in ("ahead", "level", "behind")
+    }
+    behind = ", ".join(f"{n.table} ({n.difference}, {n.peer})" for n in found["behind"])
+    counts = ", ".join(f"{kind} on {len(own)}" for kind, own in found.items())
+    return f"{counts} of {len(lines)} tables" + f"; behind on {behind}" * bool(behind)
+
+
+def summary(found: Mapping[Question, Sequence[Line]]) -> list[str]:
+    """Return a sentence for each question, first for those where ours is behind on two tables."""
+    behind = {q: sum(n.standing == "behind" for n in lines) for q, lines in found.items()}
+    order = sorted(found, key=lambda q: behind[q] < 2)
+    marks = {True: "Behind the best peer by more than a standard error on two tables or more. "}
+    return [f"{q.title}: {marks.get(behind[q] > 1, '')}{standings(found[q])}." for q in order]
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """Return a table of losses, with the differences and the seconds of ours and the peer."""
+    ways = ways_of(lines)
+    head = ["data", *ways, "ours less the best peer", "seconds: ours, the peer"]
+    rows = [head, ["---"] * len(head)]
+    for n in lines:
+        losses = [f"{n.losses[w]:.3f}".removeprefix("0") if w in n.losses else "" for w in ways]
+        seconds = f"{n.seconds['ours']:.1f}, {n.seconds[n.peer]:.1f}"
+        rows.append([n.table, *losses, f"{n.difference} ({n.peer})", seconds])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def section(question: Question, lines: Sequence[Line]) -> PageSection:
+    ways = ways_of(lines)
+    bars = [Bar(n.table, n.less, f"{n.difference} {n.peer}") for n in lines]
+    chart = bar_chart(
+        bars,
+        title=f"{question.title}: ours less the best peer",
+        xlabel=f"{question.loss}, ours less the best peer (left: ours is better)",
+        n_bars=len(bars),
+    )
+    losses = [
+        {"Data": n.table, **{w: n.losses.get(w) for w in ways}, "Less the best": n.difference}
+        for n in lines
+    ]
+    seconds = [{"Data": n.table, **{w: n.seconds.get(w) for w in ways}} for n in lines]
+    return PageSection(
+        question.title,
+        [
+            Figure(chart, "Mean of paired differences over splits ± their standard error. The best "
+                   "peer is chosen for each table, with hindsight."),
+            Table(losses, f"{question.loss}, means over splits."),
+            Table(seconds, "Processor seconds of a fit, tuning included.",
+                  dict.fromkeys(ways, "seconds")),
+        ],
+    )  # fmt: skip
+
+
+def page(found: Mapping[Question, Sequence[Line]], subtitle: str) -> str:
+    """Return the page as HTML."""
+    said = summary(found)
+    sections = [
+        PageSection("", [Text("\n\n".join(said), tone="note")]),
+        *(section(question, lines) for question, lines in found.items() if lines),
+    ]
+    return Page("Answers beside others", subtitle, sections=sections).render()

@@ -1,0 +1,39 @@
+"""In which order to compute groups: what is missing to 1 of the area under value against cost.
+
+Value is R² of numbers and AUROC of two classes; see `benchmarks.sequence_peers`, which has the
+peers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks import sequence_peers
+from benchmarks.answers.tables import CLASSES, FOLDER, exists, rows_of
+from benchmarks.sequence_peers import Table, one_split
+
+#: Of recipes and shipped tables, columns are groups with drawn prices.
+TABLES = (
+    *("diabetes", "friedman1", "friedman3", "2dplanes", "piston", "abalone", "house_8L"),
+    *("puma8NH", "breast_cancer"),
+)
+#: Those with groups and costs of their own.
+PRICED = ("breast_cancer",)
+#: What a job does that names its data; estimators are linear unless they are told to choose.
+OURS = {"by default": {"model": "auto", "folds": "auto"}}
+
+
+def tables() -> list[str]:
+    return [name for name in TABLES if exists(name)]
+
+
+def cells(name: str, split: int, most: int) -> Iterator[tuple[str, float, float]]:
+    """Yield each way's missing area, and its processor seconds."""
+    if name in PRICED:
+        table = sequence_peers.read(FOLDER, name, most)
+    else:
+        X, y = rows_of(name, most)
+        classes = name in CLASSES
+        table = Table(X, y == 0 if classes else y, {c: [c] for c in X}, classes=classes)
+    for way, (areas, spent) in one_split(table, split, OURS).items():
+        yield "ours" if way.startswith("ours") else way, float(1.0 - areas[0]), spent
