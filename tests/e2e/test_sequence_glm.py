@@ -407,6 +407,7 @@ def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
         stages = json.loads((folder / "manifest.json").read_text())["stages"]
         reads.append(next(s["n_read"] for s in stages if s["name"] == "select"))
         cached = list((output / ".partials").rglob("*.partial"))
-        assert len(cached) == 6  # classes and moments of three partitions, and of no pass
+        # Classes, moments and rows for trees of three partitions, and nothing of passes.
+        assert len(cached) == 9
     assert found[0] == found[1]
     assert reads == [3, 3 * selection["n_passes"]]

@@ -86,8 +86,10 @@ def best_linear(
     items = [TunedItem(replace(own, ridge=ridge), (None,)) for ridge in ridges]
     work = fold_work(job, Tuned("explained_variance"), items, [i.procedure for i in items])
     found = learner_of(run, job, data).on_folds(work)
+    if len(found.folds) < 2:
+        return found, np.empty((len(items), 0)), None
     values = np.stack([found.values(number, "values")[0] for number in range(len(items))])
-    if len(found.folds) < 2 or not np.isfinite(values).all():
+    if not np.isfinite(values).all():
         return found, values, None
     return found, values, choose(values, found.weight, "best", True)
 
