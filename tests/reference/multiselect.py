@@ -29,7 +29,7 @@ def scoring_objective(b, v, external_variance, repeats, ridge=0.0) -> float:
         if repeats[a] > 0:
             denominator = external_variance[a] + v[a] / repeats[a]
             if denominator > 0:
-                total += b[a] ** 2 / (denominator + ridge)
+                total += b[a] ** 2 / (denominator + np.broadcast_to(ridge, len(b))[a])
     return total
 
 
@@ -38,7 +38,8 @@ def full_objective(b, v, external_psd, repeats, ridge=0.0) -> float:
     if not index:
         return 0.0
     repeats = np.asarray(repeats, dtype=float)
-    matrix = external_psd[np.ix_(index, index)] + np.diag(v[index] / repeats[index] + ridge)
+    own = np.broadcast_to(ridge, len(b))[index]
+    matrix = external_psd[np.ix_(index, index)] + np.diag(v[index] / repeats[index] + own)
     unit = np.sqrt(np.where(np.diag(matrix) > 0, np.diag(matrix), 1.0))
     correlation = b[index] / unit
     inverse = np.linalg.pinv(matrix / np.outer(unit, unit), rcond=1e-12, hermitian=True)
@@ -55,7 +56,7 @@ def same_raters_objective(b, external, noise, repeats, ridge=0.0) -> float:
         for j, c in enumerate(index):
             n_common = min(repeats[a], repeats[c])
             shared = n_common * noise[a, c] / (repeats[a] * repeats[c])
-            matrix[i, j] = external[a, c] + shared + ridge * (a == c)
+            matrix[i, j] = external[a, c] + shared + np.broadcast_to(ridge, len(b))[a] * (a == c)
     return float(b[index] @ np.linalg.solve(matrix, b[index]))
 
 

@@ -19,9 +19,9 @@ class Independent:
         return judgment_estimates(judged, self.label[rows], self.weight[rows])
 
     def penalty(self, mask):
-        """The ridge, as a multiple of the mean variance of a single judgment."""
+        """The ridge, a multiple of the variance of a single judgment of each attribute."""
         e = self.estimates(mask)
-        return self.ridge * np.mean(np.maximum(np.diag(e.external), 0) + e.v)
+        return self.ridge * (np.maximum(np.diag(e.external), 0) + e.v)
 
     def fit(self, mask, algorithm, budget):
         e, psd = self.problem(mask)
@@ -44,7 +44,7 @@ class Independent:
         """Weights and intercept of the projected model."""
         e, psd = self.problem(mask)
         s, w = np.flatnonzero(r), np.zeros(len(r))
-        matrix = psd[np.ix_(s, s)] + np.diag(e.v[s] / r[s] + self.penalty(mask))
+        matrix = psd[np.ix_(s, s)] + np.diag(e.v[s] / r[s] + self.penalty(mask)[s])
         w[s] = np.linalg.solve(matrix, e.b[s])
         return w, self.label_mean(mask) - w @ e.means
 
@@ -77,7 +77,7 @@ class Independent:
         w, s = self.weight[rows], np.flatnonzero(r)
         mean, y = np.average(X, axis=0, weights=w), self.label[rows]
         centred = X - mean
-        gram = (centred.T * w) @ centred / w.sum() + self.penalty(mask) * np.eye(len(s))
+        gram = (centred.T * w) @ centred / w.sum() + np.diag(self.penalty(mask)[s])
         label = np.average(y, weights=w)
         found = np.zeros(len(r))
         found[s] = np.linalg.solve(gram, (centred.T * w) @ (y - label) / w.sum())

@@ -208,7 +208,7 @@ def copies_in_any_order(
         covariance[:-1, :-1],
         label_variance=problem.label_variance,
         costs=np.tile(problem.costs, n_judgments),
-        ridge=problem.ridge,
+        ridge=np.tile(problem.ridge, n_judgments),
         means=moments.mean[:-1],
         psd="none" if moments.pair_weight is None else "nearest",
     )

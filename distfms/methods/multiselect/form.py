@@ -46,8 +46,6 @@ class JudgmentForm:
     ----------
     costs, internal_variance : ndarray of shape (d,)
         Of a judgment of each attribute; NaN where the variance is not given.
-    variance : float or None
-        What the ridge is a multiple of; None for that of the problem at hand.
     slabs : SlabForm or None
         How the covariance is cut, where one process cannot hold it.
     copies : int
@@ -61,7 +59,6 @@ class JudgmentForm:
     costs: np.ndarray
     internal_variance: np.ndarray
     buy_from: BuyFrom
-    variance: float | None = None
     slabs: SlabForm | None = None
     copies: int = 0
 
@@ -111,14 +108,13 @@ class JudgmentForm:
         names = (*layout.columns, *layout.rater_columns, *self.roles.target)
         return (*self.roles.with_row_columns(names), *([] if time is None else [time]))
 
-    def on(self, attributes: np.ndarray, variance: float | None = None) -> JudgmentForm:
+    def on(self, attributes: np.ndarray) -> JudgmentForm:
         """Return the form of some attributes, by position."""
         return replace(
             self,
             layout=self.layout.restricted([self.names[a] for a in attributes.tolist()]),
             costs=self.costs[attributes],
             internal_variance=self.internal_variance[attributes],
-            variance=variance,
         )
 
     def source(self, dataset: Dataset, held_out: bool) -> JudgmentSource:
@@ -148,7 +144,6 @@ class JudgmentForm:
             budget=options.budget,
             costs=self.costs,
             ridge=choices(options, self.inputs.section.folds)[0]["ridge"],
-            variance=self.variance,
             psd=options.psd,
             criterion=options.criterion,
             internal_variance=self.internal_variance,

@@ -134,7 +134,7 @@ class FullSlab:
         outside[inside[(inside >= 0) & (inside < n)]] = False
         self.own = own = np.flatnonzero(outside)
         self.candidates, self.costs = problem.candidates[own], problem.costs[own]
-        self.diagonal = self.external[own, self.start + own] + problem.v[own] + problem.ridge
+        self.diagonal = self.external[own, self.start + own] + problem.v[own] + problem.ridge[own]
         self.support, rows = given.support, self.external[np.ix_(own, given.support)]
         projected = rows @ given.inverse
         self.num = problem.b[own] - rows @ given.w
@@ -255,7 +255,8 @@ class FullState:
             self._buy_again(attribute, count)
             return
         (row,) = (row for found in self._ask("row_of", attribute) for row in found)
-        own = row[-1] + self.problem.ridge + float(self.problem.v[attribute]) / count
+        fixed = row[-1] + float(self.problem.ridge[attribute])
+        own = fixed + float(self.problem.v[attribute]) / count
         q = self._inverse.combined(row[:-1])
         schur = own - float(row[:-1] @ q)
         self.w, self._diagonal = np.append(self.w, 0.0), np.append(self._diagonal, 0.0)
@@ -313,7 +314,7 @@ class FullState:
         if support.size:
             matrix = np.concatenate(self._ask("among", support))
         noise = self.problem.v[support] / self.repeats[support]
-        matrix[np.diag_indices_from(matrix)] += noise + self.problem.ridge
+        matrix[np.diag_indices_from(matrix)] += noise + self.problem.ridge[support]
         inverse = inverse_of(matrix)
         self._inverse, self._diagonal = Growing(inverse, square=True), np.diagonal(inverse)
         self.w = inverse @ self.problem.b[support]
@@ -335,7 +336,8 @@ class ScoringState:
     def _gains_of(self, attributes: np.ndarray) -> np.ndarray:
         """Exact differences of two terms, without cancellation."""
         problem, r = self._problem, self.repeats[attributes]
-        fixed, v = problem.external_variance[attributes] + problem.ridge, problem.v[attributes]
+        fixed, v = problem.external_variance + problem.ridge, problem.v[attributes]
+        fixed = fixed[attributes]
         before = np.where(r > 0, r * (r + 1) * (fixed + v / np.maximum(r, 1)), 1.0)
         share = np.divide(v, before, out=np.zeros(v.size), where=before > 0)
         after = fixed + v / (r + 1)

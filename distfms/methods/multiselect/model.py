@@ -137,12 +137,13 @@ def refit_statistics(
 
 
 def refit(
-    comoments: CoMoments, names: Sequence[str], repeats: ArrayLike, *, ridge: float = 0.0
+    comoments: CoMoments, names: Sequence[str], repeats: ArrayLike, *, ridge: ArrayLike = 0.0
 ) -> LinearModel:
     """Least squares on the averages of the first r[a] judgments (step 4 of the paper).
 
-    The ridge is added to the variance of each average. Linearly dependent averages get the
-    smallest weights on them standardised. Raises DataError if no object holds enough judgments.
+    The ridge, or that of each attribute, is added to the variance of its average. Linearly
+    dependent averages get the smallest weights on them standardised. Raises DataError if no object
+    holds enough judgments.
     """
     r = np.asarray(repeats)
     support = np.flatnonzero(r > 0)
@@ -154,7 +155,8 @@ def refit(
         )
     covariance = comoments.covariance(pairwise=False)
     varying = np.flatnonzero(~comoments.constant_columns()[:-1])
-    gram = covariance[np.ix_(varying, varying)] + ridge * np.eye(varying.size)
+    added = np.broadcast_to(ridge, r.shape)[support[varying]]
+    gram = covariance[np.ix_(varying, varying)] + np.diag(added)
     weights, means = np.zeros(len(names)), np.zeros(len(names))
     weights[support[varying]] = symmetric_pinv(gram, RANK_RTOL) @ covariance[varying, -1]
     means[support] = comoments.mean[:-1]

@@ -50,8 +50,8 @@ class Problem(Fields):
     external_variance : ndarray of shape (d,)
         σ̂², at least 0: the diagonal of the external covariance before "MakePSD". Scoring uses
         this, Full uses the diagonal of `external`.
-    ridge : float
-        ρ ≥ 0, added to the diagonal of the covariance of the averages.
+    ridge : ndarray of shape (d,)
+        ρ ≥ 0, added to the variance of the average of each attribute.
     label_variance, label_mean : float
         The variance is the loss of the empty selection.
     psd : {"nearest", "data_units", "none"}
@@ -73,7 +73,7 @@ class Problem(Fields):
     external: np.ndarray
     external_variance: np.ndarray
     costs: np.ndarray
-    ridge: float
+    ridge: np.ndarray
     label_variance: float
     label_mean: float
     means: np.ndarray
@@ -89,7 +89,7 @@ class Problem(Fields):
         *,
         label_variance: float,
         costs: ArrayLike = 1.0,
-        ridge: float = 0.0,
+        ridge: ArrayLike = 0.0,
         label_mean: float = 0.0,
         means: ArrayLike | None = None,
         names: Sequence[str] | None = None,
@@ -109,7 +109,7 @@ class Problem(Fields):
             external_,
             np.maximum(np.diagonal(external_), 0.0),
             np.full(b_.size, costs, dtype=float),
-            float(ridge),
+            np.full(b_.size, ridge, dtype=float),
             float(label_variance),
             float(label_mean),
             np.zeros(b_.size) if means is None else np.asarray(means, dtype=float),
@@ -156,12 +156,6 @@ class Problem(Fields):
         return np.sqrt(self.external_variance + self.v)
 
     @property
-    def mean_variance(self) -> float:
-        """Mean variance of a single judgment, over the attributes that may be chosen."""
-        variance = self.deviation[self.candidates] ** 2
-        return float(variance.mean()) if variance.size else 0.0
-
-    @property
     def candidates(self) -> np.ndarray:
         """Which attributes may be chosen, bool of shape (d,): those that are not constant.
 
@@ -176,7 +170,7 @@ class Problem(Fields):
         """
         own = {
             name: getattr(self, name)[attributes]
-            for name in ("b", "v", "external_variance", "costs", "means")
+            for name in ("b", "v", "external_variance", "costs", "ridge", "means")
         }
         grid, noise = np.ix_(attributes, attributes), self.noise_covariance
         own["external"] = self.external[grid] if external is None else external
@@ -203,16 +197,16 @@ def _make_psd(matrix: np.ndarray, units: np.ndarray, varying: np.ndarray) -> np.
 def covariance_of_averages(
     problem: Problem, repeats: np.ndarray, support: np.ndarray
 ) -> np.ndarray:
-    """Covariance of the averages of the attributes `support`: M_r = sub_r(Σ + Diag(v/r)) + ρI.
+    """Covariance of the averages of the attributes `support`: M_r = sub_r(Σ + Diag(v/r + ρ)).
 
-    By the same raters it is sub_r(Σ[a, b] + N[a, b] / max(r[a], r[b])) + ρI.
+    By the same raters it is sub_r(Σ[a, b] + N[a, b] / max(r[a], r[b]) + Diag(ρ)).
     """
     grid, r = np.ix_(support, support), repeats[support]
     matrix, noise = problem.external[grid], problem.v[support] / r
     if problem.noise_covariance is not None:
         matrix += problem.noise_covariance[grid] / np.maximum.outer(r, r)
         noise = np.zeros(r.size)
-    matrix[np.diag_indices_from(matrix)] += noise + problem.ridge
+    matrix[np.diag_indices_from(matrix)] += noise + problem.ridge[support]
     return matrix
 
 
@@ -252,12 +246,13 @@ def full_objective(problem: Problem, repeats: ArrayLike) -> float:
 def scoring_objective(problem: Problem, repeats: ArrayLike) -> float:
     """Part of the label's variance explained by `repeats` judgments, were attributes uncorrelated.
 
-    That is Σ over r[a] > 0 of b[a]² / (σ²[a] + ρ + v[a]/r[a]), 0 for constant attributes;
+    That is Σ over r[a] > 0 of b[a]² / (σ²[a] + ρ[a] + v[a]/r[a]), 0 for constant attributes;
     equation 1 of [1]_.
     """
     r = np.asarray(repeats)
     support = np.flatnonzero((r > 0) & problem.candidates)
-    variance = problem.external_variance[support] + problem.ridge + problem.v[support] / r[support]
+    fixed = problem.external_variance[support] + problem.ridge[support]
+    variance = fixed + problem.v[support] / r[support]
     return float(np.sum(problem.b[support] ** 2 / variance))
 
 

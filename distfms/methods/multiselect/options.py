@@ -75,10 +75,10 @@ class MultiselectOptions(Section):
     ridge: (
         NonNegative | Annotated[tuple[NonNegative, ...], Field(min_length=1)] | Literal["auto"]
     ) = "auto"
-    """Multiple of the mean variance of a single judgment (of all attributes) that is added to the
-    variance of each average. Of a list, cross-validation takes the first value whose loss is within
-    one standard error of the least (of their difference). `auto`: 0.01, 0.001, 0.1 or 0 in this
-    way with `data.folds`, 0 without.
+    """Multiple of the variance of a single judgment of each attribute that is added to the variance
+    of its average. Of a list, cross-validation takes the first value whose loss is within one
+    standard error of the least (of their difference). `auto`: 0.01, 0.001, 0.1 or 0 in this way
+    with `data.folds`, 0 without.
     """
     psd: Literal["nearest", "data_units", "none"] = "nearest"
     """Whether Full works with the positive semi-definite matrix nearest to the estimated

@@ -109,9 +109,7 @@ class SelectionProcedure(Procedure):
     internal_variance : ndarray of shape (d,)
         Known internal variances, NaN where they are estimated.
     ridge : float
-        Relative to `variance`.
-    variance : float or None
-        Mean variance of a single judgment; None for that of the problem at hand.
+        Relative to the variance of a single judgment of each attribute.
     n_judgments : int
         Judgments per attribute of the baselines Averages and Copies.
     budgets : ndarray of shape (n_budgets,), or None
@@ -123,7 +121,6 @@ class SelectionProcedure(Procedure):
     costs: np.ndarray
     internal_variance: np.ndarray
     ridge: float = 0.0
-    variance: float | None = None
     psd: Psd = "nearest"
     criterion: Criterion = "best"
     n_judgments: int = 2
@@ -197,9 +194,8 @@ class SelectionProcedure(Procedure):
         return {name: matrix for name, matrix in dear.items() if matrix is not None}
 
     def with_ridge(self, problem: Problem) -> Problem:
-        """Return a problem with the ridge, in units of its judgments."""
-        variance = problem.mean_variance if self.variance is None else self.variance
-        return replace(problem, ridge=float(self.ridge) * variance)
+        """Return a problem with the ridge of each attribute, in units of its judgments."""
+        return replace(problem, ridge=float(self.ridge) * problem.deviation**2)
 
     def problem_on(self, fold: Fold) -> Training | None:
         """Return what all objects but a fold's teach; None if nothing can be estimated."""

@@ -98,7 +98,7 @@ def on_chosen(run: Run, job: Job, slabs: Slabs, found: Found) -> tuple[Job, Bund
     """
     form: JudgmentForm = job.form
     assert found.chosen is not None
-    own = form.on(found.chosen, _outline(job, slabs).mean_variance)
+    own = form.on(found.chosen)
 
     def read() -> Bundle:
         statistics = read_judgments(run, own)

@@ -263,3 +263,17 @@ def test_what_to_expect_is_cross_validated_not_projected():
     assert "in cross-validation" in usual.model_.headline()
     without = FeatureMultiSelector(budget=30, folds=0).fit(judgments, label)
     assert without.validation_loss_ is None
+
+
+def test_units_of_attributes_change_neither_choice_nor_predictions():
+    rng = np.random.default_rng(4)
+    truth = rng.normal(size=(120, 6))
+    judgments = truth[:, :, None] + rng.normal(size=(120, 6, 3))
+    label = truth @ [1.0, 0.5, 0.0, 0.0, -1.0, 0.3] + 0.3 * rng.normal(size=120)
+    units = 4.0 ** np.arange(-3, 3)
+    plain, scaled = (
+        FeatureMultiSelector(budget=12, ridge=0.1).fit(judgments * own[:, None], label)
+        for own in (np.ones(6), units)
+    )
+    np.testing.assert_array_equal(scaled.repeats_, plain.repeats_)
+    np.testing.assert_allclose(scaled.coef_ * units, plain.coef_, rtol=1e-9, atol=1e-12)
