@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 from sklearn.linear_model import RidgeCV
@@ -63,18 +62,17 @@ def loss(model: Model, judgments: np.ndarray, y: np.ndarray, mean: float) -> flo
     held = np.clip(repeats, 1, np.isfinite(judgments).sum(axis=-1))
     sums = np.nancumsum(judgments, axis=-1)
     means = np.take_along_axis(sums, held[:, :, None] - 1, axis=2)[:, :, 0] / held
-    found = intercept + np.where(repeats > 0, means, 0.0) @ weights
+    return unexplained(intercept + np.where(repeats > 0, means, 0.0) @ weights, y, mean)
+
+
+def unexplained(found: np.ndarray, y: np.ndarray, mean: float) -> float:
+    """Return the squared error by that of a mean."""
     return float(((y - found) ** 2).mean() / ((y - mean) ** 2).mean())
 
 
 def spread(chosen: np.ndarray, budget: int, d: int) -> np.ndarray:
     """Return the repeats of buying single judgments of some attributes in turn."""
     return np.bincount(np.resize(chosen, budget), minlength=d)
-
-
-def ours(judgments: np.ndarray, y: np.ndarray, budget: int) -> Model:
-    model = FeatureMultiSelector(budget=budget, n_jobs=1).fit(judgments, y)
-    return model.repeats_, model.coef_, model.intercept_
 
 
 def projected(repeats: np.ndarray, problem: Problem) -> Model:
@@ -145,9 +143,12 @@ def cells(name: str, split: int, most: int) -> Iterator[tuple[str, float, float]
     problem = Problem.from_estimates(estimates, ridge=0.01)
     ways = {"even split": even, "lasso path": along_lasso, "best alone": alone}
     ways["greedy refits"] = greedy
-    every = {"ours": ours, **{w: partial(make, problem=problem) for w, make in ways.items()}}
-    for way, make in every.items():
-        start, by = time.process_time(), 1.0 if way == "ours" else unit
-        model = make(own / by, label, budget)
+    start, mean = time.process_time(), float(label.mean())
+    ours = FeatureMultiSelector(budget=budget, n_jobs=1).fit(own, label)
+    spent = time.process_time() - start
+    yield "ours", unexplained(ours.predict(judgments[test]), y[test], mean), spent
+    for way, make in ways.items():
+        start = time.process_time()
+        model = make(own / unit, label, budget, problem=problem)
         spent = time.process_time() - start
-        yield way, loss(model, judgments[test] / by, y[test], float(label.mean())), spent
+        yield way, loss(model, judgments[test] / unit, y[test], mean), spent
