@@ -1,7 +1,7 @@
 """All four questions: ours by its defaults beside what else a user could take.
 
-For each question, public tables, tables that scikit-learn ships and such by published recipes, none
-of which chose anything of ours for that question (public ones at most on other splits); random
+For each question, public tables, tables that scikit-learn ships and such by published recipes, few
+of which chose anything of ours for that question (the README names them); random
 splits, the same for everybody; losses on other rows, less is better. Prints a table for each
 question, and writes a page with charts of paired differences to OUT/answers.html. What is measured
 goes to OUT/answers.jsonl, a line for each split of a table; a run that was stopped goes on, and
