@@ -149,11 +149,10 @@ def test_cross_validation_is_that_of_the_rows_and_says_where_to_stop(mixed_run, 
     error = np.sqrt(1.5 * ((share[:, None] * (by_fold - mean)) ** 2).sum(axis=0))
     best = int(mean.argmax())
     first = int(np.argmax(mean >= mean[best] - error[best]))
-    stop, of_folds = dict(metrics["stop"]), metrics["stop"]["folds"]
+    stop, of_folds = metrics["stop"], metrics["folds_at_stop"]
     assert [own["fold"] for own in of_folds] == [0, 1, 2]
     told = [own["explained_variance"] for own in of_folds]
     np.testing.assert_allclose(told, by_fold[:, first], rtol=1e-9, atol=1e-12)
-    del stop["folds"]
     assert stop == {
         "rule": "one_standard_error",
         "n_groups": first,

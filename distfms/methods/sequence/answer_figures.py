@@ -10,7 +10,6 @@ from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence.evaluate import NATURAL, advised, point_of, steps_of
 from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.stopping_figures import in_one_clause
-from distfms.methods.sequence.tree_figures import tree_headline
 from distfms.report.formatting import count, interval, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
@@ -58,7 +57,7 @@ WHY = {
 
 def headline(run: FinishedRun) -> str:
     """Return in one sentence what to compute, and what it explains of other rows."""
-    if text := tree_headline(run, what(run)):
+    if text := _with_tree(run):
         return f"{text}{_beside(run)}"
     steps, stop = run.selection["sequence"], run.metrics["stop"]
     n_groups, n_all = stop["n_groups"], len(steps)
@@ -73,11 +72,26 @@ def headline(run: FinishedRun) -> str:
     text = f"{number(n_groups)} of {number(n_all)} groups {explains} {share} of the "
     text += what(run)
     if n_groups < n_all:
-        text += f" (all {number(n_all)}: {percent(explained(run, n_all)[0])})"
+        text += f" (all {number(n_all)}: {_by_all(run)})"
         total = steps[-1]["spent"]
         if total:
             text += f" for {percent(stop['spent'] / total)} of the cost"
     return f"{text} ({reading}){in_one_clause(run)}{_beside(run)}"
+
+
+def _with_tree(run: FinishedRun) -> str:
+    """Say what to buy first; empty where one sequence predicts by default."""
+    found = run.metrics.get("contexts")
+    if found is None or not found["default"]["better"]:
+        return ""
+    (tree, reading), (one, _) = (
+        _with_error(own, own["folds"], run) for own in map(found["default"].get, ("tree", "one"))
+    )
+    return (
+        f"{', '.join(run.selection['contexts']['root'])} first, then by its values one of "
+        f"{len(found['leaves'])} sequences: together they explain {tree} of the {what(run)}, one "
+        f"sequence for all rows {one} ({reading})"
+    )
 
 
 def _beside(run: FinishedRun) -> str:
@@ -152,7 +166,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
             ),
             *class_numbers(run.metrics),
             KeyNumber(
-                percent(explained(run, len(steps))[0]),
+                _by_all(run),
                 "explained by all groups",
                 f"{reading}; they cost {number(steps[-1]['spent'])}",
             ),
@@ -201,7 +215,13 @@ def _with_error(
 def _stopped(run: FinishedRun) -> tuple[str, str]:
     """Write what the model where predictions stop explains, and where that comes from."""
     point = point_of(run.metrics, advised(run.metrics))
-    return _with_error(point, run.metrics["stop"].get("folds", ()), run)
+    return _with_error(point, run.metrics.get("folds_at_stop", ()), run)
+
+
+def _by_all(run: FinishedRun) -> str:
+    """Write what the model of all groups explains."""
+    point = point_of(run.metrics, len(run.selection["sequence"]))
+    return _with_error(point, run.metrics["folds"], run)[0]
 
 
 def what(run: FinishedRun) -> str:

@@ -202,7 +202,7 @@ def evaluate(
     content["stop"] = choose_models(path, content, job.options.budget, stop)
     if scores.folds is not None:
         which, grid = chosen_rule(learner, path, content["stop"]), learner.procedure.grid(path)
-        content["stop"]["folds"] = at_stop(scores.folds, share, *which, grid)
+        content["folds_at_stop"] = at_stop(scores.folds, share, *which, grid)
     if reference is not None:
         content["reference"] = beside_sequence(learner, reference, scores.folds, last)
     if isinstance(learner, ByRows):

@@ -208,8 +208,11 @@ def beside_one(
         tests, right = measured(budget, "test", loss), measured(budget, "test", "accuracy")
         for n, (name, own) in enumerate((("one", ours), ("tree", theirs))):
             test = {share: 1 - tests[n] / null["test"], "accuracy": right[n]}
+            explained = 1 - own / null["folds"]
+            numbered = zip((f["fold"] for f in one.metrics["folds"]), explained, strict=True)
             entry[name] = {
-                "validation": {share: float(over_folds(1 - own / null["folds"], folds).mean)},
+                "validation": {share: float(over_folds(explained, folds).mean)},
+                "folds": [{"fold": fold, share: float(value)} for fold, value in numbered],
                 "test": {name: float(v) for name, v in test.items() if np.isfinite(v)},
             }
         return gains, entry

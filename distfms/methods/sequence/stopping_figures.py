@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun
-from distfms.report.formatting import count, measure_title, number, percent
+from distfms.report.formatting import count, interval, measure_title, number, percent
 from distfms.report.page import Figure, PageSection, Table, Text
 from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.stats.base import student_t
@@ -27,12 +27,15 @@ def _worth(run: FinishedRun) -> str:
     own = run.metrics["stop"]["rows"]
     measure, found, prefix = own["measure"], own["validation"], own["prefix"]
     loss, whole = found[measure], prefix["validation"][measure]
-    what = f"the same {measure_title(measure)} ({number(loss, 3)})"
-    if loss > whole + (found[f"error_of_{measure}"] or 0.0):
-        what = f"a {measure_title(measure)} of {number(loss, 3)} ({number(whole, 3)} at one prefix)"
+    error, spread = found[f"error_of_{measure}"] or 0.0, found["error_of_mean_cost"] or 0.0
+    own_loss = f"{number(loss, 3)} ± {number(error, 2)}" if error else number(loss, 3)
+    what = f"the same {measure_title(measure)} ({own_loss})"
+    if loss > whole + error:
+        what = f"a {measure_title(measure)} of {own_loss} ({number(whole, 3)} at one prefix)"
     cost = f"a mean cost of {number(found['mean_cost'])}"
     if prefix["budget"]:
-        cost = f"{percent(found['mean_cost'] / prefix['budget'])} of the cost"
+        share = interval(found["mean_cost"] / prefix["budget"], spread / prefix["budget"])
+        cost = f"{share} of the cost"
     # Of those that stop before others do.
     stages = np.flatnonzero(own["share"])
     most = max(stages[: max(len(stages) - 1, 1)], key=lambda stage: own["share"][stage])

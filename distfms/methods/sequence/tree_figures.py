@@ -15,20 +15,6 @@ from distfms.report.plots import Line, line_chart, tree_chart
 _IN_CHART, _IN_TABLE = 4, 12
 
 
-def tree_headline(run: FinishedRun, what: str) -> str:
-    """Return in one sentence what to buy first; empty where one sequence predicts by default."""
-    found = run.metrics.get("contexts")
-    if found is None or not found["default"]["better"]:
-        return ""
-    own, n_leaves = run.selection["contexts"], len(found["leaves"])
-    (tree, reading), (one, _) = (_share(found["default"][of], what) for of in ("tree", "one"))
-    return (
-        f"{', '.join(own['root'])} first, then by its values one of {n_leaves} sequences: together "
-        f"they explain {percent(tree)} of the {what}, one sequence for all rows {percent(one)} "
-        f"({reading})"
-    )
-
-
 def tree_section(run: FinishedRun, what: str) -> list[PageSection]:
     """Return the section about the tree, where the run has one."""
     found, own = run.metrics.get("contexts"), run.selection.get("contexts")

@@ -131,6 +131,22 @@ def test_headline_says_what_the_advised_groups_explain(
     render(chosen, content)
 
 
+def test_headline_has_the_errors_of_the_advised_and_of_all_groups() -> None:
+    content, n_rows = metrics(), {"n_rows": 50, "weight": 50.0}
+    content["folds"] = [
+        {"fold": 0, "explained_variance": 0.50, **n_rows},
+        {"fold": 1, "explained_variance": 0.60, **n_rows},
+    ]
+    content["folds_at_stop"] = [
+        {"fold": 0, "explained_variance": 0.48},
+        {"fold": 1, "explained_variance": 0.50},
+    ]
+    # A fold's deviation, 7.1 and 1.4 %, of twice its rows.
+    content["test"]["n_rows"] = 100
+    text = "2 of 3 groups explain 44 ± 1 % of the variance (all 3: 48 ± 5 %) for 80 % of the cost"
+    assert headline(selection(), content).startswith(text)
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
