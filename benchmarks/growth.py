@@ -1,8 +1,10 @@
-"""How jobs grow: processor seconds of cold commands as one size is doubled twice.
+"""How jobs grow: processor seconds of cold commands as one size is doubled three times.
 
-For each axis the same job is run at one, two and four times a size, each in a fresh process with
-the default engine on two workers, without the cache. What the smallest job costs is taken off
-before ratios are formed, as it is the same at any size; "expected" is that of the mathematics.
+For each axis the same job is run at a small size and at four sizes, each in a fresh process with
+the default engine on two workers, without the cache. What the small job takes is taken off the
+others, as most of it is the same at any size; the exponent is that of the power of the size which
+fits the rest best. Beside it is the exponent of the mathematics, that of the term that is greatest
+for large sizes.
 
 Run with ``python benchmarks/growth.py [--only AXIS …] [--scale 0.1] [--data FOLDER]``.
 """
@@ -10,7 +12,6 @@ Run with ``python benchmarks/growth.py [--only AXIS …] [--scale 0.1] [--data F
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import tempfile
 from collections.abc import Callable
@@ -24,10 +25,10 @@ from whole_job import distfms
 
 
 class Case(NamedTuple):
-    """One axis: its sizes, the growth expected of a doubling, and a job of a given size."""
+    """One axis: a small size and four, the exponent of the mathematics, and a job of a size."""
 
-    sizes: tuple[int, int, int]
-    expected: str
+    sizes: tuple[int, ...]
+    expected: float
     job: Callable[[int, float], tuple[pa.Table, dict[str, Any]]]
 
 
@@ -66,72 +67,86 @@ def grouped(d: int, n_groups: int) -> dict[str, list[str]]:
 
 
 def least(n: int, scale: float) -> int:
-    return max(int(n * scale), 1000)
+    return max(int(n * scale), 500)
 
 
 CASES = {
     "rows, sequence of 100 columns": Case(
-        (250_000, 500_000, 1_000_000), "2", lambda n, s: (rows_of(least(n, s), 100),
-                                                          spec("sequence", {}))
+        (8_000, 125_000, 250_000, 500_000, 1_000_000), 1.0,
+        lambda n, s: (rows_of(least(n, s), 100), spec("sequence", {})),
     ),
-    "columns, sequence of 100,000 rows": Case(
-        (100, 200, 400), "4", lambda d, s: (rows_of(least(100_000, s), d), spec("sequence", {}))
+    "columns, sequence of 50,000 rows": Case(
+        (8, 100, 200, 400, 800), 2.0,
+        lambda d, s: (rows_of(least(50_000, s), d), spec("sequence", {})),
     ),
-    "groups, 400 columns, 20,000 rows": Case(
-        (50, 100, 200), "2",
+    "groups, sequence of 480 columns, 20,000 rows": Case(
+        (2, 30, 60, 120, 240), 1.0,
         lambda g, s: (
-            rows_of(least(20_000, s), 400), spec("sequence", {"groups": grouped(400, g)})
+            rows_of(least(20_000, s), 480), spec("sequence", {"groups": grouped(480, g)})
         ),
     ),
-    "folds, 500,000 rows of 100 columns": Case(
-        (5, 10, 20), "1 (rows), 2 (scores)",
-        lambda k, s: (rows_of(least(500_000, s), 100), spec("sequence", {}, k)),
+    "folds, sequence of 100 columns, 200,000 rows": Case(
+        (2, 5, 10, 20, 40), 1.0,
+        lambda k, s: (rows_of(least(200_000, s), 100), spec("sequence", {}, k)),
     ),
     "grid points, sequence of 200 columns": Case(
-        (5, 10, 20), "2",
+        (1, 5, 10, 20, 40), 1.0,
         lambda p, s: (
             rows_of(least(20_000, s), 200),
             spec("sequence", {}, tune={"grid": {"ridge": list(np.logspace(-5, 1, p))}}),
         ),
     ),
-    "groups, logistic, 20,000 rows of 100 columns": Case(
-        (25, 50, 100), "2",
-        lambda g, s: (rows_of(least(20_000, s), 100, 2),
-                      spec("sequence", {"family": "logistic", "groups": grouped(100, g)})),
+    "rows, logistic, 50 columns": Case(
+        (2_000, 25_000, 50_000, 100_000, 200_000), 1.0,
+        lambda n, s: (rows_of(least(n, s), 50, 2), spec("sequence", {"family": "logistic"})),
+    ),
+    "groups, logistic, 120 columns, 20,000 rows": Case(
+        (2, 15, 30, 60, 120), 1.0,
+        lambda g, s: (rows_of(least(20_000, s), 120, 2),
+                      spec("sequence", {"family": "logistic", "groups": grouped(120, g)})),
     ),
     "classes, softmax, 20,000 rows of 50 columns": Case(
-        (3, 6, 12), "2 to 4",
+        (2, 3, 6, 12, 24), 2.0,
         lambda c, s: (rows_of(least(20_000, s), 50, c), spec("sequence", {"family": "softmax"})),
     ),
+    "objects, multi-selection of 100 attributes": Case(
+        (4_000, 50_000, 100_000, 200_000, 400_000), 1.0,
+        lambda n, s: (judgments_of(least(n, s), 100), spec("multiselect", {"budget": 100})),
+    ),
     "attributes, multi-selection, budget 200": Case(
-        (250, 500, 1000), "4 to 8",
+        (8, 125, 250, 500, 1_000), 2.0,
         lambda d, s: (judgments_of(least(10_000, s), d), spec("multiselect", {"budget": 200})),
     ),
     "budget, multi-selection of 500 attributes": Case(
-        (250, 500, 1000), "2 to 4",
+        (4, 125, 250, 500, 1_000), 1.0,
         lambda b, s: (judgments_of(least(10_000, s), 500), spec("multiselect", {"budget": b})),
     ),
-    "landmarks, 100,000 rows of 16 columns": Case(
-        (125, 250, 500), "2 to 4",
-        lambda k, s: (rows_of(least(100_000, s), 16), spec("landmarks", {"landmarks": k})),
-    ),
-    "rows, 250 landmarks": Case(
-        (50_000, 100_000, 200_000), "2",
+    "rows, 250 landmarks of 16 columns": Case(
+        (10_000, 100_000, 200_000, 400_000, 800_000), 1.0,
         lambda n, s: (rows_of(least(n, s), 16), spec("landmarks", {"landmarks": 250})),
     ),
+    "landmarks, 200,000 rows of 16 columns": Case(
+        (16, 125, 250, 500, 1_000), 2.0,
+        lambda k, s: (rows_of(least(200_000, s), 16), spec("landmarks", {"landmarks": k})),
+    ),
     "columns, 250 landmarks, 50,000 rows": Case(
-        (16, 32, 64), "2",
+        (2, 16, 32, 64, 128), 1.0,
         lambda d, s: (rows_of(least(50_000, s), d), spec("landmarks", {"landmarks": 250})),
     ),
+    "rows, pairs, 10 of 100 attributes": Case(
+        (4_000, 50_000, 100_000, 200_000, 400_000), 1.0,
+        lambda n, s: (rows_of(least(n, s), 100),
+                      spec("attribute_efficient", {"attributes_per_example": 10})),
+    ),
     "attributes, pairs, 10 of each of 20,000 rows": Case(
-        (250, 500, 1000), "8",
+        (12, 125, 250, 500, 1_000), 3.0,
         lambda d, s: (rows_of(least(20_000, s), d),
                       spec("attribute_efficient", {"attributes_per_example": 10})),
     ),
-    "rows, pairs, 10 of 200 attributes": Case(
-        (50_000, 100_000, 200_000), "2",
-        lambda n, s: (rows_of(least(n, s), 200),
-                      spec("attribute_efficient", {"attributes_per_example": 10})),
+    "attributes of a row, pairs, of 200": Case(
+        (3, 8, 16, 32, 64), 2.0,
+        lambda k, s: (rows_of(least(50_000, s), 200),
+                      spec("attribute_efficient", {"attributes_per_example": k})),
     ),
 }  # fmt: skip
 
@@ -152,20 +167,19 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder for scratch files (2 GB)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="distfms-bench-", dir=args.data) as folder:
-        scratch = Path(folder)
-        fixed = min(seconds(rows_of(1000, 10), spec("sequence", {}), scratch) for _ in range(3))
-        print(f"the smallest job: {fixed:.1f} s of processor time, taken off the ratios\n")
-        print("| axis | sizes | processor seconds | growth by doubling | expected |")
+        print("| axis | sizes | processor seconds | exponent | of the mathematics |")
         print("|---|---|---|---|---|")
         for axis, case in CASES.items():
             if args.only and not axis.startswith(tuple(args.only)):
                 continue
+            scratch = Path(folder)
             taken = [seconds(*case.job(size, args.scale), scratch) for size in case.sizes]
-            own = [max(s - fixed, 0.01) for s in taken]
+            grown = np.maximum(np.array(taken[1:]) - taken[0], 0.01)
+            found = np.polyfit(np.log(case.sizes[1:]), np.log(grown), 1)[0]
             sizes = ", ".join(f"{size:,}" for size in case.sizes)
             times = ", ".join(f"{s:.1f}" for s in taken)
-            grown = ", ".join(f"{b / a:.1f}" for a, b in itertools.pairwise(own))
-            print(f"| {axis} | {sizes} | {times} | {grown} | {case.expected} |", flush=True)
+            told = f"{found:.2f}" + ": above" * bool(found > case.expected + 0.15)
+            print(f"| {axis} | {sizes} | {times} | {told} | {case.expected:g} |", flush=True)
 
 
 if __name__ == "__main__":
