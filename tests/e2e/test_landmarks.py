@@ -159,13 +159,19 @@ def test_what_is_linear_is_said_to_be_so(tmp_path):
     # Products with rows add up to next to nothing, and to less than nothing.
     assert re.search(r"Above the chart: .*kernel regression, linear \(", report)
     few = landmarks_job(data, tmp_path / "runs", landmarks={"landmarks": 3})
-    report = (run_job(few).folder / "report.html").read_text()
-    assert "; a linear model on the columns is better" in report
+    folder = run_job(few).folder
+    report = (folder / "report.html").read_text()
+    assert "; a linear model on the columns is better and LightGBM is better" in report
     alone = landmarks_job(data, tmp_path / "runs", landmarks={"landmarks": 5, "baselines": []})
     assert content(run_job(alone).folder, "metrics.json")["baselines"] == {}
-    trees = {"landmarks": 5, "baselines": ["lightgbm"]}
-    folder = run_job(landmarks_job(data, tmp_path / "runs", landmarks=trees)).folder
-    assert content(folder, "metrics.json")["baselines"]["LightGBM"]["test"]["mse"] < 2 * 0.5**2
+    metrics = content(folder, "metrics.json")
+    trees, folds = metrics["baselines"]["LightGBM"], metrics["folds"]
+    assert trees["test"]["mse"] < 2 * 0.5**2
+    assert [own["fold"] for own in trees["folds"]] == [own["fold"] for own in folds]
+    away = [one["mse"] - other["mse"] for one, other in zip(folds, trees["folds"], strict=True)]
+    mean = np.average(away, weights=[own["weight"] for own in folds])
+    assert metrics["trees"]["behind"] == pytest.approx(mean)
+    assert mean > metrics["trees"]["standard_error"] > 0
 
 
 def test_rows_are_taken_by_ids_and_features_alone(tmp_path):

@@ -42,26 +42,26 @@ _MEASURES = (
 def headline(run: FinishedRun) -> str:
     """Return in one sentence how well the model predicts."""
     reading, measures, r2 = _judged(run)
-    linear = _beside_linear(run)
+    beside = _beside(run)
     what = f"{count(len(run.selection['landmarks']), 'landmark')} of {run.selection['similarity']}"
     if run.selection["metric"]["kind"] != "none":
         what += f" ({run.selection['metric']['kind']} metric)"
     enough = run.metrics.get("enough", np.inf)
     if enough < len(run.selection["landmarks"]):
-        linear = f"; {number(enough)} are within one standard error{linear}"
+        beside = f"; {number(enough)} are within one standard error{beside}"
     if r2 is None:
         measure = run.metrics["measure"]
         if measure == "error":
             share = interval(1 - measures[measure], _error(run, reading, measure))
             right = f"{share} classified correctly ({ROWS[reading]})"
-            return f"{right} with {what}{linear}"
+            return f"{right} with {what}{beside}"
         value = f"{measure_title(measure)} {number(measures[measure], 3)}"
         if error := _error(run, reading, measure):
             value += f" ± {number(error, 1)}"
-        return f"{what}: {value} ({ROWS[reading]}){linear}"
+        return f"{what}: {value} ({ROWS[reading]}){beside}"
     verb = "explains" if len(run.selection["landmarks"]) == 1 else "explain"
     share = interval(r2, _error(run, reading, "r2"))
-    return f"{what} {verb} {share} of the variance ({ROWS[reading]}){linear}"
+    return f"{what} {verb} {share} of the variance ({ROWS[reading]}){beside}"
 
 
 def _error(run: FinishedRun, reading: str, measure: str) -> float | None:
@@ -73,14 +73,16 @@ def _error(run: FinishedRun, reading: str, measure: str) -> float | None:
     return float(np.sqrt(share * (1 - share) / n_rows))
 
 
-def _beside_linear(run: FinishedRun) -> str:
-    """Say where a linear model on the columns is as good, or better."""
-    found = run.metrics.get("linear")
-    if not found or None in found.values() or found["behind"] < -found["standard_error"]:
-        return ""
-    is_better = found["behind"] > found["standard_error"]
-    how = "better" if is_better else "within one standard error"
-    return f"; a linear model on the columns is {how} in cross-validation"
+def _beside(run: FinishedRun) -> str:
+    """Say where a linear model on the columns, or LightGBM, is as good or better."""
+    said = list[str]()
+    for key, name in {"linear": "a linear model on the columns", "trees": "LightGBM"}.items():
+        found = run.metrics.get(key)
+        if found and None not in found.values() and found["behind"] >= -found["standard_error"]:
+            is_better = found["behind"] > found["standard_error"]
+            how = "better" if is_better else "within one standard error"
+            said.append(f"{name} is {how}")
+    return f"; {' and '.join(said)} in cross-validation" if said else ""
 
 
 def sections(run: FinishedRun) -> list[PageSection]:

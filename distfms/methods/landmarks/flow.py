@@ -30,7 +30,7 @@ from distfms.methods.landmarks.losses import Margin, OrdinalMargin
 from distfms.methods.landmarks.metric import told
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData, read_data
-from distfms.methods.landmarks.references import references
+from distfms.methods.landmarks.references import TREES, references
 from distfms.methods.landmarks.similarity import user_function
 from distfms.methods.landmarks.squared import COLUMNS, MEASURES, Linear, ladder, side_by_side
 from distfms.stats.base import FoldMeans, below, over_folds
@@ -164,6 +164,8 @@ def evaluate(learner: Squared, solved: Solved) -> dict[str, Any]:
     if COLUMNS in options.baselines:
         found |= beside_columns(learner, found, validated)
     found["baselines"] |= references(learner.run, data)
+    if validated is not None and TREES in found["baselines"]:
+        found["trees"] = behind_trees(validated, measure, found["baselines"][TREES])
     if validated is not None:  # the fewest landmarks within one standard error
         values = validated.values(0, measure)
         if np.isfinite(values).all(axis=-1).any():  # a ranking needs grades that differ
@@ -209,8 +211,22 @@ def beside_columns(
     if validated is None:
         return {}
     by = behind(validated, learner.data.form.main_measure, 0, len(validated.answers) - 1)
+    return {"linear": how_far(by)}
+
+
+def behind_trees(
+    validated: FoldAnswers, measure: str, trees: Mapping[str, Any]
+) -> dict[str, float | None]:
+    """Return how far the model is behind boosted trees, which are judged on a sample of a fold."""
+    known = {own["fold"]: own[measure] for own in trees.get("folds", ())}
+    errors = np.array([known.get(fold, np.nan) for fold in validated.folds])
+    return how_far(over_folds(validated.values(0, measure)[-1] - errors, validated.weight))
+
+
+def how_far(by: FoldMeans) -> dict[str, float | None]:
+    """Return how far the model is behind another, as ``metrics.json`` has it."""
     error = number_or_none(by.standard_error)
-    return {"linear": {"behind": number_or_none(by.mean), "standard_error": error}}
+    return {"behind": number_or_none(by.mean), "standard_error": error}
 
 
 def guaranteed(data: LandmarkData, solved: Solved, found: Mapping[str, Any]) -> dict[str, Any]:

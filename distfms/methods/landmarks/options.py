@@ -185,12 +185,13 @@ class LandmarksOptions(Section):
         "columns",
         "all_landmarks",
         "kernel_regression",
+        "lightgbm",
     )
     """What the model is compared with: a linear model of the same loss on the `columns` themselves
     (of 2,000 at most, its ridge chosen by generalised cross-validation), and the best constant,
     which is the mean for squared loss; for `sparse`, models on more and more landmarks in random
     order up to `all_landmarks`; `kernel_regression`, and LightGBM with its defaults (`lightgbm`),
-    on a sample.
+    which learns from at most five million numbers, on a sample.
     """
 
     @field_validator("landmarks", mode="before")

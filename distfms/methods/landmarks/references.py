@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import Run
+from distfms.methods.frame.trees import MOST_VALUES
 from distfms.methods.landmarks.read import LandmarkData, SampleReader
 from distfms.methods.landmarks.similarity import RANDOM, LandmarkMap, of_source
 from distfms.methods.landmarks.squared import LIGHTGBM, coded
@@ -23,6 +24,8 @@ _JUDGED_ROWS, _SIMILARITIES = 512, 2**25
 #: Square of the number of training rows up to which kernel regression compares with all of them, if
 #: they are no more numbers than this.
 _MOST_PAIRS, _MOST_VALUES = 4_000_000_000, 2**27
+#: What references are judged by, the name of boosted trees, and what is told of their fits.
+_MEASURES, TREES, _WHAT = ("mse", "mae", "error"), "LightGBM", "Fitting LightGBM"
 
 
 def references(run: Run, data: LandmarkData) -> dict[str, Any]:
@@ -36,11 +39,12 @@ def references(run: Run, data: LandmarkData) -> dict[str, Any]:
         rows = all_rows(run, data)
         for label, mapping in {of_source(n, RANDOM): f for n, f in data.plain.items()}.items():
             predict = partial(kernel_regression, mapping)
-            errors = reference_errors(predict, classes, rows, n, options.sample)
+            errors = reference_errors(map, predict, classes, rows, n, options.sample)
             found[f"kernel regression, {label}"] = errors
-    if LIGHTGBM in options.baselines and options.task != "ranking":
-        predict, most = partial(boosted_trees, options.task), data.form.sample_size
-        found["LightGBM"] = reference_errors(predict, classes, sample, n, most)
+    on_rows = options.task != "ranking" and not options.is_precomputed
+    if LIGHTGBM in options.baselines and on_rows:
+        predict, fit = partial(boosted_trees, options.task), partial(run.map, what=_WHAT)
+        found[TREES] = reference_errors(fit, predict, classes, sample, n, data.form.sample_size)
     return found
 
 
@@ -98,6 +102,8 @@ def boosted_trees(
     from lightgbm import LGBMClassifier, LGBMRegressor
 
     form = LGBMClassifier if task == "classification" else LGBMRegressor
+    n_rows = max(MOST_VALUES // len(train), 1)
+    train, target = train[:, :n_rows], target[:n_rows]
     # The same trees on any machine.
     model = form(n_jobs=1, deterministic=True, force_row_wise=True, random_state=0, verbose=-1)
     return np.asarray(model.fit(train.T, target).predict(rows.T), dtype=float), 0
@@ -108,36 +114,53 @@ Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, int]]
 
 
 def reference_errors(
-    predict: Predict, classes: Sequence[float] | None, sample: Folded[RowSample], n: int, most: int
+    fit: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]],
+    predict: Predict,
+    classes: Sequence[float] | None,
+    sample: Folded[RowSample],
+    n: int,
+    most: int,
 ) -> dict[str, Any]:
-    """Judge a reference of n features on so many of the held-out rows, and of each fold."""
+    """Judge a reference of n features on so many of the held-out rows, and of each fold.
 
-    def errors(train: RowSample, held_out: RowSample) -> dict[str, Any]:
-        held_out = held_out.first(most)
-        target, truth = (coded(classes, own.values[n]) for own in (train, held_out))
-        values, n_guarded = predict(train.values[:n], target, held_out.values[:n])
-        if classes is not None:
-            values = np.clip(np.round(values), 0, len(classes) - 1)
-        return {
-            "mse": float(np.mean((values - truth) ** 2)),
-            "mae": float(np.mean(np.abs(values - truth))),
-            "error": float(np.mean(values != truth)),
-            "n_guarded": n_guarded,
-            "n_train": train.n_rows,
-            "n_rows": held_out.n_rows,
-        }
-
-    found: dict[str, Any] = {}
-    own = []
+    `fit` does tasks, as ``map`` does.
+    """
+    pairs: dict[int, tuple[RowSample, RowSample]] = {}
     if sample.n_folds > 1:
-        pairs = [(sample.train_without(f), own) for f, own in enumerate(sample.folds)]
-        own = [errors(*pair) for pair in pairs if min(one.n_rows for one in pair) > 1]
-    if own:
+        pairs = {f: (sample.train_without(f), own) for f, own in enumerate(sample.folds)}
+    pairs[-1] = sample.train(), sample.test
+    pairs = {f: own for f, own in pairs.items() if min(one.n_rows for one in own) > 1}
+    errors = fit(partial(errors_on, predict, classes, n, most), list(pairs.values()))
+    folds = dict(zip(pairs, errors, strict=True))
+    found = {"test": folds.pop(-1)} if -1 in folds else {}
+    if own := list(folds.values()):
         found["validation"] = {
-            **{name: float(np.mean([e[name] for e in own])) for name in ("mse", "mae", "error")},
+            **{name: float(np.mean([e[name] for e in own])) for name in _MEASURES},
             **{name: sum(e[name] for e in own) for name in ("n_guarded", "n_rows")},
             "n_train": max(e["n_train"] for e in own),
         }
-    if sample.test.n_rows > 1:
-        found["test"] = errors(sample.train(), sample.test)
+        found["folds"] = [{"fold": f, **{m: e[m] for m in _MEASURES}} for f, e in folds.items()]
     return found
+
+
+def errors_on(
+    predict: Predict,
+    classes: Sequence[float] | None,
+    n: int,
+    most: int,
+    pair: tuple[RowSample, RowSample],
+) -> dict[str, Any]:
+    """Return the errors of a reference that learns from some rows, on others."""
+    train, held_out = pair[0], pair[1].first(most)
+    target, truth = (coded(classes, own.values[n]) for own in (train, held_out))
+    values, n_guarded = predict(train.values[:n], target, held_out.values[:n])
+    if classes is not None:
+        values = np.clip(np.round(values), 0, len(classes) - 1)
+    return {
+        "mse": float(np.mean((values - truth) ** 2)),
+        "mae": float(np.mean(np.abs(values - truth))),
+        "error": float(np.mean(values != truth)),
+        "n_guarded": n_guarded,
+        "n_train": train.n_rows,
+        "n_rows": held_out.n_rows,
+    }
