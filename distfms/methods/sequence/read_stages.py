@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from distfms.data.rows.batches import RowBatch
 from distfms.data.rows.folds import mix, with_seed
+from distfms.methods.frame.contract import Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.row_predictor import decided, shares_of
 from distfms.methods.frame.trees import FIXED, booster, fitted
@@ -107,7 +109,12 @@ def staged(values: np.ndarray, fold: np.ndarray) -> StagedRows:
 
 
 def spread_on(
-    values: np.ndarray, fold: np.ndarray, path: Path, stages: np.ndarray, spans: np.ndarray
+    run: Run,
+    values: np.ndarray,
+    fold: np.ndarray,
+    path: Path,
+    stages: np.ndarray,
+    spans: np.ndarray,
 ) -> tuple[StagedRows, TreeModels]:
     """Learn at each stage what error to expect of numbers, from what a `StageJudge` keeps of them.
 
@@ -115,22 +122,41 @@ def spread_on(
     which held-out rows (−1) have. Errors are absolute, as outliers decide less about these; a stage
     without groups, or without a next one, has no model.
     """
-    n_stages, known = len(stages), fold >= 0
+    n_stages = len(stages)
     weight, losses, inputs = values[0], values[1 : n_stages + 1], values[n_stages + 1 :].T
-    errors, states, texts = np.sqrt(losses), np.zeros_like(losses), [""] * n_stages
-    for stage in range(1, n_stages - 1):
-        used = list(features_of(path, int(stages[stage]), spans))
-        X = inputs[:, used]
-        named: dict[str, Any] = {"feature_name": [str(f) for f in used]}
-        named["categorical_feature"] = np.flatnonzero(spans[used, 2]).tolist()
-        for left_out in (*np.unique(fold[known]), -1):
-            rows, others = known & (fold != left_out), fold == left_out
-            text = fitted(X[rows], errors[stage, rows], _SPREAD, fold, weight=weight[rows], **named)
-            if others.any():
-                states[stage, others] = booster(text).predict(X[others], num_threads=1)
-        texts[stage] = text
+    states, texts, inner = np.zeros_like(losses), [""] * n_stages, range(1, n_stages - 1)
+    tasks = [
+        (np.sqrt(losses[stage]), features_of(path, int(stages[stage]), spans)) for stage in inner
+    ]
+    fit = partial(errors_expected, inputs, weight, fold, spans)
+    for stage, found in zip(inner, run.map(fit, tasks, "Learning where to stop"), strict=True):
+        texts[stage], states[stage] = found
     rows = StagedRows(states, losses, 0 * losses, weight, fold, np.full(len(fold), np.nan))
     return rows, TreeModels.of(texts, np.zeros(1), spans)
+
+
+def errors_expected(
+    inputs: np.ndarray,
+    weight: np.ndarray,
+    fold: np.ndarray,
+    spans: np.ndarray,
+    stage: tuple[np.ndarray, Sequence[int]],
+) -> tuple[str, np.ndarray]:
+    """Learn what absolute errors to expect of rows (n, S) by some features.
+
+    Return the text of the model of all folds, and what models without a row's fold expect (n,).
+    """
+    (errors, features), known, expected = stage, fold >= 0, np.zeros(len(fold))
+    used, text = list(features), ""
+    named: dict[str, Any] = {"feature_name": [str(f) for f in used]}
+    named["categorical_feature"] = np.flatnonzero(spans[used, 2]).tolist()
+    X = inputs[:, used]
+    for left_out in (*np.unique(fold[known]), -1):
+        rows, others = known & (fold != left_out), fold == left_out
+        text = fitted(X[rows], errors[rows], _SPREAD, fold, weight=weight[rows], **named)
+        if others.any():
+            expected[others] = booster(text).predict(X[others], num_threads=1)
+    return text, expected
 
 
 def paths_without(learner: Learner, models: Models) -> dict[int, Path]:
@@ -179,7 +205,7 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
     if spans is None:
         rows = staged(values, fold)
     else:
-        rows, spread = spread_on(values, fold, path, stages, spans)
+        rows, spread = spread_on(learner.run, values, fold, path, stages, spans)
     is_test = fold < 0
     rows, test = rows.taken(~is_test), rows.taken(is_test) if is_test.any() else None
     outline = Stopping(tuple(stages.tolist()), tuple(spent.tolist()), (), ())
