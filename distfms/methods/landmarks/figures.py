@@ -74,10 +74,9 @@ def _error(run: FinishedRun, reading: str, measure: str) -> float | None:
 
 
 def _beside(run: FinishedRun) -> str:
-    """Say where a linear model on the columns, or LightGBM, is as good or better."""
-    said = list[str]()
-    for key, name in {"linear": "a linear model on the columns", "trees": "LightGBM"}.items():
-        found = run.metrics.get(key)
+    """Say where a linear model on the columns, or another reference, is as good or better."""
+    linear, said = {"a linear model on the columns": run.metrics.get("linear")}, list[str]()
+    for name, found in {**linear, **run.metrics.get("beside", {})}.items():
         if found and None not in found.values() and found["behind"] >= -found["standard_error"]:
             is_better = found["behind"] > found["standard_error"]
             how = "better" if is_better else "within one standard error"
@@ -221,7 +220,7 @@ def _baseline_table(run: FinishedRun) -> Table:
     return Table(
         rows,
         f"{measure_title(measure, capital=True)} of the model and its references. There are "
-        f"{n_rows}, of which kernel regression and LightGBM use those counted here. Rows whose "
+        f"{n_rows}, of which references of a sample use those counted here. Rows whose "
         "similarities sum to zero are predicted by the mean and counted as guarded.",
         dict.fromkeys(parts.values(), "measure"),
         emphasis=[0],

@@ -30,7 +30,7 @@ from distfms.methods.landmarks.losses import Margin, OrdinalMargin
 from distfms.methods.landmarks.metric import told
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData, read_data
-from distfms.methods.landmarks.references import TREES, references
+from distfms.methods.landmarks.references import TABICL, TREES, references
 from distfms.methods.landmarks.similarity import user_function
 from distfms.methods.landmarks.squared import COLUMNS, MEASURES, Linear, ladder, side_by_side
 from distfms.stats.base import FoldMeans, below, over_folds
@@ -164,8 +164,9 @@ def evaluate(learner: Squared, solved: Solved) -> dict[str, Any]:
     if COLUMNS in options.baselines:
         found |= beside_columns(learner, found, validated)
     found["baselines"] |= references(learner.run, data)
-    if validated is not None and TREES in found["baselines"]:
-        found["trees"] = behind_trees(validated, measure, found["baselines"][TREES])
+    if validated is not None:
+        known = {name: found["baselines"].get(name) for name in (TREES, TABICL)}
+        found["beside"] = {n: behind_it(validated, measure, own) for n, own in known.items() if own}
     if validated is not None:  # the fewest landmarks within one standard error
         values = validated.values(0, measure)
         if np.isfinite(values).all(axis=-1).any():  # a ranking needs grades that differ
@@ -214,11 +215,11 @@ def beside_columns(
     return {"linear": how_far(by)}
 
 
-def behind_trees(
-    validated: FoldAnswers, measure: str, trees: Mapping[str, Any]
+def behind_it(
+    validated: FoldAnswers, measure: str, reference: Mapping[str, Any]
 ) -> dict[str, float | None]:
-    """Return how far the model is behind boosted trees, which are judged on a sample of a fold."""
-    known = {own["fold"]: own[measure] for own in trees.get("folds", ())}
+    """Return how far the model is behind a reference, which is judged on a sample of a fold."""
+    known = {own["fold"]: own[measure] for own in reference.get("folds", ())}
     errors = np.array([known.get(fold, np.nan) for fold in validated.folds])
     return how_far(over_folds(validated.values(0, measure)[-1] - errors, validated.weight))
 
