@@ -21,6 +21,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.answers.rfm import machines
 from benchmarks.answers.tables import CLASSES, exists, parts_of, rows_of
 from benchmarks.landmarks_metric import TREES, nystroem, tuned
 from distfms import LandmarkClassifier, LandmarkRegressor
@@ -74,6 +75,8 @@ def ways(classes: bool, shape: tuple[int, int]) -> Iterator[tuple[str, list[Any]
         yield "LightGBM", [LGBMRegressor(n_jobs=1, verbose=-1, **p) for p in points]
         yield "Nystroem", list(nystroem(most, d, PENALTIES))
         neighbours = [KNeighborsRegressor(k, weights="distance") for k in near]
+    if candidates := machines(classes):
+        yield "xRFM", candidates
     yield "k nearest", [make_pipeline(StandardScaler(), own) for own in neighbours]
     if not classes and n <= GP_MOST:
         yield "Gaussian process", [process(d)]
