@@ -10,7 +10,7 @@ Saligrama, "Supervised Sequential Classification Under Budget Constraints".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -106,9 +106,13 @@ class StagedRows:
 
 
 def induced(
-    bins: np.ndarray, losses: np.ndarray, weight: np.ndarray, steps: np.ndarray, price: float
-) -> list[np.ndarray]:
-    """Return for each stage but the last which bins go on, by backward induction.
+    bins: np.ndarray,
+    losses: np.ndarray,
+    weight: np.ndarray,
+    steps: np.ndarray,
+    prices: Sequence[float],
+) -> Iterator[list[np.ndarray]]:
+    """Yield for each price which bins of each stage but the last go on, by backward induction.
 
     Parameters
     ----------
@@ -117,25 +121,29 @@ def induced(
     weight : ndarray of shape (n,)
     steps : ndarray of shape (M - 1,)
         Cost of going from each stage to the next.
-    price : float
-        Loss that a unit of cost is worth.
+    prices : sequence of float
+        Losses that a unit of cost is worth.
     """
-    value, found = losses[-1], list[np.ndarray]()
-    for stage in reversed(range(len(steps))):
-        own, later = bins[stage], price * steps[stage] + value
-        stop = np.bincount(own, weight * losses[stage])
-        go = np.bincount(own, weight * later) < stop
-        # What the policy earns, not the better of a row's own outcomes: nothing looks ahead.
-        value = np.where(go[own], later, losses[stage])
-        found.append(go)
-    return found[::-1]
+    ends = [np.bincount(own, weight * at) for own, at in zip(bins, losses, strict=False)]
+    for price in prices:
+        value, found = losses[-1], list[np.ndarray]()
+        for stage in reversed(range(len(steps))):
+            own, later = bins[stage], price * steps[stage] + value
+            go = np.bincount(own, weight * later) < ends[stage]
+            # What the policy earns, not the better of a row's own outcomes: nothing looks ahead.
+            np.copyto(later, losses[stage], where=(~go).take(own))
+            value = later
+            found.append(go)
+        yield found[::-1]
 
 
 def stops(goes: Sequence[np.ndarray], bins: np.ndarray) -> np.ndarray:
     """Return the stage at which each row stops, (n,)."""
-    found = np.full(bins.shape[1], len(goes))
-    for stage in reversed(range(len(goes))):
-        found = np.where(goes[stage][bins[stage]], found, stage)
+    last = next((stage for stage, go in enumerate(goes) if not go.any()), len(goes))
+    found = np.full(bins.shape[1], last)
+    for stage in reversed(range(last)):
+        if not goes[stage].all():
+            np.copyto(found, stage, where=(~goes[stage]).take(bins[stage]))
     return found
 
 
@@ -350,13 +358,14 @@ def found_on(rows: StagedRows, outline: Stopping, prices: Sequence[float]) -> St
     found = replace(outline, edges=tuple(map(tuple, edges)))
     bins, policies = found.bins(rows.states), list[Policy]()
     tried: list[tuple[float | None, int | None]] = [(price, None) for price in prices]
+    of_prices = induced(bins, rows.losses, rows.weight, steps, prices)
     for price, prefix in [*tried, *((None, stage) for stage in range(1, len(outline.spent)))]:
         if price is not None:
-            goes = induced(bins, rows.losses, rows.weight, steps, price)
+            goes = next(of_prices)
         else:
             goes = [np.full(len(own) + 1, m < (prefix or 0)) for m, own in enumerate(edges)]
         cost, loss, _ = means(rows, outline.spent, stops(goes, bins))
-        texts = tuple("".join("01"[int(go)] for go in own) for own in goes)
+        texts = tuple((ord("0") + own).astype(np.uint8).tobytes().decode() for own in goes)
         policies.append(Policy(price, float(cost), float(loss), texts, prefix))
     return replace(found, policies=tuple(policies))
 

@@ -41,7 +41,7 @@ def toy(seed, zero_costs=False):
 @settings(max_examples=25, deadline=None)
 def test_backward_induction_finds_the_best_of_all_policies(seed, price, zero_costs):
     bins, losses, weight, steps = toy(seed, zero_costs)
-    goes = induced(bins, losses, weight, steps, price)
+    _, goes = induced(bins, losses, weight, steps, [2e9, price])  # no price changes the next
     found = objective(goes, bins, losses, weight, steps, price)
     assert found == pytest.approx(best_objective(bins, losses, weight, steps, price), rel=1e-9)
     assert stops(goes, bins).tolist() == [walked(goes, bins, row) for row in range(16)]
@@ -57,7 +57,7 @@ def test_backward_induction_finds_the_best_of_all_policies(seed, price, zero_cos
 
 def test_induction_sees_a_useful_group_behind_a_useless_one():
     losses = np.array([[1.0] * 4, [1.0] * 4, [0.0] * 4])
-    goes = induced(np.zeros((2, 4), int), losses, np.ones(4), np.array([1.0, 1.0]), 0.4)
+    (goes,) = induced(np.zeros((2, 4), int), losses, np.ones(4), np.array([1.0, 1.0]), [0.4])
     assert [own.tolist() for own in goes] == [[True], [True]]
 
 
