@@ -303,6 +303,12 @@ class RowIndex:
         """What `row_hashes` says of the rows, shape (n,)."""
         return row_hashes(self.partition)[self.row_ids - self.partition.row_offset]
 
+    def drawn(self, share: float, seed: int) -> np.ndarray:
+        """Return which rows belong to a share of all, drawn by their hashes; more with more."""
+        if share >= 1.0:
+            return np.ones(len(self.part), dtype=bool)
+        return np.asarray(with_seed(mix(self.hashes), seed) < np.uint64(share * 2.0**64))
+
     def keep(self, mask: np.ndarray) -> RowIndex:
         """Return the rows that are marked."""
         order = np.arange(len(self.part)) if self.order is None else self.order

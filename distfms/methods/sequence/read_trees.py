@@ -123,9 +123,9 @@ def _sampled(
     spans: np.ndarray, share: float, seed: int, batch: RowBatch, part: int
 ) -> dict[str, Any]:
     """Draw from all training rows of a batch, as its first part."""
-    values = _training(spans, batch)
-    hashes = with_seed(mix(batch.rows.hashes[: values.shape[1]]), seed)
-    kept = hashes < np.uint64(share * 2.0**64) if share < 1.0 else np.ones(len(hashes), dtype=bool)
-    rows = np.flatnonzero(kept & (part == 0))
-    numbers = batch.row_ids[rows]
-    return {"sample": RowSample.from_rows(_ALL, hashes[rows], numbers, values[:, rows])}
+    n_training = 0 if part else batch.part_slices[-1].start
+    kept = batch.rows.drawn(share, seed) & (np.arange(batch.n_rows) < n_training)
+    own = batch.kept(kept)
+    hashes = with_seed(mix(own.rows.hashes), seed)
+    sample = RowSample.from_rows(_ALL, hashes, own.row_ids, _training(spans, own))
+    return {"sample": sample}
