@@ -165,9 +165,10 @@ class Learner(ABC):
         self,
         asked: Mapping[Key, tuple[PrefixModels, Sequence[int]]],
         kind: Callable[..., Any] = PrefixJudge,
+        share: float = 1.0,
         **options: Any,
     ) -> dict[Key, Mapping[str, Any]]:
-        """Judge models on folds, or on held-out rows (−1), by one pass for `JUDGED` of them.
+        """Judge models on a share of folds, or on held-out rows (−1), by one pass for `JUDGED`.
 
         Returns for each what a judge of this kind adds up over these rows.
         """
@@ -179,7 +180,7 @@ class Learner(ABC):
                 models, parts = asked[key]
                 judge = kind(models, data.form.options.family, **options)
                 some[key] = judge, [one_part(number) for number in parts]
-            found |= judged(self.run, partial(data.form.source, data.plan), some)
+            found |= judged(self.run, partial(data.form.source, data.plan), some, share)
         return found
 
 

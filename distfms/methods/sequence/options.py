@@ -347,7 +347,8 @@ class SequenceOptions(Section):
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
     `random`, `sparse` (the order in which groups enter a cost-weighted group lasso; for the family
-    `gaussian`); and `lightgbm`, boosted trees on all columns, on about 50,000 rows at most.
+    `gaussian`); and `lightgbm`, boosted trees on all columns, fitted to about 50,000 rows at most
+    and judged on about 100,000 rows of the folds at most, and all held-out rows.
     `oracle:omp` is the oracle of `omp`, which is then compared too; `oracle` that of the chosen
     rule. Left out: `omp, fr-blind, oracle`, for families other than `gaussian` `oracle`; and for
     one target, up to 10⁶ rows and 10³ columns, `lightgbm`.

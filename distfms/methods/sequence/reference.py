@@ -25,6 +25,8 @@ from distfms.stats.base import over_folds
 
 #: What a reference explains more than a sequence and that is worth another kind of model.
 _WORTH_SAYING = 0.01
+#: Rows of all folds that a reference is judged on, about, where there are more.
+_MOST_JUDGED = 100_000
 #: Shares of all cost whose prefixes are fitted to compare orders.
 _SHARES = (0.05, 0.1, 0.2, 0.4)
 _WHAT = "Fitting the reference"
@@ -39,7 +41,11 @@ _MOST_PRODUCTS, _MOST_OF_FITS = 1e11, 1e9
 
 
 def fit_reference(run: Run, learner: Learner) -> dict[str, Any]:
-    """Fit LightGBM to all columns, also without each fold, and measure it; within a step."""
+    """Fit LightGBM to all columns, also without each fold, and measure it; within a step.
+
+    Of many rows it learns from some, and of some of the folds it is measured on: how much that
+    tells less is in the spread between folds.
+    """
     data, (n_rows, _) = learner.data, learner.procedure.size(learner.whole.train)
     features, spans = tuple(range(len(data.plan.roles.features))), spans_of(data.plan)
     most = min(MOST_ROWS, MOST_VALUES // len(features))
@@ -54,7 +60,7 @@ def fit_reference(run: Run, learner: Learner) -> dict[str, Any]:
     }
     found = {
         fold: {name: number_or_none(own[-1]) for name, own in measures_of(members).items()}
-        for fold, members in learner.judged(asked).items()
+        for fold, members in learner.judged(asked, share=_MOST_JUDGED / n_rows).items()
     }
     return {
         "n_train": whole.n_rows,
