@@ -29,7 +29,13 @@ from tests.e2e.attribute_efficient_jobs import X as ALL
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import write_rows
 from tests.e2e.test_attribute_efficient import PARTS, TRAIN
-from tests.reference.attribute_efficient import predict_cut, predict_gaps, solve_pairs, within
+from tests.reference.attribute_efficient import (
+    predict_cut,
+    predict_gaps,
+    predict_normal,
+    solve_pairs,
+    within,
+)
 
 # The eighth attribute is always 0.
 VARIES = np.arange(len(ALL_NAMES)) != 7
@@ -50,7 +56,7 @@ def few(features):
 
 def pairs_job(data, output, own=None, /, **changes):
     section = {"exclude": ["x7"], **changes.pop("data", {})}
-    own = {"solver": "auto", "repeats": 0, **(own or {})}
+    own = {"solver": "pairs", "repeats": 0, **(own or {})}
     return few_job(data, output, own, data=section, **changes)
 
 
@@ -240,10 +246,36 @@ def test_rows_that_come_with_gaps(gaps, tmp_path):
     with pytest.raises(SpecError, match="attributes_per_example` is missing"):
         prepare(pairs_job(folder, tmp_path, {"attributes_per_example": None}))
     with pytest.raises(SpecError, match=r"needs `attribute_efficient.solver: pairs`"):
-        prepare(pairs_job(folder, tmp_path, {"step_factor": 2.0}, data=section))
+        prepare(pairs_job(folder, tmp_path, {"solver": "auto", "step_factor": 2.0}, data=section))
     spec = replace(pairs_job(folder, tmp_path, data=section), method="multiselect")
     with pytest.raises(SpecError, match=r"`data.missing: pairs` is not for the method `mult"):
         prepare(spec)
+
+
+def test_a_normal_model_goes_before_pairs(gaps, tmp_path):
+    """Where the target is linear, of all that was observed; also on folds."""
+    folder, own = write_rows(tmp_path / "data", few(gaps)), {"attributes_per_example": None}
+    spec = partial(pairs_job, folder, tmp_path / "runs", data={"missing": "pairs"})
+    run = run_job(spec({**own, "solver": "auto"})).folder
+    predict_file(run, str(folder), tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
+
+    def wanted(own):
+        predicted = predict_normal(gaps[own], Y[own], within(gaps[own], gaps))
+        return np.clip(predicted, Y[own].min(), Y[own].max())
+
+    np.testing.assert_allclose(found, wanted(TRAIN), rtol=1e-6)
+    metrics, (_, finished) = content(run, "metrics.json"), read_run(run).open()
+    for entry in metrics["folds"]:
+        out = entry["fold"] == PARTS
+        missed = (wanted(TRAIN & ~out) - Y)[out]
+        assert entry["mse"] == pytest.approx(np.mean(missed**2))
+    assert "pairs" in metrics["baselines"]
+    headline = method.METHOD.headline(finished)
+    assert headline.startswith("A normal model of the observed cells learned from ")
+    for change in ({"units": "raw"}, {"penalty": "lasso"}, {"solver": "pairs"}):
+        job = prepare(spec({**own, "solver": "auto", **change})).job
+        assert not job.form.has_normal_model(job.options)
 
 
 def literal_trees(observed, own):
@@ -266,7 +298,7 @@ CURVED = np.where(X[:, 0] > 1.0, 1.0, -1.0) * np.where(X[:, 1] > 0.5, 1.0, -1.0)
 def test_lightgbm_on_the_cells_where_the_target_is_not_linear(gaps, tmp_path, missing):
     rows = gaps if missing else X
     folder = write_rows(tmp_path / "data", few_columns(np.insert(rows, 7, 0.0, axis=1), CURVED))
-    own = {"attributes_per_example": None} if missing else {}
+    own = {"solver": "auto", **({"attributes_per_example": None} if missing else {})}
     section = {"missing": "pairs"} if missing else {}
     job = partial(pairs_job, folder, tmp_path / "runs", data=section)
     run = run_job(job(own)).folder
@@ -327,11 +359,13 @@ def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path,
         ({"algorithm": "aerr"}, "online"),
         ({"bound": 9.0}, "online"),
     ):
+        own = {"solver": "auto", **own}
         assert prepare(pairs_job(data, tmp_path, own)).job.options.solver == solver
     with pytest.raises(SpecError, match="`step_factor` is an option of `solver: online`"):
         prepare(pairs_job(data, tmp_path, {"solver": "pairs", "step_factor": 2.0}))
     tune = {"grid": {"step_factor": [1.0, 3.0]}}
     with pytest.raises(SpecError, match=r"`tune` varies.*Set `attribute_efficient.solver: online`"):
-        prepare(pairs_job(data, tmp_path, tune=tune))
+        prepare(pairs_job(data, tmp_path, {"solver": "auto"}, tune=tune))
     monkeypatch.setattr(options, "MOST_PAIRS", len(NAMES) - 1)  # and of more attributes than that
-    assert prepare(pairs_job(data, tmp_path)).job.describe()["method"].startswith("ddaerr: ")
+    job = prepare(pairs_job(data, tmp_path, {"solver": "auto"})).job
+    assert job.describe()["method"].startswith("ddaerr: ")

@@ -286,3 +286,42 @@ def predict_gaps(observed, y, fold, X, unit=True):
         w = weights(fold > -1, c, ~np.isnan(row))
         found.append(everything[-1] + w @ np.where(np.isnan(row), 0.0, row - everything[:-1]))
     return np.clip(found if min(doubted) < 0 else np.full(len(X), y.mean()), y.min(), y.max())
+
+
+def predict_normal(observed, y, X):
+    """Predictions of a normal model of rows with gaps and the target, row by row."""
+    rows = np.column_stack([observed, y])
+    mean, scale = np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
+    Z, (n, d) = (rows - mean) / scale, observed.shape
+    square = weight = 0.0
+    for i in range(d):
+        for j in range(d):
+            both = ~np.isnan(Z[:, i] * Z[:, j])
+            if i != j and both.any():
+                square += both.sum() * np.mean(Z[both, i] * Z[both, j]) ** 2 - 1.0
+                weight += both.sum()
+    prior, ridge = 1.0 / min(max(square / weight, 1.0 / n), 1.0), 10.0
+    f, m, C, w = 1.0 - np.isnan(observed).mean(), np.zeros(d + 1), np.eye(d + 1), np.zeros(d)
+    for _ in range(100):
+        whole, spread = np.zeros_like(Z), np.zeros_like(C)
+        for t in range(n):
+            S, R = np.flatnonzero(~np.isnan(Z[t])), np.flatnonzero(np.isnan(Z[t]))
+            G = C[np.ix_(R, S)] @ np.linalg.inv(C[np.ix_(S, S)])
+            whole[t, S], whole[t, R] = Z[t, S], m[R] + G @ (Z[t, S] - m[S])
+            spread[np.ix_(R, R)] += C[np.ix_(R, R)] - G @ C[np.ix_(S, R)]
+        m = whole.mean(axis=0)
+        sums = (whole - m).T @ (whole - m) + spread
+        xx, xy, before = sums[:d, :d], sums[:d, d], w
+        w = np.linalg.solve(xx + ridge * np.eye(d), xy)
+        noise = max((sums[d, d] - w @ xy) / n, 1e-6)
+        doubt = noise * np.trace(np.linalg.inv(f * xx + ridge * np.eye(d)))
+        ridge = min(max(d * noise / (w @ w + doubt), 1.0), 1e4)
+        xx = (xx + prior * np.eye(d)) / (n + prior)
+        C = np.block([[xx, (xx @ w)[:, None]], [xx @ w, w @ xx @ w + noise]])
+        if np.abs(w - before).max() <= 1e-3:
+            break
+    found = []
+    for row in (X - mean[:d]) / scale[:d]:
+        S = np.flatnonzero(~np.isnan(row))
+        found.append(m[d] + np.linalg.solve(C[np.ix_(S, S)], C[S, d]) @ (row[S] - m[S]))
+    return mean[d] + scale[d] * np.array(found)

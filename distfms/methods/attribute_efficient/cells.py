@@ -1,4 +1,4 @@
-"""What pairs are compared with: trees on the same cells, and rows in full that cost as much.
+"""What pairs are compared with on the same cells, and rows in full that cost as much.
 
 All learn from a sample of the rows, drawn by their keys, so that their cost has a bound.
 """
@@ -19,12 +19,16 @@ from distfms.methods.attribute_efficient.from_pairs import (
     full_candidates,
     solve,
 )
+from distfms.methods.attribute_efficient.normal import normal_model
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
 from distfms.methods.frame.trees import FIXED, booster, fitted
 from distfms.stats.sample import RowSample
 
-#: Names of LightGBM on what was observed, and of a ridge and LightGBM on rows in full.
-TREES, FULL_RIDGE, FULL_TREES = "lightgbm", "full_ridge", "full_lightgbm"
+#: Names of a normal model and LightGBM on what was observed, and of a ridge and LightGBM on rows in
+#: full.
+NORMAL, TREES, FULL_RIDGE, FULL_TREES = "normal", "lightgbm", "full_ridge", "full_lightgbm"
+#: What notes call them, and pairs.
+CALLED = {NORMAL: "a normal model", TREES: "LightGBM", "pairs": "a linear model of pairs"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +57,21 @@ def learned_by(name: str, sample: RowSample, draws: Draws, n_rows: int, units: U
     Where there is nothing to learn, the weights are 0.
     """
     d = len(sample.values) - 1
-    if name != TREES:
+    if name not in (NORMAL, TREES):
         sample = sample.first(max(n_rows * (draws.n_drawn or d) // d, 2))
         draws = Draws(None, 0)
     keys = sample.row_ids.view(np.uint64)
     fold, target = (keys % np.uint64(INNER_FOLDS)).astype(int), sample.values[-1]
     observed = draws.observe(sample.values[:-1], keys)
-    n_seen = observed.size - int(np.isnan(observed).sum())
-    nothing = Learned(np.zeros(d), len(target), n_seen, intercept=float(target.mean()))
+    counts, n, mean = (~np.isnan(observed)).sum(axis=1), len(target), float(target.mean())
+    nothing = Learned(np.zeros(d), n, int(counts.sum()), counts / n, intercept=mean)
+    if name == NORMAL:
+        if (gaps := normal_model(observed, target)) is None:
+            return nothing
+        weights = np.zeros(d)
+        weights[gaps.columns] = gaps.weights(np.ones((1, len(gaps.columns)), dtype=bool))[0]
+        intercept = float(gaps.mean[-1] - weights[gaps.columns] @ gaps.mean[:-1])
+        return replace(nothing, weights=weights, intercept=intercept, gaps=gaps)
     if name == FULL_RIDGE:
         try:
             folds = FoldPairs([*Pairs.of(np.vstack([observed, target]), fold).folds.values()])

@@ -43,6 +43,7 @@ _TITLES = {
     "offline": "best weights within the bound, all attributes",
     "rows": "ridge, rows observed in full",
     "imputed": "ridge, means for missing values",
+    "normal": "A normal model of the observed cells",
     "lightgbm": "LightGBM on the observed cells",
     "full_ridge": "ridge on rows in full that cost as much",
     "full_lightgbm": "LightGBM on rows in full that cost as much",
@@ -50,6 +51,7 @@ _TITLES = {
 #: Names in the headline of what is compared on the same rows, and of what rows in full explain.
 _BESIDE = {
     "imputed": "Ridge on imputed means",
+    "normal": "A normal model of these cells",
     "lightgbm": "LightGBM on these cells",
     "pairs": "A linear model of pairs",
 }
@@ -64,9 +66,9 @@ _POINTS = (
     "number of attributes; their last points use all examples."
 )
 _ENDS = (
-    "Relative loss from all examples, {}: of pairs, which predict a row from the values that it "
-    "has, of a ridge that takes means for what is missing, and of LightGBM, which learns from at "
-    "most 50,000 rows and knows what is missing."
+    "Relative loss from all examples, {}: of a normal model or pairs, which predict a row from the "
+    "values that it has, of a ridge that takes means for what is missing, and of LightGBM, which "
+    "learns from at most 50,000 rows and knows what is missing."
 )
 _SAME_CELLS = (
     "Relative loss, {}, of what learns from the same cells, or from rows in full that cost no "
@@ -85,7 +87,7 @@ def headline(run: FinishedRun) -> str:
     if loss is not None:
         explained = interval(1 - loss, error_of(run.metrics, rows, run.metrics["folds"], _LOSS))
         kept = f": {explained} of the {what} explained ({ROWS[rows]})"
-    did = "learned from" if "gains" in selection else "observed"
+    did = "observed" if selection["algorithm"] not in ("normal", "lightgbm") else "learned from"
     how = f"{_TITLES[selection['algorithm']]} {did}"
     beside = "".join(_beside(run, name) for name in _BESIDE)
     first = _better_in_full(run)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.attribute_efficient.cells import TREES, Trees
+from distfms.methods.attribute_efficient.cells import CALLED, NORMAL, TREES, Trees
 from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.learners import (
     Learner,
@@ -130,7 +130,7 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
     job, train = learner.job, solved.train
     by_rows = partial(evaluate_with_rows, run, job, solved.statistics)
     validated = on_folds(run, job, solved, evaluate=by_rows)
-    if job.form.chooses and validated is not None:
+    if job.form.chooses:
         solved, validated = with_kind(run, solved, validated)
     lessons = [] if job.form.takes_gaps else lessons_of(job.options, train, job.seed, others)
     learned = learned_by_chains(run, job, train, lessons)
@@ -169,22 +169,28 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
     }
 
 
-def with_kind(run: Run, solved: Solved, validated: FoldAnswers) -> tuple[Solved, FoldAnswers]:
-    """Put LightGBM first where, on folds, it is better by more than a standard error."""
+def with_kind(
+    run: Run, solved: Solved, validated: FoldAnswers | None
+) -> tuple[Solved, FoldAnswers | None]:
+    """Put a normal model first, if there is one, and before it what is better on folds.
+
+    Pairs and LightGBM are by more than a standard error.
+    """
     names, loss = [*solved.paths], "relative_loss"
-    if TREES not in names:
-        return solved, validated
-    place = names.index(TREES)
-    gains = validated.values(0, loss)[-1] - validated.values(place, loss)[-1]
-    gain = over_folds(gains, validated.weight)
-    if not gain.mean > gain.standard_error:
-        return solved, validated
-    run.note(
-        "Chosen by cross-validation: LightGBM on the observed cells, not a linear model of pairs "
-        f"(`solver: pairs`). It explains {100 * gain.mean:.1f} ± {100 * gain.standard_error:.1f} "
-        "percentage points more."
-    )
-    solved = led_by(solved, TREES)
+    first = NORMAL if NORMAL in names else names[0]
+    if validated is None:
+        return led_by(solved, first), None
+    for name in (own for own in (names[0], TREES) if own in names):
+        ours, theirs = (validated.values(names.index(n), loss)[-1] for n in (first, name))
+        gain = over_folds(ours - theirs, validated.weight)
+        if gain.mean > gain.standard_error:
+            run.note(
+                f"Chosen by cross-validation: {CALLED[name]} on the observed cells, not "
+                f"{CALLED[first]}. It explains {100 * gain.mean:.1f} ± "
+                f"{100 * gain.standard_error:.1f} percentage points more."
+            )
+            first = name
+    solved = led_by(solved, first)
     answers = tuple(validated.answers[names.index(name)] for name in solved.paths)
     return solved, replace(validated, answers=answers)
 

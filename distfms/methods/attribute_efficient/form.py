@@ -13,6 +13,7 @@ from distfms.data.rows.batches import ColumnPlan, require_observed
 from distfms.engine.memory import format_bytes
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.lessons import design_of
+from distfms.methods.attribute_efficient.normal import MOST_OPERATIONS
 from distfms.methods.attribute_efficient.options import (
     LARGEST_PAIRS,
     MOST_CURVES,
@@ -143,7 +144,7 @@ class AttributeForm(RowForm):
     takes_gaps : bool
         Whether models are learned for rows with missing values as they are.
     chooses : bool
-        Whether folds may choose LightGBM instead of pairs.
+        Whether a normal model goes first, and folds may choose LightGBM or pairs instead.
     """
 
     positive: float | None = None
@@ -154,6 +155,13 @@ class AttributeForm(RowForm):
         """Return about how many multiplications it takes to read all rows and learn from them."""
         drawn = _DRAW * (options.attributes_per_example or 0)
         return self.inputs.train.n_rows * (drawn + row_bytes(len(self.roles.features)))
+
+    def has_normal_model(self, options: AttributeEfficientOptions) -> bool:
+        """Whether a normal model of all rows is learned, too, as these are few enough."""
+        n, d = self.inputs.train.n_rows, len(self.roles.features)
+        n_operations = n * (options.attributes_per_example or d) * d**2
+        few = n_operations <= MOST_OPERATIONS and sampled_share(n, d) == 1.0
+        return self.chooses and few and (options.penalty, options.units) == ("ridge", "deviations")
 
     def for_actors(self, options: AttributeEfficientOptions) -> dict[str, float]:
         """Return what actors may do; see `Job.for_actors`."""

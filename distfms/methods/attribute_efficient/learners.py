@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.files.partition import Dataset
-from distfms.methods.attribute_efficient.cells import FULL_RIDGE, FULL_TREES, TREES
+from distfms.methods.attribute_efficient.cells import FULL_RIDGE, FULL_TREES, NORMAL, TREES
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned
 from distfms.methods.attribute_efficient.learner import improvement_ratio
@@ -177,6 +177,7 @@ def procedure_of(
     n_operations, takes_gaps = job.form.operations(options), job.form.takes_gaps
     others = ("imputed",) if takes_gaps else ()
     if draws is not None:
+        others += (NORMAL,) * job.form.has_normal_model(options)
         is_part = not takes_gaps and (draws.n_drawn or 0) < len(job.features)
         others += (TREES, *((FULL_RIDGE, FULL_TREES) if is_part else ()))
     return LearningProcedure(options, stream(job.seed, 0), n_operations, name, others, draws)

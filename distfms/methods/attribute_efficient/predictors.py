@@ -19,6 +19,8 @@ from distfms.stats.base import Fields
 MOST_DIRECT, _CLOSE = 512, 1e-10
 #: Numbers that are held at a time.
 _HELD = 2**22
+#: Least share of the variance of labels that is taken for noise.
+_LEAST_NOISE = 1e-3
 
 #: Picklable: from values (d, n), NaN where missing, to predictions (m, n).
 Predictor = Callable[[np.ndarray], np.ndarray]
@@ -73,6 +75,8 @@ class Gaps(Fields):
         b̂, and what attributes are divided by.
     mean : ndarray of shape (v + 1,)
         Means of the attributes and, last, of the target.
+    label_variance : float
+        Variance of labels −1 and 1, of which expected values are predicted; else 0.
     """
 
     columns: np.ndarray
@@ -80,6 +84,7 @@ class Gaps(Fields):
     cross: np.ndarray
     scale: np.ndarray
     mean: np.ndarray
+    label_variance: float = 0.0
 
     def weights(self, seen: np.ndarray) -> np.ndarray:
         """Return the weights of patterns (n, v), 0 where an attribute is not seen."""
@@ -91,6 +96,19 @@ class Gaps(Fields):
                 at = np.nonzero(seen[own])[1].reshape(len(own), size)
                 gram, cross = self.gram[at[:, :, None], at[:, None, :]], self.cross[at]
                 found[own[:, None], at] = _solved(gram, cross) / self.scale[at]
+        return found
+
+    def expected(self, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the expected labels of rows, from scores (n,) by weights (v, n) or (v, 1).
+
+        Scores are normal given the label, as in a linear discriminant analysis: their weights
+        explain Σ w_i cov(x_i, y) of the variance of labels.
+        """
+        covariances = np.broadcast_to((self.cross * self.scale)[:, None], weights.shape)
+        explained = summed(weights, 0.0, covariances)
+        variance, mean = self.label_variance, self.mean[-1]
+        noise = np.maximum(variance - explained, _LEAST_NOISE * variance)
+        found: np.ndarray = np.tanh(np.arctanh(mean) - mean / variance + score / noise)
         return found
 
 
@@ -113,7 +131,9 @@ class ByPattern:
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Predict rows (d, n), shape (1, n)."""
-        found, columns = self.whole(values), self.gaps.columns
+        found, columns, labels = self.whole(values), self.gaps.columns, self.gaps.label_variance > 0
+        if labels:
+            found = self.gaps.expected(found[0], self.whole.weights[0, columns, None])[None]
         lacking = np.flatnonzero(np.isnan(values[columns]).any(axis=0))
         step = max(1, _HELD // max(len(columns), 1))
         for start in range(0, len(lacking), step):
@@ -122,7 +142,8 @@ class ByPattern:
             seen, pattern = np.unique(~np.isnan(within.T), axis=0, return_inverse=True)
             weights = self.gaps.weights(seen)[pattern.reshape(-1)].T
             away = np.nan_to_num(within - self.gaps.mean[:-1, None])
-            found[0, own] = summed(weights, self.gaps.mean[-1], away)
+            scores = summed(weights, self.gaps.mean[-1], away)
+            found[0, own] = self.gaps.expected(scores, weights) if labels else scores
         return np.clip(found, *self.whole.limits[:, -1])
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from distfms.methods.attribute_efficient import from_pairs, gaps, predictors
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs
 from distfms.methods.attribute_efficient.gaps import solve_gaps
+from distfms.methods.attribute_efficient.normal import normal_model
 from distfms.methods.attribute_efficient.pairs import Pairs
 from distfms.methods.attribute_efficient.predictors import (
     ByPattern,
@@ -115,3 +119,54 @@ def test_what_tells_nothing_is_predicted_by_the_mean():
 def test_nothing_was_seen():
     none = Gaps(np.arange(2), np.eye(2), np.ones(2), np.ones(2), np.array([1.0, 2.0, 3.0]))
     np.testing.assert_array_equal(none.weights(np.zeros((3, 2), dtype=bool)), np.zeros((3, 2)))
+
+
+def normal_of(rows, y):
+    gaps = normal_model(rows, y)
+    weights = np.zeros((1, len(rows)))
+    weights[0, gaps.columns] = gaps.weights(np.ones((1, len(gaps.columns)), dtype=bool))
+    intercept = gaps.mean[-1:] - weights[:, gaps.columns] @ gaps.mean[:-1]
+    return ByPattern(CutLinear(weights, intercept, gaps.mean[:-1], unlimited(len(rows))), gaps)
+
+
+def test_a_normal_model_is_that_of_the_literal_steps():
+    rows, y = rows_of(3)
+    others = np.hstack([rows_of(4)[0], rows_of(5, share=1.0)[0]])
+    wanted = literal.predict_normal(rows.T, y, others.T)
+    np.testing.assert_allclose(normal_of(rows, y)(others)[0], wanted, rtol=1e-8)
+
+
+def test_labels_are_predicted_by_what_is_expected_of_a_discriminant_analysis():
+    """Of scores that are normal given the label, with and without gaps; other labels swap signs."""
+    rows, score = rows_of(6)
+    y = np.where(score > np.quantile(score, 0.7), 1.0, -1.0)
+    model = normal_of(rows, y)
+    others = np.hstack([rows_of(7)[0], rows_of(8, share=1.0)[0]])
+    found, linear = (
+        model(others)[0],
+        ByPattern(model.whole, replace(model.gaps, label_variance=0.0)),
+    )
+    for row, own, score in zip(others.T, found, linear(others)[0], strict=True):
+        seen = ~np.isnan(row)
+        w = model.gaps.weights(seen[None])[0]
+        explained = w @ (model.gaps.cross * model.gaps.scale) / y.var()
+        place = (np.array([-1.0, 1.0]) - y.mean()) * explained + y.mean()
+        spread = np.sqrt(explained * (1.0 - explained) * y.var()) or 1.0
+        chances = norm.pdf(score, place, spread) * [np.mean(y < 0), np.mean(y > 0)]
+        assert own == pytest.approx((chances[1] - chances[0]) / chances.sum(), abs=1e-6)
+    np.testing.assert_allclose(normal_of(rows, -y)(others)[0], -found, rtol=1e-7)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1), exponents=st.lists(st.integers(-9, 9), min_size=D, max_size=D)
+)
+def test_units_do_not_matter_to_a_normal_model(seed, exponents):
+    rows, y = rows_of(seed, 60)
+    units = 8.0 ** np.array(exponents)[:, None]
+    found = normal_of(rows * units, y)(rows[:, :9] * units)
+    np.testing.assert_array_equal(found, normal_of(rows, y)(rows[:, :9]))
+
+
+def test_there_is_no_normal_model_of_what_does_not_vary():
+    assert normal_model(np.ones((2, 9)), np.arange(9.0)) is None
+    assert normal_model(np.arange(18.0).reshape(2, 9), np.ones(9)) is None
