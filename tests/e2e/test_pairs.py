@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -36,6 +37,7 @@ from tests.reference.attribute_efficient import (
     solve_pairs,
     within,
 )
+from tests.unit.report.checks import plain
 
 # The eighth attribute is always 0.
 VARIES = np.arange(len(ALL_NAMES)) != 7
@@ -329,7 +331,12 @@ def test_lightgbm_on_the_cells_where_the_target_is_not_linear(gaps, tmp_path, mi
     # Where pairs are asked for, the headline says what they miss.
     _, finished = read_run(run_job(job({**own, "solver": "pairs"})).folder).open()
     assert finished.selection["algorithm"] == "pairs"
-    assert "LightGBM on these cells explains more, " in method.METHOD.headline(finished)
+    headline = plain(method.METHOD.headline(finished))
+    assert re.search(r"LightGBM on these cells explains more, \S+ ± \S+ %", headline)
+    trees, folds = finished.metrics["baselines"]["lightgbm"], finished.metrics["folds"]
+    ours, theirs = ([own["relative_loss"] for own in of] for of in (folds, trees["folds"]))
+    ahead = np.average(np.subtract(ours, theirs), weights=[own["weight"] for own in folds])
+    assert trees["validation"]["ahead"] == pytest.approx(ahead)
 
 
 def test_a_sample_has_a_bound_and_does_not_depend_on_partitions(monkeypatch):

@@ -130,7 +130,8 @@ def _compared(run: FinishedRun, name: str) -> tuple[str, float, float] | None:
     loss = measured(point, rows, _LOSS)
     if own is None or loss is None or (rows == "train" and name != "imputed"):
         return None
-    return percent(1 - loss), own - loss, measured(point, "validation", "ahead_error") or 0.0
+    share = interval(1 - loss, error_of(run.metrics, rows, point.get("folds", ()), _LOSS))
+    return share, own - loss, measured(point, "validation", "ahead_error") or 0.0
 
 
 def _in_full(run: FinishedRun) -> str:

@@ -455,7 +455,7 @@ def ends(
 
     ``ahead`` is how much less a relative loss is than that of the first, with its standard error.
     """
-    found = []
+    found, loss, folds = [], "relative_loss", list[dict[str, Any]]()
     for number, (name, path) in enumerate(paths.items()):
         counts = {"budget": [path.n_seen], "examples": [path.n_examples], "repeats": [1]}
         scores = {
@@ -466,9 +466,11 @@ def ends(
             scores["validation"] = {
                 measure: validated.means(number, measure).mean for measure in scores["train"]
             }
-            loss = "relative_loss"
-            ahead = validated.values(0, loss) - validated.values(number, loss)
-            over = over_folds(ahead, validated.weight)
+            own = validated.values(number, loss)
+            over = over_folds(validated.values(0, loss) - own, validated.weight)
             scores["validation"] |= {"ahead": over.mean, "ahead_error": over.standard_error}
-        found.append({"name": name, "points": points_of(counts, scores)})
+            pairs = zip(validated.folds, own[0].tolist(), strict=True)
+            folds = [{"fold": fold, loss: number_or_none(value)} for fold, value in pairs]
+        points = [{**point, "folds": folds} for point in points_of(counts, scores)]
+        found.append({"name": name, "points": points})
     return found
