@@ -54,10 +54,13 @@ def fill_column(column: Any, out: np.ndarray, order: np.ndarray | None = None) -
         np.concatenate(chunks, out=out)
         return
     whole = chunks[0]
-    if len(chunks) > 1 or whole.dtype != np.float64:
-        whole = np.concatenate(chunks, out=_buffer("column", len(out)))
+    if len(chunks) > 1:
+        whole = np.concatenate(chunks, out=_buffer("column", len(column)))
     # The mode "raise" would buffer the output, and "clip" takes nearly twice as long.
-    whole.take(order, out=out, mode="wrap")
+    if whole.dtype == np.float64:
+        whole.take(order, out=out, mode="wrap")
+    else:  # as narrow as it is stored
+        out[:] = whole.take(order, mode="wrap")
 
 
 def _numbers(array: Any) -> np.ndarray:

@@ -60,23 +60,16 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class JudgeReader(PartialReader):
-    """Reads by its number what each judge says of the rows of the parts it is asked about.
-
-    With a `share`, of as much of the folds, and of all held-out rows.
-    """
+    """Reads by its number what each judge says of the rows of the parts it is asked about."""
 
     source: FoldedSource
     asked: Sequence[Asked]
-    share: float = 1.0
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition, unless it has no row of these parts, and judge."""
         found = [[Verdict({})] * self.source.n_parts for _ in self.asked]
         if any(self._has_rows(parts) for _, own in self.asked for parts in own):
             batch = self.source.read(partition)
-            if self.share < 1.0:
-                drawn = batch.rows.drawn(self.share, self.source.seed)
-                batch = batch.kept(drawn | (np.arange(batch.n_rows) >= batch.part_slices[-1].start))
             with naming(partition):
                 for (judge, own), of_parts in zip(self.asked, found, strict=True):
                     for parts in own:
@@ -94,10 +87,7 @@ class JudgeReader(PartialReader):
 
 
 def judged(
-    run: Run,
-    source: Callable[[Dataset, bool], FoldedSource],
-    asked: Mapping[Key, Asked],
-    share: float = 1.0,
+    run: Run, source: Callable[[Dataset, bool], FoldedSource], asked: Mapping[Key, Asked]
 ) -> dict[Key, Mapping[str, Any]]:
     """Judge models by one pass over all rows.
 
@@ -108,16 +98,14 @@ def judged(
         From (dataset, whether all its rows are held out) to what reads its partitions.
     asked : mapping to (Judge, sequence of slice)
         By any key, models and the parts they are judged on: folds, or the held-out rows.
-    share : float
-        Of the rows of folds, drawn by their hashes.
 
     Returns
     -------
     dict
-        What the judges add up, over these rows.
+        What the judges add up, over all these rows.
     """
     judges = list(asked.values())
-    bundle = run.reduce(lambda *of: JudgeReader(source(*of), judges, share), cache=False)
+    bundle = run.reduce(lambda *of: JudgeReader(source(*of), judges), cache=False)
     return {
         key: (own.test if HELD_OUT in parts else own.train()).members
         for (key, (_, parts)), own in zip(asked.items(), bundle.members.values(), strict=True)
