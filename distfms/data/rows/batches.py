@@ -258,6 +258,7 @@ def read_rows(
     *,
     folds: FoldPlan | None = None,
     missing: MissingPolicy = "error",
+    share: float = 1.0,
 ) -> RowBatch:
     """Read one partition as a batch, rows ordered by part.
 
@@ -271,6 +272,8 @@ def read_rows(
     missing : {'error', 'drop', 'mean'}
         Policy for null and NaN in features. A missing target is refused by ``error``; under
         ``drop`` and ``mean`` it drops the row, for a label that was made up teaches nothing.
+    share : float
+        Of the rows of folds; the others are decoded and not looked at. See `RowIndex.drawn`.
 
     Returns
     -------
@@ -289,8 +292,11 @@ def read_rows(
     buffer that the thread reuses, so memory is one batch plus these.
     """
     partition = partition.loaded()
+    folds = folds or FoldPlan()
     rows = read_row_index(reader, partition, plan.roles, folds)
-    values = batch_buffer(plan.n_columns, partition.n_rows)
+    if share < 1.0:
+        rows = rows.drawn(share, folds.seed)
+    values = batch_buffer(plan.n_columns, len(rows.part))
     filler = _Filler(ReadRows(reader, partition, rows.order), plan, rows, missing, values)
     columns: Sequence[SourceColumn] = plan.columns
     features = plan.roles.features

@@ -303,11 +303,14 @@ class RowIndex:
         """What `row_hashes` says of the rows, shape (n,)."""
         return row_hashes(self.partition)[self.row_ids - self.partition.row_offset]
 
-    def drawn(self, share: float, seed: int) -> np.ndarray:
-        """Return which rows belong to a share of all, drawn by their hashes; more with more."""
-        if share >= 1.0:
-            return np.ones(len(self.part), dtype=bool)
-        return np.asarray(with_seed(mix(self.hashes), seed) < np.uint64(share * 2.0**64))
+    def draws(self, seed: int) -> np.ndarray:
+        """Return other hashes of the rows, the least of which are drawn first, shape (n,)."""
+        return with_seed(mix(self.hashes), seed)
+
+    def drawn(self, share: float, seed: int) -> RowIndex:
+        """Return a share below 1 of the rows of folds, and all held-out rows."""
+        is_held_out = self.part == len(self.part_slices) - 1
+        return self.keep(is_held_out | (self.draws(seed) < np.uint64(share * 2.0**64)))
 
     def keep(self, mask: np.ndarray) -> RowIndex:
         """Return the rows that are marked."""

@@ -223,12 +223,15 @@ class RowSource(FoldedSource):
         All columns that decide which rows are left out, where the plan has some of these.
     leaf : Leaf, optional
         Which rows there are, by columns of `everything`, or of the plan.
+    share : float
+        Of the rows of folds that are looked at.
     """
 
     plan: ColumnPlan
     positive: float | None = None
     everything: ColumnPlan | None = None
     leaf: Leaf | None = None
+    share: float = 1.0
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -239,9 +242,8 @@ class RowSource(FoldedSource):
     def read(self, partition: Partition) -> RowBatch:
         """Read a partition, its rows ordered by part."""
         read = self.everything or self.plan
-        batch = read_rows(
-            self.reader, partition, read, folds=self.folds, missing=self.section.policy
-        )
+        how: dict[str, Any] = {"missing": self.section.policy, "share": self.share}
+        batch = read_rows(self.reader, partition, read, folds=self.folds, **how)
         if self.leaf is not None:
             batch = self.leaf.of_batch(batch)
         if self.everything is not None:
@@ -265,6 +267,7 @@ class RowSource(FoldedSource):
             "weight": roles.weight,
             "fold_key": roles.fold_key,
             **({} if self.leaf is None else {"leaf": self.leaf.key()}),
+            **({"share": self.share} if self.share < 1.0 else {}),
         }
 
 

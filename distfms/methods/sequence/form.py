@@ -335,10 +335,12 @@ class SequenceForm(RowForm):
         """Number of rows of features in a batch, before they are known."""
         return sum(self.guessed_widths.values())
 
-    def source(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> RowSource:
-        """Return all that is needed to read a partition of a dataset."""
+    def source(
+        self, plan: ColumnPlan, dataset: Dataset, held_out: bool, share: float = 1.0
+    ) -> RowSource:
+        """Return all that is needed to read a partition of a dataset, or a share of its rows."""
         own = super().source(plan, dataset, held_out)
-        return replace(own, everything=self.everything, leaf=self.leaf)
+        return replace(own, everything=self.everything, leaf=self.leaf, share=share)
 
     def on_groups(self, groups: Sequence[int]) -> SequenceForm:
         """Return the form on some of the groups, its columns in their order."""

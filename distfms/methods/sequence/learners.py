@@ -180,7 +180,8 @@ class Learner(ABC):
                 models, parts = asked[key]
                 judge = kind(models, data.form.options.family, **options)
                 some[key] = judge, [one_part(number) for number in parts]
-            found |= judged(self.run, partial(data.form.source, data.plan), some, share)
+            source = partial(data.form.source, data.plan, share=share)
+            found |= judged(self.run, source, some)
         return found
 
 

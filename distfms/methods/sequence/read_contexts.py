@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from distfms.data.rows.batches import ColumnPlan, RowBatch, SourceColumn
-from distfms.data.rows.folds import with_seed
 from distfms.engine.blas import single_threaded_blas
 from distfms.methods.frame.contract import Job, Run
 from distfms.methods.frame.cross_validation import Fold
@@ -240,7 +239,7 @@ def indicators(target: np.ndarray, classes: Sequence[float] | None) -> np.ndarra
 def sampled(size: int, seed: int, batch: RowBatch, part: int) -> dict[str, Any]:
     """Sample all training rows of a batch, as the first part."""
     own = slice(0, 0 if part else batch.part_slices[-1].start)
-    hashes, numbers = with_seed(batch.rows.hashes[own], seed), np.zeros_like(batch.row_ids[own])
+    hashes, numbers = batch.rows.draws(seed)[own], np.zeros_like(batch.row_ids[own])
     return {"sample": RowSample.from_rows(size, hashes, numbers, batch.values[:, own])}
 
 
@@ -284,9 +283,10 @@ def find_context(run: Run, job: Job, data: SequenceData, path: Path) -> Found | 
     n_a_row = 6 * (n_columns - plan.n_features) * plan.n_features**2
     size = min(_ROWS, _VALUES // plan.n_columns, int(_OPERATIONS) // n_a_row)
     summarise = partial(sampled, size, form.seed)
-    found = run.reduce(
-        lambda *of: SummaryReader(form.source(plan, *of), "rows", summarise, {"size": size})
-    )
+    # Twice as many rows are looked at as are drawn: the least hashes are among them.
+    share = 2 * size / sum(part.n_samples for part in data.statistics["moments"].folds)
+    source = partial(form.source, plan, share=share)
+    found = run.reduce(lambda *of: SummaryReader(source(*of), "rows", summarise, {"size": size}))
     contexts = worth_a_pass(form, plan, found["sample"].train().values, classes)
     contexts = contexts[: most_candidates(n_columns, form)]
     if not contexts:

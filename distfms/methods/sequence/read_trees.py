@@ -11,7 +11,6 @@ import numpy as np
 
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.batches import ColumnPlan, RowBatch
-from distfms.data.rows.folds import mix, with_seed
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.rows import RowSource, SummaryReader
 from distfms.methods.sequence.read import response_of, row_weights
@@ -93,12 +92,11 @@ class TreeSource:
 
     def sample(self, run: Run, share: float) -> TreeRows:
         """Return a share of the rows, drawn by their hashes, by one pass over all of them."""
-        plan, seed = self.source.plan, self.source.seed
-        summarise = partial(_sampled, spans_of(plan), share, seed)
+        summarise = partial(_sampled, spans_of(self.source.plan), self.source.seed)
 
         def reader(dataset: Dataset, held_out: bool) -> SummaryReader:
-            source = replace(self.source, reader=dataset.reader, held_out=held_out)
-            return SummaryReader(source, "rows for trees", summarise, {"share": share})
+            own = {"reader": dataset.reader, "held_out": held_out, "share": share}
+            return SummaryReader(replace(self.source, **own), "rows for trees", summarise)
 
         found: RowSample = run.reduce(reader)["sample"].train()
         order = np.lexsort((found.row_ids, found.values[-1]))
@@ -119,13 +117,9 @@ def _training(spans: np.ndarray, batch: RowBatch) -> np.ndarray:
     return np.vstack((inputs.T, batch.target[:, own], weight, fold))
 
 
-def _sampled(
-    spans: np.ndarray, share: float, seed: int, batch: RowBatch, part: int
-) -> dict[str, Any]:
-    """Draw from all training rows of a batch, as its first part."""
-    n_training = 0 if part else batch.part_slices[-1].start
-    kept = batch.rows.drawn(share, seed) & (np.arange(batch.n_rows) < n_training)
-    own = batch.kept(kept)
-    hashes = with_seed(mix(own.rows.hashes), seed)
-    sample = RowSample.from_rows(_ALL, hashes, own.row_ids, _training(spans, own))
-    return {"sample": sample}
+def _sampled(spans: np.ndarray, seed: int, batch: RowBatch, part: int) -> dict[str, Any]:
+    """Return all training rows of a batch, as its first part."""
+    values = _training(spans, batch)
+    own = slice(0, 0 if part else values.shape[1])
+    hashes, numbers = batch.rows.draws(seed)[own], batch.row_ids[own]
+    return {"sample": RowSample.from_rows(_ALL, hashes, numbers, values[:, own])}

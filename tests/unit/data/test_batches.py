@@ -14,7 +14,7 @@ from distfms.data.rows.batches import (
     require_observed,
     scan_categories,
 )
-from distfms.data.rows.folds import FoldPlan, assign_parts
+from distfms.data.rows.folds import FoldPlan, assign_parts, mix, row_hashes, with_seed
 from distfms.data.rows.roles import resolve_roles
 from distfms.errors import DataError
 from distfms.stats.codec import decode, encode
@@ -28,10 +28,11 @@ def open_table(tmp_path, columns, row_group_size=None, name="a.parquet"):
     return open_dataset(tmp_path / name)
 
 
-def read(dataset, *, folds=None, missing="error", levels=None, unknown="error", **roles):
+def read(dataset, *, folds=None, missing="error", levels=None, unknown="error", share=1.0, **roles):
     resolved = resolve_roles(dataset.schema, **{"target": "y", **roles})
     plan = ColumnPlan.of(resolved, levels, unknown=unknown)
-    return read_rows(dataset.reader, dataset.partitions[0], plan, folds=folds, missing=missing)
+    how = {"folds": folds, "missing": missing, "share": share}
+    return read_rows(dataset.reader, dataset.partitions[0], plan, **how)
 
 
 def test_rows_are_ordered_by_part_and_everything_goes_with_them(tmp_path):
@@ -58,6 +59,34 @@ def test_rows_are_ordered_by_part_and_everything_goes_with_them(tmp_path):
     for p, rows in enumerate(batch.part_slices):
         assert set(batch.rows.part[rows].tolist()) <= {p}
     assert sum(rows.stop - rows.start for rows in batch.part_slices) == n
+
+
+@pytest.mark.parametrize("row_group_size", [None, 25])  # one chunk a column, or several
+@pytest.mark.parametrize("folds", [FoldPlan(3, 0.2, seed=4), FoldPlan()])
+def test_of_a_share_the_least_hashes_are_read_and_all_held_out_rows(
+    tmp_path, row_group_size, folds
+):
+    columns = {
+        "x": np.arange(200.0) / 3,
+        "c": ["v", "u"] * 100,
+        "i": np.arange(200),
+        "key": range(200),
+    }
+    columns |= {"f": np.linspace(0, 1, 200, dtype=np.float32), "y": -np.arange(200.0)}
+    dataset = open_table(tmp_path, {**columns, "w": np.arange(200) / 7}, row_group_size)
+    how = {"folds": folds, "levels": LEVELS, "weight": "w", "id": "key"}
+    full, some = read(dataset, **how).copy(), read(dataset, share=0.3, **how)
+    hashes = mix(row_hashes(dataset.partitions[0]))[full.row_ids]
+    kept = with_seed(hashes, folds.seed) < np.uint64(0.3 * 2**64)
+    assert 30 < kept.sum() < 90
+    kept |= full.rows.part == folds.test_part
+    np.testing.assert_array_equal(some.values, full.values[:, kept])
+    np.testing.assert_allclose(some.part_sums.sum(axis=0), some.values.sum(axis=1))
+    assert some.row_ids.tolist() == full.row_ids[kept].tolist()
+    assert some.rows.part.tolist() == full.rows.part[kept].tolist()
+    assert some.weight.tolist() == full.weight[kept].tolist()
+    assert some.rows.id.tolist() == full.rows.id[kept].tolist()
+    assert read(dataset, share=1e-9, folds=FoldPlan(), levels=LEVELS).n_rows == 0
 
 
 def test_several_targets_query_and_time(tmp_path):
