@@ -381,7 +381,7 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
             explained.append(1 - losses[0] / losses[1])
         by_ridge.append(explained)
         means.append(np.average(explained, weights=np.bincount(parts)))
-    np.testing.assert_allclose([entry["mean"] for entry in found], means, atol=1e-4)
+    np.testing.assert_allclose([entry["mean"] for entry in found], means, 1e-4, atol=1e-4)
     best = int(np.argmax(means))
     assert selection["ridge"] == found[best]["ridge"] > 1e-5
     folds = [fold["explained_deviance"] for fold in metrics["folds"]]

@@ -286,6 +286,7 @@ def minimise(
     from scipy.linalg import solve_triangular
 
     factor = np.eye(len(start)) if factor is None else factor
+    solved = partial(solve_triangular, np.asfortranarray(factor), check_finite=False)
     weights = np.array(start, dtype=np.float64)
     value, gradient = yield from function(weights)
     steps: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_MEMORY)
@@ -297,15 +298,15 @@ def minimise(
             status = "converged"
         if norm <= tol or n_iterations == max_iter:
             break
-        white = solve_triangular(factor, gradient, trans=1)
-        direction = solve_triangular(factor, _direction(white, steps))
+        white = solved(gradient, trans=1)
+        direction = solved(_direction(white, steps))
         slope = float(np.sum(gradient * direction))
         found = yield from _along(function, weights, value, direction, slope)
         if found is None:
             status = "stalled"
             break
         moved = factor @ (found[0] - weights)
-        turned = solve_triangular(factor, found[2] - gradient, trans=1)
+        turned = solved(found[2] - gradient, trans=1)
         if np.sum(moved * turned) > 0:
             steps.append((moved, turned))
         weights, value, gradient = found

@@ -22,13 +22,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.frame.passes import Sums, minimise
 from distfms.methods.sequence.families import FAMILIES, Family
-from distfms.methods.sequence.greedy import (
-    BY_STATISTICS,
-    Trail,
-    assemble_factor,
-    best_set,
-    sequence,
-)
+from distfms.methods.sequence.greedy import BY_STATISTICS, Trail, best_set, sequence
 from distfms.methods.sequence.problem import (
     Ladder,
     LinearModels,
@@ -41,6 +35,12 @@ from distfms.methods.sequence.residual import Pivot, ResidualGram, SequencePath,
 TOLERANCE = 1e-7
 """Norm of the gradient, in units of the response's deviation, at which a fit has converged."""
 
+#: Tolerance of the model of all columns at which the Hessian is taken that guides all fits, and the
+#: share of the null model's in it, which keeps it regular where classes are told apart; and the
+#: share of a column that keeps those regular that hardly differ.
+_ROUGH, _NULL_SHARE, _REGULAR = 1e-2, 0.05, 1e-10
+#: Columns up to which there is such a Hessian: those of all shards are added up at once.
+MOST_BENT = 1000
 #: Four mebibytes of float64, so that what is done once a chunk costs little beside its products.
 _CHUNK_VALUES = 1 << 19
 
@@ -63,21 +63,27 @@ class GlmRows:
 class GlmModel:
     """What a pass is to evaluate: weights (d + 1, P), intercept last, on all rows but a fold's.
 
-    Of `columns`, where they are given, alone is the gradient wanted; other weights are 0.
+    Of `columns`, where they are given, alone is the gradient wanted; other weights are 0. The
+    Hessian is wanted of a model that `bends`, which is asked about alone.
     """
 
     weights: np.ndarray
     left_out: int = -1
     columns: np.ndarray | None = None
+    bends: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class GlmDesign:
-    """What stays the same over all passes: family, number of outputs P, scaling of the columns."""
+    """What stays the same over all passes: family, number of outputs P, scaling of the columns.
+
+    The `guide` of fits, where there is one, is what `guide_of` returns.
+    """
 
     family: str
     n_outputs: int
     scaling: Scaling
+    guide: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def kind(self) -> Family:
@@ -103,7 +109,10 @@ class GlmDesign:
         return GlmRows(values, np.array(response, dtype=np.float64), weight, fold)
 
     def sums(self, rows: GlmRows, models: Sequence[GlmModel]) -> Sums:
-        """Add up ``weight`` (M,), ``loss`` (M,) and ``gradient`` (M, d + 1, P) of M models."""
+        """Add up ``weight`` (M,), ``loss`` (M,) and ``gradient`` (M, d + 1, P) of M models.
+
+        Also the ``hessian`` (1, d + 1, d + 1) of one that bends.
+        """
         n_models, (n_values, n_outputs) = len(models), models[0].weights.shape
         weights = np.concatenate([model.weights for model in models], axis=1)
         needed: Any = slice(None)
@@ -114,6 +123,7 @@ class GlmDesign:
             needed = few if len(few) < n_values / (1 + 2 / weights.shape[1]) else needed
         gradient, loss, total = np.zeros_like(weights), np.zeros(n_models), np.zeros(n_models)
         own, slope = weights[:-1][needed], np.zeros_like(weights[:-1][needed])
+        bends = np.zeros((n_values, n_values)) if models[0].bends else None
         # Other chunks would mean other bits, so they depend on what is asked alone.
         size = max(256, _CHUNK_VALUES // max(own.shape[0], own.shape[1], 1))
         buffer = None if isinstance(needed, slice) else np.empty((len(needed), size))
@@ -129,12 +139,18 @@ class GlmDesign:
                 eta = residual[number * n_outputs : (number + 1) * n_outputs]
                 loss[number] += weight @ self.kind.loss(eta, y)
                 total[number] += weight.sum()
-                eta[:] = weight * (self.kind.mean(eta) - y)
+                mean = self.kind.mean(eta)
+                eta[:] = weight * (mean - y)
+            if bends is not None:
+                root = np.sqrt(weight * self.kind.variance(mean).sum(axis=0))
+                bent = np.concatenate((values, np.ones((1, values.shape[1])))) * root
+                bends += bent @ bent.T
             slope += values @ residual.T
             gradient[-1] += residual.sum(axis=1)
         gradient[:-1][needed] = slope
         by_model = np.moveaxis(gradient.reshape(n_values, n_models, n_outputs), 1, 0).copy()
-        return Sums({"weight": total, "loss": loss, "gradient": by_model})
+        more = {} if bends is None else {"hessian": bends[np.newaxis]}
+        return Sums({"weight": total, "loss": loss, "gradient": by_model, **more})
 
 
 class View:
@@ -150,6 +166,10 @@ class View:
         scale = scaling.scale[columns, np.newaxis]
         self._ratio = own.scale[columns, np.newaxis] / scale
         self._shift = (own.mean - scaling.mean)[columns, np.newaxis] / scale
+        self.guide = None
+        if design.guide is not None:
+            half, slope = (self._turned(part[self._at]) for part in design.guide)
+            self.guide = self._turned(half.T[self._at]), slope
 
     def model(self, weights: np.ndarray, support: np.ndarray | None) -> GlmModel:
         """Return what a pass evaluates for weights on these columns, 0 beyond the support."""
@@ -160,9 +180,11 @@ class View:
 
     def sums(self, found: Sums) -> Sums:
         """Return the sums of a pass with the gradient of these columns."""
-        gradient = found.arrays["gradient"][self._at]
-        gradient[:-1] = self._ratio * gradient[:-1] + self._shift * gradient[-1]
+        gradient = self._turned(found.arrays["gradient"][self._at])
         return Sums({**found.arrays, "gradient": gradient})
+
+    def _turned(self, slopes: np.ndarray) -> np.ndarray:
+        return np.vstack((self._ratio * slopes[:-1] + self._shift * slopes[-1], slopes[-1:]))
 
 
 T = TypeVar("T")
@@ -256,8 +278,24 @@ def sequence_glm(
         return fits.path(trail)
     for n in ladder.of_path(found.spent):
         rank = found.ranks[n - 1]
-        yield from fits.fit(n, found.support[:rank], found.upper[:rank, :rank])
+        yield from fits.fit(n, found.support[:rank])
     return fits.path(found)
+
+
+def guide_of(problem: SequenceProblem, view: View) -> Fitting[tuple[GlmDesign, int]]:
+    """Return the design with a guide, H and c, and the number of passes.
+
+    About where all columns are fitted the mean loss is ½wᵀHw − cᵀw. Near H (d + 1, d + 1) are the
+    Hessians of most prefixes, also without a fold: steps with it take half of the passes that they
+    take with the Hessian of the null model.
+    """
+    fits = _Fits(problem, view, _ROUGH)
+    yield from fits.begin()
+    yield from fits.fit(0, np.arange(len(problem.gram)))
+    found = yield replace(view.model(fits.weights, None), bends=True)
+    hessian = found["hessian"] / found["weight"]
+    guide = hessian, hessian @ fits.weights - fits.gradient
+    return replace(view.design, guide=guide), fits.n_passes + 1
 
 
 def _by_gradients(
@@ -274,9 +312,8 @@ def _by_gradients(
         return np.where(norms > fits.threshold, 2.0 * state.values(), 0.0)
 
     def fit() -> Fitting[None]:
-        support, upper, _ = assemble_factor(pivots, state.residual.shape[1])
-        yield from fits.fit(len(pivots), support, upper)
-        state.residual = fits.gradient[:-1]
+        support = np.concatenate([p.columns for p in pivots]).astype(np.intp)
+        yield from fits.fit(len(pivots), support)
 
     def fits_before(cost: float) -> Fitting[bool]:
         """Fit the present prefix, if it is one of the ladder and the next group costs so much."""
@@ -285,6 +322,9 @@ def _by_gradients(
         is_due = not is_fitted and ladder.ends_at(n_taken, n_wanted, spent, cost)
         if is_due:
             yield from fit()
+            if not fits.is_whole:
+                yield from fits.ask()
+            state.residual = fits.gradient[:-1]
         return is_due
 
     while len(pivots) < n_wanted:
@@ -316,13 +356,13 @@ class _Fits:
         """Find the null model: one pass for the mean response, one at the model."""
         family = self.view.design.kind
         self.weights = np.zeros((len(self.problem.gram) + 1, self.view.design.n_outputs))
-        yield from self._pass()
+        yield from self.ask()
         if not self._sums.arrays["weight"] > 0:
             raise DataError("There is no row with a positive weight to fit a model on.")
         # Rounding leaves less than 0 of a class that no row has.
         mean = np.maximum(family.mean(self.weights[-1:].T)[:, 0] - self.gradient[-1], 0.0)
         self.weights[-1] = family.link(mean)
-        yield from self._pass()
+        yield from self.ask()
         variance = family.variance(mean)
         #: Norm of the gradient at which a fit has converged.
         self.threshold = self.tol * float(max(np.sqrt(variance.sum()), 1e-8))
@@ -343,34 +383,38 @@ class _Fits:
         target = -self.gradient[:-1] / np.sqrt(np.maximum(variance, 1e-12))
         return replace(self.problem, target=target, ridge=self.problem.ridge / self.curvature)
 
-    def fit(self, n_groups: int, support: np.ndarray, upper: np.ndarray) -> Fitting[None]:
-        """Fit the columns of some groups, with the factor of their matrix, from the last model on.
+    def fit(self, n_groups: int, support: np.ndarray) -> Fitting[None]:
+        """Fit the columns of some groups, which are independent, from the last model on."""
+        from scipy.linalg import cho_solve
 
-        The matrix has the ridge of `squared_loss`.
-        """
         active = np.append(support, len(self.weights) - 1)
-        ridge = self.problem.ridge
+        ridge, is_first = self.problem.ridge, len(self.kept) == 1
+        if not self.is_whole:
+            yield from self.ask(support)
 
         def objective(own: np.ndarray) -> Fitting[tuple[float, np.ndarray]]:
             weights = np.zeros_like(self.weights)
             weights[active] = own
             if not np.array_equal(weights, self.weights):
                 self.weights = weights
-                yield from self._pass(support)
+                yield from self.ask(support)
             gradient = self.gradient[active]
             gradient[:-1] += ridge * own[:-1]
             loss = float(self._sums.arrays["loss"] / self._sums.arrays["weight"])
             return loss + 0.5 * ridge * float(np.square(own[:-1]).sum()), gradient
 
-        factor = np.zeros((len(active), len(active)))
-        factor[:-1, :-1], factor[-1, -1] = upper, 1.0
-        factor *= np.sqrt(self.curvature)
-        start = self.weights[active]
+        # About the null model a guide would lead astray.
+        guide = None if is_first and len(active) < len(self.weights) else self.view.guide
+        null = self.curvature * (1.0 if guide is None else _NULL_SHARE)
+        bent = np.diag(np.append(np.full(len(support), ridge + _REGULAR * null), null))
+        bent[:-1, :-1] += null * self.problem.gram[np.ix_(support, support)]
+        if guide is not None:
+            bent += (1.0 - _NULL_SHARE) * guide[0][np.ix_(active, active)]
+        factor, start = np.linalg.cholesky(bent).T, self.weights[active]
+        if guide is not None and is_first:
+            start = cho_solve((factor, False), guide[1][active])
         found = yield from minimise(objective, start, factor=factor, tol=self.threshold)
-        if not self._is_whole:
-            self.weights = np.zeros_like(self.weights)
-            self.weights[active] = found.weights
-            yield from self._pass()
+        yield from objective(found.weights)
         self._keep(n_groups, found.status, found.gradient_norm)
 
     def _keep(self, n_groups: int, status: str, norm: float) -> None:
@@ -394,9 +438,9 @@ class _Fits:
             n_passes=np.array(n_passes),
         )
 
-    def _pass(self, support: np.ndarray | None = None) -> Fitting[None]:
+    def ask(self, support: np.ndarray | None = None) -> Fitting[None]:
         """Ask for the sums at the present weights, with the gradient of some columns or of all."""
         self.n_passes += 1
-        self._is_whole = support is None
+        self.is_whole = support is None
         found = yield self.view.model(self.weights, support)
         self._sums = self.view.sums(found)

@@ -27,7 +27,7 @@ from distfms.methods.frame.passes import Passes, Sums, side_by_side
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import kept_prefixes
 from distfms.methods.sequence.form import Rules, SequenceForm
-from distfms.methods.sequence.glm import GlmDesign, GlmModel, GlmPath, View
+from distfms.methods.sequence.glm import MOST_BENT, GlmDesign, GlmModel, GlmPath, View, guide_of
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import (
     Ladder,
@@ -306,8 +306,7 @@ class ByRows(Learner):
         }
         if own.family == "gaussian":
             return {k: s.procedure.search(s.problem, s.rule) for k, s in searches.items()}
-        design = GlmDesign(own.family, own.n_outputs, own.problem_on(self.whole).scaling)
-        return by_passes(self.run, self.data, design, searches)
+        return by_passes(self.run, self.data, own.problem_on(self.whole), searches)
 
     def _refitted(self, searches: Mapping[Key, Search], paths: Mapping[Key, Any]) -> dict[Key, Any]:
         """Return the paths with the models that are asked for."""
@@ -349,7 +348,7 @@ class Search:
 
 
 def by_passes(
-    run: Run, data: SequenceData, design: GlmDesign, searches: Mapping[Key, Search]
+    run: Run, data: SequenceData, whole: SequenceProblem, searches: Mapping[Key, Search]
 ) -> dict[Key, GlmPath]:
     """Return the paths of generalised linear models, by passes over the training rows.
 
@@ -357,6 +356,8 @@ def by_passes(
     between fits: so a search has both the order and its models, and all searches share passes.
     """
     weighted = data.class_values, data.class_weights
+    own = next(iter(searches.values())).procedure
+    design = known = GlmDesign(own.family, own.n_outputs, whole.scaling)
 
     def reader(*of: Any) -> GlmReader:
         return GlmReader(data.form.source(data.plan, *of), design, *weighted)
@@ -365,15 +366,19 @@ def by_passes(
         arrays = make_pass(models).arrays.items()
         return [Sums({name: own[i] for name, own in arrays}) for i in range(len(models))]
 
-    fittings = [
-        own.procedure.fitting(own.problem, own.rule, View(design, own.problem.scaling, own.fold))
-        for own in searches.values()
-    ]
-    found = list[GlmPath]()
+    found, n_passes = list[GlmPath](), 0
     with Passes(run, reader, data.plan.n_columns + 1, design.n_outputs) as make_pass:
+        if design.n_outputs == 1 and len(whole.gram) <= MOST_BENT:
+            guided = guide_of(whole, View(design, whole.scaling))
+            ((known, n_passes),) = side_by_side([guided], sums)
+        fittings = [
+            s.procedure.fitting(s.problem, s.rule, View(known, s.problem.scaling, s.fold))
+            for s in searches.values()
+        ]
         for start in range(0, len(fittings), SIDE_BY_SIDE):
             found += side_by_side(fittings[start : start + SIDE_BY_SIDE], sums)
-    return dict(zip(searches, found, strict=True))
+    paths = [replace(path, n_passes=n_passes + path.n_passes) for path in found]
+    return dict(zip(searches, paths, strict=True))
 
 
 def with_trees(

@@ -38,7 +38,7 @@ RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
 #: Name among the statistics of a fold of a path that was found before, and its measures there.
 FOUND = "found"
 #: How much larger the gradient may be where a fit on a fold ends.
-_OF_FOLDS = 100.0
+_OF_FOLDS = 1000.0
 #: Fields of the procedure that a problem has too.
 _POSED = ("feature_names", "target_names", "groups", "costs", "ridge")
 
@@ -147,7 +147,8 @@ class SequenceProcedure(Procedure):
         # Where trees take the models' place, only gradients ask for these.
         asks = self.model == "linear" or rule.criterion not in BY_STATISTICS
         ladder, more = self.ladder if asks else Ladder(()), self._options(problem, rule)
-        return sequence_glm(problem, view, ladder, budget=rule.budget, tol=self.tol, **more)
+        tol = self.tol * (1.0 if view.left_out < 0 else _OF_FOLDS)
+        return sequence_glm(problem, view, ladder, budget=rule.budget, tol=tol, **more)
 
     def _options(self, problem: SequenceOutline, rule: OrderRule) -> dict[str, Any]:
         # Groups of constant columns are not in the problem.
@@ -169,12 +170,8 @@ class SequenceProcedure(Procedure):
         return path.curve_cost[kept_prefixes(path)]
 
     def scored_at(self, budgets: np.ndarray) -> SequenceProcedure:
-        """Return the procedure that fits models where they are scored, at what budgets afford.
-
-        What is left of a gradient changes a score by its square.
-        """
-        ladder = Ladder(costs=tuple(budgets.tolist()))
-        return replace(self, ladder=ladder, tol=_OF_FOLDS * self.tol)
+        """Return the procedure that fits models where they are scored, at what budgets afford."""
+        return replace(self, ladder=Ladder(costs=tuple(budgets.tolist())))
 
     def found_on(self, fold: Fold, rule: OrderRule) -> tuple[Path, Answer]:
         """Return the path of a rule without a fold, and the measures of its prefixes there."""

@@ -106,11 +106,7 @@ class StagedRows:
 
 
 def induced(
-    bins: np.ndarray,
-    losses: np.ndarray,
-    weight: np.ndarray,
-    steps: np.ndarray,
-    prices: Sequence[float],
+    bins: np.ndarray, losses: np.ndarray, weight: np.ndarray, steps: np.ndarray, prices: list[float]
 ) -> Iterator[list[np.ndarray]]:
     """Yield for each price which bins of each stage but the last go on, by backward induction.
 
@@ -121,7 +117,7 @@ def induced(
     weight : ndarray of shape (n,)
     steps : ndarray of shape (M - 1,)
         Cost of going from each stage to the next.
-    prices : sequence of float
+    prices : list of float
         Losses that a unit of cost is worth.
     """
     ends = [np.bincount(own, weight * at) for own, at in zip(bins, losses, strict=False)]
@@ -351,7 +347,7 @@ class RowRule:
 # --- finding them ---------------------------------------------------------------------------------
 
 
-def found_on(rows: StagedRows, outline: Stopping, prices: Sequence[float]) -> Stopping:
+def found_on(rows: StagedRows, outline: Stopping, prices: list[float]) -> Stopping:
     """Return the policies of all prices that these rows suggest; the outline has none."""
     of_two, steps = bool(rows.label.max(initial=0) < 2), np.diff(outline.spent)
     edges = [edges_of(own, rows.n_bins, of_two).tolist() for own in rows.states[:-1]]
