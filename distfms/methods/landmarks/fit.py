@@ -257,7 +257,8 @@ class PassProcedure(LandmarkProcedure):
 
     def ridge(self, problem: SquaredProblem) -> float:
         """Return the ridge of the spec, or that of a problem in terms of the loss."""
-        is_chosen = self.options.ridge is None and isinstance(self.loss, Margin)
+        is_chosen = self.options.ridge is None and problem.learned_ridge is None
+        is_chosen &= isinstance(self.loss, Margin)
         return super().ridge(problem) * (_OF_MARGINS if is_chosen else 1.0)
 
     def start(self, problem: SquaredProblem) -> np.ndarray:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.landmarks.likelihood import likely_scales
+from distfms.methods.landmarks.logistic import LOGISTIC_RIDGES, log_losses
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import KERNELS, LandmarkMap, Similarity, transformed
 from distfms.methods.landmarks.squared import Ridges, coded
@@ -36,6 +37,13 @@ _SHARPER = 100.0
 _PATIENCE = (3, 1)
 #: Rows that tell likely scales where others judge them, and where each is left out in turn.
 _LIKELY_ROWS = (256, 512)
+#: Landmarks with which classes judge metrics and ridges: more of them differ little, and take long.
+_LANDMARKS_JUDGED = 256
+#: Widths that are tried for classes, in those with the least squared errors: a wide similarity is
+#: nearly linear.
+_WIDER = (1.0, 4.0)
+#: Powers of likely scales that are tried for classes: whole ones fit few rows too closely.
+_POWERS = (0.0, 0.5, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +64,11 @@ class TaughtRows:
 
     def first(self, n: int) -> TaughtRows:
         """Return the first rows."""
-        return TaughtRows(self.features[:, :n], self.target[:, :n], self.weight[:n])
+        return self.where(slice(n))
+
+    def where(self, own: Any) -> TaughtRows:
+        """Return some rows."""
+        return TaughtRows(self.features[:, own], self.target[:, own], self.weight[own])
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +89,8 @@ class Metric:
     ridge : float
         Of the norm of the function, for a target of unit variance.
     errors : ndarray of shape (m,)
-        Squared errors of the held-out rows, summed over targets, relative to their mean square.
+        Squared errors of the held-out rows, summed over targets, relative to their mean square; of
+        classes log losses, relative to that of equal shares.
     weight : ndarray of shape (m,)
         Of these rows.
     """
@@ -178,12 +191,7 @@ class Fitter:
         widths: Sequence[float] = WIDTHS,
     ) -> tuple[Metric, np.ndarray]:
         """Return the best width and ridge, and the weights (L, P) whose gradients are taken."""
-        moved = np.ascontiguousarray(transformed(transform, landmarks).T)
-        far, near, apart = (
-            distances(moved, transformed(transform, rows))
-            for rows in (self.taught.features, self.judging.features, landmarks)
-        )
-        unit = float(np.sqrt(np.median(apart[np.triu_indices(len(apart), 1)]))) or 1.0
+        far, near, apart, unit = self._distances(landmarks, transform)
         share = self.taught.weight / self.taught.weight.sum()
         level = (self.taught.target @ share)[:, np.newaxis]
         target, truth = ((own.target - level) for own in (self.taught, self.judging))
@@ -205,6 +213,37 @@ class Fitter:
             found.append((Metric(kind, iteration, transform, width, sigma, *best), ridges))
         metric, ridges = min(found, key=lambda pair: pair[0].error)
         return metric, ridges.weights(metric.ridge / _SHARPER)
+
+    def log_losses(
+        self, landmarks: np.ndarray, metric: Metric, transform: np.ndarray
+    ) -> np.ndarray:
+        """Return log losses (n_ridges, m) of the rows that judge, by models of their classes."""
+        *squared, unit = self._distances(landmarks, transform)
+        sigma, share = self.sigma or metric.width * unit, self.taught.weight
+        far, near, apart = (of_distances(self.kernel, own, sigma) for own in squared)
+        share = share / share.sum()
+        mean = (far @ share)[:, np.newaxis]
+        far, near = far - mean, near - mean
+        ridges = Ridges.of((far * share) @ far.T, np.zeros((len(mean), 0)), apart)
+        rows, asked = ridges.basis.T @ far, ridges.basis.T @ near
+        return log_losses(
+            ridges.values, rows, self.taught.target, share, asked, self.judging.target
+        )
+
+    def _distances(
+        self, landmarks: np.ndarray, transform: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Return squared distances from landmarks to both kinds of rows and to each other.
+
+        Last the median distance between landmarks.
+        """
+        moved = np.ascontiguousarray(transformed(transform, landmarks).T)
+        far, near, apart = (
+            distances(moved, transformed(transform, rows))
+            for rows in (self.taught.features, self.judging.features, landmarks)
+        )
+        unit = float(np.sqrt(np.median(apart[np.triu_indices(len(apart), 1)]))) or 1.0
+        return far, near, apart, unit
 
     # A width may be of any size: where squares of gradients overflow, no metric is learned.
     @np.errstate(over="ignore", divide="ignore", invalid="ignore")
@@ -293,51 +332,84 @@ _FEW = 2000
 
 Lesson = tuple[LandmarkMap, RowSample, np.ndarray]
 """An isotropic map to the landmarks of the model, training rows (features, target, weight), and
-which of them judge instead of teaching.
+which of `JUDGES` parts each is in; the first judges instead of teaching.
 """
-
-
-def taught_rows(
-    options: LandmarksOptions, classes: Sequence[float] | None, lesson: Lesson
-) -> tuple[TaughtRows, TaughtRows]:
-    """Return the rows that teach and those that judge; few rows do both."""
-    mapping, sample, judges = lesson
-    n = len(mapping.scale)
-    target = coded(classes, sample.values[n])[np.newaxis]
-    if options.task == "classification":
-        target = (target == np.arange(len(classes or ()))[:, np.newaxis]) * 1.0
-    features = sample.values[:n]
-    weight = sample.values[n + 1] if len(sample.values) > n + 1 else np.ones(sample.n_rows)
-    everyone = TaughtRows(mapping.scaled(features), target, weight)
-    if sample.n_rows <= _FEW and len(everyone.features) <= _MOST_FULL:
-        return everyone, everyone
-    taught, judging = (
-        TaughtRows(everyone.features[:, own], target[:, own], weight[own])
-        for own in (~judges, judges)
-    )
-    return taught, judging
+JUDGES = 4
 
 
 def learned(
     options: LandmarksOptions, classes: Sequence[float] | None, lesson: Lesson
 ) -> list[Metric]:
-    """Learn; return the chosen metric, then those that it was compared with."""
-    similarity, (taught, judging) = lesson[0].similarity, taught_rows(options, classes, lesson)
-    kinds: tuple[str, ...] = (options.metric,)
-    iterations = options.iterations
-    if options.metric == "auto":
-        kinds = ("diagonal", "full") if len(taught.features) <= _MOST_FULL else ("diagonal",)
-        if taught is judging:  # gradients have seen the rows that are left out: scales suffice
-            kinds, iterations = ("diagonal",), 0
-    if lesson[1].n_rows < _FEWEST:
+    """Learn; return the chosen metric, then those that it was compared with.
+
+    Few rows all teach and all judge, by leaving out each in turn. Metrics for classes are judged by
+    log loss on rows that had no say in them: of few rows on each part in turn.
+    """
+    mapping, sample, parts = lesson
+    n, n_classes = len(mapping.scale), len(classes or ())
+    target = coded(classes, sample.values[n])[np.newaxis]
+    if has_classes := options.task == "classification":
+        target = (target == np.arange(n_classes)[n_classes == 2 :, np.newaxis]) * 1.0
+    weight = sample.values[n + 1] if len(sample.values) > n + 1 else np.ones(sample.n_rows)
+    rows = TaughtRows(mapping.scaled(sample.values[:n]), target, weight)
+    numbers = np.unique(parts)
+    if sample.n_rows < _FEWEST or len(numbers) < 2:
         return []
-    sigma = dict(similarity.parameters).get("sigma")
-    fitter = Fitter(taught, judging, similarity.name, sigma)
-    found = learn(fitter, taught.features[:, :LANDMARKS_TAUGHT], kinds, iterations)
-    best = choose(found) if options.metric == "auto" else found[-1]
-    own = lesson[0].scaled(lesson[0].landmarks.T)
-    last, _ = fitter.fitted(own, best.kind, best.iteration, best.transform)
-    return [last, *found]
+    known = mapping.similarity.name, dict(mapping.similarity.parameters).get("sigma")
+    turns = [Fitter(rows.where(parts != p), rows.where(parts == p), *known) for p in numbers]
+    is_auto, iterations = options.metric == "auto", options.iterations
+    kinds, own = [str(options.metric)], mapping.scaled(mapping.landmarks.T)
+    is_wide = len(rows.features) > _MOST_FULL
+    if is_auto:
+        kinds = ["diagonal"] if is_wide else ["diagonal", "full"]
+    turns = turns[:1] if sample.n_rows > _FEW or is_wide else turns
+    fitter = turns[0] if len(turns) == 1 else Fitter(rows, rows, *known)
+    if fitter.leaves_out and is_auto:
+        if has_classes:
+            return by_turns(fitter, turns, own)
+        kinds, iterations = ["diagonal"], 0  # gradients have seen the rows that are left out
+    found = learn(fitter, fitter.taught.features[:, :LANDMARKS_TAUGHT], kinds, iterations)
+    if has_classes:
+        again = [fitter.fitted(own, m.kind, m.iteration, m.transform)[0] for m in found]
+        found = [judged(m, turns, own, [m.transform] * len(turns)) for m in again]
+    best = choose(found) if is_auto else found[-1]
+    if not has_classes:
+        best, _ = fitter.fitted(own, best.kind, best.iteration, best.transform)
+    return [best, *found]
+
+
+def by_turns(fitter: Fitter, turns: Sequence[Fitter], landmarks: np.ndarray) -> list[Metric]:
+    """Return the metric for classes, then what it was compared with: none, and likely scales.
+
+    The scales are the mean of those of each turn, by which its rows are judged.
+    """
+    taught = [turn.taught.first(_LIKELY_ROWS[0]) for turn in turns]
+    logs = [np.log(likely_scales(own.features, own.target, own.weight)) for own in taught]
+    found = []
+    for power in _POWERS:
+        scaled = [np.exp(power * own) for own in (np.mean(logs, axis=0), *logs)]
+        whole, *each = (scales / np.sqrt(np.mean(scales**2)) for scales in scaled)
+        kind = "diagonal" if power else "none"
+        metric, _ = fitter.fitted(landmarks, kind, 0, whole)
+        wider = [
+            replace(metric, width=wide * metric.width, sigma=wide * metric.sigma)
+            for wide in (_WIDER if fitter.sigma is None else _WIDER[:1])
+        ]
+        tried = [judged(own, turns, landmarks, each) for own in wider]
+        found.append(min(tried, key=lambda metric: metric.error))
+    found = [found[0], min(found[1:], key=lambda metric: metric.error)]
+    return [choose(found), *found]
+
+
+def judged(
+    metric: Metric, turns: Sequence[Fitter], landmarks: np.ndarray, transforms: Sequence[np.ndarray]
+) -> Metric:
+    """Return a metric with the ridge that logistic models are best with, and their losses."""
+    pairs, some = zip(turns, transforms, strict=True), landmarks[:, :_LANDMARKS_JUDGED]
+    losses = np.hstack([turn.log_losses(some, metric, own) for turn, own in pairs])
+    weight = np.concatenate([turn.judging.weight for turn in turns])
+    at = int(np.argmin(losses @ weight))
+    return replace(metric, ridge=float(LOGISTIC_RIDGES[at]), errors=losses[at], weight=weight)
 
 
 def under(mapping: LandmarkMap, metric: Metric | None) -> LandmarkMap:

@@ -142,7 +142,9 @@ class LandmarksOptions(Section):
     column (`diagonal`) or for each direction (`full`). `auto` takes the better one, or `none` if
     neither is clearly better on rows it was not learned from. Up to 2,000 rows and 500 columns, all
     rows teach, each is left out in turn to judge, and `auto` tries the likely scales of the columns
-    alone, as a Gaussian process would have them. A metric comes with its own width and
+    alone, as a Gaussian process would have them. For `classification` metrics, widths and ridges
+    are judged by the log loss of rows that had no say in them, of few rows by four parts in turn,
+    and `auto` also tries the square roots of likely scales. A metric comes with its own width and
     ridge; a `sigma` that is given is that of the metric, too, a `ridge` only of the models. A task
     `ranking` has `none`.
     """

@@ -32,7 +32,7 @@ from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, nami
 from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
 from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
 from distfms.methods.landmarks.kmeans import kmeans_rows
-from distfms.methods.landmarks.metric import Lesson, Metric, learned, under
+from distfms.methods.landmarks.metric import JUDGES, Lesson, Metric, learned, under
 from distfms.methods.landmarks.similarity import (
     KMEANS,
     RANDOM,
@@ -47,9 +47,6 @@ from distfms.stats.base import Bundle, Folded, merge_tree
 from distfms.stats.codec import encode
 from distfms.stats.comoments import CoMoments, Moments
 from distfms.stats.sample import RowSample
-
-#: One row in this many, by the hash of its id or content, judges a metric and teaches none.
-_JUDGE = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +246,7 @@ def read_metrics(
 
     def lesson(mapping: LandmarkMap, rows: RowSample) -> Lesson:
         keys = rows.hashes if rows.ids is None else hash_keys(rows.ids)
-        return mapping, rows, mix(mix(keys)) % np.uint64(_JUDGE) == 0
+        return mapping, rows, mix(mix(keys)) % np.uint64(JUDGES)
 
     def metric() -> dict[str, list[Metric]]:
         for own in form.similarities:

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.linear_model import LogisticRegression
 
 from distfms import LandmarkClassifier
 from distfms.methods.landmarks import fit, metric
 from distfms.methods.landmarks.likelihood import likely_scales, unlikeliness
+from distfms.methods.landmarks.logistic import LOGISTIC_RIDGES, log_losses
+from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.metric import Fitter, TaughtRows, choose, learn, root
 from distfms.methods.landmarks.squared import Ridges
 from tests.reference import landmarks as literal
@@ -152,13 +155,55 @@ def test_a_gain_counts_beside_its_standard_error():
         assert (choose([plain, own]) is plain) == kept
 
 
-def test_losses_of_margins_have_a_fiftieth_of_the_ridge_of_squared_loss(monkeypatch):
+def test_margins_without_a_metric_have_a_fiftieth_of_the_ridge_of_squared_loss(monkeypatch):
     X, y = load_wine(return_X_y=True)
 
     def ridge():
-        return LandmarkClassifier(landmarks=20).fit(X, y).model_.run.selection["ridge"]
+        return (
+            LandmarkClassifier(landmarks=20, metric="none").fit(X, y).model_.run.selection["ridge"]
+        )
 
     found = ridge()
     monkeypatch.setattr(fit, "_OF_MARGINS", 1.0)
     assert ridge() * 0.02 == pytest.approx(found)
     assert found > 0
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_log_losses_are_those_of_logistic_regression(n_classes):
+    """Of scikit-learn, one class against the others; its penalty is that of the sum of losses."""
+    rng = np.random.default_rng(n_classes)
+    X, other = rng.normal(size=(2, 90, 3)) * [1.0, 2.0, 0.1]
+    labels = [
+        np.clip(np.round(own[:, 0] + 1.0), 0, n_classes - 1).astype(int) for own in (X, other)
+    ]
+    mean, share = X.mean(axis=0), np.full(90, 1 / 90)
+    first = n_classes == 2
+    target, truth = ((own == np.arange(n_classes)[first:, np.newaxis]) * 1.0 for own in labels)
+    rows, asked = (X - mean).T, (other - mean).T
+    found = log_losses(X.var(axis=0), rows, target, share, asked, truth) * np.log(n_classes)
+    for ridge, losses in zip(LOGISTIC_RIDGES[:4], found, strict=False):
+        scores = [
+            LogisticRegression(C=share[0] / ridge, tol=1e-8, max_iter=1000)
+            .fit(rows.T, own)
+            .decision_function(asked.T)
+            for own in target
+        ]
+        chances = probabilities(np.transpose(scores))
+        wanted = -np.log(chances[np.arange(90), labels[1].astype(int)])
+        np.testing.assert_allclose(losses, wanted, rtol=0.02, atol=0.02)
+
+
+def test_scales_that_follow_noise_are_not_kept_for_classes():
+    """Few rows of many columns: scales fit their labels, and tell nothing of others."""
+    X, y = load_breast_cancer(return_X_y=True)
+    model = LandmarkClassifier(folds=0).fit(X[:300], y[:300])
+    assert model.metric_["kind"] == "none"
+    assert np.mean(model.predict(X[300:]) != y[300:]) < 0.04
+
+
+def test_classes_that_hang_on_few_columns_have_their_scales():
+    X, y = hidden(300)
+    found = LandmarkClassifier(folds=0).fit(X, y > np.median(y)).metric_
+    assert found["kind"] == "diagonal"
+    assert {*list(found["weights"])[:2]} == {"x0", "x1"}
