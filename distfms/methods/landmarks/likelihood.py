@@ -56,7 +56,8 @@ def unlikeliness(
 
     The variance of the process is the likeliest.
     """
-    from scipy.linalg import cho_factor, cho_solve
+    from scipy.linalg import cho_factor
+    from scipy.linalg.lapack import dpotri
 
     scales, added = np.exp(logs[:-1]), np.exp(logs[-1]) * noise
     moved, n_values = scales[:, np.newaxis] * features, target.size
@@ -64,7 +65,8 @@ def unlikeliness(
     apart = squares[:, np.newaxis] + squares - 2.0 * moved.T @ moved
     covariance = np.exp(-0.5 * np.maximum(apart, 0.0))
     factor = cho_factor(covariance + np.diag(added), lower=True)
-    inverse = cho_solve(factor, np.eye(len(added)))
+    inverse = np.tril(dpotri(factor[0], lower=1)[0])
+    inverse += np.tril(inverse, -1).T
     solved = target @ inverse
     variance = max(float(np.sum(solved * target)) / n_values, np.finfo(float).tiny)
     off = logs[:-1] - logs[:-1].mean()

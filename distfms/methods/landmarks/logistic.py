@@ -37,7 +37,8 @@ def log_losses(
 
     rows, asked = (np.vstack((own, np.ones(own.shape[1]))) for own in (rows, asked))
     shape, sign, found = (len(rows), len(target)), 2.0 * target - 1.0, []
-    weights = np.zeros(shape)
+    weights, n_more = np.zeros(shape), int(len(target) == 1)  # the first of two classes, too
+    truth = np.vstack((truth, 1.0 - truth[:n_more]))
 
     def loss(at: np.ndarray, unit: np.ndarray, penalty: np.ndarray) -> tuple[float, np.ndarray]:
         own = at.reshape(shape) * unit
@@ -53,9 +54,6 @@ def log_losses(
         best = minimize(loss, (weights / unit).ravel(), method="L-BFGS-B", jac=True, **own)
         weights = best.x.reshape(shape) * unit
         scores = weights.T @ asked
-        if len(scores) == 1:
-            found.append(-log_expit((2.0 * truth[0] - 1.0) * scores[0]))
-        else:
-            logs = log_expit(scores)
-            found.append(logsumexp(logs, axis=0) - np.sum(logs * truth, axis=0))
-    return np.array(found) / np.log(max(len(target), 2))
+        logs = log_expit(np.vstack((scores, -scores[:n_more])))
+        found.append(logsumexp(logs, axis=0) - np.sum(logs * truth, axis=0))
+    return np.array(found) / np.log(len(truth))

@@ -225,10 +225,8 @@ class Fitter:
         mean = (far @ share)[:, np.newaxis]
         far, near = far - mean, near - mean
         ridges = Ridges.of((far * share) @ far.T, np.zeros((len(mean), 0)), apart)
-        rows, asked = ridges.basis.T @ far, ridges.basis.T @ near
-        return log_losses(
-            ridges.values, rows, self.taught.target, share, asked, self.judging.target
-        )
+        known = ridges.values, ridges.basis.T @ far, self.taught.target, share
+        return log_losses(*known, ridges.basis.T @ near, self.judging.target)
 
     def _distances(
         self, landmarks: np.ndarray, transform: np.ndarray
@@ -368,14 +366,16 @@ def learned(
         if has_classes:
             return by_turns(fitter, turns, own)
         kinds, iterations = ["diagonal"], 0  # gradients have seen the rows that are left out
+
+    def of_landmarks(metric: Metric) -> Metric:
+        return fitter.fitted(own, metric.kind, metric.iteration, metric.transform)[0]
+
     found = learn(fitter, fitter.taught.features[:, :LANDMARKS_TAUGHT], kinds, iterations)
     if has_classes:
-        again = [fitter.fitted(own, m.kind, m.iteration, m.transform)[0] for m in found]
-        found = [judged(m, turns, own, [m.transform] * len(turns)) for m in again]
+        found = [of_landmarks(m) for m in found]
+        found = [judged(m, turns, own, [m.transform] * len(turns)) for m in found]
     best = choose(found) if is_auto else found[-1]
-    if not has_classes:
-        best, _ = fitter.fitted(own, best.kind, best.iteration, best.transform)
-    return [best, *found]
+    return [best if has_classes else of_landmarks(best), *found]
 
 
 def by_turns(fitter: Fitter, turns: Sequence[Fitter], landmarks: np.ndarray) -> list[Metric]:
@@ -391,10 +391,8 @@ def by_turns(fitter: Fitter, turns: Sequence[Fitter], landmarks: np.ndarray) -> 
         whole, *each = (scales / np.sqrt(np.mean(scales**2)) for scales in scaled)
         kind = "diagonal" if power else "none"
         metric, _ = fitter.fitted(landmarks, kind, 0, whole)
-        wider = [
-            replace(metric, width=wide * metric.width, sigma=wide * metric.sigma)
-            for wide in (_WIDER if fitter.sigma is None else _WIDER[:1])
-        ]
+        widths = _WIDER if fitter.sigma is None else _WIDER[:1]
+        wider = (replace(metric, width=w * metric.width, sigma=w * metric.sigma) for w in widths)
         tried = [judged(own, turns, landmarks, each) for own in wider]
         found.append(min(tried, key=lambda metric: metric.error))
     found = [found[0], min(found[1:], key=lambda metric: metric.error)]
