@@ -318,7 +318,7 @@ def predict_normal(observed, y, X):
         ridge = min(max(d * noise / (w @ w + doubt), 1.0), 1e4)
         xx = (xx + prior * np.eye(d)) / (n + prior)
         C = np.block([[xx, (xx @ w)[:, None]], [xx @ w, w @ xx @ w + noise]])
-        if np.abs(w - before).max() <= 1e-3:
+        if np.abs(w - before).max() <= 3e-4:
             break
     found = []
     for row in (X - mean[:d]) / scale[:d]:

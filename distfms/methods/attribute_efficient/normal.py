@@ -30,7 +30,7 @@ from distfms.stats.comoments import Moments
 #: Multiplications of a step, up to which models are learned: less than a second.
 MOST_OPERATIONS = 2e8
 #: Most steps, and the change of a weight, in deviations, at which they end.
-_STEPS, _CLOSE = 100, 1e-3
+_STEPS, _CLOSE = 100, 3e-4
 #: The first λ, its limits, and the least share of the target's variance that is noise.
 _RIDGE, _RIDGES, _LEAST_NOISE = 10.0, (1.0, 1e4), 1e-6
 #: Numbers that are held at a time.
@@ -105,4 +105,5 @@ def _expected(
             whole[own] = centre + (away[:, None, :] @ factor)[:, 0]
             explained = known.reshape(-1, len(centre)).T @ factor.reshape(-1, len(centre))
             rest += len(own) * covariance - explained
-    return np.where(seen, rows, whole), rest
+    # What rounding leaves of asymmetry would grow from step to step.
+    return np.where(seen, rows, whole), (rest + rest.T) / 2.0
