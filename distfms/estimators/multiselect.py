@@ -144,7 +144,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             Raters, to separate the errors that one rater's judgments share from the attributes. A
             string as in the spec of a job; by default, the columns of ids ``raters`` or
             ``name__raters`` if X has them. For X in memory, the ids themselves, of shape (n, k) for
-            all attributes or (n, d, k), None where unknown.
+            all attributes or (n, d, k), None where unknown; ``screen_raters="auto"`` then leaves
+            nobody out, as X of a prediction does not have them.
 
         Raises
         ------
@@ -153,6 +154,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             judgments and no given internal variance.
         """
         X, self._how = _as_array(X), how_known(raters)
+        self._apart = raters is not None and not isinstance(raters, str)
         beside = self._rater_columns(X, raters)
         try:
             return self._fit(X, y, roles={"weight": sample_weight}, beside=beside)
@@ -170,6 +172,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         roles = resolve_roles(given.schema, target=target, exclude=excluded, judgments=True)
         attributes = detect_layout(given.schema, roles).names
         found = {**super()._options(names, given, target), "raters": self._how}
+        if self._apart and found["screen_raters"] == "auto":
+            found["screen_raters"] = False
         for name in ("costs", "internal_variance"):
             found[name] = _by_name(getattr(self, name), attributes, name)
         return found
@@ -379,11 +383,12 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
 
     def _reader_of(self, given: Given, how: Any) -> read.JudgmentPredictor:
         predictor: read.JudgmentPredictor = self.model_.predictor(given.head)
-        if not predictor.layout.names:
+        known = predictor.layout
+        if how == "ignore" or not known.names:
             return predictor
-        layout = detect_layout(given.schema, predictor.roles, how)
-        own = layout.restricted(predictor.layout.names).within(predictor.layout.limits)
-        return replace(predictor, layout=own)
+        layout = detect_layout(given.schema, predictor.roles, how).restricted(known.names)
+        layout = replace(layout.within(known.limits), left_out=known.left_out)
+        return replace(predictor, layout=layout)
 
     # --- scikit-learn's contract ---
 

@@ -1,4 +1,4 @@
-"""What raters who judge several attributes of an object tell, mergeable.
+"""What raters who judge several attributes of an object tell, and how far each is from the others.
 
 With x̃ = x − x̄[a] a judgment about the mean of its attribute, k_a judgments of attribute a of an
 object and n_ab raters who judged both a and b of it, the pairs of *different* raters give
@@ -25,6 +25,10 @@ from distfms.stats.ragged import Ragged
 #: object by one rater (both count as by raters of their own); objects with several attributes that
 #: one rater alone has judged, once each, which tell nothing of Σ.
 COUNTS = ("n_unknown", "n_second", "n_alone")
+
+#: Objects from which a rater is known about as well as raters are in general, and how far a rater
+#: can be from others who always agree.
+_OBJECTS, _MOST_TIMES = 10, 1000.0
 
 #: Values of the arrays that objects with various raters are spread to at a time.
 _SPREAD_VALUES = 2**19
@@ -155,6 +159,95 @@ class RaterStatistics:
         own = np.arange(variance.size)
         noise[own, self.same.start + own] = variance
         return noise
+
+
+@dataclass(frozen=True, eq=False)
+class Disagreement:
+    """How far each rater's judgments are from those of others, mergeable.
+
+    Of a judgment x of k of an attribute of an object, u = (x − x̄)² k / (k − 1) has the mean v
+    where all raters have the variance v, as the variance s² of the other judgments has. If one
+    rater has another variance, the mean of the others is nearer to the truth without his judgment
+    just where his u has a mean above 2 v, for any k.
+
+    Attributes
+    ----------
+    names : ndarray of str, shape (n,)
+        Ids of the raters, ascending.
+    sums : ndarray of shape (3, n)
+        Objects that each rater judged beside others, Σ u, and Σ s², where there is one other
+        judgment the v of the attribute; both in units of v.
+    """
+
+    names: np.ndarray
+    sums: np.ndarray
+
+    @classmethod
+    def from_block(
+        cls, judgments: Sequence[Ragged], raters: Sequence[Ragged], names: Sequence[str],
+        variance: np.ndarray, weight: np.ndarray | None = None,
+    ) -> Disagreement:  # fmt: skip
+        """Summarise one batch of objects.
+
+        Parameters
+        ----------
+        judgments, raters : sequence of Ragged, length d
+            As :meth:`RaterStatistics.from_block` takes them.
+        names : sequence of str
+            Ids of the raters by the numbers that stand for them.
+        variance : ndarray of shape (d,)
+            v of each attribute; those with 0 tell nothing.
+        weight : ndarray of shape (n,), optional
+            Objects of weight 0 are left out; all others count alike.
+
+        Returns
+        -------
+        Disagreement
+        """
+        n, pairs = max(len(names), 1), [np.zeros(0, dtype=np.int64)]
+        sums = np.zeros((3, n))
+        for ragged, codes, v in zip(judgments, raters, variance.tolist(), strict=True):
+            counts, (means, squares) = ragged.counts(), ragged.means_and_squares()
+            told = (counts > 1) & (v > 0) & (True if weight is None else weight > 0)
+            of = np.repeat(np.arange(counts.size), counts)
+            who, values = codes.content(), ragged.content()
+            use = (who >= 0) & told[of]
+            who, of, values = who[use], of[use], values[use]
+            own = (values - means[of]) ** 2 * (counts / np.maximum(counts - 1, 1))[of]
+            others = np.maximum(squares[of] - own, 0.0) * (1 / np.maximum(counts - 2, 1))[of]
+            others[(counts == 2)[of]] = v
+            sums[1] += np.bincount(who, own, n) / (v or 1.0)
+            sums[2] += np.bincount(who, others, n) / (v or 1.0)
+            pair = of * n + who
+            if not np.array_equal(pair, pairs[-1]):
+                pairs.append(pair)
+        sums[0] = np.bincount(np.unique(np.concatenate(pairs)) % n, minlength=n)
+        known = np.flatnonzero(sums[0])
+        nothing = cls(np.zeros(0, dtype=np.str_), np.zeros((3, 0)))
+        return nothing.merge(cls(np.array(names, dtype=np.str_)[known], sums[:, known]))
+
+    def merge(self, other: Disagreement) -> Disagreement:
+        """Return the sums of the objects of both."""
+        both = np.concatenate((self.names, other.names))
+        names, at = np.unique(both, return_inverse=True)
+        sums = np.zeros((names.size, 3))
+        np.add.at(sums, at, np.concatenate((self.sums, other.sums), axis=1).T)
+        return Disagreement(names, sums.T)
+
+    def outlying(self) -> list[tuple[str, int, float]]:
+        """Return raters whose Σ u / Σ s² is over twice that of the median rater, farthest first.
+
+        Each with his objects and that multiple, which is shrunk to 1 where they are few.
+        """
+        n_objects, own, others = self.sums
+        share = own / np.maximum(others, own / _MOST_TIMES + np.finfo(float).tiny)
+        steady = share[n_objects >= _OBJECTS]
+        if not steady.size or not np.median(steady):
+            return []
+        times = share / np.median(steady)
+        far = np.flatnonzero(n_objects * (times - 1.0) > n_objects + _OBJECTS)
+        found = [(str(self.names[i]), int(n_objects[i]), float(times[i])) for i in far]
+        return sorted(found, key=lambda one: -one[2])
 
 
 def _first_columns(means: CoMoments, d: int) -> CoMoments:

@@ -163,6 +163,32 @@ def rater_estimates(
     return LiteralRaters(external, noise)
 
 
+def disagreement(
+    lists: Lists,
+    ids: Sequence[Sequence[Sequence[object]]],
+    v: Sequence[float],
+    weight: Sequence[float] | None = None,
+) -> dict[object, list[float]]:
+    """Objects, Σ u and Σ s² in units of v, by rater, by loops over judgments."""
+    objects: dict[object, set[int]] = {}
+    terms: dict[object, list[list[float]]] = {}
+    for own, raters, unit in zip(lists, ids, v, strict=True):
+        for i, (values, known) in enumerate(zip(own, raters, strict=True)):
+            k = len(values)
+            if k < 2 or not unit or (weight is not None and not weight[i]):
+                continue
+            for place, rater in enumerate(known):
+                if rater is not None:
+                    others = [*values[:place], *values[place + 1 :]]
+                    u = (k - 1) / k * (values[place] - fsum(others) / (k - 1)) ** 2
+                    spread = float(np.var(others, ddof=1)) if k > 2 else unit
+                    own_terms = terms.setdefault(rater, [[], []])
+                    own_terms[0].append(u / unit)
+                    own_terms[1].append(spread / unit)
+                    objects.setdefault(rater, set()).add(i)
+    return {r: [len(objects[r]), *map(fsum, t)] for r, t in sorted(terms.items())}
+
+
 def _told_apart(raters: Sequence[object], cell: object) -> list[object]:
     seen: set[object] = set()
     found: list[object] = []

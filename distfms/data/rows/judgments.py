@@ -69,9 +69,13 @@ class AttributeColumns:
 
 @dataclass(frozen=True)
 class JudgmentLayout:
-    """Where the judgments of each attribute are, in the order of the features."""
+    """Where the judgments of each attribute are, in the order of the features.
+
+    Judgments of the raters `left_out`, by id, are not read.
+    """
 
     attributes: tuple[AttributeColumns, ...]
+    left_out: tuple[str, ...] = ()
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -101,12 +105,12 @@ class JudgmentLayout:
     def within(self, limits: np.ndarray) -> JudgmentLayout:
         """Return the layout with such limits (2, d)."""
         pairs = zip(self.attributes, limits.T.tolist(), strict=True)
-        return JudgmentLayout(tuple(replace(own, limits=tuple(pair)) for own, pair in pairs))
+        return replace(self, attributes=tuple(replace(a, limits=tuple(p)) for a, p in pairs))
 
     def restricted(self, names: Sequence[str]) -> JudgmentLayout:
         """Return the layout of some attributes, in the order given."""
         known = {attribute.name: attribute for attribute in self.attributes}
-        return JudgmentLayout(tuple(known[name] for name in names))
+        return replace(self, attributes=tuple(known[name] for name in names))
 
 
 def detect_layout(schema: pa.Schema, roles: Roles, raters: Raters = "ignore") -> JudgmentLayout:
@@ -318,6 +322,9 @@ def _read_attributes(
             codes = raters.of(ragged, attribute.raters, attribute.name)
         ragged = ragged.clipped(*attribute.limits)
         absent = None if finite else np.isnan(ragged.values)
+        if layout.left_out and codes is not None:
+            own = raters.are(layout.left_out, codes)
+            absent = own if absent is None else own | absent
         if absent is None or not absent.any():
             yield ragged, codes
         else:
@@ -436,6 +443,10 @@ class RaterCodes:
                 "the id of its rater (null if unknown), or set `multiselect.raters: ignore`."
             )
         return Ragged(ids.values[np.repeat(ids.offsets[:-1], counts) + places], judgments.offsets)
+
+    def are(self, ids: Sequence[str], codes: Ragged) -> np.ndarray:
+        """Mark the judgments of some raters."""
+        return np.isin(codes.values, [code for code, own in enumerate(self.names) if own in ids])
 
     def _encoded(self, column: pa.ChunkedArray) -> Ragged:
         import pyarrow.compute as pc

@@ -315,7 +315,18 @@ def rater_blocks(run: FinishedRun) -> list[Block]:
     )
     bold = [i for i, key in enumerate(_BOUGHT_FROM) if key == f"loss_{train['buy_from']}"]
     table = Table(rows, caption, emphasis=bold)
-    return [*_noise_tables(train["noise_correlation"]), table]
+    noise = _noise_tables(train["noise_correlation"])
+    return [*_left_out_tables(run.model.get("raters_left_out", ())), *noise, table]
+
+
+def _left_out_tables(entries: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Return the raters whose judgments do not count."""
+    rows = [{key.capitalize(): value for key, value in own.items()} for own in entries]
+    caption = (
+        "Raters left out, in training and predictions: all estimates are of the others' judgments. "
+        "Times: mean squared difference from these, over that of the median rater."
+    )
+    return [Table(rows, caption)] if rows else []
 
 
 def _noise_tables(correlations: Mapping[str, Mapping[str, float | None]]) -> list[Block]:

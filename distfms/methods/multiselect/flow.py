@@ -27,14 +27,15 @@ from distfms.methods.multiselect.form import JudgmentForm, wants_averages
 from distfms.methods.multiselect.guarantee import guarantee
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
 from distfms.methods.multiselect.procedure import Found, SelectionProcedure
-from distfms.methods.multiselect.read import PLAN, WritePlan, loss_on, trained_columns
+from distfms.methods.multiselect.read import PLAN, WritePlan, left_out, loss_on, trained_columns
 from distfms.methods.multiselect.read_errors import k_against_m, plain_errors
 from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_in_slabs
 from distfms.methods.multiselect.statistics import (
+    as_read,
     bundle_reader,
-    limits_of,
+    outlying,
     read_averages,
-    read_clipped,
+    read_screened,
     within,
 )
 from distfms.stats.base import Bundle, Folded, joined
@@ -44,19 +45,19 @@ from distfms.stats.comoments import CoMoments
 def multiselect(run: Run, job: Job) -> Finished:
     """Decide how many judgments to buy of each attribute, and fit the model on their averages.
 
-    Steps: `statistics` (of judgments, clipped where folds like it; in slabs `statistics 1 of n` and
-    so on), `tune` (with a grid), `ridge` (where it is open, or the way to select), `select` (by
-    every rule), `chosen` (after slabs: statistics of what some rule has bought), `averages` (of the
-    judgments that are bought, for a refit or the plain error), `plain errors` (of every rule, at
-    every budget, where plain errors are asked for), `evaluate` (losses on folds and held-out
-    objects), `splits` (those on random splits), `k against m` (those by fewer objects that are
-    judged more often), `plan` (folder of judgments to collect, where it is asked for).
+    Steps: `statistics` (of judgments, clipped and of some raters only where folds like it; in slabs
+    `statistics 1 of n` and so on), `tune` (with a grid), `ridge` (where it is open, or the way to
+    select), `select` (by every rule), `chosen` (after slabs: statistics of what some rule has
+    bought), `averages` (of the judgments that are bought, for a refit or the plain error), `plain
+    errors` (of every rule, at every budget, where plain errors are asked for), `evaluate` (losses
+    on folds and held-out objects), `splits` (those on random splits), `k against m` (those by fewer
+    objects that are judged more often), `plan` (folder of judgments to collect, where it is asked
+    for).
     """
     tuning, choice, given = None, None, job.form
     if job.form.slabs is None:
-        statistics = run.step("statistics", partial(read_clipped, run, job))
-        if "some" in statistics.members:
-            job = within(job, limits_of(statistics["some"].train().values)[0])
+        statistics = run.step("statistics", partial(read_screened, run, job))
+        job = as_read(job, statistics)
         job, tuning = with_tuned(run, job, statistics)
         job, choice = with_choice(run, job, statistics)
         found = run.step("select", lambda: search(run, job, statistics))
@@ -180,6 +181,7 @@ def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
         "attributes": list(form.names),
         "intercept": model.intercept,
         **trained_columns(form.layout, form.inputs.train.schema.names),
+        **({"raters_left_out": raters} if (raters := outlying(solved.statistics)) else {}),
     }
     return {"model": content, "weights": weights}
 
@@ -233,10 +235,10 @@ def judge_of(job: Job, statistics: Bundle) -> Callable[[Run, Sequence[FinishedRu
 
     def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
         n_rows, scores = 0, list[Any]()
-        for model in models:  # by judgments within its own limits
+        for model in models:  # by judgments within its own limits, of its own raters
             limits = form.layout.limits
             limits[:, used_by(model)] = model.weights["limits"]
-            own = within(job, limits).form
+            own = within(job, limits, left_out(model)).form
             inputs = job.inputs if own.layout == form.layout else None
             reader = partial(bundle_reader, own)
             n_rows, found = by_statistics(inputs, statistics, reader, size, loss)(run, [model])

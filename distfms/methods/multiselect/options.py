@@ -61,6 +61,13 @@ class MultiselectOptions(Section):
     standard deviations of normal ones, if it lowers the cross-validated loss by more than one
     standard error of the difference. Estimates are then unbiased for the clipped judgments.
     """
+    screen_raters: bool | Literal["auto"] = "auto"
+    """Whether raters are left out, in training and in predictions, whose judgments differ from the
+    mean of the others' (of the same attribute and object) so much that this mean is better without
+    them. `auto`: if it lowers the cross-validated loss by more than one standard error of the
+    difference, after `clip`. Needs rater ids in columns, and predictions need them too. Estimates
+    are then unbiased for the judgments of the other raters.
+    """
     raters: Literal["auto", "columns", "positions", "ignore"] = "auto"
     """Source of rater ids, to separate the errors that one rater's judgments share from the
     attributes. `columns`: lists of ids as long as those of the judgments, a column `NAME__raters`
@@ -140,6 +147,7 @@ NOT_TUNABLE = {
     "model": "a refit needs a pass over the rows for every selection",
     "raters": "the statistics depend on it",
     "clip": "the statistics depend on it",
+    "screen_raters": "the statistics depend on it",
     "buy_from": _STATES,
 }
 #: What `tune` may compare by, and whether more is better: the unbiased estimate of the squared
@@ -173,5 +181,5 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
     But for `model: refit`, as judgments that are bought have to be collected before.
     """
     own = {"ridge": 0.0, "psd": "data_units", "raters": "ignore", "plain_error": True}
-    own |= {"clip": False, "baselines": ["scoring", "averages", "copies"]}
+    own |= {"clip": False, "screen_raters": False, "baselines": ["scoring", "averages", "copies"]}
     return {"multiselect": own, "data": {"splits": 50} if data.get("test") else {}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.ragged import Ragged
-from distfms.stats.raters import by_rater
+from distfms.stats.raters import Disagreement, by_rater
 from distfms.stats.sample import RowSample
 from distfms.stats.signs import ColumnSigns, sample_of_lists
 
@@ -92,6 +92,7 @@ class JudgmentSource(FoldedSource):
             "weight": self.roles.weight,
             "id": self.roles.fold_key,
             "raters": [a.raters for a in self.layout.attributes],
+            **({"left_out": list(self.layout.left_out)} if self.layout.left_out else {}),
         }
 
 
@@ -136,6 +137,18 @@ def _some(batch: JudgmentBatch, part: int) -> RowSample:
     numbers = np.arange(values.shape[1], dtype=np.uint64) + np.uint64(part * _SOME)
     hashes = mix(numbers ^ mix(np.uint64(batch.place)))
     return RowSample.from_rows(most, hashes, numbers.view(np.int64), values)
+
+
+def rater_reader(source: JudgmentSource, variance: np.ndarray) -> SummaryReader:
+    """Return the reader of each rater's ``disagreement`` with others, by the v of attributes."""
+    summarise, known = partial(_disagreement, variance), {"variance": variance.tolist()}
+    return SummaryReader(source.by_bucket(), "disagreement", summarise, known)
+
+
+def _disagreement(variance: np.ndarray, batch: JudgmentBatch, part: int) -> dict[str, Any]:
+    (judgments, _, weight), raters = batch.part_view(part), batch.raters_of(batch.part_slices[part])
+    own = judgments, raters or (), batch.rater_names, variance, weight
+    return {"disagreement": Disagreement.from_block(*own)}
 
 
 def copies_in_places(
@@ -305,7 +318,8 @@ class JudgmentPredictor:
     @property
     def columns(self) -> Sequence[str]:
         """Columns that are read."""
-        return [*self.layout.columns, *([self.roles.id] if self.roles.id else [])]
+        own = [self.roles.id] if self.roles.id else []
+        return [*self.layout.columns, *self.layout.rater_columns, *own]
 
     def __call__(self, partition: Partition) -> Any:
         """Return a table: id (or row number), prediction, judgments that were lacking."""
@@ -327,7 +341,10 @@ class JudgmentPredictor:
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows with fewer judgments than the model asks for."""
         label = "Rows with fewer judgments than the model needs"
-        return {label: n_positive(table.column("judgments_lacking"))}
+        found = {label: n_positive(table.column("judgments_lacking"))}
+        if self.layout.left_out and not self.layout.rater_columns:
+            found["Rows without rater ids, though training left raters out"] = table.num_rows
+        return found
 
 
 def trained_model(run: FinishedRun) -> LinearModel:
@@ -337,6 +354,11 @@ def trained_model(run: FinishedRun) -> LinearModel:
         intercept=float(run.model["intercept"]),
         **{name: run.weights[name] for name in ("repeats", "weights", "means")},
     )
+
+
+def left_out(run: FinishedRun) -> tuple[str, ...]:
+    """Return the ids of the raters whose judgments do not count in a finished run's model."""
+    return tuple(own["rater"] for own in run.model.get("raters_left_out", ()))
 
 
 def loss_on(
@@ -364,7 +386,9 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
             dataset.schema, target=None, features=columns, globs=False, id=id_, judgments=True
         )
         limits = dict(zip(run.model["attributes"], run.weights["limits"].T, strict=True))
-        layout = detect_layout(dataset.schema, roles).restricted(model.names)
+        bad = left_out(run)
+        layout = detect_layout(dataset.schema, roles, "auto" if bad else "ignore")
+        layout = replace(layout.restricted(model.names), left_out=bad)
         layout = layout.within(np.array([limits[name] for name in model.names]).T)
     column = f"predicted_{run.model['target']}"
     return JudgmentPredictor(dataset.reader, layout, roles, model, column)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from distfms.data.files.partition import Dataset
-from distfms.errors import DataError
+from distfms.errors import DataError, first_of
 from distfms.methods.frame.contract import Inputs, Job, Run
 from distfms.methods.frame.cross_validation import evaluate_here
 from distfms.methods.frame.moments import points_on_folds
@@ -19,7 +20,7 @@ from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect.choices import choices
 from distfms.methods.multiselect.form import JudgmentForm
 from distfms.methods.multiselect.options import MEASURES
-from distfms.methods.multiselect.read import Repeats, averages_reader, judgment_reader
+from distfms.methods.multiselect.read import Repeats, averages_reader, judgment_reader, rater_reader
 from distfms.methods.multiselect.same_raters import rater_remarks
 from distfms.stats.base import Bundle, Folded, over_folds
 from distfms.stats.comoments import CoMoments
@@ -30,6 +31,10 @@ from distfms.stats.raters import COUNTS
 #: deviation of normal judgments. A share beyond three of these above `_MANY` is a heavy tail
 #: where it is of all attributes or, of one, at least so many judgments.
 _CLIPPED, _NORMAL, _MANY, _LEAST = 3.0, 1.4826, 0.01, 10
+_CLIPPING = (
+    "judgments are clipped to the median ± 3 median absolute deviations of their attribute "
+    "(`clip: true`)"
+)
 
 
 def limits_of(values: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -48,9 +53,57 @@ def limits_of(values: np.ndarray) -> tuple[np.ndarray, bool]:
     return limits.T, bool(are_far.any() or n_far.sum() > _MANY * n.sum())
 
 
-def within(job: Job, limits: np.ndarray) -> Job:
-    """Return the job with limits of judgments (2, d)."""
-    return replace(job, form=replace(job.form, layout=job.form.layout.within(limits)))
+def within(job: Job, limits: np.ndarray, left_out: Iterable[str] = ()) -> Job:
+    """Return the job with limits of judgments (2, d), and without those of some raters."""
+    layout = replace(job.form.layout.within(limits), left_out=tuple(left_out))
+    return replace(job, form=replace(job.form, layout=layout))
+
+
+def outlying(statistics: Bundle) -> list[dict[str, Any]]:
+    """Return the raters that `read_screened` has left out, the farthest from the others first."""
+    if "disagreement" not in statistics.members:
+        return []
+    found = statistics["disagreement"].train().outlying()
+    return [{"rater": rater, "objects": n, "times": times} for rater, n, times in found]
+
+
+def as_read(job: Job, statistics: Bundle) -> Job:
+    """Return the job with the limits, and without the raters, that `read_screened` chose."""
+    limits = job.form.layout.limits
+    if "some" in statistics.members:
+        limits = limits_of(statistics["some"].train().values)[0]
+    return within(job, limits, [own["rater"] for own in outlying(statistics)])
+
+
+def read_screened(run: Run, job: Job) -> Bundle:
+    """Read statistics, clipped or not, without raters who stand out where that is asked or better.
+
+    Only then do they have each rater's ``disagreement``, which tells who is left out.
+    """
+    found, screen = read_clipped(run, job), job.options.screen_raters
+    if not screen or not job.form.layout.rater_columns or (screen == "auto" and job.n_folds < 2):
+        return found
+    before, train = as_read(job, found), found["judgments"].train()
+    variance = np.nan_to_num(train.internal_variance())
+    told = run.reduce(lambda *of: rater_reader(before.form.source(*of), variance))
+    bundle = Bundle({**found.members, **told.members})
+    if not (raters := outlying(bundle)):
+        return found
+    own = run.reduce(partial(bundle_reader, as_read(job, bundle).form))
+    rest, n_all = own["judgments"].train(), train.n_judgments.sum()
+    if (rest.n_repeated < np.minimum(train.n_repeated, _LEAST)).any():
+        return found
+    said = (
+        f"{n_all - rest.n_judgments.sum():,} of {n_all:,} judgments are left out, whose raters' "
+        "mean squared difference from others is more than twice that of the median rater: "
+        f"{first_of(['{rater} ({times:.1f} times)'.format(**each) for each in raters])} "
+        "(`screen_raters: true`)"
+    )
+    if screen is True:
+        run.note(f"Raters are left out as the job asks: {said}.")
+    elif not _is_better(run, before, found, own, said):
+        return found
+    return Bundle({**bundle.members, **{n: own[n] for n in found.members if n != "some"}})
 
 
 def read_clipped(run: Run, job: Job) -> Bundle:
@@ -62,15 +115,15 @@ def read_clipped(run: Run, job: Job) -> Bundle:
     limits, are_far = limits_of(raw["some"].train().values)
     if clip is True or (clip == "auto" and are_far and job.n_folds > 1):
         clipped = run.reduce(partial(bundle_reader, within(job, limits).form))
-        if clip is True or _is_better(run, job, raw, clipped):
+        if clip is True or _is_better(run, job, raw, clipped, _CLIPPING):
             return Bundle({**clipped.members, "some": raw["some"]})
     return Bundle({name: own for name, own in raw.members.items() if name != "some"})
 
 
-def _is_better(run: Run, job: Job, raw: Bundle, clipped: Bundle) -> bool:
-    """Return whether clipping lowers the loss on folds by more than a standard error."""
+def _is_better(run: Run, job: Job, before: Bundle, after: Bundle, said: str) -> bool:
+    """Return whether what is said lowers the loss on folds by more than a standard error."""
     points, measure, losses = choices(job.options, job.n_folds)[:1], next(iter(MEASURES)), []
-    for own in (raw, clipped):
+    for own in (before, after):
         here = partial(evaluate_here, statistics=own, given=nullcontext)
         of = job, own, job.form.procedure, points, measure
         found, values = points_on_folds(run, *of, nested="budget", evaluate=here)
@@ -79,8 +132,7 @@ def _is_better(run: Run, job: Job, raw: Bundle, clipped: Bundle) -> bool:
     if not gain.mean > gain.standard_error:
         return False
     run.note(
-        "Chosen by cross-validation: judgments are clipped to the median ± 3 median absolute "
-        f"deviations of their attribute (`clip: true`). The loss is {gain.mean:.3g} ± "
+        f"Chosen by cross-validation: {said}. The loss is {gain.mean:.3g} ± "
         f"{gain.standard_error:.2g} lower."
     )
     return True

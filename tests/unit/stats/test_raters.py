@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from distfms.stats.base import merge_tree
 from distfms.stats.codec import decode, encode
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
+from distfms.stats.raters import Disagreement
 from tests.reference import statistics as literal
 from tests.reference.statistics import ragged_of
 
@@ -157,3 +159,65 @@ def test_scaled_take() -> None:
     np.testing.assert_allclose(got.noise_covariance, want.noise_covariance, atol=1e-10)
     taken = first.take([2, 0]).estimates()
     np.testing.assert_array_equal(taken.external, want.external[np.ix_([2, 0], [2, 0])])
+
+
+# --- who is far from the others -------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(cases(), st.data())
+def test_disagreement_is_that_of_loops_and_merges(case, data):
+    d, n, names = len(case.lists), case.label.size, [*"cabde"]
+    v = np.array(data.draw(st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=d, max_size=d)))
+
+    def part(start: int, stop: int) -> Disagreement:
+        rows = [ragged_of(attribute).rows(start, stop) for attribute in case.lists]
+        raters = [held.rows(start, stop) for held in codes(case.ids)]
+        weight = None if case.weight is None else case.weight[start:stop]
+        return Disagreement.from_block(rows, raters, names, v, weight)
+
+    want = literal.disagreement(case.lists, case.ids, v, case.weight)
+    want = {name: want[r] for name, r in sorted(zip(names, range(5), strict=True)) if r in want}
+    cut = data.draw(st.integers(0, n))
+    for got in (part(0, n), decode(encode(part(0, cut).merge(part(cut, n))))):
+        assert got.names.tolist() == list(want)
+        expected = np.array([*want.values()]).reshape(-1, 3).T
+        np.testing.assert_allclose(got.sums, expected, rtol=1e-9, atol=1e-6)
+
+
+def far_from_others(noise, n, k=3):
+    """Raters with such standard deviations, k of whom judge each of n objects, who stand out."""
+    rng = np.random.default_rng(0)
+    who = rng.permuted(np.tile(np.arange(noise.size), (n, 1)), axis=1)[:, :k]
+    scale = rng.choice([0.5, 1.5], size=(n, 1))  # some objects are harder to judge, for all
+    values = rng.normal(size=(n, 1)) + scale * noise[who] * rng.normal(size=(n, k))
+    offsets = np.arange(0, n * k + 1, k)
+    own = [Ragged(values.ravel(), offsets)], [Ragged(who.ravel(), offsets)]
+    return Disagreement.from_block(*own, [*"abcdefghijklmnopqrst"], np.ones(1)).outlying()
+
+
+def test_raters_stand_out_by_enough_judgments_that_are_far_from_the_others():
+    is_noisy = np.arange(20) < 3
+    found = far_from_others(np.where(is_noisy, 3.0, 1.0), 4000)
+    assert sorted(name for name, _, _ in found) == ["a", "b", "c"]
+    times = [own for _, _, own in found]
+    assert times == sorted(times, reverse=True)
+    assert not far_from_others(np.where(is_noisy, 3.0, 1.0), 8)  # each judged one or two objects
+    assert not far_from_others(np.where(is_noisy, 1.2, 1.0), 4000)
+    assert not far_from_others(np.ones(20), 400)
+    assert not Disagreement(np.zeros(0, "U1"), np.zeros((3, 0))).outlying()
+    sums = np.array([[99.0, 99.0, 99.0], [9.0, 9.0, 9.0], [9.0, 9.0, 0.0]])
+    ((name, _, times),) = Disagreement(np.array([*"abc"]), sums).outlying()
+    assert (name, times) == ("c", pytest.approx(1000.0))
+
+
+@pytest.mark.parametrize("k", [2, 3, 6])
+def test_at_twice_the_variance_a_mean_is_as_good_without_the_rater(k):
+    n, noise = 100_000, np.ones(k)
+    noise[0] = np.sqrt((2 * k - 1) / (k - 1))
+    values = noise * np.random.default_rng(0).normal(size=(n, k))  # of objects whose truth is 0
+    assert (values.mean(axis=1) ** 2).mean() == pytest.approx(1 / (k - 1), rel=0.02)
+    rows = [Ragged(values.ravel(), np.arange(0, n * k + 1, k))]
+    who = [rows[0]._replace(values=np.tile(np.arange(k), n))]
+    found = Disagreement.from_block(rows, who, [*"abcdef"[:k]], np.ones(1))
+    assert found.sums[1, 0] / n == pytest.approx(2.0, rel=0.02)

@@ -1,0 +1,115 @@
+"""Raters who answer at random are left out where cross-validation likes it, and they are known."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import distfms as package
+from distfms import FeatureMultiSelector
+from distfms.runs.predict import predict_file
+from tests.e2e.jobs import content
+from tests.e2e.multiselect_jobs import NAMES, job, lists, notes, run, write
+from tests.e2e.retrain_jobs import again, retraining
+
+N, K, RATERS, BAD = 300, 4, 20, ("3", "11")
+
+
+def crowd(at_random, seed=0):
+    """Judgments (N, 3, K) of which raters `BAD` may give theirs at random; raters; labels."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(N, 3))
+    who = rng.permuted(np.tile(np.arange(RATERS), (N, 1)), axis=1)[:, :K].astype(str)
+    judgments = truth[:, :, None] + rng.normal(size=(N, 3, K))
+    noise = rng.uniform(-6, 6, judgments.shape)
+    judgments = np.where(np.isin(who, BAD)[:, None] & at_random, noise, judgments)
+    return judgments, who, truth @ [1.0, 2.0, 3.0] + 0.3 * rng.normal(size=N)
+
+
+def columns(X, who, y=None, left_out=()):
+    kept = [np.flatnonzero(~np.isin(own, left_out)) for own in who]
+    named = {
+        a: lists([x[k] for x, k in zip(X[:, i], kept, strict=True)]) for i, a in enumerate(NAMES)
+    }
+    ids = [own[k].tolist() for own, k in zip(who, kept, strict=True)]
+    own = {"id": [f"o{i}" for i in range(len(X))], **named, "raters": pa.array(ids)}
+    return own if y is None else {**own, "y": y}
+
+
+def learned(folder, output, screen="auto", **options):
+    return run(folder, output, multiselect={"budget": 6, "screen_raters": screen, **options})
+
+
+@pytest.mark.parametrize("model", ["projected", "refit"])
+def test_raters_at_random_are_left_out_as_if_they_were_not_in_the_data(tmp_path, model):
+    X, who, y = crowd(at_random=True)
+    own = {"budget": 4, "clip": False, "model": model, "plain_error": True, "plan": True}
+    raw = write(tmp_path / "raw", columns(X, who, y))
+    folder, selection, metrics, manifest = learned(raw, tmp_path / "a", **own)
+    before = write(tmp_path / "less", columns(X, who, y, BAD))
+    other, selection_, metrics_, manifest_ = learned(before, tmp_path / "b", False, **own)
+    n = np.isin(who, BAD).sum() * 3
+    assert n > 0
+    assert "judgments are left out, whose raters'" in notes(manifest)
+    assert (selection["path"], metrics) == (selection_["path"], metrics_)
+    assert manifest["plan"] == manifest_["plan"]
+    entries = content(folder, "model.json")["raters_left_out"]
+    assert {entry["rater"] for entry in entries} == set(BAD)
+    assert "raters_left_out" not in content(other, "model.json")
+    page = (folder / "report.html").read_text()
+    assert "Raters left out, in training and predictions" in page
+    mine, theirs = package.load(folder), package.load(other)
+    rows, less = columns(X, who), columns(X, who, left_out=BAD)
+    predicted = mine.predict(rows)["predicted_y"]
+    assert predicted == theirs.predict(less)["predicted_y"]
+    assert predicted != theirs.predict(rows)["predicted_y"]
+    worse = learned(raw, tmp_path / "c", False, **own)[2]
+    assert metrics["test"]["projected_loss"] < 0.9 * worse["test"]["projected_loss"]
+    # Without ids nobody can be left out, which is said.
+    rows.pop("raters")
+    assert mine.predict(rows)["predicted_y"] == theirs.predict(rows)["predicted_y"]
+    unknown = write(tmp_path / "unknown", rows)
+    said = predict_file(folder, str(unknown), tmp_path / "out.parquet")
+    assert f"Rows without rater ids, though training left raters out: {N}" in said
+
+
+def test_nothing_changes_where_no_rater_stands_out_or_none_is_known(tmp_path):
+    X, who, y = crowd(at_random=False)
+    raw = write(tmp_path / "raw", columns(X, who, y))
+    found = [learned(raw, tmp_path / str(screen), screen) for screen in ("auto", False, True)]
+    assert found[0][1:3] == found[1][1:3] == found[2][1:3]
+    models = [content(folder, "model.json") for folder, *_ in found]
+    assert models[0] == models[1] == models[2]
+    assert "raters_left_out" not in models[0]
+    rows = columns(*crowd(at_random=True))
+    path = write(tmp_path / "known", rows)
+    no_folds = run(path, tmp_path / "n", multiselect={"budget": 6}, data={"folds": 0})
+    rows.pop("raters")
+    unknown = learned(write(tmp_path / "unknown", rows), tmp_path / "u", True)
+    for folder, *_ in (no_folds, unknown):
+        assert "raters_left_out" not in content(folder, "model.json")
+
+
+def test_each_model_is_judged_by_judgments_of_its_own_raters(tmp_path):
+    path = write(tmp_path / "data", columns(*crowd(at_random=True)))
+    losses = []
+    for screen in (False, True):
+        changes = {"budget": 6, "clip": False, "screen_raters": screen}
+        outcome = again(job(path, tmp_path / "runs", multiselect=changes))
+        losses.append(content(outcome.folder, "metrics.json")["test"]["projected_loss"])
+    told = retraining(outcome)["compared"][0]
+    assert (told["in_place"], told["new"]) == (pytest.approx(losses[0]), pytest.approx(losses[1]))
+
+
+def test_a_selector_screens_raters_that_predictions_know_too():
+    X, who, y = crowd(at_random=True)
+    frame = pa.table(columns(X, who)).drop_columns(["id"]).to_pandas()
+    less = pa.table(columns(X, who, left_out=BAD)).drop_columns(["id"]).to_pandas()
+    own = FeatureMultiSelector(budget=6, clip=False).fit(frame, y)
+    other = FeatureMultiSelector(budget=6, clip=False, screen_raters=False).fit(less, y)
+    np.testing.assert_array_equal(own.predict(frame), other.predict(less))
+    np.testing.assert_array_equal(own.transform(frame), other.transform(less))
+    assert own.holdout_loss(frame, y) == other.holdout_loss(less, y)
+    pd.testing.assert_frame_equal(own.acquisition_plan(frame), other.acquisition_plan(less))
+    apart = FeatureMultiSelector(budget=6).fit(X, y, raters=who)
+    assert "raters_left_out" not in apart.model_.run.model
