@@ -40,7 +40,7 @@ TOLERANCE = 1e-7
 #: share of a column that keeps those regular that hardly differ.
 _ROUGH, _NULL_SHARE, _REGULAR = 1e-2, 0.05, 1e-10
 #: Columns up to which there is such a Hessian: those of all shards are added up at once.
-MOST_BENT = 1000
+MOST_BENT = 600
 #: Four mebibytes of float64, so that what is done once a chunk costs little beside its products.
 _CHUNK_VALUES = 1 << 19
 
