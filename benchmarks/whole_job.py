@@ -3,12 +3,13 @@
 For each layout of the same rows (1 M × 100 float64 or float32, 5 folds) these are run in turn, each
 in a process of its own, several times:
 
-- ``distfms run``: wall and processor time of the command, its peak memory, and the wall time of its
-  statistics stage;
+- ``distfms run`` of linear models, which can be compared (by default LightGBM is fitted too): wall
+  and processor time of the command, its peak memory, and the wall time of its statistics stage;
 - ``limit``: decoding the same files and multiplying as much data, on two threads with one BLAS
   thread each, without folds, checks or libraries to import. Each row group is opened once and its
   columns decoded one after the other, which is the fastest way that was found;
-- ``numpy``: the loop a user would write for the Gram matrix alone, by ``iter_batches``;
+- ``numpy``: the loop a user would write for the Gram matrix of each fold, by ``iter_batches``, and
+  six ridges on the folds;
 - ``dask``: the same by ``dask.dataframe`` and ``dask.array``;
 
 and ratios are taken within each round. The smallest jobs and ``distfms check`` are timed as well.
@@ -46,6 +47,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "one row group": {"row_group_size": 1_000_000},
     "zstd, byte-stream split": {"row_group_size": 100_000, "compression": "zstd"},
     "float32": {"row_group_size": 100_000},
+    "float32, one row group": {"row_group_size": 1_000_000},
 }
 
 LIMIT = """
@@ -77,11 +79,24 @@ with threadpoolctl.threadpool_limits(1), ThreadPoolExecutor(2) as pool:
 
 NUMPY = """
 import sys, numpy as np, pyarrow.parquet as pq
-total, sums, n = 0.0, 0.0, 0
+rng, parts = np.random.default_rng(0), [[0.0, 0.0, 0] for _ in range(5)]
 for batch in pq.ParquetFile(sys.argv[1]).iter_batches(65_536):
     X = np.column_stack([column.to_numpy() for column in batch.columns]).astype(float)
-    total, sums, n = total + X.T @ X, sums + X.sum(axis=0), n + len(X)
-covariance = total / n - np.outer(sums / n, sums / n)
+    fold = rng.integers(0, 5, len(X))
+    for f, part in enumerate(parts):
+        own = X[fold == f]
+        for i, more in enumerate((own.T @ own, own.sum(axis=0), len(own))):
+            part[i] = part[i] + more
+def covariance(parts):
+    total, sums, n = map(sum, zip(*parts))
+    return total / n - np.outer(sums / n, sums / n)
+found = np.empty((6, 5))
+for f in range(5):
+    C, H = covariance(parts[:f] + parts[f + 1 :]), covariance([parts[f]])
+    for r, ridge in enumerate(np.geomspace(1e-5, 1, 6)):
+        w = np.linalg.solve(C[:-1, :-1] + ridge * np.diag(np.diag(C)[:-1]), C[:-1, -1])
+        found[r, f] = 1 - (H[-1, -1] - 2 * w @ H[:-1, -1] + w @ H[:-1, :-1] @ w) / H[-1, -1]
+print(found.mean(axis=1))
 """
 
 DASK = """
@@ -132,7 +147,7 @@ def write_layouts(folder: Path, n_rows: int) -> None:
     table = pa.table(columns)
     for name, options in LAYOUTS.items():
         rows = table
-        if name == "float32":
+        if "float32" in name:
             rows = table.cast(pa.schema([(c, pa.float32()) for c in table.column_names]))
         if "split" in name:
             split = dict.fromkeys(table.column_names, "BYTE_STREAM_SPLIT")
@@ -173,7 +188,7 @@ def one_round(file: Path, scratch: Path) -> dict[str, float]:
     spec = scratch / "spec.yaml"
     data = {"path": str(file), "target": "y", "folds": 5}
     content = {"name": "whole", "method": "sequence", "data": data, "engine": {"workers": 2}}
-    spec.write_text(json.dumps(content | {"sequence": {"baselines": []}}))
+    spec.write_text(json.dumps(content | {"sequence": {"model": "linear", "baselines": []}}))
     done = distfms("run", spec, scratch / "runs")
     found = {"distfms run": done.seconds, "processor time": done.processor_s}
     found["peak MiB"] = done.peak_mib
