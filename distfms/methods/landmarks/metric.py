@@ -214,9 +214,7 @@ class Fitter:
         metric, ridges = min(found, key=lambda pair: pair[0].error)
         return metric, ridges.weights(metric.ridge / _SHARPER)
 
-    def log_losses(
-        self, landmarks: np.ndarray, metric: Metric, transform: np.ndarray
-    ) -> np.ndarray:
+    def log_losses(self, landmarks: Any, metric: Metric, transform: Any) -> np.ndarray:
         """Return log losses (n_ridges, m) of the rows that judge, by models of their classes."""
         *squared, unit = self._distances(landmarks, transform)
         sigma, share = self.sigma or metric.width * unit, self.taught.weight
@@ -228,9 +226,7 @@ class Fitter:
         known = ridges.values, ridges.basis.T @ far, self.taught.target, share
         return log_losses(*known, ridges.basis.T @ near, self.judging.target)
 
-    def _distances(
-        self, landmarks: np.ndarray, transform: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    def _distances(self, landmarks: np.ndarray, transform: np.ndarray) -> tuple[Any, ...]:
         """Return squared distances from landmarks to both kinds of rows and to each other.
 
         Last the median distance between landmarks.
@@ -325,12 +321,14 @@ _MOST_FULL = 500
 #: Rows at least: fewer say too little of what is better.
 _FEWEST = 32
 #: Rows up to which each is left out in turn, rather than a quarter held out, if columns are few.
-_FEW = 2000
+FEW = 2000
 
 
-Lesson = tuple[LandmarkMap, RowSample, np.ndarray]
+Lesson = tuple[LandmarkMap, RowSample, np.ndarray, Metric | None]
 """An isotropic map to the landmarks of the model, training rows (features, target, weight), and
-which of `JUDGES` parts each is in; the first judges instead of teaching.
+which of `JUDGES` parts each is in; the first judges instead of teaching. Without a fold of many
+rows, also the metric of all: its kind and most iterations alone are tried, which are options, so to
+speak; what is learned of rows is learned without the fold.
 """
 JUDGES = 4
 
@@ -343,7 +341,7 @@ def learned(
     Few rows all teach and all judge, by leaving out each in turn. Metrics for classes are judged by
     log loss on rows that had no say in them: of few rows on each part in turn.
     """
-    mapping, sample, parts = lesson
+    mapping, sample, parts, like = lesson
     n, n_classes = len(mapping.scale), len(classes or ())
     target = coded(classes, sample.values[n])[np.newaxis]
     if has_classes := options.task == "classification":
@@ -360,12 +358,14 @@ def learned(
     is_wide = len(rows.features) > _MOST_FULL
     if is_auto:
         kinds = ["diagonal"] if is_wide else ["diagonal", "full"]
-    turns = turns[:1] if sample.n_rows > _FEW or is_wide else turns
+    turns = turns[:1] if sample.n_rows > FEW or is_wide else turns
     fitter = turns[0] if len(turns) == 1 else Fitter(rows, rows, *known)
     if fitter.leaves_out and is_auto:
         if has_classes:
             return by_turns(fitter, turns, own)
         kinds, iterations = ["diagonal"], 0  # gradients have seen the rows that are left out
+    if like is not None and is_auto and not fitter.leaves_out:
+        kinds, iterations = [] if like.kind == "none" else [like.kind], like.iteration
 
     def of_landmarks(metric: Metric) -> Metric:
         return fitter.fitted(own, metric.kind, metric.iteration, metric.transform)[0]

@@ -32,7 +32,7 @@ from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, nami
 from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
 from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
 from distfms.methods.landmarks.kmeans import kmeans_rows
-from distfms.methods.landmarks.metric import JUDGES, Lesson, Metric, learned, under
+from distfms.methods.landmarks.metric import FEW, JUDGES, Lesson, Metric, learned, under
 from distfms.methods.landmarks.similarity import (
     KMEANS,
     RANDOM,
@@ -242,23 +242,28 @@ def read_metrics(
     plain: Mapping[str, LandmarkMap],
 ) -> Metrics:
     """Learn metrics of all training rows and without each fold, side by side; step ``metric``."""
-    n_folds, most, lessons = sample.n_folds, form.metric_rows, dict[str, Lesson]()
+    n_folds, most, found = sample.n_folds, form.metric_rows, dict[str, list[Metric]]()
+    teach = partial(learned, form.options, None if classes is None else classes.values)
 
-    def lesson(mapping: LandmarkMap, rows: RowSample) -> Lesson:
-        keys = rows.hashes if rows.ids is None else hash_keys(rows.ids)
-        return mapping, rows, mix(mix(keys)) % np.uint64(JUDGES)
+    def learn(wanted: Mapping[str, tuple[LandmarkMap, RowSample]]) -> None:
+        lessons = list[Lesson]()
+        for name, (mapping, rows) in wanted.items():
+            keys = rows.hashes if rows.ids is None else hash_keys(rows.ids)
+            like = next(iter(found.get(name.rpartition("@")[0], ())), None)
+            lessons.append((mapping, rows, mix(mix(keys)) % np.uint64(JUDGES), like))
+        found.update(zip(wanted, run.map(teach, lessons, "Learning metrics"), strict=True))
 
     def metric() -> dict[str, list[Metric]]:
+        train, whole, folds = sample.train().first(most), dict[str, Any](), dict[str, Any]()
         for own in form.similarities:
             if own.label in form.learned:
-                mapping = replace(plain[own.label], similarity=own)
-                lessons[own.label] = lesson(mapping, sample.train().first(most))
+                whole[own.label] = replace(plain[own.label], similarity=own), train
                 for fold in range(n_folds if n_folds > 1 else 0):
                     rows = sample.train_without(fold).first(most * (n_folds - 1) // n_folds)
-                    lessons[of_fold(own.label, fold)] = lesson(mapping, rows)
-        learn = partial(learned, form.options, None if classes is None else classes.values)
-        found = run.map(learn, list(lessons.values()), "Learning metrics")
-        return dict(zip(lessons, found, strict=True))
+                    folds[of_fold(own.label, fold)] = whole[own.label][0], rows
+        for wanted in (whole, folds) if train.n_rows > FEW else (whole | folds,):
+            learn(wanted)
+        return found
 
     return run.step("metric", metric) if form.learned else {}
 

@@ -15,7 +15,10 @@ from distfms.methods.landmarks.likelihood import likely_scales, unlikeliness
 from distfms.methods.landmarks.logistic import LOGISTIC_RIDGES, log_losses
 from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.metric import Fitter, TaughtRows, choose, learn, root
+from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import Ridges
+from distfms.stats.sample import RowSample
 from tests.reference import landmarks as literal
 
 RNG = np.random.default_rng(4)
@@ -207,3 +210,21 @@ def test_classes_that_hang_on_few_columns_have_their_scales():
     found = LandmarkClassifier(folds=0).fit(X, y > np.median(y)).metric_
     assert found["kind"] == "diagonal"
     assert {*list(found["weights"])[:2]} == {"x0", "x1"}
+
+
+def test_a_fold_of_many_rows_tries_the_kind_of_all_rows_alone(monkeypatch):
+    monkeypatch.setattr(metric, "FEW", 100)
+    X, y = hidden(200, 3)
+    numbers = np.arange(200, dtype=np.uint64)
+    rows = RowSample.from_rows(200, numbers, numbers, np.vstack((X.T, y)), None)
+    plain = np.zeros(3), np.ones(3), np.zeros(3), X[:30]
+    mapping = LandmarkMap(Similarity("gaussian"), *plain)
+
+    def kinds(like):
+        found = metric.learned(LandmarksOptions(), None, (mapping, rows, numbers % 4, like))
+        return {own.kind: own.iteration for own in found[1:]}
+
+    assert {*kinds(None)} == {"none", "diagonal", "full"}
+    one = metric.Metric("full", 1, np.eye(3), 1.0, 1.0, 0.1, np.zeros(1), np.ones(1))
+    assert kinds(one) == {"none": 0, "full": 1}
+    assert kinds(replace(one, kind="none", iteration=0)) == {"none": 0}
