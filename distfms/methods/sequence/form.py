@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
+from typing import Any
 
-from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan
 from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
@@ -335,11 +335,9 @@ class SequenceForm(RowForm):
         """Number of rows of features in a batch, before they are known."""
         return sum(self.guessed_widths.values())
 
-    def source(
-        self, plan: ColumnPlan, dataset: Dataset, held_out: bool, share: float = 1.0
-    ) -> RowSource:
+    def source(self, plan: ColumnPlan, *of: Any, share: float = 1.0) -> RowSource:
         """Return all that is needed to read a partition of a dataset, or a share of its rows."""
-        own = super().source(plan, dataset, held_out)
+        own = super().source(plan, *of)
         return replace(own, everything=self.everything, leaf=self.leaf, share=share)
 
     def on_groups(self, groups: Sequence[int]) -> SequenceForm:

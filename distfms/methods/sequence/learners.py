@@ -172,16 +172,14 @@ class Learner(ABC):
 
         Returns for each what a judge of this kind adds up over these rows.
         """
-        data, keys, found = self.data, list(asked), dict[Key, Mapping[str, Any]]()
+        data, found = self.data, dict[Key, Mapping[str, Any]]()
         options |= {"classes": data.class_values, "class_weights": data.class_weights}
-        for start in range(0, len(keys), JUDGED):
+        for start in range(0, len(asked), JUDGED):
             some = dict[Key, Asked]()
-            for key in keys[start : start + JUDGED]:
-                models, parts = asked[key]
+            for key, (models, parts) in list(asked.items())[start : start + JUDGED]:
                 judge = kind(models, data.form.options.family, **options)
                 some[key] = judge, [one_part(number) for number in parts]
-            source = partial(data.form.source, data.plan, share=share)
-            found |= judged(self.run, source, some)
+            found |= judged(self.run, partial(data.form.source, data.plan, share=share), some)
         return found
 
 
