@@ -36,7 +36,7 @@ _MOST_ABOVE = 1.2
 _MEASURES = (
     "Measures of the model with all its landmarks. Folds share landmarks and scales, which do not "
     "depend on the target; each fold learns its own metric, width and ridge. Of more than 2,000 "
-    "rows the kind of metric, and the most iterations, are those of all rows."
+    "rows, and for classes, the kind of metric and the most iterations are those of all rows."
 )
 
 

@@ -326,9 +326,9 @@ FEW = 2000
 
 Lesson = tuple[LandmarkMap, RowSample, np.ndarray, Metric | None]
 """An isotropic map to the landmarks of the model, training rows (features, target, weight), and
-which of `JUDGES` parts each is in; the first judges instead of teaching. Without a fold of many
-rows, also the metric of all: its kind and most iterations alone are tried, which are options, so to
-speak; what is learned of rows is learned without the fold.
+which of `JUDGES` parts each is in; the first judges instead of teaching. Without a fold, of many
+rows or for classes, also the metric of all: its kind and most iterations alone are tried, which are
+options, so to speak; what is learned of rows is learned without the fold.
 """
 JUDGES = 4
 
@@ -362,7 +362,7 @@ def learned(
     fitter = turns[0] if len(turns) == 1 else Fitter(rows, rows, *known)
     if fitter.leaves_out and is_auto:
         if has_classes:
-            return by_turns(fitter, turns, own)
+            return by_turns(fitter, turns, own, like is None or like.kind != "none")
         kinds, iterations = ["diagonal"], 0  # gradients have seen the rows that are left out
     if like is not None and is_auto and not fitter.leaves_out:
         kinds, iterations = [] if like.kind == "none" else [like.kind], like.iteration
@@ -378,24 +378,27 @@ def learned(
     return [best if has_classes else of_landmarks(best), *found]
 
 
-def by_turns(fitter: Fitter, turns: Sequence[Fitter], landmarks: np.ndarray) -> list[Metric]:
-    """Return the metric for classes, then what it was compared with: none, and likely scales.
+def by_turns(
+    fitter: Fitter, turns: Sequence[Fitter], landmarks: np.ndarray, scales: bool
+) -> list[Metric]:
+    """Return the metric for classes, then what it was compared with: none, and likely `scales`.
 
     The scales are the mean of those of each turn, by which its rows are judged.
     """
     taught = [turn.taught.first(_LIKELY_ROWS[0]) for turn in turns]
-    logs = [np.log(likely_scales(own.features, own.target, own.weight)) for own in taught]
-    found = []
-    for power in _POWERS:
+    logs, found = [np.zeros(len(own.features)) for own in taught], list[Metric]()
+    if scales:
+        logs = [np.log(likely_scales(own.features, own.target, own.weight)) for own in taught]
+    for power in _POWERS if scales else _POWERS[:1]:
         scaled = [np.exp(power * own) for own in (np.mean(logs, axis=0), *logs)]
-        whole, *each = (scales / np.sqrt(np.mean(scales**2)) for scales in scaled)
+        whole, *each = (own / np.sqrt(np.mean(own**2)) for own in scaled)
         kind = "diagonal" if power else "none"
         metric, _ = fitter.fitted(landmarks, kind, 0, whole)
         widths = _WIDER if fitter.sigma is None else _WIDER[:1]
         wider = (replace(metric, width=w * metric.width, sigma=w * metric.sigma) for w in widths)
         tried = [judged(own, turns, landmarks, each) for own in wider]
         found.append(min(tried, key=lambda metric: metric.error))
-    found = [found[0], min(found[1:], key=lambda metric: metric.error)]
+    found = [found[0], min(found[1:] or found, key=lambda metric: metric.error)]
     return [choose(found), *found]
 
 

@@ -261,7 +261,8 @@ def read_metrics(
                 for fold in range(n_folds if n_folds > 1 else 0):
                     rows = sample.train_without(fold).first(most * (n_folds - 1) // n_folds)
                     folds[of_fold(own.label, fold)] = whole[own.label][0], rows
-        for wanted in (whole, folds) if train.n_rows > FEW else (whole | folds,):
+        first = train.n_rows > FEW or form.options.task == "classification"
+        for wanted in (whole, folds) if first else (whole | folds,):
             learn(wanted)
         return found
 
