@@ -32,7 +32,7 @@ from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, nami
 from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
 from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
 from distfms.methods.landmarks.kmeans import kmeans_rows
-from distfms.methods.landmarks.metric import FEW, JUDGES, Lesson, Metric, learned, under
+from distfms.methods.landmarks.metric import JUDGES, Lesson, Metric, learned, under
 from distfms.methods.landmarks.similarity import (
     KMEANS,
     RANDOM,
@@ -261,9 +261,8 @@ def read_metrics(
                 for fold in range(n_folds if n_folds > 1 else 0):
                     rows = sample.train_without(fold).first(most * (n_folds - 1) // n_folds)
                     folds[of_fold(own.label, fold)] = whole[own.label][0], rows
-        first = train.n_rows > FEW or form.options.task == "classification"
-        for wanted in (whole, folds) if first else (whole | folds,):
-            learn(wanted)
+        learn(whole)
+        learn(folds)
         return found
 
     return run.step("metric", metric) if form.learned else {}
