@@ -28,7 +28,7 @@ from distfms import LandmarkClassifier, LandmarkRegressor
 
 TABLES = (
     *("friedman1", "friedman2", "friedman3", "2dplanes", "borehole", "piston", "diabetes"),
-    *("beijing_air", "wine", "breast_cancer", "waveform"),
+    *("beijing_air", "wine", "breast_cancer", "waveform", "twonorm", "threenorm", "ringnorm"),
 )
 #: Rows by which a Gaussian process chooses its widths; it learns from all.
 GP_ROWS, GP_MOST = 400, 2000

@@ -42,6 +42,21 @@ def waveform(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     return X + rng.normal(size=X.shape), y
 
 
+def norms(kind: str) -> Recipe:
+    """Return two classes of normal rows in 20 dimensions (Breiman, "Arcing classifiers", 1998)."""
+
+    def make(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        y, X, a = rng.integers(2, size=n), rng.normal(size=(n, 20)), 2 / np.sqrt(20)
+        first, ends = (y == 0)[:, np.newaxis], rng.choice([-a, a], (n, 1))
+        if kind == "two":  # a mean at either end of a diagonal
+            return X + np.where(first, a, -a), y
+        if kind == "ring":  # one class all around the other
+            return np.where(first, 2.0 * X, X + a), y
+        return X + np.where(first, ends, a * (-1.0) ** np.arange(20)), y
+
+    return make
+
+
 def uniform(rng: np.random.Generator, n: int, *limits: tuple[float, float]) -> np.ndarray:
     low, high = np.array(limits).T
     return rng.uniform(low, high, size=(n, len(limits)))
@@ -85,6 +100,7 @@ RECIPES: dict[str, Recipe] = {
     "borehole": borehole,
     "piston": piston,
     "waveform": waveform,
+    **{f"{kind}norm": norms(kind) for kind in ("two", "three", "ring")},
 }
 SHIPPED = {
     "diabetes": datasets.load_diabetes,
@@ -92,7 +108,7 @@ SHIPPED = {
     "wine": datasets.load_wine,
 }
 #: Tables whose target is a class.
-CLASSES = ("breast_cancer", "wine", "waveform")
+CLASSES = ("breast_cancer", "wine", "waveform", "twonorm", "threenorm", "ringnorm")
 
 
 def exists(name: str) -> bool:

@@ -6,8 +6,9 @@ import numpy as np
 
 #: Ridges that are tried.
 LOGISTIC_RIDGES = np.logspace(-1.0, -8.0, 8)
-#: Relative fall of the loss at which a fit ends, and the most steps.
-_FALL, _STEPS = 1e-6, 100
+#: Fall of the loss at which a fit ends, and the most steps: what is left of it decides nothing. And
+#: how much more than the least of the mean losses so far ends the search: less of a ridge is worse.
+_FALL, _STEPS, _WORSE = 1e-5, 50, 1.2
 
 
 def log_losses(
@@ -19,6 +20,8 @@ def log_losses(
     truth: np.ndarray,
 ) -> np.ndarray:
     """Return log losses (n_ridges, m) of rows, in units of that of equal shares of the classes.
+
+    Once they have become much worse, those of still lower ridges are taken to be the same.
 
     Parameters
     ----------
@@ -56,4 +59,7 @@ def log_losses(
         scores = weights.T @ asked
         logs = log_expit(np.vstack((scores, -scores[:n_more])))
         found.append(logsumexp(logs, axis=0) - np.sum(logs * truth, axis=0))
+        if found[-1].mean() > _WORSE * min(own.mean() for own in found):
+            break
+    found += found[-1:] * (len(LOGISTIC_RIDGES) - len(found))
     return np.array(found) / np.log(len(truth))

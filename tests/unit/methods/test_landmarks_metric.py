@@ -10,7 +10,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.linear_model import LogisticRegression
 
 from distfms import LandmarkClassifier
-from distfms.methods.landmarks import fit, metric
+from distfms.methods.landmarks import fit, logistic, metric
 from distfms.methods.landmarks.likelihood import likely_scales, unlikeliness
 from distfms.methods.landmarks.logistic import LOGISTIC_RIDGES, log_losses
 from distfms.methods.landmarks.losses import probabilities
@@ -173,8 +173,10 @@ def test_margins_without_a_metric_have_a_fiftieth_of_the_ridge_of_squared_loss(m
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_log_losses_are_those_of_logistic_regression(n_classes):
+def test_log_losses_are_those_of_logistic_regression(monkeypatch, n_classes):
     """Of scikit-learn, one class against the others; its penalty is that of the sum of losses."""
+    monkeypatch.setattr(logistic, "_FALL", 1e-13)
+    monkeypatch.setattr(logistic, "_STEPS", 1000)
     rng = np.random.default_rng(n_classes)
     X, other = rng.normal(size=(2, 90, 3)) * [1.0, 2.0, 0.1]
     labels = [
@@ -194,7 +196,20 @@ def test_log_losses_are_those_of_logistic_regression(n_classes):
         ]
         chances = probabilities(np.transpose(scores))
         wanted = -np.log(chances[np.arange(90), labels[1].astype(int)])
-        np.testing.assert_allclose(losses, wanted, rtol=0.02, atol=0.02)
+        np.testing.assert_allclose(losses, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_ridges_below_those_that_follow_noise_are_not_fitted():
+    rng = np.random.default_rng(0)
+    rows, asked = rng.normal(size=(2, 20, 30))
+    labels = [(own[0] + rng.normal(size=30) > 0.0) * 1.0 for own in (rows, asked)]
+    share, variance = np.full(30, 1 / 30), rows.var(axis=1)
+    losses = log_losses(variance, rows, labels[0][None], share, asked, labels[1][None])
+    means = losses.mean(axis=1)
+    last = int(np.argmax(means > 1.2 * np.minimum.accumulate(means)))
+    assert 0 < last < len(means) - 2
+    assert (losses[last:] == losses[last]).all()
+    assert (np.diff(means[: last + 1]) != 0).all()
 
 
 def test_scales_that_follow_noise_are_not_kept_for_classes():
