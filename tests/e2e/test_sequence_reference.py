@@ -246,9 +246,9 @@ def test_trees_are_fitted_where_they_are_asked_for_and_counted_once_a_prefix(
     for (features, fold, n_trees), grown in tasks:
         if fold >= 0:
             assert n_trees == grown.n_trees == of_all[len(features)]
-    told = [event for event in events if event["event"] == "task"]
-    assert [event["done"] for event in told] == [1, 2, 3, *range(1, 10)]
-    assert {event["what"] for event in told} == {"Fitting trees"}
+    told = [(event["what"], event["done"]) for event in events if event["event"] == "task"]
+    assert [done for what, done in told if what == "Fitting trees"] == [1, 2, 3, *range(1, 10)]
+    assert {what for what, _ in told} == {"Fitting trees", "Learning where to stop"}
 
 
 def test_wide_trees_have_few_bins(rows, tmp_path, monkeypatch):

@@ -195,7 +195,7 @@ class LandmarksOptions(Section):
     """
     tabicl: str | None = None
     """File with weights of TabICL for the task (classes or numbers), where the job is driven. You
-    get the package (``pip install 'distfms[tabicl]'``) and the file; nothing is downloaded.
+    get the package (`pip install 'distfms[tabicl]'`) and the file; nothing is downloaded.
     """
 
     @field_validator("landmarks", mode="before")

@@ -25,7 +25,7 @@ def test_every_key_is_described(name):
     assert [key for key, meaning in key_meanings(MODELS[name]).items() if meaning] == list(fields)
     lines = options_lines(name or None)
     assert all(any(line.startswith(f"  {key}: ") for line in lines) for key in fields)
-    assert not [line for line in lines if "``" in line or len(line) > 140]
+    assert not [line for line in lines if "``" in line or len(line) > 160]
 
 
 @pytest.mark.parametrize(
