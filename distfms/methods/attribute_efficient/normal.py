@@ -27,8 +27,8 @@ import numpy as np
 from distfms.methods.attribute_efficient.predictors import Gaps
 from distfms.stats.comoments import Moments
 
-#: Multiplications of a step, up to which models are learned: less than a second.
-MOST_OPERATIONS = 2e8
+#: Multiplications of a step, up to which models are learned: some tenths of a second.
+MOST_OPERATIONS = 5e7
 #: Most steps, and the change of a weight, in deviations, at which they end.
 _STEPS, _CLOSE = 100, 3e-4
 #: The first λ, its limits, and the least share of the target's variance that is noise.

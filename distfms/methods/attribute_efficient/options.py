@@ -55,7 +55,7 @@ class AttributeEfficientOptions(Section):
     `online` takes a step for each example, as the paper does. `auto` takes `pairs` up to 3,000
     attributes, whose moments take 1 GiB, unless an option of the online learner is set. Before
     pairs it puts a normal model of all that was observed, where rows times drawn attributes times
-    the square of the number of attributes are no more than 2e8 (22,000 rows, 10 of 30), the penalty
+    the square of the number of attributes are no more than 5e7 (5,500 rows, 10 of 30), the penalty
     is the ridge and units are deviations; and whichever of pairs and LightGBM, on what was observed
     of 50,000 rows at most, is better in cross-validation by more than a standard error. The normal
     model predicts labels of −1 and 1 by their expected values, between these. Asked for, `pairs`
