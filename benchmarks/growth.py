@@ -66,6 +66,10 @@ def grouped(d: int, n_groups: int) -> dict[str, list[str]]:
             for g in range(n_groups)}  # fmt: skip
 
 
+def pairs(n_drawn: int) -> dict[str, Any]:
+    return spec("attribute_efficient", {"attributes_per_example": n_drawn, "solver": "pairs"})
+
+
 def least(n: int, scale: float) -> int:
     return max(int(n * scale), 500)
 
@@ -136,17 +140,17 @@ CASES = {
     "rows, pairs, 10 of 100 attributes": Case(
         (4_000, 50_000, 100_000, 200_000, 400_000), 1.0,
         lambda n, s: (rows_of(least(n, s), 100),
-                      spec("attribute_efficient", {"attributes_per_example": 10})),
+                      pairs(10)),
     ),
     "attributes, pairs, 10 of each of 20,000 rows": Case(
         (12, 125, 250, 500, 1_000), 3.0,
         lambda d, s: (rows_of(least(20_000, s), d),
-                      spec("attribute_efficient", {"attributes_per_example": 10})),
+                      pairs(10)),
     ),
     "attributes of a row, pairs, of 200": Case(
         (3, 8, 16, 32, 64), 2.0,
         lambda k, s: (rows_of(least(50_000, s), 200),
-                      spec("attribute_efficient", {"attributes_per_example": k})),
+                      pairs(k)),
     ),
 }  # fmt: skip
 
