@@ -104,6 +104,17 @@ def test_predictions_tell_the_folds_of_the_job(tmp_path, distfms, monkeypatch):
         assert (found.held_out.all(), found.fold.isna().all()) == (True, True)
         assert predict("some.parquet").code == 0
         assert not csv.read_csv("p.csv").to_pandas().held_out.any()
+
+
+def test_a_run_is_found_without_its_link_and_predictions_need_a_known_form(
+    tmp_path, distfms, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table(rows()), "a.parquet")
+    data = {"path": "a.parquet", "target": "y", "missing": "mean", "folds": 0}
+    job = {"name": "parts", "method": "sequence", "data": data, "output": str(tmp_path / "runs")}
+    (tmp_path / "spec.yaml").write_text(json.dumps(job))
+    assert distfms("run", "spec.yaml").code == 0
     refused = distfms("predict", "runs/parts/latest", "a.parquet", "--out", "p.json")
     assert (refused.code, ".parquet or .csv" in refused.err) == (2, True)
     (tmp_path / "runs" / "parts" / "latest").unlink()
