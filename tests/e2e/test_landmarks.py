@@ -179,6 +179,14 @@ def test_what_is_linear_is_said_to_be_so(tmp_path):
     assert mean > beside["standard_error"] > 0
 
 
+def test_boosted_trees_say_how_many_rows_they_learned_from(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(references, "MOST_VALUES", 4 * 40)  # of four columns
+    own = {"landmarks": 5, "baselines": ["lightgbm"]}
+    folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
+    found = content(folder, "metrics.json")["baselines"]["LightGBM"]
+    assert [found[rows]["n_train"] for rows in ("test", "validation")] == [40, 40]
+
+
 class Pretrained:
     """What stands for TabICL: the nearest training row, from a file that is there."""
 

@@ -45,7 +45,8 @@ def references(run: Run, data: LandmarkData) -> dict[str, Any]:
     on_rows = options.task != "ranking" and not options.is_precomputed
     if LIGHTGBM in options.baselines and on_rows:
         predict, fit = partial(boosted_trees, options.task), partial(run.map, what=_WHAT)
-        found[TREES] = reference_errors(fit, predict, classes, sample, n, data.form.sample_size)
+        most, taught = data.form.sample_size, max(MOST_VALUES // n, 2)
+        found[TREES] = reference_errors(fit, predict, classes, sample, n, most, taught)
     if "tabicl" in options.baselines and on_rows:
         predict = partial(pretrained, str(options.tabicl), options.task)
         found[TABICL] = reference_errors(map, predict, classes, sample, n, data.form.sample_size)
@@ -106,8 +107,6 @@ def boosted_trees(
     from lightgbm import LGBMClassifier, LGBMRegressor
 
     form = LGBMClassifier if task == "classification" else LGBMRegressor
-    n_rows = max(MOST_VALUES // len(train), 1)
-    train, target = train[:, :n_rows], target[:n_rows]
     # The same trees on any machine.
     model = form(n_jobs=1, deterministic=True, force_row_wise=True, random_state=0, verbose=-1)
     return np.asarray(model.fit(train.T, target).predict(rows.T), dtype=float), 0
@@ -142,16 +141,18 @@ def reference_errors(
     sample: Folded[RowSample],
     n: int,
     most: int,
+    taught: int | None = None,
 ) -> dict[str, Any]:
     """Judge a reference of n features on so many of the held-out rows, and of each fold.
 
-    `fit` does tasks, as ``map`` does.
+    `fit` does tasks, as ``map`` does; `taught` rows at most are learned from.
     """
     pairs: dict[int, tuple[RowSample, RowSample]] = {}
     if sample.n_folds > 1:
         pairs = {f: (sample.train_without(f), own) for f, own in enumerate(sample.folds)}
     pairs[-1] = sample.train(), sample.test
-    pairs = {f: own for f, own in pairs.items() if min(one.n_rows for one in own) > 1}
+    known = {f: own for f, own in pairs.items() if min(one.n_rows for one in own) > 1}
+    pairs = {f: (train.first(taught or train.n_rows), own) for f, (train, own) in known.items()}
     errors = fit(partial(errors_on, predict, classes, n, most), list(pairs.values()))
     folds = dict(zip(pairs, errors, strict=True))
     found = {"test": folds.pop(-1)} if -1 in folds else {}
