@@ -179,6 +179,7 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
     """
 
     _left_out = (*_LEVELS, "levels")
+    _defaults: ClassVar[Mapping[str, Any]] = {**LandmarkBase._defaults, "task": "regression"}
     _takes: ClassVar[Mapping[str, Sequence[str]]] = {"task": ("regression", "sparse")}
 
 

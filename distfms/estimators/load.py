@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -43,7 +44,10 @@ def load_estimator(
     """
     files = read_run(run, storage_options, registry)
     spec = files.spec()
-    method, options = spec["method"], spec[spec["method"]]
+    method, options = spec["method"], dict(spec[spec["method"]])
+    selection = json.loads(files.files["selection.json"])
+    told = [name for name in ("family", "task") if options.get(name) == "auto"]
+    options |= {name: selection[name] for name in told}
     if method in METHODS:
         with suppress(ModuleNotFoundError):
             import_module(f"distfms.estimators.{method}")

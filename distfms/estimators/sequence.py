@@ -265,6 +265,7 @@ class GroupSequencer(JobRegressor, GroupSequenceBase):
     """
 
     _left_out = ("class_weights",)
+    _defaults: ClassVar[Mapping[str, Any]] = {**GroupSequenceBase._defaults, "family": "gaussian"}
     _takes: ClassVar[Mapping[str, Sequence[str]]] = {"family": ("gaussian", "poisson")}
 
     def __sklearn_tags__(self) -> Any:
@@ -307,7 +308,7 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
     def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
         found = super()._options(names, given, target)
         if self.family == "auto":
-            found["family"] = "logistic" if len(given.unique(target[0])) == 2 else "softmax"
+            found["family"] = "softmax"  # which is logistic for two classes
         return found
 
     def __sklearn_tags__(self) -> Any:

@@ -273,8 +273,8 @@ def _require_number(schema: pa.Schema, name: str, role: str) -> None:
         raise DataError(f"All values of the {role} column {name!r} are missing.")
     if not is_number(dtype):
         classes = (
-            "; if it names classes, set `sequence.family: softmax` (`logistic` for two) or "
-            "`landmarks.task: classification`"
+            "; if it names classes, take the method `sequence` or `landmarks`, without `family` "
+            "and `task`"
         )
         raise DataError(
             f"The {role} column {name!r} holds {dtype}, but must hold numbers: "

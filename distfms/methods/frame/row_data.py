@@ -12,7 +12,7 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, RowBatch, require_observed
 from distfms.data.rows.columns import as_floats
-from distfms.data.rows.roles import Roles
+from distfms.data.rows.roles import Roles, is_categorical
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import FinishedRun, Inputs, Job, Judged, Run, Summary
@@ -38,6 +38,12 @@ from distfms.stats.comoments import CoMoments
 Levels = Mapping[str, Sequence[str]]
 #: Levels that a category is taken to have when a job's size is projected.
 LEVELS_GUESSED = 32
+
+
+def names_classes(inputs: Inputs) -> bool:
+    """Whether the only target holds texts, which name classes."""
+    schema, (name, *others) = inputs.train.schema, inputs.section.target or [""]
+    return not others and name in schema.names and is_categorical(schema.field(name).type)
 
 
 @dataclass(frozen=True, eq=False)

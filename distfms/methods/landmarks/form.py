@@ -14,7 +14,7 @@ from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.ranking import WHOLE
-from distfms.methods.frame.row_data import RowForm
+from distfms.methods.frame.row_data import RowForm, names_classes
 from distfms.methods.landmarks.fit import ERRORS
 from distfms.methods.landmarks.metric import LANDMARKS_TAUGHT
 from distfms.methods.landmarks.options import LandmarksOptions
@@ -26,6 +26,7 @@ from distfms.methods.landmarks.similarity import (
     Similarity,
 )
 from distfms.methods.landmarks.squared import COLUMNS, LandmarkProcedure
+from distfms.spec import parse_section
 
 #: Positions of a ranking that measures count: the first few, or more than there are.
 CUTOFFS = (1, 3, 5, 10, WHOLE)
@@ -36,6 +37,11 @@ METRIC_ROWS, METRIC_VALUES = 8192, 2**22
 
 def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
     """Check options against columns; no row is read."""
+    if options.task == "auto":
+        task = "classification" if names_classes(inputs) else "regression"
+        options = parse_section(
+            LandmarksOptions, {**options.model_dump(), "task": task}, "landmarks"
+        )
     form = LandmarkForm.of_options(options, inputs, seed)
     _check(form)
     reads = form.by_passes or form.learned or options.task == "ranking"

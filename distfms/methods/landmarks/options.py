@@ -76,11 +76,12 @@ class SimilaritySection(Section):
 class LandmarksOptions(Section):
     """What to predict, from which similarity to how many landmarks."""
 
-    task: Literal["regression", "sparse", "ordinal", "classification", "ranking"] = "regression"
+    task: Literal["auto", "regression", "sparse", "ordinal", "classification", "ranking"] = "auto"
     """`regression` and `sparse` predict a number, `ordinal` one of several levels in order,
     `classification` one of several classes, `ranking` the order of the rows of each query
     (`data.query`), whose target is their relevance, 0, 1, 2, …. `sparse` chooses `keep` landmarks
-    one by one; the others take them at random.
+    one by one; the others take them at random. `auto`: `classification` where the target holds
+    texts, otherwise `regression`.
     """
     loss: (
         Literal["squared", "epsilon_insensitive", "margin", "all_margins", "hinge", "logistic"]
@@ -219,7 +220,7 @@ class LandmarksOptions(Section):
         names = [one.similarity.label for one in self.similarity]
         if len(set(names)) < len(names):
             raise ValueError("`similarity` lists the same similarity twice")
-        if self.loss not in (None, *LOSSES[self.task]):
+        if self.task != "auto" and self.loss not in (None, *LOSSES[self.task]):
             raise ValueError(
                 f"the task `{self.task}` does not have the loss `{self.loss}`; it has "
                 f"{', '.join(LOSSES[self.task])}"
@@ -286,7 +287,7 @@ class LandmarksOptions(Section):
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return what the paper's experiments set (section 4)."""
     task = options.get("task", "regression")
-    own: dict[str, Any] = {"similarity": "sigmoid", "metric": "none"}
+    own: dict[str, Any] = {"task": task, "similarity": "sigmoid", "metric": "none"}
     own |= {"landmarks": 50} if task != "sparse" else {}
     own |= {"clip": False} if task in ("regression", "sparse") else {}
     losses = {"regression": "epsilon_insensitive", "classification": "hinge"}

@@ -22,11 +22,12 @@ from distfms.methods.frame.row_data import (
 )
 from distfms.methods.frame.rows import moment_reader
 from distfms.methods.frame.slabs import Place
-from distfms.methods.sequence.form import Rules, SequenceForm
+from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.options import ExpandSection, SequenceOptions
 from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.methods.sequence.read import expanded, prior_of, weights_of_classes
+from distfms.methods.sequence.rules import Rules
 from distfms.stats.base import Bundle
 
 
@@ -119,7 +120,10 @@ def read_columns(run: Run, form: SequenceForm) -> SequenceData:
     data = SequenceData(form, plain, plan)
     if not form.has_classes:
         return data
-    return replace(data, classes=run.step("classes", lambda: _classes(run, data, levels)))
+    classes = run.step("classes", lambda: _classes(run, data, levels))
+    if form.options.family == "softmax" and len(classes.values) == 2:
+        form = replace(form, options=form.options.model_copy(update={"family": "logistic"}))
+    return replace(data, form=form, classes=classes)
 
 
 def read_statistics(run: Run, data: SequenceData) -> SequenceData:

@@ -84,8 +84,9 @@ def sequence(run: Run, job: Job) -> Finished:
     of the others). Where one does, `leaf 1 statistics`, `leaf 1 select` and so on are the steps of
     the sequence of each leaf, and `tree` compares them with the one sequence.
     """
-    form: SequenceForm = job.form
-    data = read_columns(run, form)
+    data = read_columns(run, job.form)
+    form = data.form  # with what the classes of the target say of it
+    job = replace(job, form=form, options=form.options)
     data = read_in_slabs(run, data) if form.slabs else read_statistics(run, data)
     job = with_ridge(run, job, data)
     reference = None

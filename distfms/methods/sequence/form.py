@@ -17,26 +17,23 @@ from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
 from distfms.methods.frame.leaves import Leaf
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
-from distfms.methods.frame.row_data import LEVELS_GUESSED, RowForm
+from distfms.methods.frame.row_data import LEVELS_GUESSED, RowForm, names_classes
 from distfms.methods.frame.rows import RowSource
 from distfms.methods.frame.slab_search import MATRICES_WITH_GAPS, SlabForm
-from distfms.methods.sequence.evaluate import budget_ladder
 from distfms.methods.sequence.form_contexts import CONTEXTS, check_contexts, has_contexts
 from distfms.methods.sequence.options import (
     GAIN,
     N_SPLINES,
-    ORACLE,
     TREES,
     ExpandSection,
-    OrderRule,
     SequenceOptions,
     drawn_groups,
-    parse_rule,
     resolve_costs,
     resolve_groups,
 )
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts
 from distfms.methods.sequence.procedure import search_operations
+from distfms.methods.sequence.rules import Rules
 from distfms.methods.sequence.trees import require_trees
 
 #: Rows and columns up to which a job compares its linear models with trees unless told otherwise.
@@ -51,6 +48,7 @@ NO_FOLDS = (
 
 def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     """Check options against columns; in slabs of groups where one process is too small."""
+    options = options.with_family(names_classes(inputs))
     if options.model == "auto":
         linear = make_job(options.model_copy(update={"model": "linear"}), inputs, seed)
         if why := _why_linear(linear):
@@ -88,6 +86,12 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
             folds_cost=True,
             for_actors=form.passes_of_actors,
         )
+    return _job_by_statistics(form, rules)
+
+
+def _job_by_statistics(form: SequenceForm, rules: Rules) -> Job:
+    """Return the job whose models are of co-moments, in slabs of groups where these are large."""
+    options = form.options
     sizes, most = Sizes.of(form, len(rules.searched)), slab_search.ONE_PROCESS_BYTES
     needed, advice = sizes.one_process_bytes(), None
     if needed > most >= sizes.chosen_bytes():
@@ -116,14 +120,13 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
 
 def _why_linear(linear: Job) -> str:
     """Say why a job with linear models is not compared with one of trees, if it is not."""
-    inputs = linear.inputs
     if linear.n_folds < 2:
         return "compares on folds (`data.folds`)"
     if len(linear.form.roles.target) > 1:
         return "compares models of one target"
-    if inputs.section.splits:
+    if linear.inputs.section.splits:
         return "fits no trees to random splits (`data.splits`)"
-    if inputs.by_age:
+    if linear.inputs.by_age:
         return "fits no trees to rows that count less with age (`retrain.forget.half_life`)"
     if not linear.form.is_small:
         return f"compares up to {MOST_ROWS:,} rows and {MOST_COLUMNS:,} columns"
@@ -173,58 +176,6 @@ def _check_models(form: SequenceForm) -> None:
             raise SpecError(f"`sequence.{name}` needs one target of classes.")
     if n_targets > 1 and (form.roles.text_targets or options.family == "softmax"):
         raise SpecError(f"Classes need a single target; `data.target` names {n_targets}.")
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Rules that find paths.
-
-    `baselines` are each there once, without the chosen rule itself; `of_budgets` find the sets of
-    the budgets, ascending.
-    """
-
-    chosen: OrderRule
-    baselines: tuple[OrderRule, ...]
-    of_budgets: tuple[OrderRule, ...]
-
-    @classmethod
-    def of(cls, options: SequenceOptions, costs: GroupCosts) -> Rules:
-        """Return the rules that options ask for."""
-        chosen = OrderRule(options.criterion or "fr", options.cost_aware, options.doubling)
-        names = options.baselines
-        if names is None:
-            names = ("omp", "fr-blind", "oracle") if options.by_statistics else ("oracle",)
-        rules = [parse_rule(name) for name in names if name != TREES]
-        of_oracles = [rule.oracle_of for rule in rules if rule.oracle_of is not None]
-        others = dict.fromkeys([*rules, *of_oracles])
-        budgets = budget_ladder(costs) if options.budgets == "auto" else options.budgets
-        one = () if options.budget is None else (options.budget,)
-        return cls(
-            chosen,
-            tuple(rule for rule in others if rule != chosen),
-            tuple(OrderRule("fr", budget=b) for b in sorted({*budgets, *one})),
-        )
-
-    @property
-    def compared(self) -> tuple[OrderRule, ...]:
-        """Rules whose sequences are compared, the chosen one first."""
-        return (self.chosen, *(rule for rule in self.baselines if rule.criterion != ORACLE))
-
-    @property
-    def oracles(self) -> dict[str, str]:
-        """Names of oracles, each with the rule it is of."""
-        own = [rule for rule in self.baselines if rule.criterion == ORACLE]
-        return {rule.name: (rule.oracle_of or self.chosen).name for rule in own}
-
-    @property
-    def has_lasso(self) -> bool:
-        """Whether the group lasso is among them."""
-        return OrderRule("sparse") in self.baselines
-
-    @property
-    def searched(self) -> tuple[OrderRule, ...]:
-        """Rules that find paths: those that are compared, then those of budgets."""
-        return (*self.compared, *self.of_budgets)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

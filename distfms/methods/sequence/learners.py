@@ -26,7 +26,7 @@ from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_fo
 from distfms.methods.frame.passes import Passes, Sums, side_by_side
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import kept_prefixes
-from distfms.methods.sequence.form import Rules, SequenceForm
+from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.glm import MOST_BENT, GlmDesign, GlmModel, GlmPath, View, guide_of
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import (
@@ -39,6 +39,7 @@ from distfms.methods.sequence.problem import (
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
 from distfms.methods.sequence.read import GlmReader, PrefixJudge, measures_of
 from distfms.methods.sequence.read_trees import TreeSource, spans_of
+from distfms.methods.sequence.rules import Rules
 from distfms.methods.sequence.slabs import search_in_slabs
 from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, tree_path
 from distfms.report.formatting import percent

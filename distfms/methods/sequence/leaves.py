@@ -14,12 +14,12 @@ from distfms.methods.frame.rows import moment_reader
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import advised, point_of
-from distfms.methods.sequence.form import Rules
 from distfms.methods.sequence.learners import Learner, tree_fit
 from distfms.methods.sequence.options import GAIN, TREES
 from distfms.methods.sequence.problem import Path, longest_affordable
 from distfms.methods.sequence.read_contexts import Context, budgets_of, find_context, is_better
 from distfms.methods.sequence.read_trees import spans_of
+from distfms.methods.sequence.rules import Rules
 from distfms.methods.sequence.tree import SequenceTree
 from distfms.methods.sequence.trees import features_of
 from distfms.stats.base import over_folds

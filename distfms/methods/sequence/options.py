@@ -237,7 +237,7 @@ def parse_rule(name: str) -> OrderRule:
     return rule
 
 
-Family = Literal["gaussian", "logistic", "softmax", "poisson"]
+Family = Literal["auto", "gaussian", "logistic", "softmax", "poisson"]
 
 
 class SharedCostSection(Section):
@@ -307,8 +307,11 @@ class SequenceOptions(Section):
     """λ of linear models, in units of the standardised columns. `auto`: of 1, 0.1, … 1e-5 the best
     for the whole sequence in cross-validation; without `data.folds`, 1e-5.
     """
-    family: Family = "gaussian"
-    """Type of target: a number, one of two classes, one of several, or a count."""
+    family: Family = "auto"
+    """Target: a number (`gaussian`), one of two classes (`logistic`), one of several (`softmax`; of
+    two it is `logistic`) or a count (`poisson`). `auto`: classes where the target holds texts, or
+    `class_weights` or a `threshold` are set, otherwise a number.
+    """
     model: Literal["linear", "lightgbm", "auto"] = "auto"
     """Model of a prefix. Linear models, or those of splines (`expand`), always decide the order of
     the groups. `lightgbm` needs one target, and takes missing values and categories as LightGBM
@@ -407,6 +410,13 @@ class SequenceOptions(Section):
         is_few = self.prefixes == "auto" and self.model == "lightgbm"
         return Ladder("few" if is_few else self.prefixes)
 
+    def with_family(self, has_texts: bool) -> Self:
+        """Return the options with a family in place of `auto`, for a target of texts or not."""
+        if self.family != "auto":
+            return self
+        has_classes = has_texts or self.class_weights is not None or self.threshold != 0.5
+        return self.model_copy(update={"family": "softmax" if has_classes else "gaussian"})
+
     @model_validator(mode="before")
     @classmethod
     def _with_cost_file(cls, content: Any) -> Any:
@@ -436,7 +446,7 @@ class SequenceOptions(Section):
     @field_validator("class_weights", "threshold")
     @classmethod
     def _of_classes(cls, value: Any, info: ValidationInfo) -> Any:
-        if value not in (None, 0.5) and info.data.get("family") not in ("logistic", "softmax"):
+        if value not in (None, 0.5) and info.data.get("family") in ("gaussian", "poisson"):
             raise ValueError("only the families `logistic` and `softmax` have classes")
         return value
 
@@ -481,6 +491,7 @@ def read_cost_file(path: str) -> dict[str, Any]:
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return what the paper's experiments set (section 5)."""
     rules = ["fr", "omp-single", "omp-no-whiten", "omp-blind", "oracle:fr", "oracle:omp"]
-    linear = options.get("family", "gaussian") == "gaussian"
-    rules += ["sparse"] * linear
-    return {"sequence": {"criterion": "omp", "model": "linear", "ridge": 1e-5, "baselines": rules}}
+    family = options.get("family", "gaussian")
+    rules += ["sparse"] * (family == "gaussian")
+    own = {"family": family, "criterion": "omp", "model": "linear", "ridge": 1e-5}
+    return {"sequence": {**own, "baselines": rules}}

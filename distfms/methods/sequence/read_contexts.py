@@ -24,12 +24,13 @@ from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.frame.leaves import Leaf, Router
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.sequence.data import SequenceData
-from distfms.methods.sequence.form import Rules, SequenceForm
+from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.form_contexts import CANDIDATES, LEAST_ROWS, PASS_BYTES, least_share
 from distfms.methods.sequence.options import GAIN
 from distfms.methods.sequence.problem import Path
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import knots_of
+from distfms.methods.sequence.rules import Rules
 from distfms.stats.base import Bundle, Folded, over_folds
 from distfms.stats.comoments import CoMoments
 from distfms.stats.sample import RowSample
