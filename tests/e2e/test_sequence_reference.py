@@ -164,6 +164,21 @@ def test_folds_choose_the_kind_of_model(rows, tmp_path, target, family, kind):
     assert pq.read_table(auto / "p.parquet").equals(pq.read_table(plain / "p.parquet"))
 
 
+@pytest.mark.parametrize("target", ["bent", "crossed"])
+def test_actors_read_the_statistics_of_splines(rows, tmp_path, target):
+    """They compare kinds of models and orders of groups, and search without each fold."""
+    own = {"baselines": [], "model": "auto", "stopping": "prefix", "ridge": "auto"}
+    found = [
+        run(
+            rows, tmp_path / actors, target, sequence=own,
+            engine={"workers": 2, "actors": actors, "cache": False},
+        )
+        for actors in ("never", "always")
+    ]  # fmt: skip
+    assert results(found[0]) == results(found[1])
+    assert "statistics of splines" in (found[1] / "events.jsonl").read_text()
+
+
 def test_without_folds_models_are_linear_and_estimators_resolve_them(rows, tmp_path):
     spec = job(rows, tmp_path, data={"folds": 0}, sequence={"model": "auto"})
     assert "`sequence.model: auto` compares on folds" in prepare(spec).describe()["model"]

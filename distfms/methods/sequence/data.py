@@ -44,6 +44,8 @@ class SequenceData:
         Of the target.
     statistics : Bundle
         ``moments`` and ``counts`` by fold; in slabs empty.
+    step : str
+        Whose value the statistics are.
     known : mapping
         In slabs what is known of each column.
     places : sequence
@@ -59,6 +61,7 @@ class SequenceData:
     plan: ColumnPlan
     classes: Classes | None = None
     statistics: Bundle = field(default_factory=lambda: Bundle({}))
+    step: str = "statistics"
     known: Any = None
     places: Sequence[Place] = ()
     gains: Mapping[int, tuple[tuple[str, float], ...]] = field(default_factory=dict)
@@ -138,8 +141,9 @@ def with_splines(run: Run, data: SequenceData) -> SequenceData:
     """
     form = data.form
     data = replace(data, plan=expanded(run, form, form.expand, data.plain))
-    found = run.step("statistics of splines", lambda: _statistics(run, data))
-    return replace(data, statistics=found)
+    step = "statistics of splines"
+    found = run.step(step, lambda: _statistics(run, data))
+    return replace(data, statistics=found, step=step)
 
 
 def _statistics(run: Run, data: SequenceData) -> Bundle:

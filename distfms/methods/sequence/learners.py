@@ -189,6 +189,7 @@ class ByStatistics(Learner):
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate points of a grid; within a step."""
+        work = replace(work, step=self.data.step)
         return evaluate_on_folds(self.run, self.data.statistics, work)
 
     def search(self) -> dict[str, Any]:
@@ -209,7 +210,7 @@ class ByStatistics(Learner):
         """Judge all models; within a step. What statistics do not tell, one pass over rows does."""
         solved = self.solved(models)
         procedure = replace(self.procedure, with_models=bool(self.natural))
-        folds = on_folds(self.run, self.job, solved, procedure)
+        folds = on_folds(self.run, self.job, solved, procedure, evaluate=self.on_folds)
         curves: dict[Any, Answer] = {
             (rows, name): path.held_out(own["moments"])
             for rows, own in solved.sets.items()

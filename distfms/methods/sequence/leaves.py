@@ -173,7 +173,8 @@ def leaf_job(run: Run, job: Job, data: SequenceData, context: Context, number: i
     def statistics() -> Any:
         return run.reduce(lambda *of: moment_reader(form.source(data.plan, *of)))
 
-    return job, replace(data, form=form, statistics=run.step("statistics", statistics))
+    found = run.step("statistics", statistics)
+    return job, replace(data, form=form, statistics=found, step="statistics")
 
 
 def beside_one(
