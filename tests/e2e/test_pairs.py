@@ -15,6 +15,7 @@ import distfms as package
 from distfms.data.rows.folds import hash_keys, mix, with_seed
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient import form, method, options, read
+from distfms.methods.attribute_efficient.cells import SHARES
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
 from distfms.methods.frame.trees import DEFAULTS, FIXED
@@ -254,6 +255,12 @@ def test_rows_that_come_with_gaps(gaps, tmp_path):
         prepare(spec)
 
 
+def literal_normal(observed, own, target):
+    """What the normal model of some rows makes of all."""
+    predicted = predict_normal(observed[own], target[own], within(observed[own], observed))
+    return np.clip(predicted, target[own].min(), target[own].max())
+
+
 def test_a_normal_model_goes_before_pairs(gaps, tmp_path):
     """Where the target is linear, of all that was observed; also on folds."""
     folder, own = write_rows(tmp_path / "data", few(gaps)), {"attributes_per_example": None}
@@ -262,15 +269,11 @@ def test_a_normal_model_goes_before_pairs(gaps, tmp_path):
     predict_file(run, str(folder), tmp_path / "out.parquet")
     found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
 
-    def wanted(own):
-        predicted = predict_normal(gaps[own], Y[own], within(gaps[own], gaps))
-        return np.clip(predicted, Y[own].min(), Y[own].max())
-
-    np.testing.assert_allclose(found, wanted(TRAIN), rtol=1e-6)
+    np.testing.assert_allclose(found, literal_normal(gaps, TRAIN, Y), rtol=1e-6)
     metrics, (_, finished) = content(run, "metrics.json"), read_run(run).open()
     for entry in metrics["folds"][:1]:
         out = entry["fold"] == PARTS
-        missed = (wanted(TRAIN & ~out) - Y)[out]
+        missed = (literal_normal(gaps, TRAIN & ~out, Y) - Y)[out]
         assert entry["mse"] == pytest.approx(np.mean(missed**2))
     assert "pairs" in metrics["baselines"]
     headline = method.METHOD.headline(finished)
@@ -280,11 +283,13 @@ def test_a_normal_model_goes_before_pairs(gaps, tmp_path):
         assert not job.form.has_normal_model(job.options)
 
 
-def literal_trees(observed, own):
+def literal_trees(observed, own, target=None):
     """LightGBM on what was observed of some rows, the first by their hashes first."""
     order = np.flatnonzero(own)[np.argsort(mix(with_seed(KEYS[own], 0)))]
     options = {**DEFAULTS, **FIXED, "objective": "regression", "seed": 0}
-    data = lightgbm.Dataset(observed[order], label=CURVED[order], params=options)
+    data = lightgbm.Dataset(
+        observed[order], label=(CURVED if target is None else target)[order], params=options
+    )
     data.construct()
     out = INNER[order] == 0
     train, other = (data.subset(np.flatnonzero(rows)) for rows in (~out, out))
@@ -337,6 +342,40 @@ def test_lightgbm_on_the_cells_where_the_target_is_not_linear(gaps, tmp_path, mi
     ours, theirs = ([own["relative_loss"] for own in of] for of in (folds, trees["folds"]))
     ahead = np.average(np.subtract(ours, theirs), weights=[own["weight"] for own in folds])
     assert trees["validation"]["ahead"] == pytest.approx(ahead)
+
+
+def test_a_mean_of_a_normal_model_and_lightgbm_where_each_knows_a_part(gaps, tmp_path):
+    target = 2.0 * Y / Y.std() + 3.0 * CURVED / CURVED.std()
+    folder = write_rows(tmp_path / "data", few_columns(np.insert(gaps, 7, 0.0, axis=1), target))
+    own = {"solver": "auto", "attributes_per_example": None}
+    run = run_job(pairs_job(folder, tmp_path / "runs", own, data={"missing": "pairs"})).folder
+    model, metrics = content(run, "model.json"), content(run, "metrics.json")
+    share = model["share"]
+
+    def both(own):
+        return literal_normal(gaps, own, target), literal_trees(gaps, own, target).predict(gaps)
+
+    predict_file(run, str(folder), tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
+    normal, trees = both(TRAIN)
+    np.testing.assert_allclose(found, (1 - share) * normal + share * trees, rtol=1e-6)
+    outs = [entry["fold"] == PARTS for entry in metrics["folds"]]
+    of_folds = [both(TRAIN & ~out) for out in outs]
+    losses = {
+        tried: [
+            np.mean(((1 - tried) * normal + tried * trees - target)[out] ** 2)
+            for (normal, trees), out in zip(of_folds, outs, strict=True)
+        ]
+        for tried in SHARES
+    }
+    assert [entry["mse"] for entry in metrics["folds"]] == pytest.approx(losses[share], rel=1e-6)
+    assert 0 < share < 1
+    assert np.mean(losses[share]) == min(map(np.mean, losses.values()))
+    _, finished = read_run(run).open()
+    assert finished.selection["algorithm"] == "mixed"
+    assert any("a mean of a normal model and LightGBM" in n for n in finished.manifest["notes"])
+    assert method.METHOD.headline(finished).startswith("The mean of a normal model and LightGBM")
+    assert {"normal", "lightgbm"} < {*metrics["baselines"]}
 
 
 def test_a_sample_has_a_bound_and_does_not_depend_on_partitions(monkeypatch):

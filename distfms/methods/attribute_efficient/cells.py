@@ -24,11 +24,19 @@ from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
 from distfms.methods.frame.trees import FIXED, booster, fitted
 from distfms.stats.sample import RowSample
 
-#: Names of a normal model and LightGBM on what was observed, and of a ridge and LightGBM on rows in
-#: full.
-NORMAL, TREES, FULL_RIDGE, FULL_TREES = "normal", "lightgbm", "full_ridge", "full_lightgbm"
-#: What notes call them, and pairs.
-CALLED = {NORMAL: "a normal model", TREES: "LightGBM", "pairs": "a linear model of pairs"}
+#: Names of a normal model and LightGBM on what was observed, and of a mean of both.
+NORMAL, TREES, MIXED = "normal", "lightgbm", "mixed"
+#: Shares of LightGBM in such a mean that folds compare; each model alone is among them.
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: Names of a ridge and LightGBM on rows in full.
+FULL_RIDGE, FULL_TREES = "full_ridge", "full_lightgbm"
+#: What notes call models of what was observed.
+CALLED = {
+    NORMAL: "a normal model",
+    TREES: "LightGBM",
+    MIXED: "a mean of a normal model and LightGBM",
+    "pairs": "a linear model of pairs",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +62,11 @@ class Trees:
 def learned_by(name: str, sample: RowSample, draws: Draws, n_rows: int, units: Units) -> Learned:
     """Learn from what is drawn of a sample, or from as many rows in full as `n_rows` of draws cost.
 
-    Where there is nothing to learn, the weights are 0.
+    Of what is mixed, both models are learned. Where there is nothing to learn, the weights are 0.
     """
+    if name == MIXED:
+        normal, trees = (learned_by(own, sample, draws, n_rows, units) for own in (NORMAL, TREES))
+        return replace(normal, trees=trees.trees)
     d = len(sample.values) - 1
     if name not in (NORMAL, TREES):
         sample = sample.first(max(n_rows * (draws.n_drawn or d) // d, 2))

@@ -44,6 +44,7 @@ _TITLES = {
     "rows": "ridge, rows observed in full",
     "imputed": "ridge, means for missing values",
     "normal": "A normal model of the observed cells",
+    "mixed": "The mean of a normal model and LightGBM on the observed cells",
     "lightgbm": "LightGBM on the observed cells",
     "full_ridge": "ridge on rows in full that cost as much",
     "full_lightgbm": "LightGBM on rows in full that cost as much",
@@ -52,6 +53,7 @@ _TITLES = {
 _BESIDE = {
     "imputed": "Ridge on imputed means",
     "normal": "A normal model of these cells",
+    "mixed": "A mean of a normal model and LightGBM",
     "lightgbm": "LightGBM on these cells",
     "pairs": "A linear model of pairs",
 }
@@ -87,7 +89,8 @@ def headline(run: FinishedRun) -> str:
     if loss is not None:
         explained = interval(1 - loss, error_of(run.metrics, rows, run.metrics["folds"], _LOSS))
         kept = f": {explained} of the {what} explained ({ROWS[rows]})"
-    did = "observed" if selection["algorithm"] not in ("normal", "lightgbm") else "learned from"
+    learns = selection["algorithm"] in ("normal", "lightgbm", "mixed")
+    did = "learned from" if learns else "observed"
     how = f"{_TITLES[selection['algorithm']]} {did}"
     beside = "".join(_beside(run, name) for name in _BESIDE)
     first = _better_in_full(run)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.attribute_efficient.cells import CALLED, NORMAL, TREES, Trees
+from distfms.methods.attribute_efficient.cells import CALLED, MIXED, NORMAL, SHARES, TREES, Trees
 from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.learners import (
     Learner,
@@ -72,7 +72,7 @@ def attribute_efficient(run: Run, job: Job) -> Finished:
     paths = run.step("select", lambda: search(run, learner, procedure, train))
     solved = Solved(procedure, statistics, train, train, paths)
     metrics = run.step("evaluate", lambda: evaluate(run, learner, solved, others))
-    solved = led_by(solved, metrics["algorithm"])
+    solved = led_by(parted(solved, metrics["share"])[0], metrics["algorithm"])
     return Finished(
         selection=selection_of(learner, solved),
         **model_of(job, solved),
@@ -130,6 +130,8 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
     job, train = learner.job, solved.train
     by_rows = partial(evaluate_with_rows, run, job, solved.statistics)
     validated = on_folds(run, job, solved, evaluate=by_rows)
+    share = best_share(solved, validated)
+    solved, validated = parted(solved, share, validated)
     if job.form.chooses:
         solved, validated = with_kind(run, solved, validated)
     lessons = [] if job.form.takes_gaps else lessons_of(job.options, train, job.seed, others)
@@ -163,10 +165,42 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
     return {
         **head_of(solved, validated, own),
         **report,
+        "share": share,
         "algorithm": at_ends[0]["name"],
         "curves": found_curves,
         "baselines": {c["name"]: c["points"][-1] for c in (*found_curves[1:], *at_ends[1:])},
     }
+
+
+def best_share(solved: Solved, validated: FoldAnswers | None) -> float | None:
+    """Return the share of LightGBM in the best mean with a normal model; None without folds."""
+    both = solved.paths.get(MIXED)
+    if validated is None or both is None or both.gaps is None:
+        return None
+    loss = validated.means([*solved.paths].index(MIXED), "relative_loss").mean
+    return SHARES[1 + int(np.argmin(loss[1:-1]))]
+
+
+def parted(
+    solved: Solved, share: float | None, validated: FoldAnswers | None = None
+) -> tuple[Solved, FoldAnswers | None]:
+    """Return a normal model, LightGBM and their mean with a share in place of all such means."""
+    if MIXED not in solved.paths:
+        return solved, validated
+    both, number, paths = solved.paths[MIXED], [*solved.paths].index(MIXED), [*solved.paths.items()]
+    shares = SHARES if both.gaps is not None else SHARES[-1:]  # no normal model of constants
+    named = [(NORMAL, 0.0), (TREES, 1.0), *([] if share is None else [(MIXED, share)])]
+    own = [(name, s) for name, s in named if s in shares]
+    paths[number : number + 1] = [(name, both.mixed(s)) for name, s in own]
+    solved = replace(solved, paths=dict(paths))
+    if validated is None:
+        return solved, None
+    answers = [*validated.measures().answers]
+    answers[number : number + 1] = [
+        tuple({m: v[[shares.index(s)]] for m, v in one.items()} for one in answers[number])
+        for _, s in own
+    ]
+    return solved, replace(validated, answers=tuple(answers))
 
 
 def with_kind(
@@ -174,13 +208,13 @@ def with_kind(
 ) -> tuple[Solved, FoldAnswers | None]:
     """Put a normal model first, if there is one, and before it what is better on folds.
 
-    Pairs and LightGBM are by more than a standard error.
+    Pairs, LightGBM and a mean of both are by more than a standard error.
     """
     names, loss = [*solved.paths], "relative_loss"
     first = NORMAL if NORMAL in names else names[0]
     if validated is None:
         return led_by(solved, first), None
-    for name in (own for own in (names[0], TREES) if own in names):
+    for name in (own for own in (names[0], TREES, MIXED) if own in names):
         ours, theirs = (validated.values(names.index(n), loss)[-1] for n in (first, name))
         gain = over_folds(ours - theirs, validated.weight)
         if gain.mean > gain.standard_error:
@@ -254,15 +288,16 @@ def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
 
 
 def linear_among(solved: Solved) -> Any:
-    """Return the linear model, beside trees that of pairs."""
-    return solved.paths["pairs"] if solved.path.trees else solved.path
+    """Return the linear model, beside trees alone that of pairs."""
+    path = solved.path
+    return solved.paths["pairs"] if path.trees and path.gaps is None else path
 
 
 def model_of(job: Job, solved: Solved) -> dict[str, Any]:
     """Return ``model.json``, and the weights with what missing values are taken for."""
     learned, trees, form = linear_among(solved), solved.path.trees, job.form
     model = {
-        "kind": TREES if trees else "linear",
+        "kind": TREES if trees and solved.path.gaps is None else MIXED if trees else "linear",
         "names": form.roles.features,
         "sources": sources_of(form.row_plan),
         "id": form.roles.id,
@@ -270,6 +305,8 @@ def model_of(job: Job, solved: Solved) -> dict[str, Any]:
         "positive": job.options.positive,
         "intercept": learned.intercept,
     }
+    if model["kind"] == MIXED:
+        model["share"] = solved.path.share
     linear = linear_of([learned], solved.train)
     arrays = {"weights": learned.weights, "fill": linear.fill, "limits": linear.limits}
     if trees:

@@ -318,7 +318,8 @@ class Learned:
 
     `sampling` (d,) and `step` are those at the end, `norm` is what attributes were divided by. Of a
     solve, `noise_level` is ν and `shares` are what each candidate weighs; `gaps` are what rows with
-    missing values are predicted from. `trees` is the text of a model of LightGBM instead.
+    missing values are predicted from. `trees` is the text of a model of LightGBM: instead, or with
+    `gaps` for a mean in which it has a share.
     """
 
     weights: np.ndarray
@@ -332,6 +333,15 @@ class Learned:
     gaps: Gaps | None = None
     norm: float = 1.0
     trees: str = ""
+    share: float = 1.0
+
+    def mixed(self, share: float) -> Learned:
+        """Return the mean of both models in which LightGBM has a share, or one of them alone."""
+        if share == 0.0:
+            return replace(self, trees="")
+        if share == 1.0:
+            return replace(self, weights=np.zeros_like(self.weights), gaps=None)
+        return replace(self, share=share)
 
 
 @np.errstate(over="ignore")  # of weights of what hardly varies in a fold

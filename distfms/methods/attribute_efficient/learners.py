@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.files.partition import Dataset
-from distfms.methods.attribute_efficient.cells import FULL_RIDGE, FULL_TREES, NORMAL, TREES
+from distfms.methods.attribute_efficient.cells import FULL_RIDGE, FULL_TREES, MIXED, TREES
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned
 from distfms.methods.attribute_efficient.learner import improvement_ratio
@@ -175,11 +175,11 @@ def procedure_of(
     With `draws`, also what pairs are compared with.
     """
     n_operations, takes_gaps = job.form.operations(options), job.form.takes_gaps
-    others = ("imputed",) if takes_gaps else ()
+    others: tuple[str, ...] = ("imputed",) if takes_gaps else ()
     if draws is not None:
-        others += (NORMAL,) * job.form.has_normal_model(options)
+        others += (MIXED if job.form.has_normal_model(options) else TREES,)
         is_part = not takes_gaps and (draws.n_drawn or 0) < len(job.features)
-        others += (TREES, *((FULL_RIDGE, FULL_TREES) if is_part else ()))
+        others += (FULL_RIDGE, FULL_TREES) * is_part
     return LearningProcedure(options, stream(job.seed, 0), n_operations, name, others, draws)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.attribute_efficient.cells import Trees, learned_by
+from distfms.methods.attribute_efficient.cells import SHARES, Trees, learned_by
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
@@ -37,6 +37,7 @@ from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
 from distfms.methods.attribute_efficient.predictors import (
     ByPattern,
     CutLinear,
+    Mixed,
     Predictor,
     limits_between,
 )
@@ -283,10 +284,12 @@ def linear_of(learned: Sequence[Learned], members: Members) -> CutLinear:
 
 def predictor_of(learned: Learned, members: Members) -> Predictor:
     """Return what a model makes of rows."""
-    if learned.trees:
-        return Trees(learned.trees)
-    whole = linear_of([learned], members)
-    return whole if learned.gaps is None else ByPattern(whole, learned.gaps)
+    linear = linear_of([learned], members)
+    whole = linear if learned.gaps is None else ByPattern(linear, learned.gaps)
+    if not learned.trees:
+        return whole
+    trees = Trees(learned.trees)
+    return trees if learned.gaps is None else Mixed(whole, trees, learned.share)
 
 
 def design_with(
@@ -357,17 +360,16 @@ class LearningProcedure(Procedure):
         return average([learn(lesson, problem["rows"], n) for n in range(lesson.n_chains)])
 
     def grid(self, path: Learned) -> np.ndarray:
-        """Return one point: there is one model."""
-        return np.zeros(1)
+        """Return the shares that LightGBM may have in a mean with a normal model."""
+        return np.array(SHARES) if path.trees and path.gaps is not None else np.ones(1)
 
     def score(
         self, problem: Members, path: Learned, held_out: Members, budgets: np.ndarray
     ) -> Answer:
         """Measure the model on the rows of a fold."""
-        models, constant = (
-            [predictor_of(path, problem)],
-            constant_of(self.options, problem["moments"]),
-        )
+        mixed = [path.mixed(share) for share in budgets] if path.trees else [path]
+        models = [predictor_of(own, problem) for own in mixed]
+        constant = constant_of(self.options, problem["moments"])
         found = [errors(models, x.T, y, constant) for x, y in held_out["rows"]()]
         sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
         return measures(sums, bool(problem["counts"].all_in(-1.0, 1.0)[0]))

@@ -10,7 +10,7 @@ import numpy as np
 
 from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
-from distfms.methods.attribute_efficient.cells import TREES, Trees
+from distfms.methods.attribute_efficient.cells import MIXED, TREES, Trees
 from distfms.methods.attribute_efficient.flow import attribute_efficient
 from distfms.methods.attribute_efficient.form import make_job
 from distfms.methods.attribute_efficient.options import (
@@ -20,7 +20,13 @@ from distfms.methods.attribute_efficient.options import (
     AttributeEfficientOptions,
     paper,
 )
-from distfms.methods.attribute_efficient.predictors import ByPattern, CutLinear, Gaps, Predictor
+from distfms.methods.attribute_efficient.predictors import (
+    ByPattern,
+    CutLinear,
+    Gaps,
+    Mixed,
+    Predictor,
+)
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method
 from distfms.methods.frame.curves import regrouped
 from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model
@@ -44,21 +50,24 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
     model, arrays = run.model, run.weights
     gaps = Gaps.from_arrays(own) if (own := below("gaps/", arrays)) else None
     used = np.flatnonzero(arrays["weights"]) if gaps is None else gaps.columns
-    trees = None
-    if run.model["kind"] == TREES:
+    trees, kind = None, run.model["kind"]
+    if kind in (TREES, MIXED):
         trees = Trees(arrays["trees"].tobytes().decode())
-        used = np.flatnonzero(trees.gains())
+        gaining = np.flatnonzero(trees.gains())
+        used = gaining if kind == TREES else np.union1d(used, gaining)
+        trees = replace(trees, columns=used)
     names = [model["names"][i] for i in used]
     limits = arrays["limits"][:, [*used, -1]]
     weights, intercept = arrays["weights"][None, used], np.array([model["intercept"]])
     whole = CutLinear(weights, intercept, arrays["fill"][used], limits)
     predictor: Predictor = whole
     said = "replaced with the training mean"
-    if trees is not None:
-        predictor, said = replace(trees, columns=used), "taken by LightGBM as missing"
-    elif gaps is not None:
-        predictor = ByPattern(whole, replace(gaps, columns=np.arange(len(used))))
+    if gaps is not None and kind != TREES:
+        predictor = ByPattern(whole, replace(gaps, columns=np.searchsorted(used, gaps.columns)))
         said = "predicted from their other values"
+    if trees is not None:
+        predictor = trees if kind == TREES else Mixed(predictor, trees, model["share"])
+        said = "taken by LightGBM as missing" if kind == TREES else f"{said}, and by LightGBM"
     plan = plan_of_model(dataset, names, model["sources"], model["id"])
     predict = partial(predicted, predictor, names)
     return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), predict, gaps=said)
@@ -92,6 +101,11 @@ def _from_4(run: FinishedRun) -> FinishedRun:
     return replace(run, model={**run.model, "kind": "linear"})
 
 
+def _from_5(run: FinishedRun) -> FinishedRun:
+    """Leave all as it is: no model was a mean of two."""
+    return run
+
+
 METHOD = Method(
     name="attribute_efficient",
     Options=AttributeEfficientOptions,
@@ -105,7 +119,7 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
-    upgrades=(_from_1, _from_2, _from_3, _from_4),
+    upgrades=(_from_1, _from_2, _from_3, _from_4, _from_5),
     question=("positive",),
     takes_gaps=True,
 )

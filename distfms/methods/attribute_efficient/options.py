@@ -56,10 +56,10 @@ class AttributeEfficientOptions(Section):
     attributes, whose moments take 1 GiB, unless an option of the online learner is set. Before
     pairs it puts a normal model of all that was observed, where rows times drawn attributes times
     the square of the number of attributes are no more than 5e7 (5,500 rows, 10 of 30), the penalty
-    is the ridge and units are deviations; and whichever of pairs and LightGBM, on what was observed
-    of 50,000 rows at most, is better in cross-validation by more than a standard error. The normal
-    model predicts labels of −1 and 1 by their expected values, between these. Asked for, `pairs`
-    takes up to 5,000 attributes.
+    is the ridge and units are deviations; and whichever of pairs, LightGBM, on what was observed of
+    50,000 rows at most, and a mean of LightGBM and the normal model is better in cross-validation
+    by more than a standard error. The normal model predicts labels of −1 and 1 by their expected
+    values, between these. Asked for, `pairs` takes up to 5,000 attributes.
     """
     draws: Drawing = "uniform"
     """With `solver: pairs`, how attributes are drawn: with equal probabilities; by their second

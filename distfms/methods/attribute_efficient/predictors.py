@@ -147,6 +147,19 @@ class ByPattern:
         return np.clip(found, *self.whole.limits[:, -1])
 
 
+@dataclass(frozen=True, eq=False)
+class Mixed:
+    """A mean of two predictors, in which the second has a share."""
+
+    first: Predictor
+    second: Predictor
+    share: float
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Predict rows (d, n), shape (1, n)."""
+        return (1.0 - self.share) * self.first(values) + self.share * self.second(values)
+
+
 def limits_between(lowest: np.ndarray, highest: np.ndarray, is_label: bool) -> np.ndarray:
     """Return limits (2, d + 1) from the least and greatest values that were observed.
 
