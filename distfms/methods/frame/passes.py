@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
@@ -157,7 +158,7 @@ class Passes:
             return one_pass(self._run, self._reader, message)
         if self._kept:
             found = self._each(partial(_shard_sums, message=message), self._kept)
-            return merge_tree([sums for _, sums in found])
+            return merge_tree(sums for _, sums in found)
         return merge_tree(self._pool.step(_shard_sums, message))
 
 
@@ -205,38 +206,46 @@ def said_rows(n_bytes: int) -> str:
 
 
 def side_by_side(
-    searches: Sequence[Generator[Q, A, T]], answer: Callable[[list[Q]], Iterable[A]]
+    searches: Iterable[Generator[Q, A, T]],
+    answer: Callable[[list[Q]], Iterable[A]],
+    width: int | None = None,
 ) -> list[T]:
     """Advance searches whose questions are answered together, such as by one pass over the rows.
 
     Parameters
     ----------
-    searches : sequence of generator
+    searches : iterable of generator
         Each yields its questions, one at a time, and is sent the answers.
     answer : callable
-        From the questions that all unfinished searches wait with, in their order, to the answers.
+        From the questions that all searches under way wait with, in their order, to the answers.
+    width : int, optional
+        Most searches under way. The next one begins when one ends; by default all do at once.
 
     Returns
     -------
     list
         What the searches return.
     """
-    found, waiting = dict[int, T](), dict[int, Q]()
+    found, waiting, later = dict[int, T](), dict[int, Q](), enumerate(searches)
+    going = dict[int, Generator[Q, A, T]]()
 
     def go_on(number: int, sent: Any) -> None:
         try:
-            waiting[number] = searches[number].send(sent)
+            waiting[number] = going[number].send(sent)
         except StopIteration as ended:
             found[number] = ended.value
+            del going[number]
 
-    for number in range(len(searches)):
-        go_on(number, None)
-    while waiting:
+    while True:
+        for number, search in islice(later, None if width is None else width - len(going)):
+            going[number] = search
+            go_on(number, None)
+        if not waiting:
+            return [found[number] for number in sorted(found)]
         asked = dict(waiting)
         waiting.clear()
         for number, own in zip(asked, answer(list(asked.values())), strict=True):
             go_on(number, own)
-    return [found[number] for number in range(len(searches))]
 
 
 # --- the minimum --------------------------------------------------------------------------------
@@ -260,6 +269,7 @@ def minimise(
     function: Function,
     start: np.ndarray,
     *,
+    known: tuple[float, np.ndarray] | None = None,
     factor: np.ndarray | None = None,
     tol: float,
     max_iter: int = 200,
@@ -271,6 +281,8 @@ def minimise(
     function : callable
         Weights → value and gradient; a generator, whose questions are passed on.
     start : numpy.ndarray of shape (m, P)
+    known : tuple, optional
+        Value and gradient at the start.
     factor : numpy.ndarray of shape (m, m), optional
         Upper Cholesky factor U of a guess UᵀU of the Hessian of each of the P columns, such as the
         Gram matrix. The search is done on U · weights, where the Hessian is near the identity, so
@@ -288,7 +300,7 @@ def minimise(
     factor = np.eye(len(start)) if factor is None else factor
     solved = partial(solve_triangular, np.asfortranarray(factor), check_finite=False)
     weights = np.array(start, dtype=np.float64)
-    value, gradient = yield from function(weights)
+    value, gradient = known or (yield from function(weights))
     steps: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_MEMORY)
     status: Status = "max_iter"
     n_iterations = 0

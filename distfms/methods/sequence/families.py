@@ -66,17 +66,21 @@ class Logistic(Family):
 
     def mean(self, eta: np.ndarray) -> np.ndarray:
         """1 / (1 + e^−η)."""
-        from scipy.special import expit
-
-        return np.asarray(expit(eta))
+        with np.errstate(over="ignore"):
+            found = np.exp(-eta)
+        found += 1.0
+        return np.reciprocal(found, out=found)
 
     def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Cross entropy less entropy."""
-        from scipy.special import xlogy
-
         # log(1+e^η) − yη = max(η,0) − yη + log1p(e^−|η|): both parts are ≥ 0, none overflows.
-        cross = np.maximum(eta, 0.0) - y * eta + np.log1p(np.exp(-np.abs(eta)))
+        cross = -np.abs(eta)
+        np.log1p(np.exp(cross, out=cross), out=cross)
+        cross += np.maximum(eta, 0.0)
+        cross -= y * eta
         if not ((y == 0.0) | (y == 1.0)).all():  # labels have no entropy
+            from scipy.special import xlogy
+
             cross += xlogy(y, y) + xlogy(1.0 - y, 1.0 - y)
         return cross.sum(axis=0)
 

@@ -349,7 +349,7 @@ def selection_of(
         "classes": None if data.classes is None else data.classes.labels,
         "model": options.model,
         "refit_at": path.fitted[1:].tolist(),
-        **({"n_passes": int(path.n_passes[-1])} if isinstance(path, GlmPath) else {}),
+        **({"n_passes": path.n_passes} if isinstance(path, GlmPath) else {}),
     }
 
 

@@ -13,14 +13,14 @@ Appendix B.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.frame.passes import Sums, minimise
+from distfms.methods.frame.passes import Sums, minimise, side_by_side
 from distfms.methods.sequence.families import FAMILIES, Family
 from distfms.methods.sequence.greedy import BY_STATISTICS, Trail, best_set, sequence
 from distfms.methods.sequence.problem import (
@@ -41,6 +41,8 @@ TOLERANCE = 1e-7
 _ROUGH, _NULL_SHARE, _REGULAR = 1e-2, 0.05, 1e-10
 #: Columns up to which there is such a Hessian: those of all shards are added up at once.
 MOST_BENT = 600
+#: Models that are fitted together: they are multiplied by the rows in one product.
+SIDE_BY_SIDE = 64
 #: Four mebibytes of float64, so that what is done once a chunk costs little beside its products.
 _CHUNK_VALUES = 1 << 19
 
@@ -123,26 +125,27 @@ class GlmDesign:
             needed = few if len(few) < n_values / (1 + 2 / weights.shape[1]) else needed
         gradient, loss, total = np.zeros_like(weights), np.zeros(n_models), np.zeros(n_models)
         own, slope = weights[:-1][needed], np.zeros_like(weights[:-1][needed])
+        left_out = np.array([[model.left_out] for model in models])
         bends = np.zeros((n_values, n_values)) if models[0].bends else None
         # Other chunks would mean other bits, so they depend on what is asked alone.
-        size = max(256, _CHUNK_VALUES // max(own.shape[0], own.shape[1], 1))
+        size = max(256, _CHUNK_VALUES // max(own.shape[0], 4 * own.shape[1]))
         buffer = None if isinstance(needed, slice) else np.empty((len(needed), size))
         for start in range(0, len(rows.weight), size):
             part = slice(start, start + size)
             values = rows.values[:, part]
             if buffer is not None:
                 values = np.stack([values[c] for c in needed], out=buffer[:, : values.shape[1]])
-            y = self.kind.responses(rows.response[..., part], self.n_outputs)
+            y = self.kind.responses(rows.response[..., part], self.n_outputs)[:, np.newaxis]
+            weight = rows.weight[part] * (rows.fold[part] != left_out)
             residual = own.T @ values + weights[-1][:, np.newaxis]
-            for number, model in enumerate(models):
-                weight = rows.weight[part] * (rows.fold[part] != model.left_out)
-                eta = residual[number * n_outputs : (number + 1) * n_outputs]
-                loss[number] += weight @ self.kind.loss(eta, y)
-                total[number] += weight.sum()
-                mean = self.kind.mean(eta)
-                eta[:] = weight * (mean - y)
+            eta = residual.reshape(n_models, n_outputs, -1).swapaxes(0, 1)
+            loss += np.einsum("mn,mn->m", weight, self.kind.loss(eta, y))
+            total += weight.sum(axis=1)
+            mean = self.kind.mean(eta)
+            np.subtract(mean, y, out=eta)
+            eta *= weight
             if bends is not None:
-                root = np.sqrt(weight * self.kind.variance(mean).sum(axis=0))
+                root = np.sqrt(weight[0] * self.kind.variance(mean[:, 0]).sum(axis=0))
                 bent = np.concatenate((values, np.ones((1, values.shape[1])))) * root
                 bends += bent @ bent.T
             slope += values @ residual.T
@@ -199,14 +202,15 @@ class GlmPath(RefittedPath):
     `refit_at` (R,) are the prefixes that were fitted; one in between has the model of the last
     before it. The others are of the null model and the refits, (R + 1,): `weights`
     (R + 1, d + 1, P) on standardised columns, intercept last; `loss`, half the mean deviance;
-    `gradient_norm` in units of the tolerance; passes since the beginning.
+    `gradient_norm` in units of the tolerance. `n_passes` were made for it and what was found
+    together with it.
     """
 
     weights: np.ndarray
     loss: np.ndarray
     status: np.ndarray
     gradient_norm: np.ndarray
-    n_passes: np.ndarray
+    n_passes: int
 
     @property
     def curve_value(self) -> np.ndarray:
@@ -254,58 +258,79 @@ def sequence_glm(
     seed: int = 0,
     gains: Sequence[float] | None = None,
     tol: float = TOLERANCE,
-) -> Fitting[GlmPath]:
+) -> Fitting[GlmFits]:
     """Put the groups of a problem in order for anytime prediction, asking for passes.
 
     The `view` is of the rows that the problem sums up. The model is fitted at the prefixes of the
-    ladder and at the last. Where the gradient decides what comes next, it is between two of them
-    that of the quadratic model of the loss at the last fit, whose Hessian is the Gram matrix times
-    the variance of the response; ties go to the lowest index, and a group whose gradient is below
-    the tolerance costs no pass. With a `budget` the groups are the best set for it by score tests
-    at the null model, and one model is fitted. For other options see `greedy.sequence`.
+    ladder and at the last: here, or by `fitted` where a guide says where to begin. Where the
+    gradient decides what comes next, it is between two of them that of the quadratic model of the
+    loss at the last fit, whose Hessian is the Gram matrix times the variance of the response; ties
+    go to the lowest index, and a group whose gradient is below the tolerance costs no pass. With a
+    `budget` the groups are the best set for it by score tests at the null model, and one model is
+    fitted. For other options see `greedy.sequence`.
     """
-    fits = _Fits(problem, view, tol)
+    fits = GlmFits(problem, view, tol)
     yield from fits.begin()
     if budget is not None:
-        found, ladder = best_set(fits.squared_loss(), budget, max_groups), Ladder(())
+        fits.trail, ladder = best_set(fits.squared_loss(), budget, max_groups), Ladder(())
     elif criterion in BY_STATISTICS:
         how: Any = {"cost_aware": cost_aware, "doubling": doubling, "max_groups": max_groups}
-        found = sequence(fits.squared_loss(), criterion, seed=seed, gains=gains, **how)
+        fits.trail = sequence(fits.squared_loss(), criterion, seed=seed, gains=gains, **how)
     else:
-        trail, n_groups = Trail(problem, cost_aware, doubling), len(problem.groups)
+        fits.trail, n_groups = Trail(problem, cost_aware, doubling), len(problem.groups)
         n_wanted = n_groups if max_groups is None else min(max_groups, n_groups)
-        yield from _by_gradients(fits, ladder, trail, criterion, n_wanted)
-        return fits.path(trail)
-    for n in ladder.of_path(found.spent):
-        rank = found.ranks[n - 1]
-        yield from fits.fit(n, found.support[:rank])
-    return fits.path(found)
+        yield from _by_gradients(fits, ladder, fits.trail, criterion, n_wanted)
+        return fits
+    found = fits.trail
+    fits.wanted = [(n, found.support[: found.ranks[n - 1]]) for n in ladder.of_path(found.spent)]
+    while fits.wanted and view.guide is None:
+        fits.kept.append((yield from fits.fit(*fits.wanted.pop(0))))
+        fits.known = None
+    return fits
 
 
-def guide_of(problem: SequenceProblem, view: View) -> Fitting[tuple[GlmDesign, int]]:
-    """Return the design with a guide, H and c, and the number of passes.
+def fitted(
+    searches: Iterable[Fitting[GlmFits]], sums: Callable[[list[GlmModel]], Iterable[Sums]]
+) -> list[GlmFits]:
+    """Return what searches find, with the models that they leave: the largest of all first.
+
+    So models that are fitted together have many columns in common, and the last ones are small.
+    """
+    found = side_by_side(searches, sums, SIDE_BY_SIDE)
+    left = [(fits, n_groups, support) for fits in found for n_groups, support in fits.wanted]
+    left.sort(key=lambda fit: -len(fit[2]))
+    models = side_by_side((fits.fit(n, support) for fits, n, support in left), sums, SIDE_BY_SIDE)
+    for (fits, *_), model in zip(left, models, strict=True):
+        fits.kept.append(model)
+    return found
+
+
+def guide_of(problem: SequenceProblem, view: View) -> Fitting[GlmDesign]:
+    """Return the design with a guide, H and c.
 
     About where all columns are fitted the mean loss is ½wᵀHw − cᵀw. Near H (d + 1, d + 1) are the
-    Hessians of most prefixes, also without a fold: steps with it take half of the passes that they
-    take with the Hessian of the null model.
+    Hessians of most prefixes, also without a fold, so that fits begin where it says, at any
+    number of columns: they need not wait for one another.
     """
-    fits = _Fits(problem, view, _ROUGH)
+    fits = GlmFits(problem, view, _ROUGH)
     yield from fits.begin()
-    yield from fits.fit(0, np.arange(len(problem.gram)))
-    found = yield replace(view.model(fits.weights, None), bends=True)
+    whole = yield from fits.fit(0, np.arange(len(problem.gram)))
+    found = yield replace(view.model(whole.weights, None), bends=True)
     hessian = found["hessian"] / found["weight"]
-    guide = hessian, hessian @ fits.weights - fits.gradient
-    return replace(view.design, guide=guide), fits.n_passes + 1
+    slope = view.sums(found)["gradient"] / found["weight"]
+    guide = hessian, hessian @ whole.weights - slope
+    return replace(view.design, guide=guide)
 
 
 def _by_gradients(
-    fits: _Fits, ladder: Ladder, trail: Trail, criterion: str, n_wanted: int
+    fits: GlmFits, ladder: Ladder, trail: Trail, criterion: str, n_wanted: int
 ) -> Fitting[None]:
     """Choose groups, and fit the models that decide about the next ones."""
     problem = fits.problem
     pivots, columns = list[Pivot](), [list(g) for g in problem.groups.columns]
     ridge = problem.ridge / fits.curvature
-    state = ResidualGram(problem.gram, fits.gradient[:-1], columns, criterion, ridge=ridge)
+    assert fits.known is not None
+    state = ResidualGram(problem.gram, fits.known[1][:-1], columns, criterion, ridge=ridge)
 
     def values() -> np.ndarray:
         norms = group_norms(state.residual, columns)
@@ -313,18 +338,17 @@ def _by_gradients(
 
     def fit() -> Fitting[None]:
         support = np.concatenate([p.columns for p in pivots]).astype(np.intp)
-        yield from fits.fit(len(pivots), support)
+        fits.kept.append((yield from fits.fit(len(pivots), support)))
 
     def fits_before(cost: float) -> Fitting[bool]:
         """Fit the present prefix, if it is one of the ladder and the next group costs so much."""
         n_taken, spent = len(pivots), sum(trail.cost)
-        is_fitted = n_taken == fits.kept[-1][0]
+        is_fitted = n_taken == fits.kept[-1].n_groups
         is_due = not is_fitted and ladder.ends_at(n_taken, n_wanted, spent, cost)
         if is_due:
             yield from fit()
-            if not fits.is_whole:
-                yield from fits.ask()
-            state.residual = fits.gradient[:-1]
+            fits.known = yield from fits.asked(fits.kept[-1].weights, None)
+            state.residual = fits.known[1][:-1]
         return is_due
 
     while len(pivots) < n_wanted:
@@ -341,106 +365,124 @@ def _by_gradients(
     yield from fit()
 
 
+class _Fit(NamedTuple):
+    """A model, the number of its groups, and how its fit ended."""
+
+    n_groups: int
+    weights: np.ndarray
+    loss: float
+    status: str = "converged"
+    gradient_norm: float = 0.0
+
+
 @dataclass(eq=False)
-class _Fits:
-    """The present model, and those that were kept."""
+class GlmFits:
+    """A search of which some models may be left to be fitted.
+
+    `wanted` are the numbers of their groups, and their columns.
+    """
 
     problem: SequenceProblem
     view: View
     tol: float
-    #: Groups, weights, loss, status, norm of the gradient, and passes since the beginning.
-    kept: list[tuple[int, np.ndarray, float, str, float, int]] = field(default_factory=list)
-    n_passes: int = 0
+    kept: list[_Fit] = field(default_factory=list)
+    #: Mean loss at the last model, and its whole gradient without the ridge, where they are known.
+    known: tuple[float, np.ndarray] | None = None
+    trail: SequencePath | Trail = field(init=False)
+    wanted: list[tuple[int, np.ndarray]] = field(default_factory=list)
 
     def begin(self) -> Fitting[None]:
         """Find the null model: one pass for the mean response, one at the model."""
         family = self.view.design.kind
-        self.weights = np.zeros((len(self.problem.gram) + 1, self.view.design.n_outputs))
-        yield from self.ask()
-        if not self._sums.arrays["weight"] > 0:
-            raise DataError("There is no row with a positive weight to fit a model on.")
+        weights = np.zeros((len(self.problem.gram) + 1, self.view.design.n_outputs))
+        _, slope = yield from self.asked(weights, None)
         # Rounding leaves less than 0 of a class that no row has.
-        mean = np.maximum(family.mean(self.weights[-1:].T)[:, 0] - self.gradient[-1], 0.0)
-        self.weights[-1] = family.link(mean)
-        yield from self.ask()
+        mean = np.maximum(family.mean(weights[-1:].T)[:, 0] - slope[-1], 0.0)
+        weights[-1] = family.link(mean)
+        self.known = yield from self.asked(weights, None)
+        self.kept.append(_Fit(0, weights, self.known[0]))
         variance = family.variance(mean)
         #: Norm of the gradient at which a fit has converged.
         self.threshold = self.tol * float(max(np.sqrt(variance.sum()), 1e-8))
         self.curvature = float(max(variance.mean(), 1e-8))
-        self._keep(0, "converged", 0.0)
-
-    @property
-    def gradient(self) -> np.ndarray:
-        """Gradient of the mean loss at the present model, without the ridge."""
-        return np.asarray(self._sums.arrays["gradient"] / self._sums.arrays["weight"])
 
     def squared_loss(self) -> SequenceProblem:
         """Return the problem of squared loss with the gains of score tests at the null model."""
         family = self.view.design.kind
-        mean = family.mean(self.weights[-1:].T)[:, 0]
+        mean = family.mean(self.kept[0].weights[-1:].T)[:, 0]
         # diag(1/π) is an inverse of the Hessian of softmax on vectors that add up to 0.
         variance = mean if family.name == "softmax" else family.variance(mean)
-        target = -self.gradient[:-1] / np.sqrt(np.maximum(variance, 1e-12))
+        assert self.known is not None
+        target = -self.known[1][:-1] / np.sqrt(np.maximum(variance, 1e-12))
         return replace(self.problem, target=target, ridge=self.problem.ridge / self.curvature)
 
-    def fit(self, n_groups: int, support: np.ndarray) -> Fitting[None]:
-        """Fit the columns of some groups, which are independent, from the last model on."""
+    def fit(self, n_groups: int, support: np.ndarray) -> Fitting[_Fit]:
+        """Fit the columns of some groups, which are independent.
+
+        The first fit to all rows begins where the guide says, if there is one, others at the last
+        model.
+        """
         from scipy.linalg import cho_solve
 
-        active = np.append(support, len(self.weights) - 1)
-        ridge, is_first = self.problem.ridge, len(self.kept) == 1
-        if not self.is_whole:
-            yield from self.ask(support)
+        last, ridge, guide = self.kept[-1], self.problem.ridge, self.view.guide
+        active = np.append(support, len(last.weights) - 1)
 
-        def objective(own: np.ndarray) -> Fitting[tuple[float, np.ndarray]]:
-            weights = np.zeros_like(self.weights)
+        def whole(own: np.ndarray) -> np.ndarray:
+            weights = np.zeros_like(last.weights)
             weights[active] = own
-            if not np.array_equal(weights, self.weights):
-                self.weights = weights
-                yield from self.ask(support)
-            gradient = self.gradient[active]
+            return weights
+
+        def penalised(own: np.ndarray, loss: float, slope: np.ndarray) -> tuple[float, np.ndarray]:
+            gradient = slope[active]
             gradient[:-1] += ridge * own[:-1]
-            loss = float(self._sums.arrays["loss"] / self._sums.arrays["weight"])
             return loss + 0.5 * ridge * float(np.square(own[:-1]).sum()), gradient
 
-        # About the null model a guide would lead astray.
-        guide = None if is_first and len(active) < len(self.weights) else self.view.guide
+        def objective(own: np.ndarray) -> Fitting[tuple[float, np.ndarray]]:
+            return penalised(own, *(yield from self.asked(whole(own), support)))
+
         null = self.curvature * (1.0 if guide is None else _NULL_SHARE)
         bent = np.diag(np.append(np.full(len(support), ridge + _REGULAR * null), null))
         bent[:-1, :-1] += null * self.problem.gram[np.ix_(support, support)]
         if guide is not None:
             bent += (1.0 - _NULL_SHARE) * guide[0][np.ix_(active, active)]
-        factor, start = np.linalg.cholesky(bent).T, self.weights[active]
-        if guide is not None and is_first:
-            start = cho_solve((factor, False), guide[1][active])
-        found = yield from minimise(objective, start, factor=factor, tol=self.threshold)
-        yield from objective(found.weights)
-        self._keep(n_groups, found.status, found.gradient_norm)
+        factor, start = np.linalg.cholesky(bent).T, last.weights[active]
+        known = penalised(start, *self.known) if self.known else None
+        # Models without a fold must not begin at what its rows say: ends are loose.
+        if guide is not None and len(self.kept) == 1 and self.view.left_out < 0:
+            guided = cho_solve((factor, False), guide[1][active])
+            there = yield from objective(guided)
+            # Where the loss is far from quadratic a guide leads astray.
+            if known is None or there[0] < known[0]:
+                start, known = guided, there
+        how: Any = {"known": known, "factor": factor, "tol": self.threshold}
+        found = yield from minimise(objective, start, **how)
+        loss = found.value - 0.5 * ridge * float(np.square(found.weights[:-1]).sum())
+        return _Fit(n_groups, whole(found.weights), loss, found.status, found.gradient_norm)
 
-    def _keep(self, n_groups: int, status: str, norm: float) -> None:
-        loss = float(self._sums.arrays["loss"] / self._sums.arrays["weight"])
-        self.kept.append((n_groups, self.weights.copy(), loss, status, norm, self.n_passes))
-
-    def path(self, found: SequencePath | Trail) -> GlmPath:
+    def path(self, n_passes: int) -> GlmPath:
         """Return the path of groups that were found, with the models that were fitted."""
-        fitted, weights, loss, status, norms, n_passes = zip(*self.kept, strict=True)
+        found = sorted(self.kept, key=lambda fit: fit.n_groups)
+        fitted, weights, loss, status, norms = zip(*found, strict=True)
         return GlmPath(
             outline=self.problem.outline,
-            order=np.array(found.order, dtype=np.intp),
-            cost=np.array(found.cost),
-            notes=tuple(found.notes),
-            n_candidates=found.n_candidates,
+            order=np.array(self.trail.order, dtype=np.intp),
+            cost=np.array(self.trail.cost),
+            notes=tuple(self.trail.notes),
+            n_candidates=self.trail.n_candidates,
             refit_at=np.array(fitted[1:], dtype=np.intp),
             weights=np.stack(weights),
             loss=np.array(loss),
             status=np.array(status),
             gradient_norm=np.array(norms) / self.threshold,
-            n_passes=np.array(n_passes),
+            n_passes=n_passes,
         )
 
-    def ask(self, support: np.ndarray | None = None) -> Fitting[None]:
-        """Ask for the sums at the present weights, with the gradient of some columns or of all."""
-        self.n_passes += 1
-        self.is_whole = support is None
-        found = yield self.view.model(self.weights, support)
-        self._sums = self.view.sums(found)
+    def asked(
+        self, weights: np.ndarray, support: np.ndarray | None
+    ) -> Fitting[tuple[float, np.ndarray]]:
+        """Ask for the mean loss, and its gradient by some columns or all."""
+        found = self.view.sums((yield self.view.model(weights, support)))
+        total = float(found["weight"])
+        if not total > 0:
+            raise DataError("There is no row with a positive weight to fit a model on.")
+        return float(found["loss"]) / total, found["gradient"] / total

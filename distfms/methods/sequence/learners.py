@@ -27,7 +27,15 @@ from distfms.methods.frame.passes import Passes, Sums, side_by_side
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import kept_prefixes
 from distfms.methods.sequence.form import SequenceForm
-from distfms.methods.sequence.glm import MOST_BENT, GlmDesign, GlmModel, GlmPath, View, guide_of
+from distfms.methods.sequence.glm import (
+    MOST_BENT,
+    GlmDesign,
+    GlmModel,
+    GlmPath,
+    View,
+    fitted,
+    guide_of,
+)
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import (
     Ladder,
@@ -48,8 +56,6 @@ from distfms.report.formatting import percent
 _MOST_ROWS, _MOST_VALUES = 100_000, 20_000_000
 #: With more columns fits take half of the time with few bins, at about the same loss.
 _WIDE, _FEW_BINS = 50, {"max_bin": 63}
-#: Searches that make passes together: their models are summed up in one product with the rows.
-SIDE_BY_SIDE = 32
 #: Sequences of models that one pass judges.
 JUDGED = 128
 
@@ -358,27 +364,26 @@ def by_passes(
     weighted = data.class_values, data.class_weights
     own = next(iter(searches.values())).procedure
     design = known = GlmDesign(own.family, own.n_outputs, whole.scaling)
+    n_passes = 0
 
     def reader(*of: Any) -> GlmReader:
         return GlmReader(data.form.source(data.plan, *of), design, *weighted)
 
     def sums(models: list[GlmModel]) -> list[Sums]:
+        nonlocal n_passes
+        n_passes += 1
         arrays = make_pass(models).arrays.items()
         return [Sums({name: own[i] for name, own in arrays}) for i in range(len(models))]
 
-    found, n_passes = list[GlmPath](), 0
     with Passes(run, reader, data.plan.n_columns + 1, design.n_outputs) as make_pass:
         if design.n_outputs == 1 and len(whole.gram) <= MOST_BENT:
-            guided = guide_of(whole, View(design, whole.scaling))
-            ((known, n_passes),) = side_by_side([guided], sums)
-        fittings = [
+            (known,) = side_by_side([guide_of(whole, View(design, whole.scaling))], sums)
+        fittings = (
             s.procedure.fitting(s.problem, s.rule, View(known, s.problem.scaling, s.fold))
             for s in searches.values()
-        ]
-        for start in range(0, len(fittings), SIDE_BY_SIDE):
-            found += side_by_side(fittings[start : start + SIDE_BY_SIDE], sums)
-    paths = [replace(path, n_passes=n_passes + path.n_passes) for path in found]
-    return dict(zip(searches, paths, strict=True))
+        )
+        found = fitted(fittings, sums)
+    return {key: fits.path(n_passes) for key, fits in zip(searches, found, strict=True)}
 
 
 def with_trees(

@@ -13,7 +13,7 @@ from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import Procedure
 from distfms.methods.sequence.evaluate import kept_prefixes, timeliness
-from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmPath, View, sequence_glm
+from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmFits, View, sequence_glm
 from distfms.methods.sequence.greedy import BY_STATISTICS, GroupSlab, best_set, sequence, slabs_of
 from distfms.methods.sequence.options import GAIN, OrderRule
 from distfms.methods.sequence.problem import (
@@ -142,7 +142,7 @@ class SequenceProcedure(Procedure):
             return sparse_sequence(problem, self.max_groups, clock)
         return sequence(problem, **self._options(problem, rule), clock=clock, **where)
 
-    def fitting(self, problem: SequenceProblem, rule: OrderRule, view: View) -> Fitting[GlmPath]:
+    def fitting(self, problem: SequenceProblem, rule: OrderRule, view: View) -> Fitting[GlmFits]:
         """Return the same search for models of another family, which asks for passes."""
         # Where trees take the models' place, only gradients ask for these.
         asks = self.model == "linear" or rule.criterion not in BY_STATISTICS
