@@ -10,7 +10,7 @@ Saligrama, "Supervised Sequential Classification Under Budget Constraints".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -87,8 +87,9 @@ class StagedRows:
     label: np.ndarray
 
     def taken(self, rows: np.ndarray) -> StagedRows:
-        """Return some of the rows."""
-        return StagedRows(**{name: own[..., rows] for name, own in vars(self).items()})
+        """Return some of the rows, those of a stage side by side in memory."""
+        own = {name: np.ascontiguousarray(own[..., rows]) for name, own in vars(self).items()}
+        return StagedRows(**own)
 
     @property
     def n_bins(self) -> int:
@@ -99,16 +100,16 @@ class StagedRows:
             n_bins = n_others // _EVENTS_A_BIN
         return int(np.clip(n_bins, 2, _MOST_BINS))
 
-    def at(self, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def at(self, stage: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
         """Return losses, and whether classes are right, where each row stops (…, n)."""
-        rows = np.arange(len(self.weight))
-        return self.losses[stage, rows], self.right[stage, rows]
+        places = stage * len(self.weight) + np.arange(len(self.weight))
+        return self.losses.take(places), self.right.take(places)
 
 
 def induced(
     bins: np.ndarray, losses: np.ndarray, weight: np.ndarray, steps: np.ndarray, prices: list[float]
-) -> Iterator[list[np.ndarray]]:
-    """Yield for each price which bins of each stage but the last go on, by backward induction.
+) -> list[list[np.ndarray]]:
+    """Return for each price which bins of each stage but the last go on, by backward induction.
 
     Parameters
     ----------
@@ -118,28 +119,37 @@ def induced(
     steps : ndarray of shape (M - 1,)
         Cost of going from each stage to the next.
     prices : list of float
-        Losses that a unit of cost is worth.
+        Losses that a unit of cost is worth, in descending order.
     """
     ends = [np.bincount(own, weight * at) for own, at in zip(bins, losses, strict=False)]
-    for price in prices:
-        value, found = losses[-1], list[np.ndarray]()
-        for stage in reversed(range(len(steps))):
-            own, later = bins[stage], price * steps[stage] + value
-            go = np.bincount(own, weight * later) < ends[stage]
-            # What the policy earns, not the better of a row's own outcomes: nothing looks ahead.
-            np.copyto(later, losses[stage], where=(~go).take(own))
-            value = later
-            found.append(go)
-        yield found[::-1]
+    policies = list[list[np.ndarray]]()
+    for price in reversed(prices):
+        # Where no row goes on, none does at a higher price.
+        if not policies or any(go.any() for go in policies[-1]):
+            value, found = losses[-1], list[np.ndarray]()
+            for stage in reversed(range(len(steps))):
+                own, later = bins[stage], price * steps[stage] + value
+                go = np.bincount(own, weight * later) < ends[stage]
+                # What the policy earns, not the better of a row's own outcomes: nothing looks
+                # ahead.
+                value = _chosen(go.take(own), later, losses[stage])
+                found.append(go)
+        policies.append(found[::-1])
+    return policies[::-1]
+
+
+def _chosen(where: np.ndarray, values: np.ndarray, others: Any) -> np.ndarray:
+    """Return finite values where a mask holds, and others elsewhere; `numpy.where` is slower."""
+    return np.asarray(where * values + ~where * others)
 
 
 def stops(goes: Sequence[np.ndarray], bins: np.ndarray) -> np.ndarray:
     """Return the stage at which each row stops, (n,)."""
     last = next((stage for stage, go in enumerate(goes) if not go.any()), len(goes))
-    found = np.full(bins.shape[1], last)
+    found = np.full(bins.shape[1], last, dtype=np.int32)
     for stage in reversed(range(last)):
         if not goes[stage].all():
-            np.copyto(found, stage, where=(~goes[stage]).take(bins[stage]))
+            found = _chosen(goes[stage].take(bins[stage]), found, np.int32(stage))
     return found
 
 
@@ -353,23 +363,25 @@ def found_on(rows: StagedRows, outline: Stopping, prices: list[float]) -> Stoppi
     edges = [edges_of(own, rows.n_bins, of_two).tolist() for own in rows.states[:-1]]
     found = replace(outline, edges=tuple(map(tuple, edges)))
     bins, policies = found.bins(rows.states), list[Policy]()
-    tried: list[tuple[float | None, int | None]] = [(price, None) for price in prices]
-    of_prices = induced(bins, rows.losses, rows.weight, steps, prices)
-    for price, prefix in [*tried, *((None, stage) for stage in range(1, len(outline.spent)))]:
-        if price is not None:
-            goes = next(of_prices)
-        else:
-            goes = [np.full(len(own) + 1, m < (prefix or 0)) for m, own in enumerate(edges)]
-        cost, loss, _ = means(rows, outline.spent, stops(goes, bins))
+
+    def add(price: float | None, goes: list[np.ndarray], at: np.ndarray | int) -> None:
+        cost, loss, _ = means(rows, outline.spent, at)
         texts = tuple((ord("0") + own).astype(np.uint8).tobytes().decode() for own in goes)
+        prefix = at if isinstance(at, int) else None
         policies.append(Policy(price, float(cost), float(loss), texts, prefix))
+
+    of_prices = induced(bins, rows.losses, rows.weight, steps, prices)
+    for price, goes in zip(prices, of_prices, strict=True):
+        add(price, goes, stops(goes, bins))
+    for prefix in range(1, len(outline.spent)):
+        add(None, [np.full(len(own) + 1, m < prefix) for m, own in enumerate(edges)], prefix)
     return replace(found, policies=tuple(policies))
 
 
 def means(rows: StagedRows, spent: Sequence[float], stage: np.ndarray | int) -> np.ndarray:
     """Return mean cost, loss and accuracy of rows that stop at stages, or all at one."""
-    stage = np.broadcast_to(stage, rows.weight.shape)
-    each = np.array([np.array(spent)[stage], *rows.at(stage)])
+    cost = np.broadcast_to(np.array(spent)[stage], rows.weight.shape)
+    each = np.array([cost, *rows.at(stage)])
     return np.asarray((each * rows.weight).sum(axis=1) / rows.weight.sum())
 
 
@@ -459,4 +471,5 @@ def find_stopping(rows: StagedRows, outline: Stopping, recommended: int) -> tupl
 def measured(stopping: Stopping, rows: StagedRows) -> dict[Any, np.ndarray]:
     """Return what policies are measured by on rows, by price or prefix."""
     bins, spent = stopping.bins(rows.states), stopping.spent
-    return {p.key: means(rows, spent, stops(p.decisions, bins)) for p in stopping.policies}
+    ends = {p.key: p.prefix or stops(p.decisions, bins) for p in stopping.policies}
+    return {key: means(rows, spent, at) for key, at in ends.items()}

@@ -159,6 +159,7 @@ def test_two_policies_are_mixed_for_a_mean_budget(many):
     costs = [policy.mean_cost for policy in found.policies]
     number = int(np.argmax(np.diff(costs[1:]))) + 1
     rows = many.taken(np.arange(40_000))
+    assert rows.losses[0].flags.contiguous  # else each look at a stage reads all stages
     ends = [walk(found, rows, mean_budget=cost) for cost in costs[number : number + 2]]
     budget = 0.8 * costs[number] + 0.2 * costs[number + 1]
     mixed = walk(found, rows, mean_budget=budget)
