@@ -77,6 +77,13 @@ def test_a_large_row_group_is_read_in_batches_of_rows(tmp_path):
     assert open_dataset(tmp_path, max_rows=19).partitions[1].fingerprint != large.fingerprint
 
 
+def test_batches_of_rows_have_as_many_as_1_2_or_4_pages(tmp_path):
+    file = write(tmp_path / "a.parquet", n_rows=200_000)
+    found = [open_dataset(file, max_rows=n) for n in (19_999, 39_999, 79_999, 99_999)]
+    rows = [dataset.partitions[0].batch_rows for dataset in found]
+    assert rows == [19_999, 20_000, 40_000, 80_000]
+
+
 def test_sizes_are_those_of_decoded_values(tmp_path):
     codes = {"y": np.zeros(10_000), "l": [[1.0, 1.0, 1.0]] * 10_000}
     write(tmp_path / "a.parquet", n_rows=10_000, x=np.zeros(10_000), **codes)
