@@ -113,7 +113,7 @@ class PartitionReader:
         return table
 
     def column_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns of a partition in tables of about 1 MiB, to keep decoded data in the cache.
+        """Yield columns of a partition in tables of about 4 MiB, so that few are held at once.
 
         At least one column at a time. Errors as of :meth:`read`, before the last table is yielded.
         """

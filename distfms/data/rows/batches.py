@@ -288,7 +288,7 @@ def read_rows(
 
     Notes
     -----
-    Columns are decoded about 1 MiB at a time on the calling thread and copied straight into a
+    Columns are decoded about 4 MiB at a time on the calling thread and copied straight into a
     buffer that the thread reuses, so memory is one batch plus these.
     """
     partition = partition.loaded()
