@@ -15,8 +15,8 @@ import numpy as np
 
 #: Standard deviation of the prior.
 _APART = 2.0
-#: Bounds of log t and of log ν; ν at first; and the most steps.
-_SCALES, _NOISES, _NOISE, _STEPS = (-7.0, 4.0), (-14.0, 3.0), 0.1, 50
+#: Bounds of log t and of log ν; ν at first; the most steps, and the gain at which they end.
+_SCALES, _NOISES, _NOISE, _STEPS, _GAIN = (-7.0, 4.0), (-14.0, 3.0), 0.1, 50, 1e-5
 
 
 def likely_scales(features: np.ndarray, target: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -43,7 +43,7 @@ def likely_scales(features: np.ndarray, target: np.ndarray, weight: np.ndarray) 
         "L-BFGS-B",
         jac=True,
         bounds=[_SCALES] * d + [_NOISES],
-        options={"maxiter": _STEPS},
+        options={"maxiter": _STEPS, "ftol": _GAIN},
     )
     scales = np.exp(found.x[:-1])
     return np.asarray(scales * np.sqrt(d / (scales @ scales)))
@@ -56,24 +56,29 @@ def unlikeliness(
 
     The variance of the process is the likeliest.
     """
-    from scipy.linalg import cho_factor
+    from scipy.linalg import cho_solve, cholesky
     from scipy.linalg.lapack import dpotri
 
     scales, added = np.exp(logs[:-1]), np.exp(logs[-1]) * noise
     moved, n_values = scales[:, np.newaxis] * features, target.size
-    squares = np.einsum("ij,ij->j", moved, moved)
-    apart = squares[:, np.newaxis] + squares - 2.0 * moved.T @ moved
-    covariance = np.exp(-0.5 * np.maximum(apart, 0.0))
-    factor = cho_factor(covariance + np.diag(added), lower=True)
-    inverse = np.tril(dpotri(factor[0], lower=1)[0])
-    inverse += np.tril(inverse, -1).T
-    solved = target @ inverse
+    halves = np.einsum("ij,ij->j", moved, moved) / 2.0
+    covariance = moved.T @ moved - (halves[:, np.newaxis] + halves)
+    covariance = np.exp(np.minimum(covariance, 0.0, out=covariance), out=covariance).T
+    factor = covariance.copy(order="F")
+    factor.flat[:: len(factor) + 1] += added
+    factor = cholesky(factor, lower=True, overwrite_a=True)
+    solved = cho_solve((factor, True), target.T).T
     variance = max(float(np.sum(solved * target)) / n_values, np.finfo(float).tiny)
     off = logs[:-1] - logs[:-1].mean()
     value = 0.5 * n_values * np.log(variance) + 0.5 * (off @ off) / _APART**2
-    value += len(target) * float(np.log(np.diagonal(factor[0])).sum())
-    slope = 0.5 * (len(target) * inverse - solved.T @ solved / variance)  # by the covariance
+    value += len(target) * float(np.log(np.diagonal(factor)).sum())
+    # Derivatives by the covariance, of the lower triangle alone: there the inverse counts twice.
+    slope = dpotri(factor, lower=1)[0]
+    slope *= len(target)
+    slope.flat[:: len(slope) + 1] *= 0.5
+    slope -= solved.T @ (0.5 / variance * solved)
     weighed = slope * covariance
-    of_scales = np.einsum("ij,ij->i", moved @ weighed, moved) - moved**2 @ weighed.sum(axis=1)
+    of_scales = np.einsum("ij,ij->i", moved @ weighed, moved)
+    of_scales -= moved**2 @ (weighed.sum(axis=0) + weighed.sum(axis=1)) / 2.0
     of_noise = np.sum(np.diagonal(slope) * added)
     return value, np.append(2.0 * of_scales + off / _APART**2, of_noise)

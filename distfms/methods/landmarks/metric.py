@@ -71,15 +71,34 @@ class TaughtRows:
         return TaughtRows(self.features[:, own], self.target[:, own], self.weight[own])
 
 
+@dataclass(frozen=True)
+class Way:
+    """How a metric is learned, whatever the rows.
+
+    Attributes
+    ----------
+    kind : {"none", "diagonal", "full"}
+    likely : float
+        Power of the likely scales of columns that learning begins with; 0 for equal ones.
+    iteration : int
+        After which it is learned; 0 for `none` and for likely scales.
+    widths : tuple of float
+        Of the model that is the first to teach it, and of all others.
+    """
+
+    kind: str
+    likely: float = 0.0
+    iteration: int = 0
+    widths: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Metric:
     """A metric with the width and the ridge that were best with it.
 
     Attributes
     ----------
-    kind : {"none", "diagonal", "full"}
-    iteration : int
-        After which it was learned; 0 for `none` and for likely scales.
+    way : Way
     transform : ndarray of shape (d,) or (d, d)
         T, such that tr TᵀT = d; of a diagonal metric the diagonal.
     width : float
@@ -95,8 +114,7 @@ class Metric:
         Of these rows.
     """
 
-    kind: str
-    iteration: int
+    way: Way
     transform: np.ndarray
     width: float
     sigma: float
@@ -105,9 +123,24 @@ class Metric:
     weight: np.ndarray
 
     @property
+    def kind(self) -> str:
+        """Return "none", "diagonal" or "full"."""
+        return self.way.kind
+
+    @property
+    def iteration(self) -> int:
+        """Return after which it was learned; 0 for `none` and for likely scales."""
+        return self.way.iteration
+
+    @property
     def error(self) -> float:
         """Mean squared error of the held-out rows."""
         return float(np.average(self.errors, weights=self.weight))
+
+    def may_be_best(self, found: Sequence[Metric]) -> bool:
+        """Whether its error is no more than two standard errors higher than the least."""
+        gain, error = self.gain_over(min(found, key=lambda metric: metric.error))
+        return gain + 2.0 * error >= 0.0
 
     def gain_over(self, other: Metric) -> tuple[float, float]:
         """Return how much lower the error is than another, and the standard error of that."""
@@ -120,7 +153,7 @@ class Metric:
 def learn(
     fitter: Fitter, landmarks: np.ndarray, kinds: Sequence[str], iterations: int = 5
 ) -> list[Metric]:
-    """Learn metrics; return the isotropic one, then the best of each kind that is better.
+    """Learn metrics; return the isotropic one, then the best of each kind.
 
     Parameters
     ----------
@@ -131,31 +164,60 @@ def learn(
     iterations : int
         At most; each but the first keeps the width of the one before it, in median distances.
     """
-    starts = [fitter.fitted(landmarks, "none", 0, np.ones(len(landmarks)))]
-    found, n_scales = [starts[0][0]], _LIKELY_ROWS[fitter.leaves_out]
-    taught = fitter.taught.first(n_scales)
-    if not np.ptp(taught.target, axis=1).any():
-        return found
+    starts = [fitter.fitted(landmarks, Way("none"), fitter.start(0.0))]
+    found = [starts[0][0]]
     if len(landmarks) <= _MOST_FULL:
-        scales = likely_scales(taught.features, taught.target, taught.weight)
-        starts.append(fitter.fitted(landmarks, "diagonal", 0, scales))
-    start, weights = min(starts, key=lambda pair: pair[0].error)
-    first = fitter.mean_product(landmarks, start, weights, "full" in kinds)
+        starts.append(fitter.fitted(landmarks, Way("diagonal", 1.0), fitter.start(1.0)))
+    start = min(starts, key=lambda pair: pair[0].error)
     for kind in kinds:
-        path, best, products = [starts[-1][0]], start, first
-        for iteration in range(1, iterations + 1):
-            transform = root(products, kind)
-            if transform is None or iteration - best.iteration > _PATIENCE[start is not found[0]]:
-                break
-            widths = (path[-1].width,) if iteration > 1 else WIDTHS
-            last, weights = fitter.fitted(landmarks, kind, iteration, transform, widths)
-            products = fitter.mean_product(landmarks, last, weights, kind == "full")
-            path.append(last)
-            best = min(best, last, key=lambda metric: metric.error)
-        own = [metric for metric in path if metric.kind == kind]
-        if own and (best := min(own, key=lambda metric: metric.error)).error < found[0].error:
-            found.append(best)
+        own = taught(fitter, landmarks, start, kind, iterations)
+        own += [other for other, _ in starts[1:] if other.kind == kind]
+        if own:
+            found.append(min(own, key=lambda metric: metric.error))
     return found
+
+
+def taught(
+    fitter: Fitter,
+    landmarks: np.ndarray,
+    start: tuple[Metric, np.ndarray],
+    kind: str,
+    iterations: int,
+    widths: Sequence[float] = WIDTHS,
+) -> list[Metric]:
+    """Return the metrics of a kind, each by the gradients of the one before, while errors fall."""
+    (last, weights), path, best = start, list[Metric](), start[0]
+    for iteration in range(1, iterations + 1):
+        products = fitter.mean_product(landmarks, last, weights, kind == "full")
+        transform = root(products, kind)
+        if transform is None:
+            break
+        way = Way(kind, last.way.likely, iteration)
+        last, weights = fitter.fitted(landmarks, way, transform, widths)
+        widths = (last.width,)
+        last = replace(last, way=replace(way, widths=(start[0].width, last.width)))
+        path.append(last)
+        best = min(best, last, key=lambda metric: metric.error)
+        if iteration - best.iteration >= _PATIENCE[way.likely > 0.0]:
+            break
+    return path
+
+
+def again(
+    fitter: Fitter, landmarks: np.ndarray, way: Way, iterations: int
+) -> tuple[Way, np.ndarray]:
+    """Learn in the way of a metric of other rows or landmarks; return the best way and T.
+
+    What they chose are options, so to speak, but for the iteration, which is judged anew.
+    """
+    transform = fitter.start(way.likely)
+    if not way.iteration:
+        return way, transform
+    first = Way("diagonal" if way.likely else "none", way.likely)
+    start = fitter.fitted(landmarks, first, transform, way.widths[:1])
+    path = taught(fitter, landmarks, start, way.kind, iterations, way.widths[1:])
+    best = min(path, key=lambda metric: metric.error, default=start[0])
+    return best.way, best.transform
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,11 +244,23 @@ class Fitter:
         """Whether each row is left out in turn."""
         return self.judging is self.taught
 
+    def first(self, n: int) -> Fitter:
+        """Return what fits models on the first rows, a quarter of which judge."""
+        taught = self.taught.first(n)
+        judging = taught if self.leaves_out else self.judging.first(n // (JUDGES - 1))
+        return replace(self, taught=taught, judging=judging)
+
+    def start(self, likely: float) -> np.ndarray:
+        """Return likely scales of columns, or equal ones."""
+        own = self.taught.first(_LIKELY_ROWS[self.leaves_out])
+        if not (likely and np.ptp(own.target, axis=1).any()):
+            return np.ones(len(own.features))
+        return likely_scales(own.features, own.target, own.weight)
+
     def fitted(
         self,
         landmarks: np.ndarray,
-        kind: str,
-        iteration: int,
+        way: Way,
         transform: np.ndarray,
         widths: Sequence[float] = WIDTHS,
     ) -> tuple[Metric, np.ndarray]:
@@ -210,7 +284,7 @@ class Fitter:
             errors = ridges.errors(RIDGES, own, truth, left) / scale
             at = int(np.argmin(errors @ self.judging.weight))
             best = (float(RIDGES[at]), errors[at], self.judging.weight)
-            found.append((Metric(kind, iteration, transform, width, sigma, *best), ridges))
+            found.append((Metric(way, transform, width, sigma, *best), ridges))
         metric, ridges = min(found, key=lambda pair: pair[0].error)
         return metric, ridges.weights(metric.ridge / _SHARPER)
 
@@ -314,8 +388,9 @@ def choose(found: Sequence[Metric]) -> Metric:
 # --- what a metric is learned from, and what is told of it --------------------------------------
 
 #: Landmarks that a metric is learned with, where there are as many rows: with fewer it may miss the
-#: columns that matter.
-LANDMARKS_TAUGHT = 500
+#: columns that matter. Models of no more landmarks than the next number first learn with these and
+#: so many rows, which tells what is worth learning with all.
+LANDMARKS_TAUGHT, _SKETCHED = 500, (250, 3072)
 #: Columns up to which a full metric is tried where the spec does not ask for it.
 _MOST_FULL = 500
 #: Rows at least: fewer say too little of what is better.
@@ -324,11 +399,11 @@ _FEWEST = 32
 FEW = 2000
 
 
-Lesson = tuple[LandmarkMap, RowSample, np.ndarray, Metric | None]
+Lesson = tuple[LandmarkMap, RowSample, np.ndarray, Way | None]
 """An isotropic map to the landmarks of the model, training rows (features, target, weight), and
-which of `JUDGES` parts each is in; the first judges instead of teaching. Without a fold, of many
-rows or for classes, also the metric of all: its kind and most iterations alone are tried, which are
-options, so to speak; what is learned of rows is learned without the fold.
+which of `JUDGES` parts each is in; the first judges instead of teaching. Without a fold, also the
+way in which the metric of all was learned: these are options, so to speak; what is learned of rows
+is learned without the fold.
 """
 JUDGES = 4
 
@@ -362,38 +437,48 @@ def learned(
     fitter = turns[0] if len(turns) == 1 else Fitter(rows, rows, *known)
     if fitter.leaves_out and is_auto:
         if has_classes:
-            return by_turns(fitter, turns, own, like is None or like.kind != "none")
+            return by_turns(fitter, turns, own, like)
         kinds, iterations = ["diagonal"], 0  # gradients have seen the rows that are left out
-    if like is not None and is_auto and not fitter.leaves_out:
-        kinds, iterations = [] if like.kind == "none" else [like.kind], like.iteration
 
-    def of_landmarks(metric: Metric) -> Metric:
-        return fitter.fitted(own, metric.kind, metric.iteration, metric.transform)[0]
+    def of_landmarks(way: Way, transform: np.ndarray) -> Metric:
+        return fitter.fitted(own, way, transform)[0]
 
-    found = learn(fitter, fitter.taught.features[:, :LANDMARKS_TAUGHT], kinds, iterations)
+    marks, are_few = fitter.taught.features[:, :LANDMARKS_TAUGHT], own.shape[1] <= _SKETCHED[0]
+    if like is not None:
+        found = [of_landmarks(*again(fitter, marks, like, like.iteration))]
+    else:
+        sketch = fitter.first(_SKETCHED[1]) if are_few else fitter
+        some = marks[:, : _SKETCHED[0]] if are_few else marks
+        found = learn(sketch, some, kinds, iterations)
+        ways = [(m.way, m.transform) for m in found]
+        for i, metric in enumerate(found):
+            if are_few and metric.iteration and metric.may_be_best(found):
+                ways[i] = again(fitter, marks, metric.way, iterations)
+        if are_few or has_classes:
+            found = [of_landmarks(*way) for way in ways]
     if has_classes:
-        found = [of_landmarks(m) for m in found]
         found = [judged(m, turns, own, [m.transform] * len(turns)) for m in found]
-    best = choose(found) if is_auto else found[-1]
-    return [best if has_classes else of_landmarks(best), *found]
+    best = choose(found) if is_auto else min(found, key=lambda metric: metric.error)
+    if like is None and not (are_few or has_classes):
+        best = of_landmarks(best.way, best.transform)
+    return [best, *found]
 
 
 def by_turns(
-    fitter: Fitter, turns: Sequence[Fitter], landmarks: np.ndarray, scales: bool
+    fitter: Fitter, turns: Sequence[Fitter], landmarks: np.ndarray, like: Way | None
 ) -> list[Metric]:
-    """Return the metric for classes, then what it was compared with: none, and likely `scales`.
+    """Return the metric for classes, then what it was compared with: none, and likely scales.
 
     The scales are the mean of those of each turn, by which its rows are judged.
     """
-    taught = [turn.taught.first(_LIKELY_ROWS[0]) for turn in turns]
-    logs, found = [np.zeros(len(own.features)) for own in taught], list[Metric]()
-    if scales:
-        logs = [np.log(likely_scales(own.features, own.target, own.weight)) for own in taught]
-    for power in _POWERS if scales else _POWERS[:1]:
+    logs, found = [np.zeros(len(landmarks)) for _ in turns], list[Metric]()
+    for power in _POWERS if like is None else (like.likely,):
+        if power and not np.any(logs):
+            logs = [np.log(turn.start(1.0)) for turn in turns]
         scaled = [np.exp(power * own) for own in (np.mean(logs, axis=0), *logs)]
         whole, *each = (own / np.sqrt(np.mean(own**2)) for own in scaled)
-        kind = "diagonal" if power else "none"
-        metric, _ = fitter.fitted(landmarks, kind, 0, whole)
+        way = Way("diagonal" if power else "none", power)
+        metric, _ = fitter.fitted(landmarks, way, whole)
         widths = _WIDER if fitter.sigma is None else _WIDER[:1]
         wider = (replace(metric, width=w * metric.width, sigma=w * metric.sigma) for w in widths)
         tried = [judged(own, turns, landmarks, each) for own in wider]

@@ -249,8 +249,8 @@ def read_metrics(
         lessons = list[Lesson]()
         for name, (mapping, rows) in wanted.items():
             keys = rows.hashes if rows.ids is None else hash_keys(rows.ids)
-            like = next(iter(found.get(name.rpartition("@")[0], ())), None)
-            lessons.append((mapping, rows, mix(mix(keys)) % np.uint64(JUDGES), like))
+            way = next((own.way for own in found.get(name.rpartition("@")[0], ())), None)
+            lessons.append((mapping, rows, mix(mix(keys)) % np.uint64(JUDGES), way))
         found.update(zip(wanted, run.map(teach, lessons, "Learning metrics"), strict=True))
 
     def metric() -> dict[str, list[Metric]]:

@@ -14,7 +14,7 @@ from distfms.methods.landmarks import fit, logistic, metric
 from distfms.methods.landmarks.likelihood import likely_scales, unlikeliness
 from distfms.methods.landmarks.logistic import LOGISTIC_RIDGES, log_losses
 from distfms.methods.landmarks.losses import probabilities
-from distfms.methods.landmarks.metric import Fitter, TaughtRows, choose, learn, root
+from distfms.methods.landmarks.metric import Fitter, TaughtRows, Way, again, choose, learn, root
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import Ridges
@@ -45,7 +45,7 @@ def hidden(n=480, d=10, seed=0):
 @pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
 @pytest.mark.parametrize("transform", [np.array([1.0, 0.5, 2.0]), RNG.normal(size=(3, 3))])
 def test_mean_products_of_gradients(kernel, transform):
-    under = metric.Metric("full", 1, transform, 1.0, 1.3, 0.1, np.zeros(1), np.ones(1))
+    under = metric.Metric(Way("full"), transform, 1.0, 1.3, 0.1, np.zeros(1), np.ones(1))
     mean, on_landmarks = (
         Fitter(own, own, kernel).mean_product(MARKS.T, under, WEIGHTS, True)
         for own in (rows_of(X, X[:, 0]) for X in (ROWS, MARKS))
@@ -72,7 +72,7 @@ def test_a_row_of_weight_two_counts_as_two_rows():
     weighted = TaughtRows(X.T, y[np.newaxis], twice.astype(float))
     many = rows_of(np.repeat(X, twice, axis=0), np.repeat(y, twice))
     one, other = (Fitter(own, replace(own), "gaussian") for own in (weighted, many))
-    found, wanted = (own.fitted(X[:9].T, "none", 0, np.ones(3)) for own in (one, other))
+    found, wanted = (own.fitted(X[:9].T, Way("none"), np.ones(3)) for own in (one, other))
     assert (found[0].sigma, found[0].ridge) == (wanted[0].sigma, wanted[0].ridge)
     assert found[0].error == pytest.approx(wanted[0].error)
     products = [own.mean_product(X[:9].T, *found, True) for own in (one, other)]
@@ -149,9 +149,9 @@ def test_fewer_rows_than_columns():
 
 def test_a_gain_counts_beside_its_standard_error():
     errors = np.array([1.0, 2.0, 1.5, 1.0])
-    plain = metric.Metric("none", 0, np.ones(2), 1.0, 1.0, 0.1, errors, np.ones(4))
+    plain = metric.Metric(Way("none"), np.ones(2), 1.0, 1.0, 0.1, errors, np.ones(4))
     for less, kept in ((np.full(4, 0.1), False), (np.array([2.0, -1.5, 0.1, 0.0]), True)):
-        own = replace(plain, kind="full", errors=errors - less)
+        own = replace(plain, way=Way("full"), errors=errors - less)
         gain, error = own.gain_over(plain)
         assert gain == pytest.approx(less.mean())
         assert error == pytest.approx(less.std(ddof=1) / 2)
@@ -227,7 +227,21 @@ def test_classes_that_hang_on_few_columns_have_their_scales():
     assert {*list(found["weights"])[:2]} == {"x0", "x1"}
 
 
-def test_a_fold_of_many_rows_tries_the_kind_of_all_rows_alone(monkeypatch):
+@pytest.mark.parametrize("leaves_out", [False, True])
+def test_the_way_of_a_metric_leads_to_it_again(leaves_out):
+    """On the same rows to the same; on a constant target to equal scales."""
+    X, y = hidden(200, 4)
+    rows = rows_of(X, y)
+    fitter = Fitter(rows, rows if leaves_out else rows_of(*hidden(100, 4, 1)), "gaussian")
+    for best in learn(fitter, X[:30].T, ("diagonal", "full"), 2):
+        way, transform = again(fitter, X[:30].T, best.way, best.iteration)
+        assert way == best.way
+        np.testing.assert_array_equal(transform, best.transform)
+    constant = replace(fitter, taught=rows_of(X, np.ones(200)))
+    assert (again(constant, X[:30].T, Way("full", 1.0, 2, (2.0, 1.0)), 2)[1] == 1.0).all()
+
+
+def test_a_fold_learns_its_metric_in_the_way_of_that_of_all_rows(monkeypatch):
     monkeypatch.setattr(metric, "FEW", 100)
     X, y = hidden(200, 3)
     numbers = np.arange(200, dtype=np.uint64)
@@ -235,11 +249,12 @@ def test_a_fold_of_many_rows_tries_the_kind_of_all_rows_alone(monkeypatch):
     plain = np.zeros(3), np.ones(3), np.zeros(3), X[:30]
     mapping = LandmarkMap(Similarity("gaussian"), *plain)
 
-    def kinds(like):
+    def ways(like):
         found = metric.learned(LandmarksOptions(), None, (mapping, rows, numbers % 4, like))
-        return {own.kind: own.iteration for own in found[1:]}
+        return [own.way for own in found]
 
-    assert {*kinds(None)} == {"none", "diagonal", "full"}
-    one = metric.Metric("full", 1, np.eye(3), 1.0, 1.0, 0.1, np.zeros(1), np.ones(1))
-    assert kinds(one) == {"none": 0, "full": 1}
-    assert kinds(replace(one, kind="none", iteration=0)) == {"none": 0}
+    assert ways(None)[1] == Way("none")
+    for like in (Way("full", 1.0, 1, (2.0, 1.0)), Way("diagonal", 0.0, 1, (1.0, 1.0)), Way("none")):
+        assert {*ways(like)} == {like}
+    own = Way("full", 1.0, 3, (2.0, 1.0))
+    assert {replace(way, iteration=3) for way in ways(own)} == {own}
