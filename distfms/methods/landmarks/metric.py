@@ -42,7 +42,8 @@ _LANDMARKS_JUDGED = 256
 #: Widths that are tried for classes, in those with the least squared errors: a wide similarity is
 #: nearly linear.
 _WIDER = (1.0, 4.0)
-#: Powers of likely scales that are tried for classes: whole ones fit few rows too closely.
+#: Powers of likely scales that are tried for classes until one is worse than none: whole ones fit
+#: few rows too closely.
 _POWERS = (0.0, 0.5, 1.0)
 
 
@@ -478,13 +479,16 @@ def by_turns(
         scaled = [np.exp(power * own) for own in (np.mean(logs, axis=0), *logs)]
         whole, *each = (own / np.sqrt(np.mean(own**2)) for own in scaled)
         way = Way("diagonal" if power else "none", power)
-        metric, _ = fitter.fitted(landmarks, way, whole)
+        metric, _ = fitter.fitted(landmarks[:, :_LANDMARKS_JUDGED], way, whole)
         widths = _WIDER if fitter.sigma is None else _WIDER[:1]
         wider = (replace(metric, width=w * metric.width, sigma=w * metric.sigma) for w in widths)
         tried = [judged(own, turns, landmarks, each) for own in wider]
         found.append(min(tried, key=lambda metric: metric.error))
-    found = [found[0], min(found[1:] or found, key=lambda metric: metric.error)]
-    return [choose(found), *found]
+        if found[-1].error > found[0].error:
+            break  # scales that are too close to the rows will not become better by more of them
+    best = min(found, key=lambda metric: metric.error)
+    compared = [found[0], best if best is not found[0] else found[-1]]
+    return [choose(compared), *compared]
 
 
 def judged(
