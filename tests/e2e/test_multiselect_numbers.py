@@ -9,6 +9,8 @@ import pytest
 
 from distfms.data.rows.folds import assign_parts
 from distfms.methods.multiselect import objective
+from distfms.methods.multiselect.choices import choices
+from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.runs.finished import headline
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
@@ -230,6 +232,12 @@ def test_job_is_that_of_the_ridge_and_the_way_that_cross_validation_chooses(nois
     said = headline(folder)
     assert "but Lasso explains" in said
     assert "`selection: auto`" in said
+
+
+def test_folds_choose_the_way_to_select_unless_there_are_none():
+    by_default = MultiselectOptions(budget=12)
+    assert {own["selection"] for own in choices(by_default, 3)} == {"greedy", "lasso"}
+    assert choices(by_default, 0) == [{"selection": "greedy", "ridge": 0.0}]
 
 
 @pytest.mark.parametrize(("folds", "ridges"), [(3, [0.01, 0.001, 0.1, 0.0]), (0, None)])

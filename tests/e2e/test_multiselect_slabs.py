@@ -17,7 +17,14 @@ from tests.e2e.jobs import content, stage
 from tests.e2e.multiselect_jobs import job as small_job
 from tests.e2e.test_sequence_slabs import require_close
 
-OPTIONS = {"budget": 12, "ridge": 0.2, "psd": "none", "plan": True, "costs": {"warm": 2.0}}
+OPTIONS = {
+    "selection": "greedy",
+    "budget": 12,
+    "ridge": 0.2,
+    "psd": "none",
+    "plan": True,
+    "costs": {"warm": 2.0},
+}
 ENOUGH = slab_search.ONE_PROCESS_BYTES
 
 

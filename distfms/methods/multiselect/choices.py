@@ -31,16 +31,17 @@ def choices(options: MultiselectOptions, n_folds: int) -> list[Choice]:
     SpecError
         If there is no cross-validation to choose by.
     """
-    ways = ("greedy", "lasso") if options.selection == "auto" else (options.selection,)
+    ways: tuple[str, ...] = (options.selection,)
+    if options.selection == "auto":
+        ways = ("greedy", "lasso") if n_folds > 1 else ("greedy",)
     if options.ridge == "auto":
         ridges: tuple[float, ...] = RIDGES if n_folds > 1 else (0.0,)
     else:
         ridges = options.ridge if isinstance(options.ridge, tuple) else (options.ridge,)
     found: list[Choice] = [{"selection": way, "ridge": ridge} for way in ways for ridge in ridges]
     if len(found) > 1 and n_folds < 2:
-        key = "ridge" if len(ridges) > 1 else "selection"
         raise SpecError(
-            f"`multiselect.{key}` needs cross-validation, which this job does not have. Set "
+            "`multiselect.ridge` needs cross-validation, which this job does not have. Set "
             "`data.folds` to at least 2, or give one value; a search in slabs has no folds."
         )
     return found

@@ -40,11 +40,11 @@ class MultiselectOptions(Section):
     """`full` uses the correlations of attributes; `scoring` treats them as uncorrelated, which is
     faster and can be better with few objects.
     """
-    selection: Literal["greedy", "lasso", "auto"] = "greedy"
+    selection: Literal["greedy", "lasso", "auto"] = "auto"
     """What to buy: what the greedy search of the algorithm finds; or the attributes of a lasso path
     on the averages, judged equally often, with weights that allow for the disagreement of raters,
-    which can be better with few objects. `auto` chooses the lasso if it lowers the cross-validated
-    loss by more than one standard error of the difference.
+    which can be better with few objects. `auto`: the lasso if it lowers the cross-validated loss by
+    more than one standard error of the difference; without `data.folds` and in slabs, `greedy`.
     """
     criterion: Literal["best", "gain_per_cost", "gain"] = "best"
     """What a greedy step maximises. Where costs differ, `best` runs both and keeps the selection
@@ -180,6 +180,12 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
 
     But for `model: refit`, as judgments that are bought have to be collected before.
     """
-    own = {"ridge": 0.0, "psd": "data_units", "raters": "ignore", "plain_error": True}
+    own = {
+        "selection": "greedy",
+        "ridge": 0.0,
+        "psd": "data_units",
+        "raters": "ignore",
+        "plain_error": True,
+    }
     own |= {"clip": False, "screen_raters": False, "baselines": ["scoring", "averages", "copies"]}
     return {"multiselect": own, "data": {"splits": 50} if data.get("test") else {}}
