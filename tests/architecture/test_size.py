@@ -10,7 +10,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 #: Lines of code a file may have.
 MOST_LINES = 350
 #: Lines of code the whole package may have.
-MOST_IN_PACKAGE = 34_600
+MOST_IN_PACKAGE = 34_850
 
 
 @cache

@@ -411,3 +411,17 @@ def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
         assert len(cached) == 9
     assert found[0] == found[1]
     assert reads == [3, 3 * selection["n_passes"]]
+
+
+def test_models_without_a_fold_know_nothing_of_its_rows(tmp_path):
+    """Where a model of all rows separates them, one that began there would end there."""
+    rng = np.random.default_rng(0)
+    columns = {f"x{i:03d}": rng.normal(size=100) for i in range(400)}
+    columns |= {"y": rng.permutation(100) % 2, "id": np.arange(100)}
+    pq.write_table(pa.table(columns), tmp_path / "noise.parquet")
+    own = {"groups": {}, "costs": {}, "ridge": 1e-5, "prefixes": [1]}
+    own |= {"baselines": [], "stopping": "prefix"}
+    spec = job(tmp_path / "noise.parquet", tmp_path, "logistic", data={"folds": 4}, sequence=own)
+    _, _, metrics = finished(spec, "run")
+    assert metrics["train"]["explained_deviance"] > 0.99
+    assert all(fold["explained_deviance"] < 0 for fold in metrics["folds"])
