@@ -110,6 +110,8 @@ SEVEN_FITS = """
 import sys, time, numpy as np, pyarrow.parquet as pq
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+threadpool_limits(1)
 table, ridge = pq.read_table(sys.argv[1]), float(sys.argv[2])
 y, start = table["y"].to_numpy(), time.process_time()
 X = StandardScaler().fit_transform(np.column_stack([c.to_numpy() for c in table.columns[:-1]]))
