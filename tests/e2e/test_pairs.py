@@ -375,6 +375,7 @@ def test_a_mean_of_a_normal_model_and_lightgbm_where_each_knows_a_part(gaps, tmp
     assert finished.selection["algorithm"] == "mixed"
     assert any("a mean of a normal model and LightGBM" in n for n in finished.manifest["notes"])
     assert method.METHOD.headline(finished).startswith("The mean of a normal model and LightGBM")
+    assert "gain by each attribute, and the normal model." in method.METHOD.page(finished)
     assert {"normal", "lightgbm"} < {*metrics["baselines"]}
 
 

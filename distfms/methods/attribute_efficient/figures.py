@@ -341,9 +341,10 @@ def _coefficient_table(selection: Json) -> Table:
         }
         for name, gain in ranked[:_ROWS_SHOWN]
     ]
+    linear = "normal model" if selection["algorithm"] == "mixed" else "linear model of pairs"
     return Table(
         rows,
-        ("What trees gain by each attribute, and the linear model of pairs. " if gains else "")
+        (f"What trees gain by each attribute, and the {linear}. " if gains else "")
         + "Coefficients in the original units of the attributes, the largest first."
         + more(len(ranked), len(rows), "in selection.json"),
         {
