@@ -85,7 +85,7 @@ def few_levels(rng):
         (wine, "landmarks", {}, {"task": "classification"}),
         (cancer, "sequence", {"target": ["target"]}, {"family": "logistic"}),
         (cancer, "attribute_efficient", {}, {"positive": 1}),
-        (diabetes, "sequence", {"target": ["target"]}, {"family": "gaussian"}),
+        (diabetes, "sequence", {"target": ["target"]}, {"family": "auto"}),
         (diabetes, "landmarks", {}, {"task": "regression"}),
         (with_gaps, "sequence", {"missing": "mean"}, {"expand": {"splines": 0, "missing": True}}),
         (with_words, "sequence", {"numbers": ["bmi"], "missing": "mean"}, {}),

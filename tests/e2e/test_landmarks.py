@@ -309,7 +309,8 @@ def test_as_many_landmarks_as_pay(data, tmp_path):
     ],
 )
 def test_bounded_work_decides_how_many_landmarks_there_may_be(options, n_rows, most):
-    assert LandmarksOptions(**options).most_landmarks(n_rows, 20) == most
+    given = LandmarksOptions(**{"task": "regression", **options})
+    assert given.most_landmarks(n_rows, 20) == most
 
 
 def test_landmarks_by_kmeans(data, columns, tmp_path):

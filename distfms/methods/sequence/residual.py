@@ -319,6 +319,11 @@ def _solve_rows(upper: np.ndarray, right: np.ndarray) -> np.ndarray:
 # --- what a search leaves ------------------------------------------------------------------------
 
 
+#: Columns of a prefix, on average, from which the errors of few prefixes come from their weights:
+#: in O(K r²) rather than O(r³).
+_FEW = 4
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SequencePath(Path):
     """A path of linear regressions.
@@ -359,16 +364,9 @@ class SequencePath(Path):
         depend linearly on earlier ones. One triangular solve for all prefixes: the factor of a
         prefix is a corner of the factor of the whole. Cost O(K P r²).
         """
-        from scipy.linalg import solve_triangular
-
-        scaling, (rank, n_targets) = self.scaling, self.response.shape
+        scaling, n_targets = self.scaling, self.response.shape[1]
         ends = np.concatenate(([0], self.ranks))
-        right = np.zeros((rank, len(ends), n_targets))
-        for prefix, end in enumerate(ends):
-            right[:end, prefix] = self.response[:end]
-        if rank:
-            flat = solve_triangular(self.upper, right.reshape(rank, -1), check_finite=False)
-            right = flat.reshape(right.shape)
+        right = self._weights(ends)
         columns = scaling.kept[self.support]
         coefficients = np.zeros((len(ends), len(scaling.feature_names), n_targets))
         units = scaling.target_scale / scaling.scale[columns][:, None]
@@ -404,18 +402,39 @@ class SequencePath(Path):
         moments = moments / np.outer(scales, scales) / float(statistics.weight)
         offset = sums[rank:] / scales[rank:] / float(statistics.weight)
         total = np.diagonal(moments)[rank:]
-        A = _whitened(self.upper, _whitened(self.upper, moments[:rank, :rank]).T)
-        q = _whitened(self.upper, moments[:rank, rank:])
-        # wᵀMw of k columns is rᵀAr over the first k entries of r: each entry adds a border.
-        border = 2 * (np.tril(A, -1) @ self.response) + np.diagonal(A)[:, None] * self.response
-        fall = np.cumsum(self.response * (2 * q - border), axis=0)
-        fall = np.concatenate((np.zeros((1, len(total))), fall))[np.concatenate(([0], self.ranks))]
-        risk = np.maximum(total - fall, 0.0)
+        risk = np.maximum(total - self._fall(moments[:rank, :rank], moments[:rank, rank:]), 0.0)
         return {
             "r2": _mean_share(risk, np.maximum(total - offset**2, 0.0)),
             "mse": np.mean(risk * scaling.target_scale**2, axis=1),
             "explained_variance": _mean_share(risk, risk[0]),
         }
+
+    def _fall(self, gram: np.ndarray, cross: np.ndarray) -> np.ndarray:
+        """Return 2wᵀc − wᵀMw of all prefixes, (K + 1, P), from M (r, r) and c (r, P)."""
+        ends = np.concatenate(([0], self.ranks))
+        if _FEW * len(ends) <= len(gram):
+            w = self._weights(ends)
+            products = (gram @ w.reshape(len(gram), -1)).reshape(w.shape)
+            return np.asarray((w * (2.0 * cross[:, np.newaxis] - products)).sum(axis=0))
+        A = _whitened(self.upper, _whitened(self.upper, gram).T)
+        q = _whitened(self.upper, cross)
+        # wᵀMw of k columns is rᵀAr over the first k entries of r: each entry adds a border.
+        border = 2 * (np.tril(A, -1) @ self.response) + np.diagonal(A)[:, None] * self.response
+        fall = np.cumsum(self.response * (2 * q - border), axis=0)
+        return np.concatenate((np.zeros((1, cross.shape[1])), fall))[ends]
+
+    def _weights(self, ends: np.ndarray) -> np.ndarray:
+        """Return U⁻¹ of the first so many entries of the response, (r, K + 1, P)."""
+        from scipy.linalg import solve_triangular
+
+        rank, n_targets = self.response.shape
+        right = np.zeros((rank, len(ends), n_targets))
+        for prefix, end in enumerate(ends):
+            right[:end, prefix] = self.response[:end]
+        if not rank:
+            return right
+        flat = solve_triangular(self.upper, right.reshape(rank, -1), check_finite=False)
+        return np.asarray(flat.reshape(right.shape))
 
 
 def _whitened(upper: np.ndarray, right: np.ndarray) -> np.ndarray:
