@@ -138,7 +138,10 @@ def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
     places += [(spec["method"], option) for option in prepared.method.question]
     for section, key in places:
         # The seed stands in no section.
-        found = ((own.get(section, own) or {}).get(key) for own in (before, spec))
+        found = [(own.get(section, own) or {}).get(key) for own in (before, spec)]
+        if section == spec["method"] and found[0] != found[1]:
+            chosen = in_place.run.selection.get(key), getattr(prepared.job.options, key)
+            found = [c if own == "auto" else own for own, c in zip(found, chosen, strict=True)]
         was, now = (json.dumps(value, ensure_ascii=False) for value in found)
         if was != now:
             raise SpecError(
