@@ -31,8 +31,8 @@ MAX_ROWS = 131_072
 _LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 128 * 2**20
 
 # Columns are decoded in tables of about this size: small beside a partition, large enough that the
-# cost of calls does not show, which threads that wait for one another make dear (1 MiB, which a
-# core's cache holds, took a tenth longer, with folds up to a fifth).
+# cost of calls does not show (with 1 MiB, which a core's cache holds, passes of two threads took a
+# tenth longer, with folds up to a fifth).
 _TABLE_BYTES = 2**22
 
 
