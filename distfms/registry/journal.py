@@ -1,7 +1,4 @@
-"""Journals: numbered records of a registry, each written once and whole; and the lock of a model.
-
-Every form of records that was ever written can be read.
-"""
+"""Journals: numbered records, each written once and whole; and the lock of a model."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
-    form: int = 2
+    form: int = 1
     number: Annotated[int, Field(ge=0)]
     created: str = Field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
     token: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] = Field(
@@ -90,8 +87,6 @@ class Change(Record):
     """Current from now on."""
     below: int | None = None
     """Number of the change that a rollback returns to."""
-    before: list[int] = []
-    """In form 1: versions that were current before, the last one last."""
     removed: list[int]
     """Versions that are gone, or about to be."""
     author: str = ""
@@ -110,7 +105,7 @@ class Lock(Record):
     owner: str
     until: float
     """Seconds since 1970 by the owner's clock; 0 when the work has ended."""
-    seconds: Annotated[float, Field(gt=0)] = 60.0
+    seconds: Annotated[float, Field(gt=0)] = LOCK_S
     """How long it keeps others out after it was last written."""
     process: str = ""
     """The owner's process; see `distfms.engine.processes`."""
@@ -119,8 +114,8 @@ class Lock(Record):
 R = TypeVar("R", bound=Record)
 
 
-#: The form that records are written in. In form 1 locks had no `seconds`.
-_FORM = 2
+#: The form of records; those of another are not read.
+_FORM = 1
 
 
 def encode(record: Record, model: str) -> bytes:
@@ -132,24 +127,26 @@ def encode(record: Record, model: str) -> bytes:
 
 
 def decode(kind: type[R], payload: bytes, model: str, place: object, *, signed: bool = True) -> R:
-    """Read a record of any form.
+    """Read a record.
 
     Raises
     ------
     SpecError
-        If a newer distfms wrote it; if it is a version and, with ``signed``, not signed with the
-        key that there is.
+        If it has another form; if it is a version and, with ``signed``, not signed with the key
+        that there is.
     ValueError
         If it is damaged.
     """
     content = json.loads(payload)
-    form = content.get("form", 1) if isinstance(content, dict) else 0
-    if not isinstance(form, int) or form < 1 or "token" not in content:
+    if not isinstance(content, dict) or not {"form", "token"} <= content.keys():
         raise ValueError("it is not a record")
-    if form > _FORM:
-        raise SpecError(f"{place} was written by a newer distfms. Upgrade distfms to read it.")
+    if content["form"] != _FORM:
+        raise SpecError(
+            f"{place} was written by another version of distfms, in a form that this one does not "
+            "read. Use that version, or name another registry."
+        )
     found = content.pop("signature", None)
-    record = kind.model_validate({**content, "form": _FORM})
+    record = kind.model_validate(content)
     if signed and kind is Version and (signature := _signature(content, model)):
         if found is None:
             raise SpecError(

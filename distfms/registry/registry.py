@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 #: Files that no version has are deleted at this age: somebody may still be writing or reading them.
 _ABANDONED_S = 86400.0
 #: What a change says of the current version and of those before it.
-_STATE = {"version", "below", "before"}
+_STATE = {"version", "below"}
 _NOTHING = Change(number=0, kind="remove", version=None, removed=[])
 
 #: What a model's folders hold; others have records that only their writers know more of.
@@ -255,7 +255,7 @@ class Registry:
             if last.version == number:
                 return None
             below = None if last.version is None else last.number
-            return {"kind": "promote", "version": number, "below": below, "before": []}
+            return {"kind": "promote", "version": number, "below": below}
 
         return self._change(name, because, change)
 
@@ -435,12 +435,8 @@ class Registry:
     def _beneath(self, name: str, top: Change) -> Change | None:
         """Return what a rollback returns to; versions that are gone are passed over."""
         alive = self.numbers(name, top)
-        while top.below is not None or top.before:
-            if top.below is not None:
-                top = self.last(name, top.below, skip=True)
-            else:
-                *before, version = top.before
-                top = top.model_copy(update={"version": version, "before": before})
+        while top.below is not None:
+            top = self.last(name, top.below, skip=True)
             if top.version in alive:
                 return top
         return None

@@ -35,7 +35,6 @@ from distfms.runs.folder import (
     LATEST,
     MANIFEST,
     SCHEMA_VERSION,
-    STEPS,
     Manifest,
     RunFolder,
     choose_folder,
@@ -286,7 +285,7 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
     version = metadata.version("distfms")
     if manifest is None:
         write_atomic(run.path / "spec.yaml", prepared.spec.to_yaml().encode())
-    elif (manifest.distfms, manifest.steps) != (version, STEPS):
+    elif manifest.distfms != version:
         text = f"Another version of distfms ({manifest.distfms}) began this run: it starts anew."
         record.event("anew", text, began=manifest.distfms)
         manifest = None
@@ -325,8 +324,6 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
     spec = prepared.spec
     return {
         "schema": SCHEMA_VERSION,
-        "steps": STEPS,
-        "model_form": prepared.method.form,
         "distfms": metadata.version("distfms"),
         "spec_name": spec.name,
         "method": spec.method,

@@ -25,7 +25,6 @@ from distfms.runs.folder import (
     INPUTS,
     LATEST,
     MANIFEST,
-    OLDEST_SCHEMA,
     Manifest,
     RunFolder,
     parse_json,
@@ -99,17 +98,6 @@ class RunFiles:
                 f"{self.called} is a run of `{self.manifest.method}`, a method this distfms does "
                 "not have."
             )
-        if self.manifest.schema_version < OLDEST_SCHEMA:
-            raise SpecError(
-                f"{self.called} was made by distfms {self.manifest.distfms}, and the format of "
-                "runs has changed since. Run the job again."
-            )
-        method, form = load_method(self.manifest.method), self.manifest.form
-        if form > method.form:
-            raise SpecError(
-                f"{self.called} was made by distfms {self.manifest.distfms}, which is newer than "
-                "this one. Upgrade distfms to read it."
-            )
         content = {
             name: parse_json(self.place / f"{name}.json", self.files[f"{name}.json"])
             for name in ("selection", "metrics", "model")
@@ -124,7 +112,7 @@ class RunFiles:
             ) from error
         if RETRAINING in self.files:
             retraining = parse_json(self.place / RETRAINING, self.files[RETRAINING])
-        found = FinishedRun(
+        run = FinishedRun(
             **content,
             manifest={**self.manifest.content(), "inputs": self.inputs()},
             weights=weights,
@@ -132,7 +120,7 @@ class RunFiles:
             allow=frozenset(allow),
             called=self.found_at,
         )
-        return method, method.upgraded(found, form)
+        return load_method(self.manifest.method), run
 
     def inputs(self) -> list[dict[str, Any]]:
         """Return what was read, file by file."""

@@ -46,11 +46,8 @@ INPUTS = "inputs.json"
 OWNER = ".owner"
 #: Link to the last finished run, among the runs of a job.
 LATEST = "latest"
-SCHEMA_VERSION = 3
-#: The earliest that can be read; before 3 the inputs may be in the manifest.
-OLDEST_SCHEMA = 2
-#: Form in which steps are remembered, raised when an unfinished run cannot be gone on with.
-STEPS = 1
+#: Form of all files of a run; those of another are not read.
+SCHEMA_VERSION = 1
 
 
 class StageEntry(BaseModel):
@@ -70,21 +67,17 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    schema_version: Annotated[int, Field(alias="schema")] = 0
+    schema_version: Annotated[int, Field(alias="schema")] = SCHEMA_VERSION
     distfms: str = ""
     method: str = ""
-    form: Annotated[int, Field(alias="model_form", ge=1)] = 1
-    """Form of the model's files; see `Method.upgrades`."""
     identity: str = ""
     status: str = ""
     created: str = ""
     attempt: int = 0
-    steps: int = 0
-    """Form of the steps; see `STEPS`."""
     stages: list[StageEntry] = []
     notes: list[str] = []
     inputs: list[dict[str, Any]] = []
-    """In earlier runs and those in memory; of others it is in `INPUTS`."""
+    """Of runs in memory; of others it is in `INPUTS`."""
     inputs_sha256: str = ""
 
     def content(self) -> dict[str, Any]:
@@ -119,10 +112,10 @@ def parse_manifest(folder: Location, payload: bytes) -> Manifest:
             f"{folder / MANIFEST} is damaged ({reason}), so this run cannot be used. Delete "
             f"the whole folder {folder}, or name another with --out, and run the job again."
         ) from error
-    if manifest.schema_version > SCHEMA_VERSION:
+    if manifest.schema_version != SCHEMA_VERSION:
         raise SpecError(
-            f"{folder} was written by distfms {manifest.distfms}, which is newer than this one. "
-            "Upgrade distfms to read it."
+            f"{folder} was written by distfms {manifest.distfms} in a form that this version does "
+            "not read. Use that version, or run the job again in another folder."
         )
     return manifest
 
@@ -156,8 +149,7 @@ def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]
             # Such a run stays as it is, and is in nobody's way.
             say(f"Note: skipping the run {path}. {error}")
             continue
-        of_now = found.schema_version == SCHEMA_VERSION
-        if of_now and found.identity == identity and found.status != "done":
+        if found.identity == identity and found.status != "done":
             return path
     taken, moment = set[str](), datetime.now(UTC)
     with suppress(FileNotFoundError, NotADirectoryError):

@@ -188,8 +188,6 @@ class JobSpec:
         # A URL that is signed anew is the same place.
         content["data"] = {**_without_secrets(content["data"]), "storage_options": {}}
         content["inputs"] = list(inputs)
-        if (form := load_method(self.method).form) > 1:  # no run is resumed in another form
-            content["form"] = form
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -266,10 +266,10 @@ class _Parts:
 def _file_keys(inputs: Sequence[Mapping[str, Any]], dataset: Dataset) -> dict[str, str]:
     """Return the keys that files had in a run, by path, of those files that it had read.
 
-    A file that was read by itself may have another name now. Earlier runs have no keys: names were.
+    A file that was read by itself may have another name now.
     """
-    known = {(own["name"], own["footer"]): own.get("key", own["name"]) for own in inputs}
-    alone = {own["footer"]: LONE for own in inputs if own.get("key") == LONE}
+    known = {(own["name"], own["footer"]): own["key"] for own in inputs}
+    alone = {own["footer"]: LONE for own in inputs if own["key"] == LONE}
     keys = {f.path: known.get((f.name, f.footer), alone.get(f.footer)) for f in dataset.files}
     return {path: key for path, key in keys.items() if key is not None}
 

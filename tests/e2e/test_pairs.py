@@ -232,17 +232,6 @@ def test_rows_that_come_with_gaps(gaps, tmp_path):
     assert "Ridge on imputed means" in said
     assert "in full does as well" not in said
     assert "takes means for what is missing" in method.METHOD.page(finished)
-    # A model of the form before predicts as it did: means for what is missing, without limits.
-    weights = {name: finished.weights[name] for name in ("weights", "fill")}
-    model = {name: own for name, own in finished.model.items() if name != "kind"}
-    earlier = method.METHOD.upgraded(replace(finished, weights=weights, model=model), 3)
-    spec = pairs_job(folder, tmp_path, {"attributes_per_example": None}, data=section)
-    rows = prepare(spec).job.inputs.train
-    predictor = method.make_predictor(earlier, rows, None)
-    found = [predictor(own)["predicted_y"].to_numpy() for own in rows.partitions]
-    filled = np.where(np.isnan(gaps), weights["fill"], gaps)
-    wanted = filled @ weights["weights"] + finished.model["intercept"]
-    np.testing.assert_allclose(np.concatenate(found), wanted, atol=1e-12)
     others = {"attributes_per_example": None, "baselines": ["aerr"]}
     with pytest.raises(SpecError, match="compares with a ridge on imputed means and"):
         prepare(pairs_job(folder, tmp_path, others, data=section))

@@ -70,13 +70,6 @@ def test_the_owner_does_not_read_the_manifest_again(tmp_path):
     assert (found.notes, found.status, found.attempt) == (["first"], "done", 1)
 
 
-def test_run_of_an_earlier_release_is_taken_over(tmp_path):
-    """Its token stood in the manifest, where its driver still looks for it and the attempt."""
-    (tmp_path / "manifest.json").write_text('{"schema": 2, "attempt": 3, "writer": "abc"}')
-    assert RunFolder(tmp_path).claim().attempt == 4
-    assert json.loads((tmp_path / "manifest.json").read_text())["attempt"] == 4
-
-
 def test_overtaken_driver_does_not_remove_the_folder(judgments, tmp_path, monkeypatch, no_locks):
     """A driver whose data are refused takes its new folder away, but not another's."""
     spec, second = judgments_job(judgments, tmp_path), []

@@ -28,7 +28,6 @@ from distfms.methods.attribute_efficient.predictors import (
     Predictor,
 )
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method
-from distfms.methods.frame.curves import regrouped
 from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model
 from distfms.stats.base import below
 
@@ -79,33 +78,6 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
     return {name: Chosen(float(w)) for name, w in found.items() if w}
 
 
-def _from_1(run: FinishedRun) -> FinishedRun:
-    """Add what a first pass was for, which was not written down."""
-    return replace(run, selection={"scanned_for": "", **run.selection})
-
-
-def _from_2(run: FinishedRun) -> FinishedRun:
-    judged = "train" if run.metrics["test"] is None else "test"
-    places = {name: (judged, name) for name in ("relative_loss", "deviation")}
-    return regrouped(run, places, "attributes_seen")
-
-
-def _from_3(run: FinishedRun) -> FinishedRun:
-    """Add limits, which there were none of."""
-    limits = np.tile([[-np.inf], [np.inf]], len(run.weights["weights"]) + 1)
-    return replace(run, weights={**run.weights, "limits": limits})
-
-
-def _from_4(run: FinishedRun) -> FinishedRun:
-    """Say that models are linear, as all were."""
-    return replace(run, model={**run.model, "kind": "linear"})
-
-
-def _from_5(run: FinishedRun) -> FinishedRun:
-    """Leave all as it is: no model was a mean of two."""
-    return run
-
-
 METHOD = Method(
     name="attribute_efficient",
     Options=AttributeEfficientOptions,
@@ -119,7 +91,6 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
-    upgrades=(_from_1, _from_2, _from_3, _from_4, _from_5),
     question=("positive",),
     takes_gaps=True,
 )

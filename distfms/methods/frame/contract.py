@@ -553,10 +553,6 @@ class Method:
     partition_rows : callable, optional
         From the options to the most rows of a partition, where a row costs so much that a partition
         of the usual size would keep one worker busy for long.
-    upgrades : tuple of callable
-        For each earlier form of ``selection.json``, ``model.json``, ``weights.npz`` and
-        ``metrics.json``, the first one first: a finished run of this form → the same in the next.
-        Whoever changes what these files hold adds one, so that all models stay readable.
     """
 
     name: str
@@ -577,7 +573,6 @@ class Method:
     question: tuple[str, ...] = ()
     check_tried: Callable[[str, Job, Job], None] | None = None
     partition_rows: Callable[[Any], int] | None = None
-    upgrades: tuple[Callable[[FinishedRun], FinishedRun], ...] = ()
 
     def applied(
         self, run: FinishedRun, dataset: Dataset, budget: float | None, stop: RowStop | None = None
@@ -592,17 +587,6 @@ class Method:
         if self.session is None:
             raise SpecError(f"Models of `{self.name}` do not stop row by row; leave `stop` out.")
         return self.session
-
-    @property
-    def form(self) -> int:
-        """Number of the form that models are written in."""
-        return 1 + len(self.upgrades)
-
-    def upgraded(self, run: FinishedRun, form: int) -> FinishedRun:
-        """Return a finished run whose model is of an earlier form in the present one."""
-        for upgrade in self.upgrades[form - 1 :]:
-            run = upgrade(run)
-        return run
 
     def headline(self, run: FinishedRun) -> str:
         """Return a finished run's result in one sentence; of one that was refused, why."""

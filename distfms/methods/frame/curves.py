@@ -8,14 +8,9 @@ and its measures by name on each set of rows that there is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-
-from distfms.methods.frame.contract import FinishedRun
-
-_ROWS = ("train", "validation", "test")
 
 
 def number_or_none(value: Any) -> float | None:
@@ -47,32 +42,3 @@ def points_of(
         }
         for i in range(len(columns["budget"]))
     ]
-
-
-def regrouped(
-    run: FinishedRun, places: Mapping[str, tuple[str, str]], budget: str = "budget"
-) -> FinishedRun:
-    """Upgrade a run whose points listed all measures together.
-
-    `places` has for each of these the rows and the name it has now; `budget` is what that was.
-    """
-
-    def moved(point: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {rows: {} for rows in _ROWS}
-        for name, value in point.items():
-            rows, measure = places.get(name, ("", ""))
-            if not rows:
-                found["budget" if name == budget else name] = value
-            elif value is not None:
-                found[rows][measure] = value
-        return {name: value for name, value in found.items() if value != {}}
-
-    metrics = dict(run.metrics)
-    metrics["baselines"] = {name: moved(own) for name, own in metrics["baselines"].items()}
-    if "chosen" in metrics:
-        metrics["chosen"] = moved(metrics["chosen"])
-    metrics["curves"] = [
-        {**curve, "points": [moved(point) for point in curve["points"]]}
-        for curve in metrics["curves"]
-    ]
-    return replace(run, metrics=metrics)

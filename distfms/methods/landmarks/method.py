@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -126,11 +126,6 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
     return {str(name): Chosen(n) for n, name in enumerate(run.selection["landmarks"], 1)}
 
 
-def _from_1(run: FinishedRun) -> FinishedRun:
-    """Add the metric, which no model had."""
-    return replace(run, selection={"metric": {"kind": "none"}, **run.selection})
-
-
 def _partition_rows(options: LandmarksOptions) -> int:
     """Return how many rows have co-moments of about 10¹⁰ multiplications.
 
@@ -172,5 +167,4 @@ METHOD = Method(
     check_tried=check_tried,
     partition_rows=_partition_rows,
     question=("task",),
-    upgrades=(_from_1,),
 )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method
-from distfms.methods.frame.curves import regrouped
 from distfms.methods.multiselect.flow import multiselect
 from distfms.methods.multiselect.form import make_job
 from distfms.methods.multiselect.options import (
@@ -32,18 +29,6 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
     return {name: Chosen(n, gains.get(name), weights.get(name)) for name, n in repeats}
 
 
-def _from_1(run: FinishedRun) -> FinishedRun:
-    kinds = {"projected_loss": "train", "validation_loss": "validation", "test_loss": "test"}
-    places = {name: (rows, "projected_loss") for name, rows in kinds.items()}
-    return regrouped(run, places | {name: ("validation", name) for name in ("lower", "upper")})
-
-
-def _from_2(run: FinishedRun) -> FinishedRun:
-    """Add limits, which there were none of."""
-    limits = np.tile([[-np.inf], [np.inf]], len(run.weights["weights"]))
-    return replace(run, weights={**run.weights, "limits": limits})
-
-
 METHOD = Method(
     name="multiselect",
     Options=MultiselectOptions,
@@ -57,5 +42,4 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
-    upgrades=(_from_1, _from_2),
 )

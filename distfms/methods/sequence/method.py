@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method, RowStop
-from distfms.methods.frame.curves import regrouped
 from distfms.methods.frame.row_predictor import COST, N_GROUPS, RowPredictor, plan_of_model
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.evaluate import advised, fitted_together, steps_of
@@ -143,20 +141,6 @@ NOT_TUNABLE = {
 }
 
 
-def _from_1(run: FinishedRun) -> FinishedRun:
-    share = "explained_variance"
-    if run.selection["family"] != "gaussian":
-        share = "explained_deviance"
-    scores = {name: ("test", name) for name in ("accuracy", "ndcg@5")}
-    scores |= {f"test_{name}": ("test", name) for name in ("mse", "deviance")}
-    shares = {"validation": ("validation", share), "test": ("test", share)}
-    trained = dict.fromkeys(("explained_variance", "explained_deviance"), ("train", share))
-    found = regrouped(run, {**scores, **shares, **trained}, "spent")
-    fitted = list(range(len(run.weights["intercept"])))
-    added = {"models": "linear", "fitted": fitted, "threshold": 0.5}
-    return replace(found, model={**run.model, **added})
-
-
 METHOD = Method(
     name="sequence",
     Options=SequenceOptions,
@@ -171,6 +155,5 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
-    upgrades=(_from_1,),
     question=("groups", "prefix_separator", "family"),
 )

@@ -15,7 +15,7 @@ from distfms.engine.storage import locate, locked_file, remove_tree
 from distfms.errors import EngineError, SpecError
 from distfms.runs import finished
 from distfms.runs.finished import open_run, redraw
-from distfms.runs.folder import OLDEST_SCHEMA, SCHEMA_VERSION, RunFolder
+from distfms.runs.folder import SCHEMA_VERSION, RunFolder
 from distfms.stats.base import to_bytes
 
 FILES = {
@@ -101,10 +101,10 @@ def test_not_what_the_run_wrote(tmp_path, name):
     ("options", "message"),
     [
         ({"names": ["selection.json", "model.json"]}, r"is unfinished: weights\.npz is missing"),
-        ({"schema": OLDEST_SCHEMA - 1}, r"made by distfms 0\.1, .* Run the job again"),
+        ({"schema": SCHEMA_VERSION + 1}, r"written by distfms 0\.1 in a form .* run the job again"),
     ],
 )
-def test_not_ended_or_of_an_older_form(tmp_path, options, message):
+def test_not_ended_or_of_another_form(tmp_path, options, message):
     with pytest.raises(SpecError, match=message):
         open_run(write(tmp_path / "run", **options))
 
