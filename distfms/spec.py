@@ -154,18 +154,6 @@ class DataSection(Section):
     """
     test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
     """Share of rows to hold out, by hash, in [0, 1)."""
-    splits: Annotated[int, Strict(), Field(ge=0, le=1000)] = 0
-    """Random splits to repeat the selection on, each with the share `test` of all rows held out:
-    the report then has means of all curves over the splits, and standard deviations between them.
-    Where statistics tell all (`multiselect` and linear `sequence` jobs, `landmarks` of squared loss
-    without `metric` and ranking) they take no further pass over the data; landmarks, knots and
-    tuned options are those of the job. Otherwise each split is as much work as the job: a run with
-    another seed, tuned options aside. `attribute_efficient` has `repeats` instead.
-    """
-    buckets: Annotated[int, Strict(), Field(ge=4, le=128)] = 64
-    """Parts of about equal size that rows are in for `splits`, by hash. Fewer are used (down to 8)
-    where their statistics would take more than 512 MiB.
-    """
     test_path: str | tuple[str, ...] | None = None
     """Path of held-out rows; excludes `test` and `long`."""
     unlabelled_path: str | tuple[str, ...] | None = None
@@ -199,8 +187,6 @@ class DataSection(Section):
             raise ValueError("`folds: 1` leaves nothing to train on; set 0 or at least 2")
         if self.test_path is not None and self.test > 0:
             raise ValueError("`test` and `test_path` exclude each other")
-        if self.splits and not self.test:
-            raise ValueError("`splits` needs `test`: the share of rows that each split holds out")
         if self.path is not None and self.long is None and not self.target:
             raise ValueError("`target` is missing: name the column to predict")
         if "" in (self.path, self.test_path, self.unlabelled_path):

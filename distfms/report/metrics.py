@@ -153,44 +153,6 @@ def error_of(
     return float(means.deviation * np.sqrt(weights.mean() / n_rows))
 
 
-# --- random splits --------------------------------------------------------------------------------
-
-
-def splits_section(metrics: Mapping[str, Any]) -> PageSection:
-    """Return the curves' means over random splits; without blocks where there are none."""
-    curves = [c for c in metrics["curves"] if c["points"] and c.get("splits", {}).get("mean")]
-    if not curves:
-        return PageSection("", [])
-    told, names = metrics["splits"], curves[0]["splits"]["mean"]
-    trained = [name for name in curves[0]["points"][-1]["train"] if name in names]
-    measure = metrics.get("measure") or [*trained, *names][0]
-    lines = list[Line]()
-    for curve in curves:
-        kinds = curve["splits"]["mean"], curve["splits"]["deviation"]
-        mean, spread = (np.array(kind[measure], dtype=float) for kind in kinds)
-        bounds = {"lower": (mean - spread).tolist(), "upper": (mean + spread).tolist()}
-        band: dict[str, Any] = {"bold": True, **bounds} if not lines else {}
-        x = Curve(curve["name"], curve["points"]).x
-        lines.append(Line(curve["name"], x, mean.tolist(), **band))
-    chosen, title = lines[0], measure_title(measure)
-    at_end = curves[0]["splits"]["deviation"][measure][-1]
-    how = "Each is a run with another seed, and with the options of a grid that this run chose."
-    if "buckets" in told:
-        how = f"Rows are held out in {told['buckets']} buckets: those of one always go together."
-    text = (
-        f"Means over {told['n']} random splits of all rows, each with {percent(told['test'])} of "
-        "them held out. On each split every rule searched the other rows anew, with the options of "
-        f"the job, and was scored on the rows held out. At the largest budget, {title} of "
-        f"{chosen.name} is {number(chosen.y[-1])} ± {number(at_end)} (standard deviation between "
-        f"splits). {how}"
-    )
-    limits, said = fences(lines), f"{title} over random splits"
-    chart = line_chart(lines, title=said, xlabel="budget", ylabel=title, y_limits=limits)
-    caption = "Thick line: the chosen rule, with a band of one standard deviation between splits."
-    caption += " Values beyond the scale are in metrics.json." * (limits != (None, None))
-    return PageSection("Random splits", [Text(text), Figure(chart, caption)])
-
-
 # --- measures -------------------------------------------------------------------------------------
 
 _Measures = dict[str, dict[str, Any]]

@@ -1,8 +1,8 @@
-"""How rows are divided where the spec leaves it open: into folds, and buckets for random splits.
+"""How many folds there are where the spec leaves it open.
 
-`data.folds: auto` is cross-validation where there are enough rows and its statistics are small;
-there are as many buckets as statistics stay small with. What decides are the spec and the footers
-of the data, never the memory of a machine: the same job has the same folds everywhere.
+`data.folds: auto` is cross-validation where there are enough rows and its statistics are small.
+What decides are the spec and the footers of the data, never the memory of a machine: the same job
+has the same folds everywhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from distfms.engine.memory import counted, format_bytes
 from distfms.errors import SpecError
 from distfms.methods import load_method
-from distfms.methods.frame.contract import Inputs, Job
+from distfms.methods.frame.contract import Inputs
 from distfms.methods.frame.tuning import AUTO_FOLDS
 from distfms.runs.inputs import Opened
 from distfms.runs.job_spec import JobSpec
@@ -21,8 +21,6 @@ from distfms.runs.job_spec import JobSpec
 LEAST_ROWS = 50
 #: Largest partial statistic with all folds. A worker holds two or three.
 MOST_BYTES = 256 * 2**20
-#: Largest partial statistic with all buckets, and how few buckets are enough.
-MOST_BYTES_OF_BUCKETS, FEW_BUCKETS = 512 * 2**20, 8
 
 
 def resolve_folds(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
@@ -35,7 +33,7 @@ def resolve_folds(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
     """
     if not spec.data.auto_folds:
         return spec, opened
-    why_not = _why_not(spec, opened.inputs.changed(folds=AUTO_FOLDS, splits=0))
+    why_not = _why_not(spec, opened.inputs.changed(folds=AUTO_FOLDS))
     if why_not and spec.tune is not None:
         raise SpecError(
             f"`tune` compares by cross-validation, and `data.folds: auto` is none here: {why_not}. "
@@ -48,46 +46,6 @@ def resolve_folds(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
         notes = (*notes, f"There is no cross-validation (`data.folds: auto`): {why_not}.{how}")
     spec = replace(spec, data=spec.data.model_copy(update={"folds": n_folds}))
     return spec, replace(opened, inputs=opened.inputs.changed(folds=n_folds), notes=notes)
-
-
-def resolve_buckets(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
-    """Halve the buckets of random splits until their statistics are small enough, with a note.
-
-    The data have no splits where each is a run of its own.
-
-    Raises
-    ------
-    SpecError
-        If the method repeats otherwise, if there are fewer splits than asked for, or if the method
-        refuses the spec.
-    """
-    if not spec.data.splits:
-        return spec, opened
-
-    def job_of(n_buckets: int) -> Job:
-        inputs = opened.inputs.changed(buckets=n_buckets)
-        return load_method(spec.method).make_job(spec.options, inputs, spec.seed)
-
-    n, notes = spec.data.buckets, opened.notes
-    how = job_of(n).splits
-    if not how:
-        raise SpecError(
-            f"`data.splits` is not for `{spec.method}`, which has an option `repeats`: set that."
-        )
-    if how == "by_fit":
-        return spec, replace(opened, inputs=opened.inputs.changed(splits=0))
-    while n // 2 >= FEW_BUCKETS and job_of(n).statistics_bytes > MOST_BYTES_OF_BUCKETS:
-        n //= 2
-    opened.inputs.divided(buckets=n).splits(spec.data.splits)
-    if n < spec.data.buckets:
-        most = format_bytes(MOST_BYTES_OF_BUCKETS)
-        notes = (
-            *notes,
-            f"Random splits are of {n} buckets of rows, as statistics of {spec.data.buckets} would "
-            f"take more than {most} (`data.buckets`).",
-        )
-    spec = replace(spec, data=spec.data.model_copy(update={"buckets": n}))
-    return spec, replace(opened, inputs=opened.inputs.changed(buckets=n), notes=notes)
 
 
 def _why_not(spec: JobSpec, inputs: Inputs) -> str:

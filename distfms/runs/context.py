@@ -140,11 +140,9 @@ class RunContext:
         )
         return found
 
-    def on(self, inputs: Inputs, seed: int | None = None) -> RunContext:
-        """Return the same for other data, or another seed."""
-        return replace(
-            self, inputs=inputs, seed=self.seed if seed is None else seed, elsewhere=True
-        )
+    def on(self, inputs: Inputs) -> RunContext:
+        """Return the same for other data."""
+        return replace(self, inputs=inputs, elsewhere=True)
 
     def _reduce_by_actors(
         self, read: PartialReader, partitions: Sequence[Partition], finish: Any, what: str

@@ -26,7 +26,6 @@ from distfms.engine.storage import Location, hangs, missing_folders, reading, re
 from distfms.errors import DistfmsError
 from distfms.hidden import hidden_in_urls
 from distfms.methods.frame.contract import Finished, Inputs
-from distfms.methods.frame.moments import with_repeats
 from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say, silent
 from distfms.runs.finished import RunFiles, read_written, track
@@ -214,8 +213,6 @@ def _learn(prepared: Prepared, run: RunContext) -> None:
     """Run the method's function, write what it found, and draw the report."""
     method, steps = prepared.method, run.steps
     finished = method.learn(run, prepared.job)
-    if (n_splits := prepared.spec.data.splits) and not prepared.job.inputs.section.splits:
-        finished = with_repeats(run, prepared.job, finished, n_splits)
     steps.files("model", partial(_files_of, finished))
     if steps.run is None:
         return

@@ -96,7 +96,7 @@ class TopKeys(Section):
 
     preset: Literal["paper"] | None = None
     """`paper` sets what the experiments of the method's paper did, where the spec does not say:
-    options of the method, splits or folds, and a grid. `distfms check` lists it.
+    options of the method, folds, and a grid. `distfms check` lists it.
     """
 
     @field_validator("name")

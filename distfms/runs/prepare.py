@@ -15,7 +15,7 @@ from distfms.methods import load_method
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Method
 from distfms.methods.frame.tuning import grid_in_words, tuned_job
 from distfms.report.formatting import option_text
-from distfms.runs.auto_folds import resolve_buckets, resolve_folds
+from distfms.runs.auto_folds import resolve_folds
 from distfms.runs.context import RunContext, decide
 from distfms.runs.events import Say, silent
 from distfms.runs.finished import require_tracker
@@ -52,11 +52,6 @@ class Prepared:
             described["tuned"] = grid_in_words(job)
         cost = f", about {n_folds + 1} times the work of `folds: 0`" * job.folds_cost
         described["cross-validation"] = f"{n_folds} folds{cost}" if n_folds else "none"
-        if n_splits := self.spec.data.splits:
-            n_parts = job.inputs.divided(buckets=job.inputs.section.buckets).n_parts
-            by_bucket = job.inputs.section.splits  # not where each is a run of its own
-            how = f"of {n_parts} buckets of rows" if by_bucket else "each as much work as the job"
-            described["random splits"] = f"{n_splits}, {how}"
         described["actors"] = self._said_of_actors()
         return described
 
@@ -106,7 +101,6 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
             "and mean."
         )
     spec, opened = resolve_folds(spec, opened or open_inputs(spec, root, say))
-    spec, opened = resolve_buckets(spec, opened)
     identity = spec.identity(opened.fingerprints)
     job = method.make_job(spec.options, opened.inputs, spec.seed)
     if spec.tune is not None:

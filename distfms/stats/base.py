@@ -6,8 +6,6 @@ import io
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import cached_property
-from itertools import accumulate
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -97,34 +95,24 @@ class Folded(Generic[S]):
     ----------
     parts : tuple of Statistic, length max(n_folds, 1) + 1
         The folds in order, then the test rows. A part may be a statistic of no rows.
-    sizes : tuple of int, optional
-        How many parts each fold has, and the test rows, where they are kept in buckets.
     """
 
     parts: tuple[S, ...]
-    sizes: tuple[int, ...] | None = None
-
-    @cached_property
-    def _whole(self) -> tuple[S, ...]:
-        if self.sizes is None:
-            return self.parts
-        ends = zip(self.sizes, accumulate(self.sizes), strict=True)
-        return tuple(merge_tree(self.parts[end - size : end]) for size, end in ends)
 
     @property
     def folds(self) -> tuple[S, ...]:
         """The training rows: one per fold, a single one without cross-validation."""
-        return self._whole[:-1]
+        return self.parts[:-1]
 
     @property
     def test(self) -> S:
         """The held-out rows."""
-        return self._whole[-1]
+        return self.parts[-1]
 
     @property
     def n_folds(self) -> int:
         """Number of folds, at least 1."""
-        return len(self.sizes or self.parts) - 1
+        return len(self.parts) - 1
 
     def train(self) -> S:
         """Return the statistic of all training rows."""
@@ -137,7 +125,7 @@ class Folded(Generic[S]):
     def merge(self, other: Folded[S]) -> Folded[S]:
         """Merge part by part; the numbers of folds are the same."""
         pairs = zip(self.parts, other.parts, strict=True)
-        return Folded(tuple(a.merge(b) for a, b in pairs), self.sizes)
+        return Folded(tuple(a.merge(b) for a, b in pairs))
 
     def scaled(self, factor: float) -> Folded[S]:
         """Multiply the weight of every row by `factor` > 0.
@@ -146,7 +134,7 @@ class Folded(Generic[S]):
         on weights and stay as they are.
         """
         scaled = (p.scaled(factor) if hasattr(p, "scaled") else p for p in self.parts)
-        return Folded(tuple(scaled), self.sizes)
+        return Folded(tuple(scaled))
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,6 @@ def test_without_folds_models_are_linear_and_estimators_resolve_them(rows, tmp_p
     ("why", "changes"),
     [
         ("compares models of one target", {"data": {"target": ["bent", "flat"]}}),
-        ("fits no trees to random splits", {"data": {"splits": 3}}),
         ("that count less with age", {"retrain": {"forget": {"half_life": "3 partitions"}}}),
         ("compares up to 100 rows and 1,000 columns", {}),
     ],

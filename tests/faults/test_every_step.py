@@ -144,12 +144,8 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     ),
     "multiselect": (
         multiselect_jobs.objects,
-        partial(
-            multiselect(selection="auto"),
-            tune={"grid": {"budget": [4, 6]}},
-            data={"splits": 3, "buckets": 16},
-        ),
-        "statistics, tune, ridge, select, evaluate, splits",
+        partial(multiselect(selection="auto"), tune={"grid": {"budget": [4, 6]}}),
+        "statistics, tune, ridge, select, evaluate",
     ),
     "multiselect, refit": (
         multiselect_jobs.objects,

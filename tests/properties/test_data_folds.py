@@ -1,10 +1,8 @@
-from itertools import pairwise
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.data.rows.folds import FoldPlan, assign_parts
+from distfms.data.rows.folds import assign_parts
 
 plans = st.fixed_dictionaries(
     {
@@ -48,26 +46,3 @@ def test_parts_are_roughly_balanced(plan, start, as_text):
     # Seven standard deviations of a binomial count, so that no example of many fails by chance.
     spread = np.sqrt(expected * (1 - expected / n))
     assert (np.abs(counts - expected) <= 7 * spread + 1e-9).all()
-
-
-@settings(max_examples=50)
-@given(
-    n_folds=st.sampled_from([0, 2, 5, 40]),
-    test=st.sampled_from([0.01, 0.2, 0.5, 0.9]),
-    buckets=st.integers(4, 128),
-    seed=st.integers(0, 2**63),
-)
-def test_buckets_divide_folds_and_splits_hold_out_sets_of_them(n_folds, test, buckets, seed):
-    keys, whole = np.arange(500), FoldPlan(n_folds, test, seed)
-    fine = FoldPlan(n_folds, test, seed, buckets)
-    ends = np.cumsum(fine.sizes)
-    parts = assign_parts(keys, **vars(fine))
-    assert parts.max() < fine.n_parts == ends[-1]
-    # Bucket by bucket, the folds and the held-out rows are what they are without buckets.
-    coarse = np.searchsorted(ends, parts, side="right")
-    assert coarse.tolist() == assign_parts(keys, **vars(whole)).tolist()
-    drawn = fine.splits(4)
-    assert len({tuple(own) for own in drawn}) == 4
-    assert {len(own) for own in drawn} == {min(max(round(test * ends[-1]), 1), ends[-1] - 1)}
-    assert all(a < b for own in drawn for a, b in pairwise(own))
-    assert fine.splits(3) == drawn[:3]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count, pairwise, takewhile
-from math import comb
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,6 @@ _BYTE_PRIME = np.uint64(0x00000100000001B3)
 _FLOAT_TAG = np.uint64(0xD6E8FEB86659FD93)
 _ROW_TAG = np.uint64(0xA0761D6478BD642F)
 _FOLD_TAG = np.uint64(0xE7037ED1A0B428DB)
-_SPLIT_TAG = np.uint64(0x8EBC6AF09C88C6E3)
 
 MAX_FOLDS = 200
 """Most folds; part numbers are stored in one byte."""
@@ -36,14 +34,12 @@ MAX_FOLDS = 200
 class FoldPlan:
     """How rows are divided: `n_folds` folds (0 for none), and a share `test` in [0, 1] held out.
 
-    With `buckets`, each fold and the held-out rows are divided further, into about so many parts of
-    about the same size. A SpecError says that a number is out of range.
+    A SpecError says that a number is out of range.
     """
 
     n_folds: int = 0
     test: float = 0.0
     seed: int = 0
-    buckets: int = 0
 
     def __post_init__(self) -> None:
         if self.n_folds < 0 or self.n_folds == 1 or self.n_folds > MAX_FOLDS:
@@ -59,37 +55,9 @@ class FoldPlan:
         return max(self.n_folds, 1)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of parts of each fold, and of the held-out rows: 1 each without buckets."""
-        held_out = max(round(self.test * self.buckets), 1)
-        of_fold = max(round((self.buckets - held_out) / self.test_part), 1)
-        return (of_fold,) * self.test_part + (held_out,)
-
-    @property
     def n_parts(self) -> int:
-        """Number of parts, those of the held-out rows included: without buckets max(K, 1) + 1."""
-        return sum(self.sizes)
-
-    def splits(self, n: int) -> list[list[int]]:
-        """Draw `n` different sets of parts to hold out, each of about the share `test` of all.
-
-        Raises
-        ------
-        SpecError
-            If there are fewer such sets.
-        """
-        parts, found = np.arange(self.n_parts, dtype=np.uint64), dict[tuple[int, ...], None]()
-        size = min(max(round(self.test * len(parts)), 1), len(parts) - 1)
-        if comb(len(parts), size) < n:
-            raise SpecError(
-                f"`data.splits` is {n}, but {size} of {len(parts)} buckets can be held out in "
-                f"{comb(len(parts), size)} ways only. Ask for fewer splits, or raise "
-                "`data.buckets`."
-            )
-        for number in takewhile(lambda _: len(found) < n, count()):
-            drawn = with_seed(parts + mix(np.uint64(number) + _SPLIT_TAG), self.seed)
-            found[tuple(sorted(np.argsort(drawn, kind="stable")[:size].tolist()))] = None
-        return [list(own) for own in found]
+        """Number of parts, the held-out rows included: max(K, 1) + 1."""
+        return self.test_part + 1
 
 
 def assign_parts(
@@ -106,13 +74,12 @@ def assign_parts(
     partition : Partition, optional
         Needed without keys.
     **divided
-        As in :class:`FoldPlan`: ``n_folds``, ``test``, ``seed``, ``buckets``.
+        As in :class:`FoldPlan`: ``n_folds``, ``test``, ``seed``.
 
     Returns
     -------
     ndarray of unsigned integers, shape (n,)
-        0 … max(K, 1) − 1 for folds, max(K, 1) for held-out rows; with buckets the parts of the
-        first fold come first, and those of the held-out rows last.
+        0 … max(K, 1) − 1 for folds, max(K, 1) for held-out rows.
 
     Raises
     ------
@@ -122,8 +89,7 @@ def assign_parts(
     Notes
     -----
     A row is held out when the upper 53 bits of its hash, as a share of 2⁵³, are below `test`;
-    its fold comes from a second round of the hash, so the folds are the same for every `test`. Its
-    bucket comes from the same round, as a finer division, so buckets leave all folds as they are.
+    its fold comes from a second round of the hash, so the folds are the same for every `test`.
     """
     plan = FoldPlan(**divided)
     if keys is None:
@@ -132,14 +98,12 @@ def assign_parts(
     else:
         hashes = hash_keys(keys)
     hashes = with_seed(hashes, plan.seed)
-    dtype, n_held_out = np.min_scalar_type(plan.n_parts), plan.sizes[-1]
-    n_train = plan.n_parts - n_held_out
     upper = mix(hashes + _FOLD_TAG) >> np.uint64(32)
-    parts = ((upper * np.uint64(n_train)) >> np.uint64(32)).astype(dtype)
+    folds = (upper * np.uint64(plan.test_part)) >> np.uint64(32)
+    parts = folds.astype(np.min_scalar_type(plan.n_parts))
     if plan.test > 0:
         held_out = (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53 < plan.test
-        own = (upper[held_out] * np.uint64(n_held_out)) >> np.uint64(32)
-        parts[held_out] = own + np.uint64(n_train)
+        parts[held_out] = plan.test_part
     return parts
 
 

@@ -65,7 +65,6 @@ def make_job(options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> J
         options := options.model_copy(update={"solver": "online"}),
         describe=partial(form.describe, options),
         judged_by={"mse": False},
-        splits="",
         for_actors=partial(form.for_actors, options),
         untuned=options.tune_baselines * "`tune_baselines` needs a grid: add the section `tune`.",
     )
@@ -124,7 +123,6 @@ def _pairs_job(form: AttributeForm, options: AttributeEfficientOptions) -> Job:
         },
         statistics_bytes=n_bytes,
         judged_by={"mse": False},
-        splits="",
         for_actors=partial(form.for_actors, options),
         untunable=(
             "`tune` varies options of the online learner, and this job solves from pairs, which "

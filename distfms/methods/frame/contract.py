@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -99,18 +99,17 @@ class Inputs:
         """Return both, or the one there is."""
         return [self.train] if self.test is None else [self.train, self.test]
 
-    def divided(self, seed: int = 0, buckets: int = 0) -> FoldPlan:
+    def divided(self, seed: int = 0) -> FoldPlan:
         """Return how the rows of `train` are divided."""
-        return FoldPlan(self.section.folds, self.section.test, seed, buckets)
+        return FoldPlan(self.section.folds, self.section.test, seed)
 
     @property
     def n_parts(self) -> int:
-        """Number of parts that statistics are held of: folds, held-out rows, and their buckets."""
-        buckets = self.divided(buckets=self.section.buckets).n_parts if self.section.splits else 0
-        return self.divided().n_parts + buckets
+        """Number of parts that statistics are held of: the folds and the held-out rows."""
+        return self.divided().n_parts
 
     def changed(self, **update: int) -> Inputs:
-        """Return the data with other `folds`, `splits` or `buckets`."""
+        """Return the data with another number of `folds`."""
         return replace(self, section=self.section.model_copy(update=update))
 
 
@@ -193,8 +192,8 @@ class Run(Protocol):
     ) -> list[R]:
         """Summarise the partial statistics of partitions, one by one; `summarise` is picklable."""
 
-    def on(self, inputs: Inputs, seed: int | None = None) -> Run:
-        """Return the same for other data, or another seed: no step is remembered, nothing told."""
+    def on(self, inputs: Inputs) -> Run:
+        """Return the same for other data: no step is remembered, no note is taken."""
 
     def map(self, function: Callable[[T], R], items: Iterable[T], what: str = "") -> list[R]:
         """Independent tasks side by side; results in the order of the items.
@@ -407,9 +406,6 @@ class Job:
     weighs_partitions : bool
         Whether all that is learned comes from statistics, so that partitions may weigh less than
         others.
-    splits : {"by_bucket", "by_fit", ""}
-        How random splits are made: from statistics by bucket, without more passes; by a run for
-        each; or not at all.
     folds_cost : bool
         Whether each fold takes about as much work as learning from all rows does.
     tune : TuneSection, optional
@@ -439,7 +435,6 @@ class Job:
     kept_bytes: int | None = None
     task_bytes: int = 0
     weighs_partitions: bool = False
-    splits: Literal["by_bucket", "by_fit", ""] = "by_fit"
     folds_cost: bool = False
     tune: TuneSection | None = None
     tuned_by: Sequence[str] | None = None
@@ -597,11 +592,10 @@ class Method:
 
     def page(self, run: FinishedRun) -> str:
         """Return the report of a finished run, one self-contained HTML page."""
-        from distfms.report.metrics import splits_section
         from distfms.report.sections import build_page, refusal, retraining_sections
         from distfms.report.tuning import tuning_section
 
         figures, told = import_module(self.figures), retraining_sections(run.retraining)
-        own = [*figures.sections(run), splits_section(run.metrics), tuning_section(run.metrics)]
+        own = [*figures.sections(run), tuning_section(run.metrics)]
         sections = [*own, *told] if refusal(run.retraining) is None else [*told, *own]
         return build_page(self.headline(run), sections, run.manifest, figures.SUBTITLE).render()

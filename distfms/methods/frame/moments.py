@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from distfms.data.rows.folds import mix, with_seed
-from distfms.methods import load_method
-from distfms.methods.frame.contract import Answer, Finished, FoldAnswers, Job, Run
+from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
 from distfms.methods.frame.cross_validation import Fold, FoldWork, Members, evaluate_on_folds
 from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.methods.frame.judging import held_out
-from distfms.methods.frame.tuning import changed_options, choose_options
-from distfms.stats.base import Bundle, merge_tree, over_folds
-
-_SPLIT_TAG = np.uint64(0x5350_4C49_5453)
+from distfms.methods.frame.tuning import choose_options
+from distfms.stats.base import Bundle
 
 #: Scores of a path by rule, then by set of rows.
 Scores = Mapping[str, Mapping[str, Answer]]
@@ -190,7 +186,7 @@ def on_moments(
 ) -> LearnedOnMoments:
     """Choose options, search and evaluate.
 
-    Steps: ``tune`` (with a grid), ``select``, ``evaluate``, ``splits`` (where the spec has any).
+    Steps: ``tune`` (with a grid), ``select``, ``evaluate``.
 
     Parameters
     ----------
@@ -211,7 +207,6 @@ def on_moments(
     paths = run.step("select", lambda: search_all(run, procedure, problem))
     solved = Solved(procedure, statistics, train, problem, paths)
     metrics = run.step("evaluate", lambda: metrics_of(solved, on_folds(run, job, solved)))
-    metrics = with_splits(run, job, solved, metrics)
     return LearnedOnMoments(options, tuning, solved, metrics)
 
 
@@ -406,142 +401,3 @@ class TrainMembers(Mapping[str, Any]):
     def __len__(self) -> int:
         """Return the number of statistics."""
         return len(self._parts)
-
-
-# --- random splits --------------------------------------------------------------------------------
-
-
-def without_parts(
-    sets: Sequence[Sequence[int]], bundle: Bundle, number: int
-) -> tuple[Members, Members]:
-    """Return the statistics of all parts but those of a set, by its number, and of these."""
-    train, held_out = dict[str, Any](), dict[str, Any]()
-    for name, member in bundle.members.items():
-        numbered = list(enumerate(member.parts))
-        train[name] = merge_tree([own for part, own in numbered if part not in sets[number]])
-        held_out[name] = merge_tree([own for part, own in numbered if part in sets[number]])
-    return train, held_out
-
-
-def with_splits(
-    run: Run,
-    job: Job,
-    solved: Solved,
-    metrics: Mapping[str, Any],
-    procedure: Procedure | None = None,
-) -> dict[str, Any]:
-    """Add what random splits say of curves and baselines; step ``splits``, where the spec has any.
-
-    On each split every rule searches again, with the options of the job, and its path is scored on
-    the rows held out, at the budgets of the curve's points. `procedure` is what searches, by
-    default that which found the paths. Curves and baselines get ``splits``: the number ``n`` of
-    splits, and by measure their ``mean`` and their standard ``deviation``, the usual one of n − 1.
-    """
-    section, own = job.inputs.section, procedure or solved.procedure
-    if not section.splits:
-        return dict(metrics)
-    plan = job.inputs.divided(job.seed, section.buckets)
-    curves = {curve["name"]: curve for curve in metrics["curves"]}
-    rules = [rule for rule in own.rules if rule.name in curves]
-
-    def compared() -> dict[str, Any]:
-        items = [(rule, own.grid(solved.paths[rule.name])) for rule in rules]
-        work = replace(
-            fold_work(job, partial(scored, own), items, [own] * len(items)),
-            n_folds=section.splits,
-            split=partial(without_parts, plan.splits(section.splits)),
-            n_operations=section.splits * len(items) * own.n_operations(),
-        )
-        found = evaluate_on_folds(run, solved.statistics, work)
-        if n_left := section.splits - len(found.folds):
-            run.note(
-                f"{n_left} of {section.splits} random splits are left out: on one side there are "
-                "fewer than two rows, or nothing can be learned."
-            )
-        sizes = [len(curves[rule.name]["points"]) for rule in rules]
-        return {rule.name: over_splits(found, i, sizes[i]) for i, rule in enumerate(rules)}
-
-    told = {"n": section.splits, "test": section.test, "buckets": plan.n_parts}
-    return splits_told(metrics, told, run.step("splits", compared))
-
-
-def splits_told(
-    metrics: Mapping[str, Any], told: Mapping[str, Any], found: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return metrics with what was found over splits, by the names of the curves."""
-    curves = [
-        {**c, **({"splits": found[c["name"]]} if c["name"] in found else {})}
-        for c in metrics["curves"]
-    ]
-    baselines = dict(metrics["baselines"])
-    for name in found.keys() & baselines.keys():
-        own = found[name]
-        last = {k: {m: v[-1] for m, v in own[k].items()} for k in ("mean", "deviation")}
-        baselines[name] = {**baselines[name], "splits": {**own, **last}}
-    return {**metrics, "splits": dict(told), "curves": curves, "baselines": baselines}
-
-
-def over_splits(found: FoldAnswers, item: int, n_points: int) -> dict[str, Any]:
-    """Return the means and deviations of each measure of an item over the splits."""
-    told: dict[str, Any] = {"n": len(found.folds), "mean": {}, "deviation": {}}
-    for name in found.answers[item][0] if found.folds else ():
-        if "/" not in name:  # sizes, and what else was counted
-            over = over_folds(found.values(item, name)[:n_points], np.ones(len(found.folds)))
-            told["mean"][name] = [number_or_none(value) for value in over.mean]
-            told["deviation"][name] = [number_or_none(value) for value in over.deviation]
-    return told
-
-
-def split_seed(seed: int, number: int) -> int:
-    """Return the seed of a split: what it holds out and draws at random differs from the job's."""
-    return int(with_seed(mix(np.uint64(number) + _SPLIT_TAG), seed) >> np.uint64(1))
-
-
-def with_repeats(run: Run, job: Job, finished: Finished, n_splits: int) -> Finished:
-    """Repeat a finished job on random splits; steps ``split 1``, ``split 2``, ….
-
-    Each is what the job with another seed would find, with the options that were chosen by a grid.
-    A point of a curve has what its budget affords there. Curves and baselines get ``splits``, as
-    those of `with_splits` do.
-    """
-    learn = partial(_learned, run, job, (finished.tuning or {}).get("chosen", {}))
-    found = [
-        run.step(f"split {number + 1}", partial(learn, split_seed(job.seed, number)))
-        for number in range(n_splits)
-    ]
-    told, ones = dict[str, Any](), np.ones(n_splits)
-    for name, points in _points(finished.metrics).items():
-        budgets = np.array([point.get("budget", 0.0) for point in points])
-        own = tuple(_at(split.get(name, ()), budgets) for split in found)
-        if all(own):
-            answers = FoldAnswers(tuple(range(n_splits)), (), tuple(ones), (own,))
-            told[name] = over_splits(answers, 0, len(budgets))
-    share = {"n": n_splits, "test": job.inputs.section.test}
-    return replace(finished, metrics=splits_told(finished.metrics, share, told))
-
-
-def _points(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the points of curves by name, and of baselines that are no curves."""
-    single = {name: [own] for name, own in metrics["baselines"].items()}
-    return single | {curve["name"]: curve["points"] for curve in metrics["curves"]}
-
-
-def _learned(run: Run, job: Job, chosen: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return budgets and held-out measures of all that is compared on a split; within a step."""
-    method, options = load_method(job.name), changed_options(job.options, chosen)
-    again = method.make_job(options, job.inputs, seed)
-    found = _points(method.learn(run.on(job.inputs, seed), again).metrics)
-    return {
-        name: [{**p["test"], "budget": p.get("budget", 0.0)} for p in own if "test" in p]
-        for name, own in found.items()
-    }
-
-
-def _at(points: Sequence[Mapping[str, Any]], budgets: np.ndarray) -> Answer:
-    """Return the measures of the last point that each budget affords; NaN where none is."""
-    if not points:
-        return {}
-    spent = np.array([point["budget"] for point in points])
-    at = np.searchsorted(spent, budgets * (1 + 1e-12), side="right") - 1
-    values = {name: np.array([p[name] for p in points], dtype=float) for name in points[0]}
-    return {m: np.where(at < 0, np.nan, own[at]) for m, own in values.items() if m != "budget"}

@@ -153,26 +153,17 @@ class FoldedSource(ABC):
     section: DataSection
     seed: int
     held_out: bool
-    buckets: int = field(default=0, kw_only=True)
 
     @property
     def n_parts(self) -> int:
-        """Number of parts: the folds (at least one) and the held-out rows, or their buckets."""
+        """Number of parts: the folds (at least one) and the held-out rows."""
         return self.folds.n_parts
 
     @property
     def folds(self) -> FoldPlan:
         """How rows are divided while they are read."""
         test = 1.0 if self.held_out else self.section.test
-        return FoldPlan(self.section.folds, test, self.seed, self.buckets)
-
-    def by_bucket(self) -> Self:
-        """Return the same rows divided further, where the spec asks for random splits."""
-        return replace(self, buckets=self.section.buckets) if self.section.splits else self
-
-    def folded(self, summarised: Sequence[S]) -> Folded[S]:
-        """Put summaries of the parts of a batch together."""
-        return Folded(tuple(summarised), self.folds.sizes if self.buckets else None)
+        return FoldPlan(self.section.folds, test, self.seed)
 
     @property
     @abstractmethod
@@ -205,7 +196,6 @@ class FoldedSource(ABC):
             "test": self.section.test,
             "seed": self.seed,
             "held_out": self.held_out,
-            **({"buckets": self.buckets} if self.buckets else {}),
         }
 
 
@@ -312,7 +302,7 @@ class SummaryReader(PartialReader):
         batch = self.source.read(partition)
         with naming(partition):
             found = [self.summarise(batch, part) for part in range(self.source.n_parts)]
-        return Bundle({name: self.source.folded([own[name] for own in found]) for name in found[0]})
+        return Bundle({name: Folded(tuple(own[name] for own in found)) for name in found[0]})
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
@@ -322,12 +312,11 @@ class SummaryReader(PartialReader):
 def moment_reader(source: RowSource, slab: slice | None = None) -> SummaryReader:
     """Return the reader of ``moments`` (`CoMoments` of features and targets) and ``counts``.
 
-    They are by bucket where there are any. With a `slab`, only these rows of the matrix, of the
-    training rows.
+    With a `slab`, only these rows of the matrix, of the training rows.
     """
     known = {} if slab is None else {"slab": [slab.start, slab.stop]}
     summarise = partial(_moments, slab, source.section.missing == "mean")
-    return SummaryReader(source.by_bucket(), "moments", summarise, known)
+    return SummaryReader(source, "moments", summarise, known)
 
 
 def _moments(

@@ -17,7 +17,6 @@ from distfms.methods.frame.moments import (
     metrics_of,
     on_folds,
     scored,
-    with_splits,
 )
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
@@ -50,8 +49,7 @@ def landmarks(run: Run, job: Job) -> Finished:
     `statistics` (co-moments of similarities), `tune` (with a grid, each point by the best of
     several similarities), `similarities` (the best of several), `number` (as many landmarks as
     pay), `select` (the landmarks of every model; where fits take passes over the rows, the models
-    themselves), `evaluate` (errors on all rows, folds and held-out rows, and those of references),
-    `splits` (errors on random splits).
+    themselves), `evaluate` (errors on all rows, folds and held-out rows, and those of references).
     """
     form: LandmarkForm = job.form.tried(job.tune)
     for name in form.options.functions:
@@ -66,7 +64,6 @@ def landmarks(run: Run, job: Job) -> Finished:
     paths = run.step("select", lambda: learner.search(procedure, problem))
     solved = Solved(procedure, data.statistics, train, problem, paths)
     metrics = run.step("evaluate", lambda: evaluate(learner, solved))
-    metrics = with_splits(run, job, solved, metrics)
     return Finished(
         selection=selection_of(data, solved),
         **model_of(data, solved),

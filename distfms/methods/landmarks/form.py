@@ -44,14 +44,12 @@ def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
         )
     form = LandmarkForm.of_options(options, inputs, seed)
     _check(form)
-    reads = form.by_passes or form.learned or options.task == "ranking"
     return form.job(
         "landmarks",
         options,
         describe=form.describe,
         judged_by={"accuracy": True, "mse": False} if form.has_classes else {"mse": False},
         task_bytes=form.task_bytes,
-        splits="by_fit" if reads else "by_bucket",
         folds_cost=True,
         tuned_by=form.measures,
         for_actors=form.for_actors,

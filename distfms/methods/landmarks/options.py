@@ -292,4 +292,4 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
     own |= {"clip": False} if task in ("regression", "sparse") else {}
     losses = {"regression": "epsilon_insensitive", "classification": "hinge"}
     own |= {"loss": losses[task]} if task in losses else {}
-    return {"landmarks": own, "data": {"splits": 5} if data.get("test") else {}}
+    return {"landmarks": own}

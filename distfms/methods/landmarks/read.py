@@ -140,9 +140,7 @@ def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
 
     def statistics() -> Bundle:
         found = run.reduce(
-            lambda *of: SimilarityReader(
-                form.source(plan, *of).by_bucket(), maps, form.learned, gains
-            ),
+            lambda *of: SimilarityReader(form.source(plan, *of), maps, form.learned, gains),
             actors="embeddings",
         )
         check_similarities(form, found)
@@ -456,17 +454,20 @@ class SimilarityReader(PartialReader):
         """Read the partition and sum up."""
         batch = self.source.read(partition)
         with naming(partition):
-            return Bundle(
-                {
-                    label: self.source.folded(
-                        [
-                            merge_tree([self._moments(mapping, batch, part) for part in parts])
-                            for parts in self.parts(label)
-                        ]
-                    )
-                    for label, mapping in self.maps.items()
-                }
-            )
+            members = {
+                label: self._folded(mapping, batch, self.parts(label))
+                for label, mapping in self.maps.items()
+            }
+        return Bundle(members)
+
+    def _folded(
+        self, mapping: LandmarkMap, batch: RowBatch, parts: Sequence[Sequence[int]]
+    ) -> Folded[CoMoments]:
+        summarised = []
+        for numbers in parts:
+            moments = [self._moments(mapping, batch, part) for part in numbers]
+            summarised.append(merge_tree(moments))
+        return Folded(tuple(summarised))
 
     def _moments(self, mapping: LandmarkMap, batch: RowBatch, part: int) -> CoMoments:
         rows = batch.part_slices[part]

@@ -14,7 +14,7 @@ from distfms.engine.storage import remove_tree
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run, Summary
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.judging import by_predictions, by_statistics
-from distfms.methods.frame.moments import Solved, TrainMembers, on_folds, search_all, with_splits
+from distfms.methods.frame.moments import Solved, TrainMembers, on_folds, search_all
 from distfms.methods.multiselect.choices import with_choice, with_tuned
 from distfms.methods.multiselect.evaluate import (
     Evaluation,
@@ -50,7 +50,7 @@ def multiselect(run: Run, job: Job) -> Finished:
     select), `select` (by every rule), `chosen` (after slabs: statistics of what some rule has
     bought), `averages` (of the judgments that are bought, for a refit or the plain error), `plain
     errors` (of every rule, at every budget, where plain errors are asked for), `evaluate` (losses
-    on folds and held-out objects), `splits` (those on random splits), `k against m` (those by fewer
+    on folds and held-out objects), `k against m` (those by fewer
     objects that are judged more often), `plan` (folder of judgments to collect, where it is asked
     for).
     """
@@ -74,7 +74,6 @@ def multiselect(run: Run, job: Job) -> Finished:
     if job.options.plain_error and solved.test is not None:
         errors = run.step("plain errors", lambda: plain_errors(run, job, solved))
     metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model, errors))
-    metrics = with_splits(run, job, solved, metrics, at_common_budgets(solved))
     if job.options.k_against_m is not None:
         tradeoff = run.step("k against m", lambda: k_against_m(run, job, solved))
         metrics = {**metrics, "k_against_m": tradeoff}

@@ -222,7 +222,6 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
         for_actors=partial(_for_actors, form, options, NO_GAIN),
         judged_by={"projected_loss": False},
         weighs_partitions=True,
-        splits="by_bucket",
     )
 
 

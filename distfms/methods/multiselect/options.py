@@ -188,4 +188,4 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
         "plain_error": True,
     }
     own |= {"clip": False, "screen_raters": False, "baselines": ["scoring", "averages", "copies"]}
-    return {"multiselect": own, "data": {"splits": 50} if data.get("test") else {}}
+    return {"multiselect": own}

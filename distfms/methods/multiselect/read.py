@@ -99,7 +99,7 @@ class JudgmentSource(FoldedSource):
 def judgment_reader(
     source: JudgmentSource, attributes: slice | None = None, copies: int = 0
 ) -> SummaryReader:
-    """Return the reader of the judgment statistics of each part, by bucket where there are any.
+    """Return the reader of the judgment statistics of each part.
 
     With `copies`, also of the co-moments of so many judgments of each attribute in their places.
     With a run of `attributes`, of these only, and of the training objects; else also ``some``
@@ -111,7 +111,7 @@ def judgment_reader(
     if copies:
         known["copies"] = copies
     summarise = partial(_judgments, attributes, copies)
-    return SummaryReader(source.by_bucket(), "judgments and some", summarise, known)
+    return SummaryReader(source, "judgments and some", summarise, known)
 
 
 def _judgments(
@@ -142,7 +142,7 @@ def _some(batch: JudgmentBatch, part: int) -> RowSample:
 def rater_reader(source: JudgmentSource, variance: np.ndarray) -> SummaryReader:
     """Return the reader of each rater's ``disagreement`` with others, by the v of attributes."""
     summarise, known = partial(_disagreement, variance), {"variance": variance.tolist()}
-    return SummaryReader(source.by_bucket(), "disagreement", summarise, known)
+    return SummaryReader(source, "disagreement", summarise, known)
 
 
 def _disagreement(variance: np.ndarray, batch: JudgmentBatch, part: int) -> dict[str, Any]:

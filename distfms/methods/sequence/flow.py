@@ -13,7 +13,7 @@ from distfms.errors import DataError
 from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.judging import by_statistics
-from distfms.methods.frame.moments import head_of, points_on_folds, with_splits
+from distfms.methods.frame.moments import head_of, points_on_folds
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import changed_options, choose_options, note_edge
@@ -79,10 +79,10 @@ def sequence(run: Run, job: Job) -> Finished:
     budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
     of what was chosen), `models` (trees, and models without each fold; linear regressions come with
     their order), `evaluate` (what models explain of folds and held-out rows, and where to stop),
-    `stopping` (where each row stops, from predictions of the folds by row),
-    `splits` (what they explain on random splits), `contexts` (which group decides about the order
-    of the others). Where one does, `leaf 1 statistics`, `leaf 1 select` and so on are the steps of
-    the sequence of each leaf, and `tree` compares them with the one sequence.
+    `stopping` (where each row stops, from predictions of the folds by row), `contexts` (which group
+    decides about the order of the others). Where one does, `leaf 1 statistics`, `leaf 1 select` and
+    so on are the steps of the sequence of each leaf, and `tree` compares them with the one
+    sequence.
     """
     data = read_columns(run, job.form)
     form = data.form  # with what the classes of the target say of it
@@ -117,7 +117,6 @@ def one_sequence(run: Run, job: Job, data: SequenceData, reference: Any = None) 
     models = learner.models(orders)
     metrics, folds = run.step("evaluate", lambda: evaluate(learner, models, reference))
     metrics, stopping = with_stopping(learner, models, metrics)
-    metrics = with_splits(run, job, learner.solved(models), metrics)
     predictor, model = model_of(learner, models.paths, metrics, stopping)
     selection = selection_of(learner, form, outline, models.paths)
     content = {"selection": selection, **model, "metrics": metrics}

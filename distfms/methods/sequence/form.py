@@ -113,7 +113,6 @@ def _job_by_statistics(form: SequenceForm, rules: Rules) -> Job:
         describe=partial(form.describe, rules, advice),
         judged_by={"mse": False, "r2": True},
         weighs_partitions=True,
-        splits="by_bucket",
         for_actors=partial(sizes.for_actors, len(rules.searched)),
     )
 
@@ -124,8 +123,6 @@ def _why_linear(linear: Job) -> str:
         return "compares on folds (`data.folds`)"
     if len(linear.form.roles.target) > 1:
         return "compares models of one target"
-    if linear.inputs.section.splits:
-        return "fits no trees to random splits (`data.splits`)"
     if linear.inputs.by_age:
         return "fits no trees to rows that count less with age (`retrain.forget.half_life`)"
     if not linear.form.is_small:

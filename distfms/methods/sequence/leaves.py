@@ -153,7 +153,7 @@ def leaf_job(run: Run, job: Job, data: SequenceData, context: Context, number: i
     Levels, knots, classes, the ridge and the kind of models are those of all rows.
     """
     data = in_leaf(data, context, number)
-    form, inputs = data.form, data.form.inputs.changed(splits=0)
+    form, inputs = data.form, data.form.inputs
     cost = form.costs.total(context.root)
     budgets = [float(rule.budget or 0.0) for rule in Rules.of(job.options, form.costs).of_budgets]
     budget = job.options.budget

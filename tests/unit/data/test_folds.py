@@ -138,9 +138,3 @@ def test_no_folds_leave_one_training_part():
 def test_numbers_out_of_range(plan):
     with pytest.raises(SpecError, match="choose"):
         FoldPlan(*plan)
-
-
-def test_buckets_are_of_about_the_same_size():
-    sizes = np.bincount(assign_parts(np.arange(40_000), n_folds=5, test=0.3, seed=1, buckets=64))
-    assert len(sizes) == 64
-    assert (np.abs(sizes - 625) < 150).all()

@@ -18,9 +18,9 @@ def spec(method, options=None, data=None, **top):
 
 
 SETS = {
-    "multiselect": ({"ridge": 0.0, "psd": "data_units", "plain_error": True}, {"splits": 50}),
-    "sequence": ({"criterion": "omp", "ridge": 1e-5}, {"splits": 0}),
-    "landmarks": ({"metric": "none", "loss": "epsilon_insensitive"}, {"splits": 5}),
+    "multiselect": ({"ridge": 0.0, "psd": "data_units", "plain_error": True}, {}),
+    "sequence": ({"criterion": "omp", "ridge": 1e-5}, {}),
+    "landmarks": ({"metric": "none", "loss": "epsilon_insensitive"}, {}),
     "attribute_efficient": ({"solver": "online", "tune_baselines": True}, {"folds": 10}),
 }
 
@@ -40,10 +40,9 @@ def test_a_preset_is_its_options_written_out(method):
 
 
 def test_what_the_spec_says_wins():
-    made = spec("multiselect", {"psd": "none"}, {"splits": 3}, preset="paper")
-    assert (made.options.psd, made.data.splits, made.options.ridge) == ("none", 3, 0.0)
+    made = spec("multiselect", {"psd": "none"}, preset="paper")
+    assert (made.options.psd, made.options.ridge) == ("none", 0.0)
     assert "psd" not in made.preset["multiselect"]
-    assert spec("multiselect", {}, {"test": 0.0}, preset="paper").data.splits == 0
     grid = {"step_factor": [1.0, 2.0]}
     made = spec("attribute_efficient", {"bound": 2.0}, preset="paper")
     assert list(made.tune.grid) == ["step_factor"]
@@ -61,4 +60,3 @@ def test_check_says_what_a_preset_set():
     content = ["preset=paper", "data.test=0.25"]
     described = prepare(load_spec("jobs/landmarks-digits.yaml", content)).describe()
     assert "landmarks.metric none" in described["preset"]
-    assert "data.splits 5" in described["preset"]
