@@ -307,9 +307,10 @@ class TuneSection(Section):
     grid.
     """
     rule: Literal["best", "one_standard_error"] = "best"
-    """Take the point with the best mean over the folds, or the simplest point whose mean is within
-    one standard error of the best. List the values of each option from the simplest; of two points,
-    the one that is simpler in the first option where they differ is simpler.
+    """Take the point with the best mean over the folds, or the simplest point that is behind the
+    best by at most one standard error of their differences, paired by fold. List the values of each
+    option from the simplest; of two points, the one that is simpler in the first option where they
+    differ is simpler.
     """
     measure: str | None = None
     """Measure to compare by; by default the method's first."""

@@ -20,8 +20,8 @@ _WIDE = 50.0
 _RULES = {
     "best": "Rule: the best mean.",
     "one_standard_error": (
-        "Rule: the simplest point (first in the grid) whose mean is within one standard error of "
-        "the best."
+        "Rule: the simplest point (first in the grid) that is behind the best by at most one "
+        "standard error of the difference."
     ),
     "by_difference": (
         "Rule: the first point whose mean difference from the best is within one standard error; "

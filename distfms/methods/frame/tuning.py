@@ -18,6 +18,7 @@ import numpy as np
 
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods import load_method
+from distfms.methods.frame.choose import best, fewest
 from distfms.methods.frame.contract import FoldAnswers, Job, Method, Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.report.formatting import as_number, option_text, options_text
@@ -178,30 +179,17 @@ def choose(
 
     Notes
     -----
-    Means and standard errors are those of :func:`distfms.stats.base.over_folds`.
-    ``one_standard_error`` takes the first point whose mean is not worse than the best mean by more
-    than the standard error of the best.
-
-    References
-    ----------
-    Breiman, Friedman, Olshen, Stone, "Classification and Regression Trees" (1984), Section 3.4.3;
-    Hastie, Tibshirani, Friedman, "The Elements of Statistical Learning" (2009), Section 7.10.
+    Means and standard errors are those of :func:`distfms.stats.base.over_folds`; the rules are
+    `best` and `fewest` of :mod:`distfms.methods.frame.choose`.
     """
-    found = over_folds(values, weights)
-    # A mean over some folds cannot be compared with one over all.
-    whole = found.n_known == values.shape[1]
-    mean, error = (np.where(whole, a, np.nan) for a in (found.mean, found.standard_error))
-    loss = np.where(np.isfinite(mean), -mean if higher_is_better else mean, np.inf)
-    if not np.isfinite(loss).any():
-        raise DataError(
-            "No point of `tune.grid` could be measured on every fold: some folds have too few "
-            "rows, or a constant target. Choose fewer folds (`data.folds`)."
-        )
-    best = int(np.argmin(loss))
-    chosen = best
-    if rule == "one_standard_error":
-        chosen = int(np.argmax(loss <= loss[best] + error[best]))
-    return Choice(mean, error, best, chosen)
+    losses = -values if higher_is_better else values
+    least = best(losses, weights)
+    chosen = least if rule == "best" else fewest(losses, weights)
+    means = over_folds(values, weights)
+    is_whole = means.n_known == values.shape[1]
+    mean = np.where(is_whole, means.mean, np.nan)
+    error = np.where(is_whole, means.standard_error, np.nan)
+    return Choice(mean, error, least, chosen)
 
 
 #: Evaluates points of a grid on folds by a measure: returns the folds' answers, and the values,

@@ -1,0 +1,144 @@
+"""How folds choose, and what is reported of a choice: the one place that compares losses.
+
+Candidates are rows of a matrix of losses, from the simplest on; its columns are folds. What differs
+in kind (a model, an order, a ridge, a similarity, a way to buy) is chosen by `best`; what differs
+in amount (a stop, a number, a budget) by `fewest`. The losses that chose a candidate do not report
+it: `chosen_without` chooses with the other folds in turn, and `honest` scores these choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from distfms.errors import DataError
+from distfms.stats.base import FoldMeans, over_folds
+
+#: From losses of shape (n_candidates, n_folds) and the weights of the folds to the one chosen.
+Rule = Callable[[np.ndarray, np.ndarray], int]
+
+
+def best(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> int:
+    """Return the candidate with the least mean loss over folds; the first of equals.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (n_candidates, n_folds)
+        Less is better. A candidate without a finite loss on every fold of positive weight is not
+        chosen: its mean cannot be compared with the others'.
+    weights : sequence of float, length n_folds
+        Weight of the rows of each fold.
+
+    Raises
+    ------
+    DataError
+        If no candidate can be chosen.
+    """
+    means = _comparable_means(losses, weights)
+    return int(np.argmin(means))
+
+
+def fewest(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> int:
+    """Return the first candidate that is not behind the best by more than a standard error.
+
+    The standard error is that of the differences between the two, paired by fold; what all
+    candidates find hard in a fold does not count. With one fold there is none, and the best is
+    taken. Parameters and errors are those of `best`.
+
+    References
+    ----------
+    Breiman, Friedman, Olshen, Stone, "Classification and Regression Trees" (1984), Section 3.4.3,
+    where the standard error is that of the best candidate alone.
+    """
+    means = _comparable_means(losses, weights)
+    least = int(np.argmin(means))
+    behind = over_folds(losses - losses[least], weights)
+    allowed = np.nan_to_num(behind.standard_error)
+    is_close = np.isfinite(means) & (behind.mean <= allowed)
+    return int(np.argmax(is_close))
+
+
+def is_better(
+    losses: np.ndarray, other_losses: np.ndarray, weights: Sequence[float] | np.ndarray
+) -> bool:
+    """Return whether losses by fold are less than others by more than a standard error.
+
+    Both have shape (n_folds,); the standard error is that of the differences, paired by fold.
+    """
+    gain = over_folds(other_losses - losses, weights)
+    return bool(gain.mean > gain.standard_error)
+
+
+def chosen_without(
+    losses: np.ndarray, weights: Sequence[float] | np.ndarray, rule: Rule = best
+) -> np.ndarray:
+    """Choose with the losses of all folds but one, for each fold in turn.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (n_candidates, n_folds)
+        Of everything that was chosen on these folds, kinds and amounts together.
+    weights : sequence of float, length n_folds
+    rule : callable, optional
+        The whole of the choice, as it was made on all folds.
+
+    Returns
+    -------
+    ndarray of int, shape (n_folds,)
+        The candidate that is chosen without each fold. With one fold, that of all folds.
+    """
+    given = np.asarray(weights, dtype=np.float64)
+    n_folds = len(given)
+    if n_folds < 2:
+        return np.full(n_folds, rule(losses, given))
+    choices = np.empty(n_folds, dtype=np.intp)
+    for fold in range(n_folds):
+        others = np.arange(n_folds) != fold
+        choices[fold] = rule(losses[:, others], given[others])
+    return choices
+
+
+def honest(
+    values: np.ndarray, choices: np.ndarray, weights: Sequence[float] | np.ndarray
+) -> FoldMeans:
+    """Return the mean over folds of what was chosen without each of them, and its error.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_candidates, n_folds)
+        A measure of each candidate on each fold: the losses that chose, or another.
+    choices : ndarray of int, shape (n_folds,)
+        As `chosen_without` returns them.
+    weights : sequence of float, length n_folds
+
+    Returns
+    -------
+    FoldMeans
+        Scalars.
+
+    Notes
+    -----
+    The least of many mean losses is less than the loss of the model on new rows, as it was chosen
+    for being least: cross-validation of the choice itself takes this away. What is left is that
+    the folds' models learn from fewer rows.
+
+    References
+    ----------
+    Stone, "Cross-validatory choice and assessment of statistical predictions" (1974), Section 3;
+    Tibshirani and Tibshirani, "A bias correction for the minimum error rate in cross-validation"
+    (2009).
+    """
+    return over_folds(values[choices, np.arange(values.shape[1])], weights)
+
+
+def _comparable_means(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return the mean losses, infinite for candidates without a finite one on every fold."""
+    counted = np.asarray(weights, dtype=np.float64) > 0
+    is_known = np.isfinite(losses[:, counted]).all(axis=1)
+    if not (is_known.any() and counted.any()):
+        raise DataError(
+            "Nothing could be measured on every fold: some folds have too few rows, or a constant "
+            "target. Choose fewer folds (`data.folds`)."
+        )
+    return np.where(is_known, over_folds(losses, weights).mean, np.inf)
