@@ -4,9 +4,9 @@ CUBE has 20 features. Three of the first ten tell the class of a row, and the cl
 three. CUBE-NM has 55 features in 51 groups: a context of five features, which are one group, says
 in which of five such blocks of ten to look; CUBE-NM-3 has three contexts in three columns. The
 policies of that benchmark choose the next feature of each row by what they saw of it; ours is one
-order for all rows, or a tree of orders that is found without being told the context. Its models
-are linear ones, splines or LightGBM. It is compared with features by mutual information and with
-all features. Splits of 60/20/20 as published; the 20 % of validation rows are not used.
+order for all rows, of linear models, splines or LightGBM. It is compared with features by mutual
+information and with all features. Splits of 60/20/20 as published; the 20 % of validation rows are
+not used.
 
 Run with ``python benchmarks/afa.py [--rows 20000] [--splits 3] [--data CUBE-NM] [--ours linear]``.
 """
@@ -29,10 +29,8 @@ from distfms import GroupSequenceClassifier
 TREES = {"num_iterations": 200, "learning_rate": 0.05}
 OURS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"folds": 5, "model": "linear"},
-    "linear, one order": {"folds": 5, "model": "linear", "contexts": "none"},
     "splines": {"folds": 5, "model": "linear", "expand": {"splines": 5}},
     "LightGBM": {"folds": 5, "model": "lightgbm", "lightgbm": TREES},
-    "LightGBM, one order": {"folds": 0, "model": "lightgbm", "lightgbm": TREES},
 }
 #: Deviation of the informative features, as in the configuration of the benchmark.
 INFORMATIVE, NOISE, CONTEXT = 0.3, 0.3, 0.1

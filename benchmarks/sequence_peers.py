@@ -51,8 +51,8 @@ TREES = {"num_iterations": 200, "learning_rate": 0.05, "num_leaves": 15}
 SPLINES = {"splines": 5, "missing": True}
 OURS: Mapping[str, Mapping[str, Any]] = {
     "by default": {"model": "auto", "lightgbm": TREES},
-    "linear": {"contexts": "none"},
-    "splines": {"expand": SPLINES, "contexts": "none"},
+    "linear": {},
+    "splines": {"expand": SPLINES},
     "LightGBM": {"model": "lightgbm", "lightgbm": TREES, "criterion": "fr"},
 }
 FOLDS = 3

@@ -3,8 +3,8 @@
 The target of the table is made by six of its normal columns together, so the folds choose trees.
 The loop fits 200 trees to ten prefixes of the columns, with all rows and without each of five
 folds, on one thread: sixty fits. The job has models of about as many prefixes on as many folds, of
-up to 300 trees; it also chooses kinds, orders and numbers of trees, judges all models and looks for
-contexts. Each takes a process of its own; a round does the loop, then the job.
+up to 300 trees; it also chooses kinds, orders and numbers of trees, and judges all
+models. Each takes a process of its own; a round does the loop, then the job.
 
 Run with ``python benchmarks/sequence_trees.py [--rows 9000] [--columns 26] [--rounds 3]``.
 """

@@ -181,7 +181,7 @@ def job(workers: int) -> dict[str, Any]:
             "name": "wide",
             "method": "sequence",
             "data": {"path": "memory://data", "target": "y", "folds": 0},
-            "sequence": {"model": "linear", "baselines": [], "contexts": "none"},
+            "sequence": {"model": "linear", "baselines": []},
             "output": "memory://runs",
         }
     )

@@ -17,11 +17,10 @@ from distfms.estimators.inputs import Given, array_names, column_names, kind_of,
 from distfms.estimators.parameters import check_columns, plain
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.frame.row_predictor import COST
-from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
+from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, columns_needed
 from distfms.methods.sequence.evaluate import advised
 from distfms.methods.sequence.options import RANDOM, SequenceOptions, resolve_groups
 from distfms.methods.sequence.problem import LinearModels
-from distfms.methods.sequence.tree import SequenceTree, columns_needed
 
 
 class GroupSequenceBase(SelectorMixin, JobEstimator):
@@ -57,7 +56,6 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
     def _read(self, run: FinishedRun) -> None:
         super()._read(run)
         selection = run.selection
-        self.tree_ = SequenceTree.of(run)
         self.predictor_ = model = AnytimePredictor.from_arrays(run.weights, run.model)
         self.family_, self.criterion_ = selection["family"], selection["criterion"]
         self.sequence_ = list(model.groups)
@@ -120,9 +118,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         -------
         AnytimeSession
             ``deliver(group, values)`` adds a group, ``run(compute)`` computes groups in order;
-            ``prediction`` is always ready. See `group_values` for groups of categories. With a
-            tree of sequences, the ``next_group`` of a single row depends on its values of the root;
-            rows that are predicted together follow the one sequence.
+            ``prediction`` is always ready. See `group_values` for groups of categories.
         """
         check_is_fitted(self)
         session: AnytimeSession = self.model_.anytime(
@@ -221,9 +217,6 @@ class GroupSequencer(JobRegressor, GroupSequenceBase):
         Columns of each group, with categories as indicators ``column=level``.
     costs_ : dict of str to float
         Cost of each group if it comes first.
-    tree_ : SequenceTree or None
-        Sequences of leaves and what sends rows to them, where they are better (`contexts`); other
-        attributes are of the one sequence for all rows.
     predictor_ : AnytimePredictor
         Models of all prefixes, and of the sets for `budgets`.
     explained_variance_ : ndarray of shape (K + 1,)

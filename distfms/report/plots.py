@@ -230,25 +230,6 @@ def bar_chart(
     return document(width, bottom + 38.0, title, parts)
 
 
-@at_both_widths
-def tree_chart(
-    root: str, leaves: Sequence[tuple[str, str]], *, title: str, width: float = WIDE
-) -> str:
-    """Draw a root and its leaves, each a name above a text, and return the SVG."""
-    root = shorten(root, 30 if width == WIDE else 14)
-    room, height = width_of(root), 44.0 * len(leaves) + 8.0
-    start, left = 10.0 + room + 8.0, 10.0 + room + (90.0 if width == WIDE else 36.0)
-    longest, parts = int((width - left) / 6.2), [label(10.0, height / 2 + 4.0, root)]
-    for place, (name, text) in enumerate(leaves):
-        y = 44.0 * place + 18.0
-        parts += [
-            stroke(polyline(((start, height / 2), (left - 8.0, y))), MUTED, 0.8),
-            f"<g>{label(left, y + 2.0, shorten(name, longest))}<title>{words(text)}</title></g>",
-            label(left, y + 18.0, shorten(text, longest), size=NAME_SIZE, colour=MUTED),
-        ]
-    return document(width, height, title, parts)
-
-
 # --- lines --------------------------------------------------------------------------------------
 
 

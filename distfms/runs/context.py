@@ -42,8 +42,7 @@ class RunContext:
 
     ``cache`` is the folder of partial statistics, of packs of partitions alone where
     ``packs_only``; ``value_bytes`` is what the statistics of a partition take at most; with
-    ``elsewhere`` the data are not those of the run's own steps, with a ``prefix`` this is a part
-    of the run.
+    ``elsewhere`` the data are not those of the run's own steps.
     """
 
     seed: int
@@ -57,7 +56,6 @@ class RunContext:
     packs_only: bool = False
     elsewhere: bool = False
     actors: Actors = "auto"
-    prefix: str = ""
 
     # --- steps ---
 
@@ -66,15 +64,11 @@ class RunContext:
         if self.elsewhere:
             found: T = settled(make())
             return found
-        return self.steps.step(self.prefix + name, make, file)
-
-    def part(self, name: str) -> RunContext:
-        """Return the same for a part of the work."""
-        return replace(self, prefix=f"{self.prefix}{name} ")
+        return self.steps.step(name, make, file)
 
     def place(self, step: str) -> Location | None:
         """Return the file with the value of a step."""
-        return None if self.elsewhere else self.steps.place(self.prefix + step)
+        return None if self.elsewhere else self.steps.place(step)
 
     def path(self, name: str) -> Location:
         """Return the place of a file or folder that a step writes itself."""
@@ -88,8 +82,7 @@ class RunContext:
     def note(self, text: str) -> None:
         """Tell the user something that the report should also say."""
         if not self.elsewhere:
-            named = f"{self.prefix.strip().capitalize()}: " if self.prefix else ""
-            self.steps.note(named + text)
+            self.steps.note(text)
 
     def count(self, **counts: int) -> None:
         """Add to the counts of the present step."""
@@ -99,7 +92,7 @@ class RunContext:
 
     def account(self, **entries: Any) -> None:
         """Enter what was counted in the manifest."""
-        if not self.elsewhere and not self.prefix:
+        if not self.elsewhere:
             self.steps.now.entries.update(entries)
 
     # --- passes, tasks, actors ---

@@ -57,7 +57,7 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Op
             f"{counted(n_left, 'partition')} of {len(inputs.train.partitions)} left out: older "
             f"than `retrain.forget.window`, {forgetting.window}."
         )
-    inputs = replace(inputs, train=train, by_age=bool(forgetting.half_life), retrained=True)
+    inputs = replace(inputs, train=train, by_age=bool(forgetting.half_life))
     return replace(opened, inputs=inputs, notes=tuple(notes), forgotten=forgotten)
 
 

@@ -27,14 +27,7 @@ from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import few_columns, few_job
 from tests.e2e.jobs import judgments_job, results, spec_of, write_judgments
 from tests.e2e.landmarks_jobs import landmarks_job, smooth_rows, task_job
-from tests.e2e.sequence_jobs import (
-    context_job,
-    context_rows,
-    mixed_job,
-    mixed_rows,
-    with_labels,
-    write_rows,
-)
+from tests.e2e.sequence_jobs import mixed_job, mixed_rows, with_labels, write_rows
 
 N_ACTORS = 2
 
@@ -53,11 +46,6 @@ def sequence_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
         write_rows(data, with_labels(mixed_rows())), output, data={"folds": folds}, engine=engine,
         sequence={"ridge": 0.1, "budgets": [8]},
     )  # fmt: skip
-
-
-def tree_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
-    rows = write_rows(data, context_rows())
-    return context_job(rows, output, data={"folds": folds}, engine=engine)
 
 
 def logistic_sequence_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
@@ -93,7 +81,6 @@ JOBS: dict[str, tuple[Make, set[str], int]] = {
     "multiselect": (multiselect_job, {"folds"}, 3),
     "multiselect in slabs": (multiselect_job, {"candidates"}, 0),
     "sequence": (sequence_job, {"folds"}, 3),
-    "tree of sequences": (tree_job, {"folds"}, 2),
     "sequence in slabs": (sequence_job, {"candidates"}, 0),
     "logistic sequence": (logistic_sequence_job, {"passes"}, 2),
     "landmarks": (similarities_job, {"embeddings", "folds"}, 3),

@@ -132,35 +132,3 @@ class LiteralRows:
 def curve(metrics: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """Points of one rule's curve."""
     return next(c["points"] for c in metrics["curves"] if c["name"] == name)
-
-
-def context_rows(n: int = 2600, seed: int = 0, n_sites: int = 3) -> dict[str, Any]:
-    """Rows whose site says which two of six numbers tell the target; some lack the site."""
-    rng = np.random.default_rng(seed)
-    site, X = rng.integers(n_sites, size=n), rng.normal(size=(n, 6))
-    rows = np.arange(n)
-    y = 2.0 * X[rows, 2 * (site % 3)] + X[rows, 2 * (site % 3) + 1] + 0.3 * rng.normal(size=n)
-    gaps = rng.random(n) < 0.02
-    names = [None if gap else "abc"[s] for s, gap in zip(site, gaps, strict=True)]
-    columns: dict[str, Any] = {"id": [f"row-{i}" for i in range(n)], "site": names}
-    return {**columns, **{f"x{j}": X[:, j] for j in range(6)}, "y": y}
-
-
-def context_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
-    """Spec of a job on `context_rows`."""
-    content: dict[str, Any] = {
-        "name": "contexts",
-        "method": "sequence",
-        "data": {
-            "path": str(data),
-            "target": "y",
-            "id": "id",
-            "missing": "mean",
-            "folds": 2,
-            "test": 0.2,
-        },
-        "sequence": {"costs": {"site": 0.5}, "baselines": [], "ridge": 1e-5, "model": "linear"},
-        "engine": {"workers": 1},
-        "output": str(output),
-    }
-    return spec_of(content, changes)

@@ -25,7 +25,7 @@ def test_packs_change_no_bit(tmp_path, monkeypatch):
             "name": "packs",
             "method": "sequence",
             "data": {"path": str(path), "target": "y", "folds": 2, "max_partition_rows": ROWS},
-            "sequence": {"model": "linear", "baselines": [], "contexts": "none"},
+            "sequence": {"model": "linear", "baselines": []},
             "engine": {"workers": 2, **engine},
             "output": str(tmp_path / f"runs{len(engine)}"),
         }

@@ -18,14 +18,7 @@ from tests.e2e import multiselect_jobs
 from tests.e2e.attribute_efficient_jobs import IDS, X, Y, few_columns, few_job
 from tests.e2e.jobs import STAGES, judgments_job, results, stage
 from tests.e2e.landmarks_jobs import landmarks_job, ranked_rows, ranking_job, smooth_rows
-from tests.e2e.sequence_jobs import (
-    context_job,
-    context_rows,
-    mixed_job,
-    mixed_rows,
-    with_labels,
-    write_rows,
-)
+from tests.e2e.sequence_jobs import mixed_job, mixed_rows, with_labels, write_rows
 from tests.faults.cases import manifest, small_blocks
 from tests.faults.dying import failing, killed
 
@@ -129,12 +122,6 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
         sequence(prefixes=[2], budgets=[3.0], **LIGHTGBM),
         "categories, statistics, reference, expand, statistics of splines, order, tune, select, "
         "models, evaluate, stopping",
-    ),
-    "sequence, tree": (
-        partial(context_rows, 1200, n_sites=2),
-        partial(context_job, tune={"grid": {"max_groups": [3, None]}}),
-        "categories, statistics, tune, select, evaluate, contexts, leaf 1 statistics, "
-        "leaf 1 select, leaf 1 evaluate, leaf 2 statistics, leaf 2 select, leaf 2 evaluate, tree",
     ),
     "sequence, slabs": (
         mixed_rows,

@@ -269,18 +269,3 @@ def whitened_rows(X: np.ndarray, groups: Sequence[Sequence[int]]) -> np.ndarray:
 def paper_gamma(X: np.ndarray, ridge: float) -> float:
     """γ = (λ* + λ) / (1 + λ) of Theorem 3.2."""
     return float((np.linalg.eigvalsh(X.T @ X / len(X))[0] + ridge) / (1 + ridge))
-
-
-def literal_between_leaves(columns: np.ndarray, rest: np.ndarray, leaf: np.ndarray) -> float:
-    """Σ_l n_l/n ‖b_l − b‖², b being covariances of columns (n, d) and what is left (n, P)."""
-    n, found = len(leaf), 0.0
-
-    def covariance(rows: np.ndarray) -> np.ndarray:
-        away = columns[rows] - columns[rows].mean(axis=0), rest[rows] - rest[rows].mean(axis=0)
-        return away[0].T @ away[1] / np.count_nonzero(rows)
-
-    for number in np.unique(leaf):
-        rows = leaf == number
-        difference = covariance(rows) - covariance(np.ones(n, dtype=bool))
-        found += np.count_nonzero(rows) / n * float(np.sum(difference**2))
-    return found

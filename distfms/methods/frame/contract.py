@@ -83,8 +83,6 @@ class Inputs:
         Rows of ``data.unlabelled_path``.
     by_age : bool
         Whether rows count less with age, which only statistics can tell.
-    retrained : bool
-        Whether the job is repeated on data that grow, and should read only what is new.
     """
 
     train: Dataset
@@ -92,7 +90,6 @@ class Inputs:
     section: DataSection
     unlabelled: Dataset | None = None
     by_age: bool = False
-    retrained: bool = False
 
     @property
     def datasets(self) -> list[Dataset]:
@@ -143,12 +140,6 @@ class Run(Protocol):
         value
             As it will be read again: arrays in C order, mappings as dictionaries, of JSON what JSON
             has.
-        """
-
-    def part(self, name: str) -> Run:
-        """Return the same for a part of the work, whose steps and notes begin with its name.
-
-        What it counts of the data is not entered in the manifest.
         """
 
     def place(self, step: str) -> Location | None:

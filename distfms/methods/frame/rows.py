@@ -29,7 +29,6 @@ from distfms.data.rows.folds import FoldPlan
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.errors import DataError
 from distfms.methods.frame.contract import PartialReader
-from distfms.methods.frame.leaves import Leaf
 from distfms.spec import DataSection
 from distfms.stats.base import Bundle, Folded, Statistic
 from distfms.stats.comoments import CoMoments
@@ -211,8 +210,6 @@ class RowSource(FoldedSource):
         Value of the target that is read as 1, and all others as −1.
     everything : ColumnPlan, optional
         All columns that decide which rows are left out, where the plan has some of these.
-    leaf : Leaf, optional
-        Which rows there are, by columns of `everything`, or of the plan.
     share : float
         Of the rows of folds that are looked at.
     """
@@ -220,7 +217,6 @@ class RowSource(FoldedSource):
     plan: ColumnPlan
     positive: float | None = None
     everything: ColumnPlan | None = None
-    leaf: Leaf | None = None
     share: float = 1.0
 
     @property
@@ -234,8 +230,6 @@ class RowSource(FoldedSource):
         read = self.everything or self.plan
         how: dict[str, Any] = {"missing": self.section.policy, "share": self.share}
         batch = read_rows(self.reader, partition, read, folds=self.folds, **how)
-        if self.leaf is not None:
-            batch = self.leaf.of_batch(batch)
         if self.everything is not None:
             by_name = {column.name: column for column in read.columns}
             kept = [by_name[column.name] for column in self.plan.columns]
@@ -256,7 +250,6 @@ class RowSource(FoldedSource):
             "positive": self.positive,
             "weight": roles.weight,
             "fold_key": roles.fold_key,
-            **({} if self.leaf is None else {"leaf": self.leaf.key()}),
             **({"share": self.share} if self.share < 1.0 else {}),
         }
 

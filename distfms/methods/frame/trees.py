@@ -61,19 +61,6 @@ def fitted(
     return text
 
 
-def loss_on_some(
-    inputs: np.ndarray,
-    response: np.ndarray,
-    parameters: Mapping[str, Any],
-    held_out: np.ndarray,
-    **data: Any,
-) -> float:
-    """Return the least mean loss on some rows of up to `QUICK` trees fitted to the others."""
-    found = _stopped(*_data(inputs, response, parameters, data), held_out, QUICK)
-    (loss,) = found.best_score["valid_0"].values()
-    return float(loss)
-
-
 def _data(
     inputs: np.ndarray, response: np.ndarray, parameters: Mapping[str, Any], data: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
@@ -81,9 +68,7 @@ def _data(
     return lightgbm().Dataset(inputs, label=response, params=parameters, **data), parameters
 
 
-def _stopped(
-    data: Any, parameters: Mapping[str, Any], held_out: np.ndarray, most: int = _MOST_TREES
-) -> Any:
+def _stopped(data: Any, parameters: Mapping[str, Any], held_out: np.ndarray) -> Any:
     """Return a model of some rows that has the number of trees of the least loss on others."""
     package = lightgbm()
     if held_out.all():
@@ -92,7 +77,7 @@ def _stopped(
     return package.train(
         {**parameters, "metric": ""},
         train,
-        most,
+        _MOST_TREES,
         valid_sets=[other],
         callbacks=[package.early_stopping(_PATIENCE, verbose=False)],
     )

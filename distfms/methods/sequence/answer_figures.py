@@ -57,8 +57,6 @@ WHY = {
 
 def headline(run: FinishedRun) -> str:
     """Return in one sentence what to compute, and what it explains of other rows."""
-    if text := _with_tree(run):
-        return f"{text}{_beside(run)}"
     steps, stop = run.selection["sequence"], run.metrics["stop"]
     n_groups, n_all = stop["n_groups"], len(steps)
     if not n_groups:
@@ -77,21 +75,6 @@ def headline(run: FinishedRun) -> str:
         if total:
             text += f" for {percent(stop['spent'] / total)} of the cost"
     return f"{text} ({reading}){in_one_clause(run)}{_beside(run)}"
-
-
-def _with_tree(run: FinishedRun) -> str:
-    """Say what to buy first; empty where one sequence predicts by default."""
-    found = run.metrics.get("contexts")
-    if found is None or not found["default"]["better"]:
-        return ""
-    (tree, reading), (one, _) = (
-        _with_error(own, own["folds"], run) for own in map(found["default"].get, ("tree", "one"))
-    )
-    return (
-        f"{', '.join(run.selection['contexts']['root'])} first, then by its values one of "
-        f"{len(found['leaves'])} sequences: together they explain {tree} of the {what(run)}, one "
-        f"sequence for all rows {one} ({reading})"
-    )
 
 
 def _beside(run: FinishedRun) -> str:

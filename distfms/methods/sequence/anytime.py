@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.frame.contract import RowStop
-from distfms.methods.sequence.evaluate import best_model
+from distfms.methods.frame.contract import FinishedRun, RowStop
+from distfms.methods.sequence.evaluate import advised, best_model, steps_of
 from distfms.methods.sequence.families import mean_response
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, longest_affordable
 from distfms.methods.sequence.residual import moments_about
@@ -240,6 +240,18 @@ class AnytimePredictor:
 def arrays_below(start: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the arrays whose names begin so, by the rest of the name."""
     return {n.removeprefix(start): own for n, own in arrays.items() if n.startswith(start)}
+
+
+def columns_needed(
+    run: FinishedRun, budget: float | None, stop: RowStop | None = None
+) -> list[str]:
+    """Return the columns that predictions read."""
+    model = AnytimePredictor.from_arrays(run.weights, run.model)
+    number = advised(run.model) if budget is None else model.best(budget)
+    if stop is not None:
+        rule = model.row_rule(budget, stop)
+        number = rule.stopping.stages[rule.last]
+    return [name for step in steps_of(run.selection, number) for name in step["columns"]]
 
 
 class AnytimeSession:

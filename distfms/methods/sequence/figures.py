@@ -25,7 +25,6 @@ from distfms.methods.sequence.evaluate import NATURAL, fitted_together, steps_of
 from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.problem import longest_affordable
 from distfms.methods.sequence.stopping_figures import stopping_section
-from distfms.methods.sequence.tree_figures import tree_section
 from distfms.report.formatting import as_number, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
@@ -70,7 +69,6 @@ def sections(run: FinishedRun) -> list[PageSection]:
     metrics = run.metrics
     return [
         PageSection("", answer_blocks(run)),
-        *tree_section(run, what(run)),
         PageSection("What a cost buys", _curve_blocks(run)),
         stopping_section(run),
         PageSection("The sequence", _sequence_blocks(run)),

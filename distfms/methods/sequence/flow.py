@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
+from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.judging import by_statistics
 from distfms.methods.frame.moments import head_of, points_on_folds
@@ -33,7 +33,6 @@ from distfms.methods.sequence.evaluate import (
     where_to_stop,
 )
 from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
-from distfms.methods.sequence.form_contexts import has_contexts
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.guarantee import guarantee
 from distfms.methods.sequence.learners import (
@@ -44,7 +43,6 @@ from distfms.methods.sequence.learners import (
     Scores,
     learner_of,
 )
-from distfms.methods.sequence.leaves import Sequenced, grown
 from distfms.methods.sequence.options import RANDOM, TREES, SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.procedure import RIDGES
@@ -79,10 +77,7 @@ def sequence(run: Run, job: Job) -> Finished:
     budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
     of what was chosen), `models` (trees, and models without each fold; linear regressions come with
     their order), `evaluate` (what models explain of folds and held-out rows, and where to stop),
-    `stopping` (where each row stops, from predictions of the folds by row), `contexts` (which group
-    decides about the order of the others). Where one does, `leaf 1 statistics`, `leaf 1 select` and
-    so on are the steps of the sequence of each leaf, and `tree` compares them with the one
-    sequence.
+    `stopping` (where each row stops, from predictions of the folds by row).
     """
     data = read_columns(run, job.form)
     form = data.form  # with what the classes of the target say of it
@@ -96,31 +91,23 @@ def sequence(run: Run, job: Job) -> Finished:
     if job.options.model == TREES:
         job, data = ordered_for_trees(run, job, data, reference)
     job, tuning = with_tuned(run, job, data)
-    one = one_sequence(run, job, data, reference)
-    found = grown(run, job, data, one, one_sequence) if has_contexts(form) else one.content
-    return Finished(
-        **found,
-        judge=judge_of(one.learner),
-        tuning=tuning,
-        summary=None if form.slabs else form.summary(data.plain),
-    )
-
-
-def one_sequence(run: Run, job: Job, data: SequenceData, reference: Any = None) -> Sequenced:
-    """Find one sequence for all rows of some data."""
-    form, learner = data.form, learner_of(run, job, data)
+    learner = learner_of(run, job, data)
     orders = run.step("select", lambda: find_orders(learner))
     outline = next(iter(orders.values())).outline
     if form.slabs:
         data, orders = on_chosen(run, data, job.options, orders)
         learner = learner_of(run, job, data)
     models = learner.models(orders)
-    metrics, folds = run.step("evaluate", lambda: evaluate(learner, models, reference))
+    metrics = run.step("evaluate", lambda: evaluate(learner, models, reference))
     metrics, stopping = with_stopping(learner, models, metrics)
-    predictor, model = model_of(learner, models.paths, metrics, stopping)
-    selection = selection_of(learner, form, outline, models.paths)
-    content = {"selection": selection, **model, "metrics": metrics}
-    return Sequenced(learner, models.paths[learner.rules.chosen.name], predictor, folds, content)
+    return Finished(
+        selection=selection_of(learner, form, outline, models.paths),
+        **model_of(learner, models.paths, metrics, stopping),
+        metrics=metrics,
+        judge=judge_of(learner),
+        tuning=tuning,
+        summary=None if form.slabs else form.summary(data.plain),
+    )
 
 
 # --- options and learners -------------------------------------------------------------------------
@@ -174,10 +161,8 @@ def find_orders(learner: Learner) -> dict[str, Any]:
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def evaluate(
-    learner: Learner, models: Models, reference: Any
-) -> tuple[dict[str, Any], FoldAnswers | None]:
-    """Return the content of ``metrics.json``, and what folds answered."""
+def evaluate(learner: Learner, models: Models, reference: Any) -> dict[str, Any]:
+    """Return the content of ``metrics.json``."""
     scores, rules, job = learner.scores(models), learner.rules, learner.job
     path, share = models.paths[rules.chosen.name], learner.procedure.share
     curves = curves_of(models, scores, share)
@@ -207,7 +192,7 @@ def evaluate(
         content["reference"] = beside_sequence(learner, reference, scores.folds, last)
     if isinstance(learner, ByRows):
         content |= report_of(learner, models, scores, content["stop"])
-    return content, scores.folds and scores.folds.measures()
+    return content
 
 
 def chosen_rule(learner: Learner, path: Path, stop: Mapping[str, Any]) -> tuple[int, float]:
@@ -394,8 +379,8 @@ def model_of(
     paths: Mapping[str, Path],
     metrics: Mapping[str, Any],
     stopping: Mapping[str, Any],
-) -> tuple[AnytimePredictor, dict[str, Any]]:
-    """Return the predictor of all prefixes, and what is written of it as model and weights."""
+) -> dict[str, Any]:
+    """Return what is written of the models of all prefixes, as model and weights."""
     data, family = learner.data, learner.job.options.family
     path, sets = paths[learner.rules.chosen.name], [paths[r.name] for r in learner.rules.of_budgets]
     predictor = AnytimePredictor.from_path(
@@ -410,8 +395,7 @@ def model_of(
         "classes": None if data.classes is None else data.classes.labels,
         "threshold": metrics.get("classes", {}).get("threshold", 0.5),
     }
-    written = {"model": content | predictor.to_dict(), "weights": predictor.to_arrays()}
-    return predictor, written
+    return {"model": content | predictor.to_dict(), "weights": predictor.to_arrays()}
 
 
 def judge_of(learner: Learner) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
@@ -434,7 +418,6 @@ def judge_of(learner: Learner) -> Callable[[Run, Sequence[FinishedRun]], Judged]
     def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
         sources = [levels for model in models for levels in model.model["sources"].values()]
         needs_rows = any(isinstance(levels, Mapping) for levels in sources)
-        needs_rows |= any("contexts" in model.model for model in models)
         return (by_rows if needs_rows else on_moments)(run, models)
 
     return judge

@@ -14,13 +14,11 @@ from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
 from distfms.methods.frame import slab_search
 from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
-from distfms.methods.frame.leaves import Leaf
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.row_data import LEVELS_GUESSED, RowForm, names_classes
 from distfms.methods.frame.rows import RowSource
 from distfms.methods.frame.slab_search import MATRICES_WITH_GAPS, SlabForm
-from distfms.methods.sequence.form_contexts import CONTEXTS, check_contexts, has_contexts
 from distfms.methods.sequence.options import (
     GAIN,
     N_SPLINES,
@@ -55,7 +53,6 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
             said = f"linear: `sequence.model: auto` {why}"
             return replace(linear, describe=lambda: {**linear.describe(), "model": said})
     form = SequenceForm.of_options(options, inputs, seed)
-    check_contexts(form)
     rules = Rules.of(options, form.costs)
     if options.stopping == "rows" and not form.stops_rows:
         raise SpecError(
@@ -189,8 +186,6 @@ class SequenceForm(RowForm):
         Where the statistics are in slabs of groups.
     everything : ColumnPlan, optional
         All columns, where a row counts by more of them (`missing: drop`) than are read.
-    leaf : Leaf, optional
-        Which rows there are.
     """
 
     options: SequenceOptions
@@ -198,7 +193,6 @@ class SequenceForm(RowForm):
     costs: GroupCosts
     slabs: SlabForm | None = None
     everything: ColumnPlan | None = None
-    leaf: Leaf | None = None
 
     @classmethod
     def of_options(cls, options: SequenceOptions, inputs: Inputs, seed: int) -> SequenceForm:
@@ -286,7 +280,7 @@ class SequenceForm(RowForm):
     def source(self, plan: ColumnPlan, *of: Any, share: float = 1.0) -> RowSource:
         """Return all that is needed to read a partition of a dataset, or a share of its rows."""
         own = super().source(plan, *of)
-        return replace(own, everything=self.everything, leaf=self.leaf, share=share)
+        return replace(own, everything=self.everything, share=share)
 
     def on_groups(self, groups: Sequence[int]) -> SequenceForm:
         """Return the form on some of the groups, its columns in their order."""
@@ -330,7 +324,6 @@ class SequenceForm(RowForm):
             "baselines": ", ".join(names) or "none",
             "budgets": ", ".join(f"{rule.budget:g}" for rule in rules.of_budgets) or "none",
             **({"search": advice} if advice else {}),
-            **({"contexts": CONTEXTS} if has_contexts(self) else {}),
         }
 
     def passes_of_actors(self) -> dict[str, float]:

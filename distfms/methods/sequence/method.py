@@ -11,14 +11,13 @@ from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method, RowStop
 from distfms.methods.frame.row_predictor import COST, N_GROUPS, RowPredictor, plan_of_model
-from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
+from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, columns_needed
 from distfms.methods.sequence.evaluate import advised, fitted_together, steps_of
 from distfms.methods.sequence.flow import sequence
 from distfms.methods.sequence.form import make_job
 from distfms.methods.sequence.options import SequenceOptions, paper
 from distfms.methods.sequence.procedure import MEASURES
 from distfms.methods.sequence.stopping import RowRule
-from distfms.methods.sequence.tree import SequenceTree, TreeSession, columns_needed
 
 
 def make_predictor(
@@ -26,14 +25,11 @@ def make_predictor(
 ) -> RowPredictor:
     """Find the columns of the best model that a budget buys in a dataset, or that rows may need."""
     model = AnytimePredictor.from_arrays(run.weights, run.model)
-    tree, number = SequenceTree.of(run), advised(run.model)
+    number = advised(run.model)
     if budget is not None:
         number = model.best(budget)
     predict: Any = partial(model.predict, number)
-    if tree is not None and tree.applies(budget, stop):
-        predict = partial(tree.predict, budget, stop)
-        spending = tree.spending(run.selection, budget, stop)
-    elif stop is not None:
+    if stop is not None:
         rule = model.row_rule(budget, stop)
         predict, spending = partial(model.predict_rows, rule), _of_rows(rule)
     else:
@@ -60,9 +56,6 @@ def make_session(
     model = AnytimePredictor.from_arrays(run.weights, run.model)
     if stop is None and budget is not None:
         raise SpecError("A session has a budget where rows stop (`stop`); give others to `run`.")
-    tree = SequenceTree.of(run)
-    if tree is not None and options.get("n_samples", 1) == 1 and tree.leads(budget, stop):
-        return TreeSession(tree, budget, stop, options.get("deadline_s"), run.model["sources"])
     rule = None if stop is None else model.row_rule(budget, stop)
     return AnytimeSession(model, **options, rule=rule, sources=run.model["sources"])
 
@@ -101,20 +94,7 @@ def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: fl
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
-    """Return the places of groups, and the variance that each explains where that is known.
-
-    In a tree of sequences groups have the first place that they have in a leaf.
-    """
-    tree = SequenceTree.of(run)
-    if tree is not None and tree.by_default:
-        own = zip(run.selection["contexts"]["leaves"], tree.stops, strict=True)
-        orders = [[step["group"] for step in steps_of(*leaf)] for leaf in own]
-        orders = [[*tree.root, *(g for g in order if g not in tree.root)] for order in orders]
-        found = {group for order in orders for group in order}
-        return {
-            group: Chosen(min(order.index(group) + 1 for order in orders if group in order))
-            for group in sorted(found)
-        }
+    """Return the places of groups, and the variance that each explains where that is known."""
     steps = steps_of(run.selection, advised(run.model))
     gains = np.diff([0.0, *(step["explained_variance"] for step in steps)]).tolist()
     alone = [len(own) == 1 for own in fitted_together(steps) for _ in own]
@@ -136,7 +116,6 @@ NOT_TUNABLE = {
     "family": "its values explain different things",
     **dict.fromkeys(("model", "lightgbm"), "all prefixes count: run a job for each value"),
     "stopping": "it changes no model",
-    "contexts": "folds compare them with one sequence as it is",
     **dict.fromkeys(("budget", "budgets"), "it is the limit of what may be spent"),
 }
 

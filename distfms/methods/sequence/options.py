@@ -356,15 +356,6 @@ class SequenceOptions(Section):
     rule. Left out: `omp, fr-blind, oracle`, for families other than `gaussian` `oracle`; and for
     one target, up to 10⁶ rows and 10³ columns, `lightgbm`.
     """
-    contexts: Literal["auto", "none"] | dict[Literal["column"], str] = "auto"
-    """Whether a group that is bought first decides in which order to compute the others: rows then
-    have sequences and models of their own by levels of a category, 2 to 4 bins of a number or 2 to
-    8 clusters of several columns. `auto`: if leaves' sequences are better in cross-validation, by
-    more than a standard error at the `budgets`, or at the costs of a dozen prefixes. A leaf has at
-    least 200 rows of each fold. `{column: station}`: this column in any case. `none` for several
-    targets, with `class_weights`, without `data.folds`, and in slabs; `auto` is `none` where the
-    spec has a section `retrain`, so that only new partitions are read.
-    """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective of `omp` (or of the rule itself, if `omp` is not a baseline) at
     which α-timeliness is cut. Default: by the plateau rule.

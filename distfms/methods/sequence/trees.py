@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from distfms.errors import SpecError
-from distfms.methods.frame.trees import FIXED, booster, fitted, loss_on_some
+from distfms.methods.frame.trees import FIXED, booster, fitted
 from distfms.methods.sequence.families import FAMILIES
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
 from distfms.methods.sequence.read_trees import TreeRows, TreeSource, inputs_of
@@ -216,18 +216,6 @@ class TreeFit:
             **self._told(features, rows),
         )
         return Grown(text, len(rows.response), self._null(rows))
-
-    def loss_on(self, task: tuple[tuple[int, ...], int]) -> float:
-        """Return the least loss on a fold, a mean, of up to a hundred trees fitted without it."""
-        features, held_out = task
-        rows = self.rows.of(features, -1)
-        return loss_on_some(
-            rows.inputs,
-            rows.response,
-            self._parameters(features, -1),
-            rows.fold == held_out,
-            **self._told(features, rows),
-        )
 
     def _parameters(self, features: Sequence[int], left_out: int) -> dict[str, Any]:
         key = hashlib.sha256(f"{self.seed}/{left_out}/{features}".encode()).digest()
