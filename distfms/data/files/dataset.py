@@ -43,7 +43,7 @@ from distfms.data.files.partition import (
 )
 from distfms.data.files.storage import common_filesystem, list_files
 from distfms.data.files.texts import as_numbers
-from distfms.data.rows.roles import is_categorical
+from distfms.data.rows.roles import is_categorical, plain_type
 from distfms.engine.memory import n_processors
 from distfms.engine.storage import File
 from distfms.errors import DataError
@@ -138,13 +138,17 @@ class PartitionReader:
         for name in self.numbers.intersection(table.column_names):
             read = as_numbers(table.column(name), name, partition.called)
             table = table.set_column(table.column_names.index(name), name, read)
-        return table.cast(self._types(table.schema)) if self.floats else table
+        types = self._types(table.schema)
+        return table if types.equals(table.schema) else table.cast(types)
 
     def _types(self, schema: pa.Schema) -> pa.Schema:
         """Return columns as they are read."""
         floats = self.floats | self.numbers
-        own = (field.with_type(pa.float64()) if field.name in floats else field for field in schema)
-        return pa.schema(own, metadata=schema.metadata)
+        fields = []
+        for column in schema:
+            kind = pa.float64() if column.name in floats else plain_type(column.type)
+            fields.append(column if kind == column.type else column.with_type(kind))
+        return pa.schema(fields, metadata=schema.metadata)
 
     def each_batch(
         self, partition: Partition, columns: Sequence[str], function: Callable[[Any, Any], T]

@@ -19,7 +19,7 @@ import pyarrow.types as pat
 from pyarrow import ArrowException, ArrowInvalid, ArrowNotImplementedError, fs
 
 from distfms.data.files.storage import current_state
-from distfms.data.rows.roles import index_columns, index_metadata
+from distfms.data.rows.roles import index_columns, index_metadata, plain_type
 from distfms.engine.remote import os_error
 from distfms.engine.storage import File, reading
 from distfms.errors import DataError, DistfmsError
@@ -231,11 +231,9 @@ def _column_types(schema: pa.Schema) -> dict[str, str]:
 
 def _logical_type(dtype: pa.DataType) -> str:
     """Name a type; how strings are stored (dictionary, 64-bit offsets, views) does not matter."""
+    dtype = plain_type(dtype)
     if pat.is_dictionary(dtype):
-        values = _logical_type(dtype.value_type)
-        return values if values == "string" else f"dictionary<{values}>"
-    if pat.is_large_string(dtype) or pat.is_string_view(dtype):
-        return "string"
+        return f"dictionary<{_logical_type(dtype.value_type)}>"
     if pat.is_list(dtype) or pat.is_large_list(dtype):
         return f"list<{_logical_type(dtype.value_type)}>"
     return str(dtype)

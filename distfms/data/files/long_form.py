@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from distfms.data.files.formats.copies import Copies, opened, require_unchanged
 from distfms.data.rows.columns import as_floats, number_view
+from distfms.data.rows.roles import plain_type
 from distfms.engine.storage import File
 from distfms.errors import DataError, nearest
 
@@ -151,4 +152,4 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
     if pt.is_null(kind):
         # A column without any value.
         return pa.string()
-    return kind.value_type if pt.is_dictionary(kind) else kind
+    return plain_type(kind.value_type if pt.is_dictionary(kind) else kind)

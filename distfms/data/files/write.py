@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distfms.data.rows.roles import plain_type
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, locate, whole_file, writing
 
@@ -100,6 +101,7 @@ class CsvFile:
         """Append rows."""
         import pyarrow.csv as csv
 
+        table = table.cast(_plain_schema(table.schema))
         if not self._formulas:
             table = _without_formulas(table)
         self._writer = self._writer or csv.CSVWriter(str(self._path), table.schema)
@@ -115,11 +117,24 @@ def _without_formulas(table: pa.Table) -> pa.Table:
     import pyarrow.types as pt
 
     for at, column in enumerate(table.columns):
-        if pt.is_string(column.type) or pt.is_large_string(column.type):
+        if pt.is_string(column.type):
             begins = pc.match_substring_regex(column, r"^[=+\-@\t\r]")
             quoted = pc.binary_join_element_wise("'", column, "")
             table = table.set_column(at, table.field(at), pc.if_else(begins, quoted, column))
     return table
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the types in which rows are written as text."""
+    import pyarrow as pa
+    import pyarrow.types as pt
+
+    fields = []
+    for column in schema:
+        is_coded = pt.is_dictionary(column.type)
+        kind = plain_type(column.type.value_type if is_coded else column.type)
+        fields.append(pa.field(column.name, kind))
+    return pa.schema(fields)
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:

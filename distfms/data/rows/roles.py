@@ -184,12 +184,34 @@ def is_categorical(dtype: pa.DataType) -> bool:
     return any(holds(dtype) for holds in tests)
 
 
-def is_number_list(dtype: pa.DataType) -> bool:
-    """Whether values of a type are lists of numbers."""
+def is_list(dtype: pa.DataType) -> bool:
+    """Whether values of a type are lists."""
     import pyarrow.types as pat
 
-    is_list = pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype)
-    return is_list and is_number(dtype.value_type)
+    return pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype)
+
+
+def is_number_list(dtype: pa.DataType) -> bool:
+    """Whether values of a type are lists of numbers."""
+    return is_list(dtype) and is_number(dtype.value_type)
+
+
+def plain_type(dtype: pa.DataType) -> pa.DataType:
+    """Return a type with text as `pa.string()`, however it is stored, and lists of text so too.
+
+    Dictionaries, offsets of 64 bits and views do not matter to whoever reads text, but arrays of
+    two of these types can neither be joined nor compared.
+    """
+    import pyarrow as pa
+    import pyarrow.types as pat
+
+    if pat.is_large_string(dtype) or pat.is_string_view(dtype):
+        return pa.string()
+    if pat.is_dictionary(dtype) and pat.is_string(plain_type(dtype.value_type)):
+        return pa.string()
+    if is_list(dtype) and pat.is_string(plain_type(dtype.value_type)):
+        return pa.list_(pa.string())
+    return dtype
 
 
 def _check_named(schema: pa.Schema, named: Sequence[tuple[str, str]]) -> None:
@@ -301,14 +323,14 @@ def rater_columns(schema: pa.Schema) -> dict[str, str]:
     """Return the columns of rater ids by attribute; that of all attributes under its own name."""
     import pyarrow.types as pat
 
-    ids = (pat.is_integer, pat.is_string, pat.is_large_string, pat.is_dictionary)
     bases = {name.rpartition("__")[0] for name in schema.names if not name.endswith(OF_ONE)}
     found = {}
     for name in schema.names:
         dtype, attribute = schema.field(name).type, name.removesuffix(OF_ONE)
-        is_list = pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype)
         named = name == OF_ALL or (name != attribute and attribute in {*schema.names, *bases})
-        if named and is_list and any(holds(dtype.value_type) for holds in ids):
+        if not (named and is_list(dtype)):
+            continue
+        if pat.is_integer(dtype.value_type) or is_categorical(dtype.value_type):
             found[attribute] = name
     return found
 

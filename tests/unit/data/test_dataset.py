@@ -285,13 +285,22 @@ def test_a_shard_with_another_schema(tmp_path, columns, difference):
 
 
 def test_storage_of_strings_and_order_of_columns_may_differ(tmp_path):
-    texts = pa.array(["u", "v"])
-    pq.write_table(pa.table({"x": [1.0, 2.0], "s": texts}), tmp_path / "a.parquet")
-    other = pa.table({"s": texts.dictionary_encode(), "x": [3.0, 4.0]})
-    pq.write_table(other, tmp_path / "b.parquet")
+    """Text is of one type as it is read: rows of all files can be joined and compared."""
+    texts = pa.array(["a", "b", "a"])
+    kinds = [pa.string(), pa.large_string(), pa.string_view()]
+    kinds += [pa.dictionary(pa.int8(), kind) for kind in kinds[:2]]
+    for number, kind in enumerate(kinds):
+        lists = pa.array([["a"], [], ["b", "a"]], pa.list_(kind if number < 3 else pa.string()))
+        columns = {"kind": texts.cast(kind), "raters": lists, "n": [1, 2, 3]}
+        names = list(columns)[:: -1 if number % 2 else 1]
+        pq.write_table(pa.table(columns).select(names), tmp_path / f"{number}.parquet")
     dataset = open_dataset(tmp_path)
-    assert all_values(dataset) == [1.0, 2.0, 3.0, 4.0]
-    assert dataset.reader.read(dataset.partitions[1], ["x", "s"]).column_names == ["x", "s"]
+    tables = [dataset.reader.read(part, dataset.schema.names) for part in dataset.partitions]
+    assert len({part.fingerprint for part in dataset.partitions}) == len(kinds)
+    assert {table.schema.field("kind").type for table in tables} == {pa.string()}
+    assert dataset.schema.types[:2] == [pa.string(), pa.list_(pa.string())]
+    assert pa.concat_tables(tables).column("kind").to_pylist() == ["a", "b", "a"] * len(kinds)
+    assert pa.concat_tables(tables).column("raters").to_pylist()[-1] == ["b", "a"]
 
 
 def test_columns_are_read_by_their_whole_names(tmp_path):

@@ -68,10 +68,15 @@ def test_same_row_groups_however_the_rows_come(tmp_path: Path, table: pa.Table) 
 
 
 @pytest.mark.parametrize("formulas", [False, True])
-def test_spreadsheets_find_no_formulas(tmp_path, formulas):
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())],
+    ids=str,
+)
+def test_spreadsheets_find_no_formulas(tmp_path, formulas, kind):
     texts = ["=1+1", "@x", "-", "+5", "plain", None]
     with CsvFile(tmp_path / "p.csv", formulas) as file:
-        file.write(pa.table({"id": texts, "predicted": [-1.0] * 6}))
+        file.write(pa.table({"id": pa.array(texts).cast(kind), "predicted": [-1.0] * 6}))
     found = [
         line.split(",")[0].strip('"') for line in (tmp_path / "p.csv").read_text().splitlines()
     ]

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from distfms.data.files.formats.base import Format, FormatError
+from distfms.data.rows.roles import plain_type
 
 
 def _schema(stream: Any) -> pa.Schema:
@@ -19,7 +20,7 @@ def _plain(field: pa.Field) -> pa.DataType:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_nested(kind):
         raise FormatError(f"has {kind} in column {field.name!r}: write such columns as Parquet.")
-    return pa.float64() if pa.types.is_decimal(kind) else kind
+    return pa.float64() if pa.types.is_decimal(kind) else plain_type(kind)
 
 
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
