@@ -25,7 +25,7 @@ from distfms.methods.sequence.evaluate import NATURAL, fitted_together, steps_of
 from distfms.methods.sequence.options import ORACLE
 from distfms.methods.sequence.problem import longest_affordable
 from distfms.methods.sequence.stopping_figures import stopping_section
-from distfms.report.formatting import as_number, measure_title, number, percent
+from distfms.report.formatting import as_number, measure_title, number
 from distfms.report.metrics import (
     ROWS,
     Curve,
@@ -216,8 +216,7 @@ def _seconds_figure(run: FinishedRun) -> list[Block]:
 
 def _sequence_blocks(run: FinishedRun) -> list[Block]:
     rows = _rows(run.selection["sequence"])
-    texts = [Text(text) for text in (_rule(run.selection), _guarantee(run.selection)) if text]
-    return [*texts, _sequence_table(rows)]
+    return [Text(_rule(run.selection)), _sequence_table(rows)]
 
 
 def _rule(selection: Mapping[str, Any]) -> str:
@@ -229,29 +228,6 @@ def _rule(selection: Mapping[str, Any]) -> str:
         f"{selection['family']} family",
     ]
     return f"{', '.join(parts)}. If interrupted, predict with the groups computed so far."
-
-
-def _guarantee(selection: Mapping[str, Any]) -> str:
-    """Say what a theorem promises of the sequence."""
-    if not (found := selection.get("guarantee")):
-        return ""
-    text = f"γ = {number(found['gamma'])} for the correlations of the groups"
-    if found["shared_by"] > 1:
-        text += f", divided by the {found['shared_by']} groups that share a cost"
-    if not found["gamma"]:
-        return f"The theorems of the paper promise nothing here: {text}, as some determine others."
-    factors = {name: value for name, value in found["steps"][-1].items() if name != "spent"}
-    if found["theorem"] == "4.3":
-        share, best = factors["of_quarter_cost"], "any groups for a quarter of it"
-        what = "the groups for each budget"
-        text += ", as long as no groups multiply what another adds by more than 1/γ"
-    else:
-        share, best = factors["of_same_cost"], "any groups for the same cost"
-        what = "the groups of each step"
-    return (
-        f"Theorem {found['theorem']} of the paper promises that {what} explain at least "
-        f"{percent(share, 2)} of what {best} do, on the training rows ({text})."
-    )
 
 
 def _rows(steps: Sequence[Step]) -> list[dict[str, Any]]:

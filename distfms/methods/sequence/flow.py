@@ -34,7 +34,6 @@ from distfms.methods.sequence.evaluate import (
 )
 from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
 from distfms.methods.sequence.glm import GlmPath
-from distfms.methods.sequence.guarantee import guarantee
 from distfms.methods.sequence.learners import (
     ByRows,
     ByStatistics,
@@ -323,10 +322,6 @@ def selection_of(
         "notes": [*path.notes, *notes_on(path, options), *outline.notes()],
     }
     if options.by_statistics:
-        if form.slabs is None:
-            content["guarantee"] = guarantee(
-                learner.procedure.problem_on(learner.whole), path, rule
-            )
         return content
     return {
         **content,

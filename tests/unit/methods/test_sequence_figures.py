@@ -148,26 +148,6 @@ def test_headline_has_the_errors_of_the_advised_and_of_all_groups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({}, "each step explain at least 9.52 % of what any groups for the same cost do"),
-        ({"shared_by": 3}, "divided by the 3 groups that share a cost"),
-        ({"gamma": 0.0}, "promise nothing here: γ = 0"),
-        (
-            {"theorem": "4.3", "steps": [{"spent": 2.0, "of_quarter_cost": 0.009}]},
-            "each budget explain at least 0.90 % of what any groups for a quarter of it do",
-        ),
-    ],
-)
-def test_page_says_what_theorems_promise(changes: dict[str, Any], text: str) -> None:
-    factors = {"of_same_cost": 0.0952, "of_all_groups": 0.02}
-    found = {"theorem": "3.2", "gamma": 0.1, "shared_by": 1, "steps": [{"spent": 2.0, **factors}]}
-    page = plain(render(selection() | {"guarantee": found | changes}, metrics()))
-    assert text in page
-    assert "promise" not in render(selection() | {"guarantee": {}}, metrics())
-
-
-@pytest.mark.parametrize(
     ("rule", "text"),
     [
         ("one_standard_error", "one standard error of the best in cross-validation"),

@@ -18,9 +18,6 @@ from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import Path, SequenceProblem
 from distfms.methods.sequence.residual import dependence_rtol
 
-MOST_COLUMNS = 2_000
-"""Columns up to which eigenvalues are computed: a second or two."""
-
 
 def smallest_eigenvalue(matrix: np.ndarray) -> float:
     """Return the smallest eigenvalue, 0 where it cannot be told from that."""
@@ -62,7 +59,7 @@ def factor_of_quarter(gamma: float) -> float:
 
 
 def guarantee(problem: SequenceProblem, path: Path, rule: OrderRule) -> dict[str, Any]:
-    """Return the entry ``guarantee`` of ``selection.json``, empty where no theorem applies.
+    """Return what a theorem promises of each step, empty where none applies.
 
     Theorem 3.2 is about `fr` and `omp` by gain per cost, 4.3 about doubling with costs that are not
     shared; both about what is explained of the training rows. Theorem 4.3 needs that no groups
@@ -74,8 +71,6 @@ def guarantee(problem: SequenceProblem, path: Path, rule: OrderRule) -> dict[str
         return {}
     if is_doubling and (costs.shared or path.notes):
         return {}  # notes: it is not doubling capable
-    if len(problem.gram) > MOST_COLUMNS:
-        return {}
     shared_by = max((len(item.groups) for item in costs.shared), default=1)
     found, total = gamma_of(problem, rule.criterion), costs.total(range(len(problem.groups)))
     gamma, least = found / shared_by, float(costs.alone.min())
