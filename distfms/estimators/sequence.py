@@ -19,7 +19,7 @@ from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.frame.row_predictor import COST
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, columns_needed
 from distfms.methods.sequence.evaluate import advised
-from distfms.methods.sequence.options import RANDOM, SequenceOptions, resolve_groups
+from distfms.methods.sequence.options import SequenceOptions, resolve_groups
 from distfms.methods.sequence.problem import LinearModels
 
 
@@ -205,9 +205,8 @@ class GroupSequencer(JobRegressor, GroupSequenceBase):
     """Linear regression by groups of features that have costs, ready at any budget.
 
     ``groups`` may also hold positions of columns, or be an array of shape (n_features,) with the id
-    of each column's group; ``{"random": 10}`` draws groups of 10 columns. ``costs`` may be an array
-    in the order of the groups. All indicators of a category are in the same group. ``family`` is
-    ``gaussian`` or ``poisson``.
+    of each column's group. ``costs`` may be an array in the order of the groups. All indicators of
+    a category are in the same group. ``family`` is ``gaussian`` or ``poisson``.
 
     Attributes
     ----------
@@ -317,13 +316,10 @@ def _values(names: Sequence[str], batch: RowBatch) -> np.ndarray:
 # --- groups as a parameter ----------------------------------------------------------------------
 
 
-def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str] | int]:
+def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str]]:
     """Names and globs by group, from the parameter `groups`; positions become names."""
     if groups is None or isinstance(groups, Mapping):
-        return {
-            str(name): value if name == RANDOM and type(value) is int else _patterns(value, columns)
-            for name, value in (groups or {}).items()
-        }
+        return {str(name): _patterns(value, columns) for name, value in (groups or {}).items()}
     ids = np.asarray(groups)
     if ids.shape != (len(columns),):
         raise DataError(

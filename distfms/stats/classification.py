@@ -115,10 +115,10 @@ def best_threshold(sums: Mapping[str, np.ndarray], rule: str | Sequence[float]) 
     ----------
     sums : mapping of str to ndarray
         See `class_sums`; the scores are log-odds.
-    rule : {"f1", "balanced", "youden"} or pair of float
-        What is to be greatest: F1 of the second class, balanced accuracy, or Youden's J (which the
-        same threshold maximises). Or what it costs to predict the second class of a row of the
-        first, and the first of a row of the second: the sum over the rows is to be least.
+    rule : {"f1", "balanced"} or pair of float
+        What is to be greatest: F1 of the second class, or balanced accuracy. Or what it costs to
+        predict the second class of a row of the first, and the first of a row of the second: the
+        sum over the rows is to be least.
 
     Returns
     -------

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,7 +19,6 @@ from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
-from distfms.runs.prepare import prepare
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import curve, mixed_job, mixed_rows, write_rows
 from tests.reference.landmarks import mean_ndcg
@@ -90,36 +88,9 @@ def test_every_rule_is_judged_by_accuracy_and_ndcg_on_all_rows_in_one_pass(tmp_p
     gains = [np.sort(np.diff(own)) for own in shares]
     np.testing.assert_allclose(np.diff(shares[1])[::-1], gains[0])
     assert not np.allclose(gains[2], gains[0], rtol=1e-3)
-    seconds = content(folder, "manifest.json")["search_seconds"]
-    assert list(seconds) == ["fr", *rules[:-1]]
-    assert all(len(own) == 5 and own == sorted(own) and own[0] == 0 for own in seconds.values())
     page = (folder / "report.html").read_text()
-    assert "Seconds of each rule by number of groups" in page
     assert "NDCG@5 of all rules against cost" in page
     assert "Accuracy of the chosen sequence" in page
-
-
-def test_groups_drawn_at_random_are_those_of_the_seed(tmp_path):
-    columns = graded(30)
-    data = write_rows(tmp_path / "data", columns, n_files=1)
-    section = {"id": None, "query": "q", "missing": "error", "folds": 0}
-    groups = {"first": ["b"], "random": 2}
-    sequence = {**PLAIN, "groups": groups, "costs": {"default": 2}, "baselines": ["omp"]}
-    jobs = [mixed_job(data, tmp_path, data=section, sequence=sequence, seed=s) for s in (0, 0, 3)]
-    found = [content(run_job(job).folder, "selection.json") for job in jobs]
-    steps = {step["group"]: step for step in found[0]["sequence"]}
-    assert found[0]["costs"] == {"first": 2.0, "random-1": 4.0, "random-2": 2.0}
-    assert [len(steps[name]["columns"]) for name in found[0]["costs"]] == [1, 2, 1]
-    assert sorted(c for step in steps.values() for c in step["columns"]) == list("abcd")
-    assert found[1] == found[0]
-    assert "Groups named random-1, … have up to 2 columns" in found[0]["notes"][0]
-    said = prepare(jobs[0]).job.describe()["groups"]
-    assert said == "3 (2 to 4 each, of 2 columns drawn at random)"
-    drawn = [{step["group"]: step["columns"] for step in own["sequence"]} for own in found]
-    assert drawn[2] != drawn[0]
-    model = distfms.GroupSequencer(groups=groups, costs={"default": 2}, random_state=0)
-    model.fit(pd.DataFrame({name: columns[name] for name in "abcd"}), columns["y"])
-    assert {name: list(own) for name, own in model.groups_.items()} == drawn[0]
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from distfms.report.metrics import (
     trusted,
 )
 from distfms.report.page import Block, Figure, PageSection, Table, Text
-from distfms.report.plots import Line, line_chart
+from distfms.report.plots import Line
 
 SUBTITLE = "Feature-group sequencing"
 
@@ -96,7 +96,7 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
             oracle = curves.get(ORACLE, curves.get(f"{ORACLE}:{own.name}"))
             blocks.append(_own_figure(run, own, measure, oracle))
     budgets = [_budget_table(run)] if run.metrics.get("budgets") else []
-    return [*blocks, *budgets, _timeliness_table(run), *_seconds_figure(run)]
+    return [*blocks, *budgets, _timeliness_table(run)]
 
 
 def _budget_table(run: FinishedRun) -> Table:
@@ -191,24 +191,6 @@ def _timeliness_table(run: FinishedRun) -> Table:
         {"α": "percent"},
         emphasis=[i for i, name in enumerate(ranked) if name == run.selection["rule"]],
     )
-
-
-def _seconds_figure(run: FinishedRun) -> list[Block]:
-    """Draw Figure 2 of the paper."""
-    found, chosen = run.manifest.get("search_seconds", {}), run.selection["rule"]
-    if len(found) < 2:
-        return []
-    lines = [
-        Line(rule_title(name), range(len(own)), own, bold=name == chosen)
-        for name, own in list(found.items())[:_LINES_SHOWN]
-    ]
-    title = "Seconds of each rule by number of groups"
-    chart = line_chart(lines, title=title, xlabel="groups", ylabel="seconds")
-    said = (
-        "Seconds after which each rule had put so many groups in order, from the products of the "
-        "columns, which are read before. Times differ from run to run."
-    )
-    return [Figure(chart, said + more(len(found), _LINES_SHOWN, "in manifest.json"))]
 
 
 # --- the sequence -------------------------------------------------------------------------------

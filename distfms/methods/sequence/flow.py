@@ -42,7 +42,7 @@ from distfms.methods.sequence.learners import (
     Scores,
     learner_of,
 )
-from distfms.methods.sequence.options import RANDOM, TREES, SequenceOptions
+from distfms.methods.sequence.options import TREES, SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import few_rows, step_entries
@@ -335,11 +335,6 @@ def selection_of(
 def notes_on(path: Path, options: SequenceOptions) -> list[str]:
     """Return what a reader of the result should know of the groups and the fits."""
     notes = []
-    if size := options.drawn_size:
-        notes.append(
-            f"Groups named {RANDOM}-1, … have up to {size} columns of the same cost, drawn at "
-            "random (`sequence.groups`), and cost what their columns cost together."
-        )
     if options.class_weights is not None:
         notes.append(
             "The explained deviance weighs rows by class (`sequence.class_weights`), in the "

@@ -25,7 +25,6 @@ from distfms.methods.sequence.options import (
     TREES,
     ExpandSection,
     SequenceOptions,
-    drawn_groups,
     resolve_costs,
     resolve_groups,
 )
@@ -212,8 +211,6 @@ class SequenceForm(RowForm):
                 "Missing values, which count as the mean where groups are ordered"
             )
         costs = resolve_costs(groups.names, options.costs, options.shared_costs, options.requires)
-        if size := options.drawn_size:
-            groups, costs = drawn_groups(groups, costs, len(options.groups) - 1, size, seed)
         return cls(**vars(rows) | said, options=options, groups=groups, costs=costs)
 
     @property
@@ -306,9 +303,7 @@ class SequenceForm(RowForm):
         low, high = self.costs.alone.min(), self.costs.alone.max()
         price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         n_shared, n_derived = len(self.options.shared_costs), len(self.costs.requires)
-        size = self.options.drawn_size
-        shared = f", of {size} columns drawn at random" if size else ""
-        shared += f", {n_shared} costs shared" if n_shared else ""
+        shared = f", {n_shared} costs shared" if n_shared else ""
         shared += f", {n_derived} computed from others" if n_derived else ""
         n_categories = len(self.roles.text_features)
         kinds = f", {n_categories} of them categorical" if n_categories else ""

@@ -30,7 +30,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, combinations, pairwise
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -234,7 +233,6 @@ def sequence(
     budget: float = np.inf,
     pool: Pool | None = None,
     slabs: Sequence[Loadable[GroupSlab]] | None = None,
-    clock: list[float] | None = None,
 ) -> SequencePath:
     """Put the groups of a problem in order, one at a time.
 
@@ -265,8 +263,6 @@ def sequence(
     pool, slabs : optional
         Where the slabs are, and runs of groups that cover each once, in order; by default in this
         process, as `slabs_of` cuts them. The sequence is the same to the bit.
-    clock : list of float, optional
-        Is appended the time of every step.
 
     Notes
     -----
@@ -312,8 +308,6 @@ def sequence(
         last = pivot
         trail.take(group)
         pivots.append(pivot)
-        if clock is not None:
-            clock.append(perf_counter())
     support, upper, response = assemble_factor(pivots, problem.n_targets)
     return SequencePath(
         outline=problem.outline,

@@ -204,8 +204,7 @@ class ByStatistics(Learner):
             return search_in_slabs(self.run, self.data, self.procedure)
         problem = self.procedure.problem_on(self.whole)
         with self.run.candidates(self.procedure.slabs(problem)) as where:
-            paths, seconds = self.procedure.search_all(problem, **where)
-        self.run.account(search_seconds=seconds)
+            paths = self.procedure.search_all(problem, **where)
         return paths
 
     def models(self, orders: Mapping[str, Any]) -> Models:

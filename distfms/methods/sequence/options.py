@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -21,18 +21,17 @@ from distfms.spec import NonNegative, Section, expand_variables
 
 def resolve_groups(
     column_names: Sequence[str],
-    groups: Mapping[str, Sequence[str] | int] | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
     prefix_separator: str | None = None,
 ) -> FeatureGroups:
     """Turn the groups of a job spec into a partition of the data's columns.
 
     Names and globs (``bp_*``) stand for columns. Those that no group names are put together by the
-    part of their name before `prefix_separator`, or are groups of their own, of which
-    `drawn_groups` may make larger ones; they follow in order of their first column. Overlaps and
-    names that match nothing are SpecErrors.
+    part of their name before `prefix_separator`, or are groups of their own; they follow in order
+    of their first column. Overlaps and names that match nothing are SpecErrors.
     """
     known = dict.fromkeys(column_names)  # in order, and quick to look up where there are many
-    named = {name: own for name, own in (groups or {}).items() if not isinstance(own, int)}
+    named = dict(groups or {})
     owner: dict[str, str] = {}
     members: dict[str, list[int]] = {group: [] for group in named}
     for group, patterns in named.items():
@@ -111,35 +110,6 @@ def resolve_costs(
     )
 
 
-def drawn_groups(
-    groups: FeatureGroups, costs: GroupCosts, n_named: int, size: int, seed: int
-) -> tuple[FeatureGroups, GroupCosts]:
-    """Draw groups of `size` columns of one cost from all but the first groups, of one column each.
-
-    A group that is drawn costs what its columns cost together; the last of each cost may be
-    smaller. See Hu et al., Section 5.1.
-    """
-    if any(group >= n_named for item in costs.shared for group in item.groups):
-        raise SpecError(
-            "`sequence.shared_costs` and `sequence.requires` cannot name columns of groups that "
-            "are drawn at random (`sequence.groups`). List these columns in groups."
-        )
-    by_cost: dict[float, list[int]] = {}
-    for group in n_named + np.random.default_rng((seed, 1)).permutation(len(groups) - n_named):
-        by_cost.setdefault(float(costs.own[group]), []).append(int(group))
-    drawn = [
-        sorted(own[start : start + size])
-        for _, own in sorted(by_cost.items())
-        for start in range(0, len(own), size)
-    ]
-    names = (*groups.names[:n_named], *(f"{RANDOM}-{n}" for n in range(1, len(drawn) + 1)))
-    if len(set(names)) < len(names):
-        raise SpecError(f"Groups named {RANDOM}-1, … are those drawn at random: rename your own.")
-    columns = (tuple(groups.columns[group][0] for group in own) for own in drawn)
-    prices = np.append(costs.own[:n_named], [costs.own[own].sum() for own in drawn])
-    return FeatureGroups(names, (*groups.columns[:n_named], *columns)), replace(costs, own=prices)
-
-
 def _required(
     position: Mapping[str, int], requires: Mapping[str, Sequence[str]]
 ) -> dict[int, tuple[int, ...]]:
@@ -174,9 +144,6 @@ def _matches(pattern: str, known: Collection[str], what: str) -> list[str]:
 
 ORACLE = "oracle"
 """The steps of a sequence by their gain per cost; see `evaluate.oracle_curve`."""
-
-RANDOM = "random"
-"""Entry of `groups` with the size of groups drawn at random."""
 
 TREES = "lightgbm"
 """Name of the baseline that is no order of groups."""
@@ -266,17 +233,12 @@ class ExpandSection(Section):
 class SequenceOptions(Section):
     """Groups, their costs, and the rule that orders them."""
 
-    groups: dict[str, tuple[str, ...] | int] = Field(default_factory=dict)
-    """Names or globs of the columns of each group. Every other column is its own group or, with
-    `random: 10`, in a group of 10 columns of the same cost, drawn at random from the seed; such a
-    group costs what its columns cost together.
-    """
+    groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Names or globs of the columns of each group. Every other column is its own group."""
     prefix_separator: Annotated[str, Field(min_length=1)] | None = None
     """Separator: group the other columns by the part of their name before it."""
     costs: dict[str, NonNegative] = Field(default_factory=dict)
-    """Cost by name or glob of groups (of columns, where groups are drawn at random); `default` for
-    the rest (1). Free groups come first.
-    """
+    """Cost by name or glob of groups; `default` for the rest (1). Free groups come first."""
     cost_file: str | None = None
     """CSV or Parquet with the columns `group` and `cost`. Its rows are added to `costs`, so that
     the resolved spec is complete; entries of `costs` override the file.
@@ -333,13 +295,13 @@ class SequenceOptions(Section):
     """
     threshold: (
         Annotated[float, Field(gt=0, lt=1)]
-        | Literal["f1", "balanced", "youden"]
+        | Literal["f1", "balanced"]
         | dict[Literal["cost"], tuple[NonNegative, NonNegative]]
     ) = 0.5
     """Smallest probability at which the second of two classes is predicted (0.5 with
-    `class_weights`: where these make it as likely as the first). Or what to optimise on
-    the folds: `f1` of the second class, `balanced` accuracy (`youden` is the same), or the cost of
-    errors: with `{cost: [1, 20]}`, a false alarm costs 1 and a missed row of the second class 20.
+    `class_weights`: where these make it as likely as the first). Or what to optimise on the folds:
+    `f1` of the second class, `balanced` accuracy, or the cost of errors: with `{cost: [1, 20]}`, a
+    false alarm costs 1 and a missed row of the second class 20.
     """
     prefixes: Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...] = "auto"
     """Prefixes to fit a model to, as numbers of groups, for LightGBM and all families but
@@ -386,11 +348,6 @@ class SequenceOptions(Section):
     """
 
     @property
-    def drawn_size(self) -> int:
-        """Columns of groups that are drawn at random, 0 for no such groups."""
-        return next((own for own in self.groups.values() if isinstance(own, int)), 0)
-
-    @property
     def by_statistics(self) -> bool:
         """Whether co-moments tell all that models need."""
         return self.family == "gaussian" and self.model == "linear"
@@ -423,16 +380,6 @@ class SequenceOptions(Section):
         if not isinstance(value, dict):
             return value
         return {name: (v,) if isinstance(v, str) else v for name, v in value.items()}
-
-    @model_validator(mode="after")
-    def _draws_once(self) -> Self:
-        sizes = [name for name, own in self.groups.items() if isinstance(own, int)]
-        if sizes and (sizes != [RANDOM] or self.drawn_size < 1 or self.prefix_separator):
-            raise ValueError(
-                f"`groups` may have one number, `{RANDOM}: 10`, the columns of each group drawn at "
-                "random: 1 or more, and not with `prefix_separator`, which leaves none to draw from"
-            )
-        return self
 
     @field_validator("class_weights", "threshold")
     @classmethod

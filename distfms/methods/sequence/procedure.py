@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -110,27 +109,11 @@ class SequenceProcedure(Procedure):
         """Return the slabs of groups that a problem's candidates are in."""
         return slabs_of(problem)
 
-    def search_all(
-        self, problem: SequenceOutline, **where: Any
-    ) -> tuple[dict[str, SequencePath], dict[str, list[float]]]:
-        """Return the paths of all rules by name, and when each had 0..K groups, in seconds."""
-        import scipy.linalg  # noqa: F401 - else the first rule's seconds would have it
+    def search_all(self, problem: SequenceOutline, **where: Any) -> dict[str, SequencePath]:
+        """Return the paths of all rules by name."""
+        return {rule.name: self.search(problem, rule, **where) for rule in self.rules}
 
-        paths, seconds = dict[str, SequencePath](), dict[str, list[float]]()
-        for rule in self.rules:
-            clock = [perf_counter()]
-            paths[rule.name] = self.search(problem, rule, clock, **where)
-            if rule.budget is None:
-                seconds[rule.name] = [round(time - clock[0], 6) for time in clock]
-        return paths, seconds
-
-    def search(
-        self,
-        problem: SequenceOutline,
-        rule: OrderRule,
-        clock: list[float] | None = None,
-        **where: Any,
-    ) -> SequencePath:
+    def search(self, problem: SequenceOutline, rule: OrderRule, **where: Any) -> SequencePath:
         """Return the sequence of a rule, or the set of a budget as one that ends with it.
 
         `where` has the pool and the slabs, if the problem is an outline.
@@ -139,8 +122,8 @@ class SequenceProcedure(Procedure):
             return best_set(problem, rule.budget, self.max_groups, **where)
         if rule.criterion == "sparse":
             assert isinstance(problem, SequenceProblem)
-            return sparse_sequence(problem, self.max_groups, clock)
-        return sequence(problem, **self._options(problem, rule), clock=clock, **where)
+            return sparse_sequence(problem, self.max_groups)
+        return sequence(problem, **self._options(problem, rule), **where)
 
     def fitting(self, problem: SequenceProblem, rule: OrderRule, view: View) -> Fitting[GlmFits]:
         """Return the same search for models of another family, which asks for passes."""

@@ -107,8 +107,7 @@ def search_in_slabs(
         if first < last
     ]
     with run.pool(len(shards), slabs.shard_bytes, what="candidates") as pool:
-        paths, seconds = procedure.search_all(outline, pool=pool, slabs=shards)
-    run.account(search_seconds=seconds)
+        paths = procedure.search_all(outline, pool=pool, slabs=shards)
     run.note(slabs.note())
     return paths
 

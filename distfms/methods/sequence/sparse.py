@@ -226,10 +226,8 @@ def lasso_path(problem: SequenceProblem, most: int | None = None) -> LassoPath:
     return LassoPath(order[:most], weights[:most], violation)
 
 
-def sparse_sequence(
-    problem: SequenceProblem, max_groups: int | None = None, clock: list[float] | None = None
-) -> SequencePath:
+def sparse_sequence(problem: SequenceProblem, max_groups: int | None = None) -> SequencePath:
     """Return the groups in the order in which they enter, with the models of all prefixes."""
     found = lasso_path(problem, max_groups)
-    path = sequence(problem, "given", order=found.order, clock=clock)
+    path = sequence(problem, "given", order=found.order)
     return replace(path, notes=tuple(found.notes()))

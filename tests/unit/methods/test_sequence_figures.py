@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -222,15 +221,6 @@ def test_accuracy_has_figures_of_its_own() -> None:
     for point in content["curves"][1]["points"]:
         point["test"]["accuracy"] = 0.7
     assert "Accuracy of all rules against cost" in render(selection(), content)
-
-
-def test_seconds_of_rules_are_drawn_where_there_are_some_to_compare() -> None:
-    seconds = {"fr": [0.0, 0.2, 0.5, 0.9], "omp": [0.0, 0.1, 0.2, 0.3]}
-    for found, shown in (({}, False), ({"fr": seconds["fr"]}, False), (seconds, True)):
-        told = {**MANIFEST, "search_seconds": found}
-        run = replace(finished(selection(), metrics()), manifest=told)
-        page = check_page(METHOD.page(run))
-        assert ("Seconds of each rule by number of groups" in page) == shown
 
 
 def test_the_oracle_of_a_rule_has_a_name_and_is_no_rule_to_follow() -> None:

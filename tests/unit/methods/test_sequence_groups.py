@@ -2,15 +2,12 @@ import pytest
 
 from distfms.errors import SpecError
 from distfms.methods.sequence.options import (
-    SequenceOptions,
     SharedCostSection,
-    drawn_groups,
     read_cost_file,
     resolve_costs,
     resolve_groups,
 )
 from distfms.methods.sequence.problem import FeatureGroups
-from distfms.spec import parse_section
 
 
 @pytest.mark.parametrize(
@@ -57,42 +54,6 @@ def test_restrict_renumbers_and_drops_empty_groups():
     kept, surviving = groups.restrict([0, 2, 3, 4])
     assert kept == FeatureGroups(("a", "c"), ((0, 2), (1, 3)))
     assert surviving == (0, 2)
-
-
-# --- groups drawn at random
-
-
-def test_another_seed_draws_other_groups():
-    groups = resolve_groups([f"x{i}" for i in range(40)])
-    drawn = [drawn_groups(groups, resolve_costs(groups.names), 0, 10, seed)[0] for seed in (0, 1)]
-    assert drawn[0].names == drawn[1].names
-    assert drawn[0].columns != drawn[1].columns
-    assert drawn[0].columns[0] != tuple(range(10))
-
-
-@pytest.mark.parametrize("option", ["shared", "requires"])
-def test_what_is_drawn_has_no_name_before(option):
-    given = {"shared": {"s": SharedCostSection(groups=("b",), cost=1)}, "requires": {"b": ["c"]}}
-    groups = resolve_groups(["a", "b", "c"], {"g": ["a"], "random": 2})
-    costs = resolve_costs(groups.names, **{option: given[option]})
-    with pytest.raises(SpecError, match=r"columns of groups that are drawn at random"):
-        drawn_groups(groups, costs, 1, 2, 0)
-    groups = resolve_groups(["a", "b"], {"random-1": ["a"]})
-    with pytest.raises(SpecError, match="rename your own"):
-        drawn_groups(groups, resolve_costs(groups.names), 1, 2, 0)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"groups": {"some": 10}},
-        {"groups": {"random": 0}},
-        {"groups": {"random": 10}, "prefix_separator": "_"},
-    ],
-)
-def test_only_random_has_a_number(content):
-    with pytest.raises(SpecError, match="random: 10"):
-        parse_section(SequenceOptions, content, "sequence")
 
 
 # --- costs
