@@ -66,7 +66,6 @@ def test_result_is_that_of_one_process(judgments, tmp_path, in_slabs, model):
     cut = in_slabs[0] if model == "projected" else run(judgments, tmp_path / "a", **options)
     one = run_in_one_process(judgments, tmp_path / "b", **options)
     found, expected = content(cut, "selection.json"), content(one, "selection.json")
-    assert expected.pop("guarantee")["attributes"] == 5  # needs the whole covariance
     require_close(found, expected)
     weights = [np.load(folder / "weights.npz")["weights"] for folder in (cut, one)]
     np.testing.assert_allclose(weights[0], weights[1], rtol=1e-9)

@@ -99,25 +99,28 @@ def forward_selection(columns: np.ndarray, label: np.ndarray, n_steps: int, allo
     return chosen
 
 
+# --- Theorem 3.1 --------------------------------------------------------------------------------
+
+
 def theorem_lambda(external: np.ndarray, costs, budget: float) -> float:
     """λ of Theorem 3.1: least eigenvalue of sub_r(Σ) over all r in R_B, by enumeration."""
-    d, found = len(costs), []
-    for support in itertools.product([0, 1], repeat=d):
+    least = np.inf
+    for support in itertools.product([0, 1], repeat=len(costs)):
         index = np.flatnonzero(support)
         if index.size and np.sum(np.asarray(costs)[index]) <= budget:
-            found.append(np.linalg.eigvalsh(external[np.ix_(index, index)])[0])
-    return min(found)
+            least = min(least, np.linalg.eigvalsh(external[np.ix_(index, index)])[0])
+    return least
 
 
 def theorem_error(algorithm: str, lam: float, B: int, d: int, m: int, delta: float) -> float:
-    """Right-hand side of Theorem 3.1 without its constants."""
-    if algorithm == "scoring":
-        return np.log(B * d / delta) / (lam**2 * np.sqrt(m))
-    return min(B, d) ** 3 * np.log(B * d / delta) / (lam**2 * np.sqrt(m))
+    """Right-hand side of Theorem 3.1 without its constants, for judgments in [-1, 1]."""
+    error = np.log(B * d / delta) / (lam**2 * np.sqrt(m))
+    return error if algorithm == "scoring" else min(B, d) ** 3 * error
 
 
 def theorem_objects(algorithm: str, lam: float, B: int, d: int, delta: float) -> float:
     """What m is to be at least in Theorem 3.1, without constants and logarithms of it."""
     if algorithm == "scoring":
         return np.log(d / delta) / lam**2
-    return min(B, d) * np.log(min(B, d) * d / delta) / lam**2
+    most = min(B, d)
+    return most * np.log(most * d / delta) / lam**2

@@ -360,26 +360,4 @@ def _model_blocks(run: FinishedRun) -> list[Block]:
         "squared error with the judgments to buy. Plain error: measured on objects that hold as "
         "many."
     )
-    return [*tables_of(rows, _MEASURES, caption), *_guarantees(run)]
-
-
-def _guarantees(run: FinishedRun) -> list[Text]:
-    """Say in one line what the paper's Theorem 3.1 promises of the projected loss."""
-    known = run.selection.get("guarantee")
-    if known is None:
-        return []
-    if known["error"] is None:
-        said = f"promises nothing here, as λ is at most {number(known['lambda_most'])}"
-    else:
-        said = (
-            f"with λ at most {number(known['lambda_most'])}, keeps the projected loss within no "
-            f"less than {number(known['error'])} of the truth, from "
-            f"{count(math.ceil(known['objects_needed']), 'object')} on (this run: "
-            f"{count(known['objects'], 'object')})"
-        )
-    return [
-        Text(
-            f"Theorem 3.1 of Sabato and Kalai, constants left out, {said}. That is for the worst "
-            "case; the held-out losses say how far off it is on these data."
-        )
-    ]
+    return tables_of(rows, _MEASURES, caption)

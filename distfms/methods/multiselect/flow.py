@@ -24,7 +24,6 @@ from distfms.methods.multiselect.evaluate import (
     selection_remarks,
 )
 from distfms.methods.multiselect.form import JudgmentForm, wants_averages
-from distfms.methods.multiselect.guarantee import guarantee
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
 from distfms.methods.multiselect.procedure import Found, SelectionProcedure
 from distfms.methods.multiselect.read import PLAN, WritePlan, left_out, loss_on, trained_columns
@@ -106,14 +105,6 @@ def search(run: Run, job: Job, statistics: Bundle) -> Found:
         run.note(text)
     content["attributes"] = attribute_entries(
         form.names, form.costs, training.estimates, judgments.n_judgments
-    )
-    content["guarantee"] = guarantee(
-        training.problem,
-        training.estimates,
-        path.final_repeats,
-        procedure.budget,
-        round(1.0 - job.options.confidence, 12),
-        procedure.rules[0].objective,
     )
     return Found(paths, content, procedure.dear(training))
 

@@ -357,27 +357,6 @@ def test_who_judges() -> None:
         assert number in text
 
 
-@pytest.mark.parametrize(
-    ("known", "text"),
-    [
-        (None, None),
-        (
-            {"error": 900.0, "objects_needed": 1234.5, "lambda_most": 0.25, "objects": 90},
-            "λ at most 0.25, keeps the projected loss within no less than 900 of the truth, from "
-            "1 235 objects on (this run: 90 objects)",
-        ),
-        (
-            {"error": None, "objects_needed": None, "lambda_most": -0.1, "objects": 90},
-            "promises nothing here, as λ is at most −0.1",
-        ),
-    ],
-)
-def test_the_report_says_what_is_guaranteed(known: Any, text: str | None) -> None:
-    page = plain(render({**selection(), "guarantee": known}, metrics()))
-    assert ("Theorem 3.1" in page) == (known is not None)
-    assert text is None or text in page
-
-
 def test_plain_errors_after_a_refit_have_a_figure() -> None:
     own = metrics()
     assert "Plain error of all ways" not in render(selection(), own)
