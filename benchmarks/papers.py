@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.attribute_efficient import synthetic
@@ -65,6 +66,9 @@ N_LEVELS, CANDIDATES = 10, 1000
 
 #: Improvement ratios of section 5.2 of Kukliansky and Shamir.
 RATIOS = {"ridge": 0.45, "lasso": 0.2}
+
+#: Judgments of a training object, of Figure 3 of Sabato and Kalai.
+JUDGMENTS = (2, 3, 5, 10)
 
 Row = list[str]
 
@@ -155,20 +159,43 @@ def multiselect(jobs: Jobs, args: argparse.Namespace) -> None:
         ("data", "algorithm", *map(str, budgets)),
         rows(),
     )
-    against = {"budget": 30, "k": [2, 3, 5, 10], "draws": 10}
-    metrics, _, _ = jobs.run("multiselect", data, budget=30, k_against_m=against)
-    points = metrics["k_against_m"]["points"]
-    losses = {
-        (p["name"], p["product"], p["k"]): f"{p['projected_loss']:.1f} ± {p['deviation']:.1f}"
-        for p in points
-    }
-    sets = dict.fromkeys((name, product) for name, product, _ in losses)
     table(
         "Figure 3, bottom: budget 30, m objects with k judgments each, ten draws of them. The "
         "paper: a small k is best.",
-        ("algorithm", "k · m", *(f"k = {k}" for k in against["k"])),
-        ([name, str(n), *(losses.get((name, n, k), "") for k in against["k"])] for name, n in sets),
+        ("k · m", "algorithm", *(f"k = {k}" for k in JUDGMENTS)),
+        few_or_many(jobs, pq.read_table(path), data),
     )
+
+
+def few_or_many(jobs: Jobs, objects: pa.Table, data: Mapping[str, Any]) -> Iterator[Row]:
+    """Compare k judgments of m objects with more judgments of fewer, on others held out."""
+    n_train = round(objects.num_rows * (1 - data["test"]))
+    test_path = jobs.write("held-out", objects.slice(n_train))
+    named = {"target": data["target"], "id": data["id"], "test_path": test_path, "folds": 0}
+    for share in (1, 2, 4):
+        product = 2 * n_train // share
+        losses: dict[str, list[str]] = {"full": [], "scoring": []}
+        for k in JUDGMENTS:
+            curves = []
+            for draw in range(10):
+                rows = np.random.default_rng(draw).permutation(n_train)[: product // k]
+                path = jobs.write("drawn", first_judgments(objects.take(np.sort(rows)), k))
+                own = {"path": path, **named}
+                metrics, _, _ = jobs.run("multiselect", own, budget=30, baselines=["scoring"])
+                curves.append({c["name"]: loss_at(c["points"], [30])[0] for c in metrics["curves"]})
+            for name, cells in losses.items():
+                cells.append(over_splits([own[name] for own in curves], ".1f", ".1f"))
+        for name, cells in losses.items():
+            yield [str(product), name, *cells]
+
+
+def first_judgments(objects: pa.Table, k: int) -> pa.Table:
+    """Keep the first k judgments of each attribute."""
+    for place, field in enumerate(objects.schema):
+        if pa.types.is_list(field.type):
+            kept = pc.list_slice(objects.column(place), 0, k)
+            objects = objects.set_column(place, field, kept)
+    return objects
 
 
 # --- sequences ------------------------------------------------------------------------------------

@@ -38,7 +38,6 @@ class FeatureMultiSelector(_FeatureMultiSelector):
         ridge: float | Sequence[float] | Literal['auto'] = ...,
         psd: Literal['nearest', 'data_units', 'none'] = ...,
         model: Literal['projected', 'refit'] = ...,
-        plain_error: bool = ...,
         baselines: Sequence[str] = ...,
         baseline_judgments: int = ...,
         confidence: float = ...,

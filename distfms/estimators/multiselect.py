@@ -123,7 +123,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     _Options = MultiselectOptions
     _first = ("budget",)
     _defaults: ClassVar[Mapping[str, Any]] = {"baselines": ()}
-    _left_out = ("raters", "plan", "k_against_m")
+    _left_out = ("raters", "plan")
     _how: str = "auto"
     costs: Any
     internal_variance: Any

@@ -83,13 +83,10 @@ def test_headline_of_few_objects_promises_nothing(tmp_path):
 def test_nothing_worth_buying(tmp_path):
     """Only constant attributes: an empty selection that predicts the mean label."""
     path = write(tmp_path, objects(**dict.fromkeys(NAMES, [[3.0, 3.0]] * N)))
-    folder, selection, metrics, _ = run(
-        path, tmp_path, multiselect={"plan": True, "plain_error": True}
-    )
+    folder, selection, _, _ = run(path, tmp_path, multiselect={"plan": True})
     assert selection["repeats"] == {}
     assert selection["status"] == "no_positive_gain"
     assert selection["constant"] == list(NAMES)
-    assert metrics["test"]["projected_loss"] == pytest.approx(metrics["test"]["mse"])
     assert "Buy nothing: no judgment lowers" in (folder / "report.html").read_text()
     predict_file(folder, str(path), tmp_path / "predicted.parquet")
     predicted = pq.read_table(tmp_path / "predicted.parquet").column("predicted_y").to_numpy()
@@ -104,15 +101,6 @@ def test_objects_left_out_are_told(tmp_path):
     _, _, _, manifest = run(path, tmp_path, data=limits, multiselect={"plan": True})
     assert sum(manifest["objects"].values()) == 54
     assert "6 of 60 objects were left out" in notes(manifest)
-
-
-def test_a_plain_error_that_no_object_allows_is_told_before(tmp_path):
-    path = write(tmp_path, {"id": range(N), "y": objects()["y"], **numbered(objects())})
-    told = "no object holds enough judgments (at most 6, fewer than the budget pays for)"
-    options = {"multiselect": {"budget": 8, "plain_error": True, "baselines": []}}
-    assert told in prepare(job(path, tmp_path, **options)).job.describe()["plain error"]
-    listed = write(tmp_path / "lists", objects())
-    assert "plain error" not in prepare(job(listed, tmp_path, **options)).job.describe()
 
 
 def test_predictions_within_a_smaller_budget_are_those_of_a_run_with_it(tmp_path):

@@ -136,10 +136,8 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     ),
     "multiselect, refit": (
         multiselect_jobs.objects,
-        multiselect(
-            budget=2, ridge=0.1, model="refit", plan=True, k_against_m={"k": [2], "draws": 2}
-        ),
-        "statistics, select, averages, evaluate, k against m, plan",
+        multiselect(budget=2, ridge=0.1, model="refit", plan=True),
+        "statistics, select, averages, evaluate, plan",
     ),
     "multiselect, slabs": (
         multiselect_jobs.objects,

@@ -80,7 +80,6 @@ def _multiselect(chance: Chance, X: np.ndarray, score: np.ndarray, section: dict
         costs={"x0": 2, "default": 0.5},
         ridge=0.01,
         psd=_one(chance, "nearest", "none"),
-        plain_error=True,
         plan=True,
     )
     return options, {"target": "y", **section}, {**columns, "y": score}

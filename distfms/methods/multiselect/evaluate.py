@@ -35,17 +35,13 @@ from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """All that the evaluation of a selection rests on; averages only if they were read.
-
-    `errors` are plain test errors after a refit, by rule at the points of its curve.
-    """
+    """All that the evaluation of a selection rests on; averages only if they were read."""
 
     solved: Solved
     validated: FoldAnswers | None
     averages: Folded[CoMoments] | None
     model: LinearModel
     confidence: float
-    errors: Mapping[str, np.ndarray] | None = None
 
     def metrics(self) -> dict[str, Any]:
         """Return the content of ``metrics.json``.
@@ -60,7 +56,6 @@ class Evaluation:
                 budgets,
                 path_models(solved.problem.problem, path, path.steps_at(budgets)),
                 self._on_folds(number),
-                None if self.errors is None else self.errors[name],
             )
             for number, (name, path) in enumerate(solved.paths.items())
         }
@@ -106,11 +101,7 @@ class Evaluation:
         return over_folds(np.stack(found, axis=-1), self.validated.weight)
 
     def _points(
-        self,
-        budgets: Sequence[float] | np.ndarray,
-        models: PathModels,
-        validated: FoldMeans | None,
-        errors: np.ndarray | None,
+        self, budgets: Sequence[float] | np.ndarray, models: PathModels, validated: FoldMeans | None
     ) -> list[dict[str, Any]]:
         """Projected, held-out and cross-validated losses of the models that budgets pay for."""
         problem, test = self.solved.problem.problem, self.solved.test
@@ -121,8 +112,6 @@ class Evaluation:
             scores["validation"]["upper"] = mean + half
         if test is not None:
             scores["test"] = {"projected_loss": self._losses(models, test)}
-            if errors is not None:
-                scores["test"]["refit_mse"] = errors
         return points_of({"budget": budgets, "spent": models.spent}, scores)
 
     def _losses(self, models: LinearModel | PathModels, held_out: Members) -> np.ndarray:

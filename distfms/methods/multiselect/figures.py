@@ -22,7 +22,6 @@ from distfms.report.metrics import (
     Curve,
     comparison_chart,
     curves_of,
-    fences,
     measure_rows,
     measured,
     more,
@@ -36,17 +35,12 @@ from distfms.report.plots import Line, Point, line_chart, scatter_chart
 SUBTITLE = "Feature multi-selection"
 
 _STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3, "lasso": 4, "copies_any_order": 5}
-_LOSS, _PLAIN = "projected_loss", "refit_mse"
+_LOSS = "projected_loss"
 _LOOKS: dict[str, dict[str, Any]] = {
     "train": {"style": 0, "dashed": True},
     "validation": {"style": 1, "bold": True},
     "test": {"style": 2},
 }
-_PLAIN_SAID = (
-    "Plain mean squared error on held-out objects, of least squares on the averages of the "
-    "judgments that each way buys, among objects that hold so many (not the same ones for all "
-    "points)."
-)
 _MEASURES = {
     "n_objects": "Objects",
     "label_variance": "Variance of the label",
@@ -86,10 +80,8 @@ def _loss_blocks(run: FinishedRun) -> list[Block]:
     if len(drawn) > 1:
         rows = trusted(drawn, _LOSS)
         said = f"Mean squared error of all ways to spend the same budget, {READINGS[rows]}."
-        blocks.append(_comparison_figure(run, drawn, rows, _LOSS, "Loss", said))
-    if any(curve.has("test", _PLAIN) for curve in drawn):
-        blocks.append(_comparison_figure(run, drawn, "test", _PLAIN, "Plain error", _PLAIN_SAID))
-    return [*blocks, *_baseline_tables(run), *_tradeoff_figures(run)]
+        blocks.append(_comparison_figure(run, drawn, rows, said))
+    return [*blocks, *_baseline_tables(run)]
 
 
 def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
@@ -109,11 +101,11 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
 
 
 def _comparison_figure(
-    run: FinishedRun, curves: Sequence[Curve], rows: str, measure: str, what: str, caption: str
+    run: FinishedRun, curves: Sequence[Curve], rows: str, caption: str
 ) -> Figure:
-    lines = comparison_chart(curves, rows, measure, title_of, _STYLES, run.selection["algorithm"])
+    lines = comparison_chart(curves, rows, _LOSS, title_of, _STYLES, run.selection["algorithm"])
     caption = f"{caption} Thick line: the chosen way."
-    return _loss_figure(run, lines, f"{what} of all ways to spend the budget", [caption])
+    return _loss_figure(run, lines, "Loss of all ways to spend the budget", [caption])
 
 
 def _loss_figure(run: FinishedRun, lines: Sequence[Line], title: str, caption: list[str]) -> Figure:
@@ -159,44 +151,6 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
         f"is the variance of the label: {variances}."
     )
     return [Table(rows, caption, emphasis=(0,))]
-
-
-def _tradeoff_figures(run: FinishedRun) -> list[Figure]:
-    """Show losses against k, as the bottom of the paper's Figure 3."""
-    told = run.metrics.get("k_against_m", {"points": []})
-    by_line: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for point in told["points"]:
-        by_line.setdefault((point["name"], point["product"]), []).append(point)
-    if not by_line:
-        return []
-    products = list(dict.fromkeys(product for _, product in by_line))
-    lines = [
-        Line(
-            f"{title_of(name)}, k·m = {number(product)}",
-            [point["k"] for point in points],
-            [point[_LOSS] for point in points],
-            style=products.index(product),
-            dashed=name == "scoring",
-        )
-        for (name, product), points in by_line.items()
-    ]
-    caption = (
-        "Held-out loss of models learned from k judgments of each attribute of m training objects, "
-        f"which then buy for {number(told['budget'])}. k·m is constant along a line, so a larger k "
-        "leaves fewer objects. Means over random draws of the objects. Where lines rise, collect "
-        "few judgments of many objects."
-    )
-    chart = line_chart(
-        lines,
-        title="Loss against judgments of a training object, at constant k·m",
-        xlabel="k: judgments of each attribute of a training object",
-        ylabel="mean squared error",
-        y_limits=fences(lines),
-    )
-    return [Figure(chart, caption)]
-
-
-# --- what to buy --------------------------------------------------------------------------------
 
 
 # --- attributes ---------------------------------------------------------------------------------
@@ -360,4 +314,4 @@ def _model_blocks(run: FinishedRun) -> list[Block]:
         "squared error with the judgments to buy. Plain error: measured on objects that hold as "
         "many."
     )
-    return tables_of(rows, _MEASURES, caption)
+    return [*tables_of(rows, _MEASURES, caption)]

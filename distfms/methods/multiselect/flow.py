@@ -23,11 +23,10 @@ from distfms.methods.multiselect.evaluate import (
     path_content,
     selection_remarks,
 )
-from distfms.methods.multiselect.form import JudgmentForm, wants_averages
+from distfms.methods.multiselect.form import JudgmentForm
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
 from distfms.methods.multiselect.procedure import Found, SelectionProcedure
 from distfms.methods.multiselect.read import PLAN, WritePlan, left_out, loss_on, trained_columns
-from distfms.methods.multiselect.read_errors import k_against_m, plain_errors
 from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_in_slabs
 from distfms.methods.multiselect.statistics import (
     as_read,
@@ -47,11 +46,8 @@ def multiselect(run: Run, job: Job) -> Finished:
     Steps: `statistics` (of judgments, clipped and of some raters only where folds like it; in slabs
     `statistics 1 of n` and so on), `tune` (with a grid), `ridge` (where it is open, or the way to
     select), `select` (by every rule), `chosen` (after slabs: statistics of what some rule has
-    bought), `averages` (of the judgments that are bought, for a refit or the plain error), `plain
-    errors` (of every rule, at every budget, where plain errors are asked for), `evaluate` (losses
-    on folds and held-out objects), `k against m` (those by fewer
-    objects that are judged more often), `plan` (folder of judgments to collect, where it is asked
-    for).
+    bought), `averages` (of the judgments that are bought, for a refit), `evaluate` (losses on folds
+    and held-out objects), `plan` (folder of judgments to collect, where it is asked for).
     """
     tuning, choice, given = None, None, job.form
     if job.form.slabs is None:
@@ -66,16 +62,10 @@ def multiselect(run: Run, job: Job) -> Finished:
         job, statistics = on_chosen(run, job, slabs, found)
     solved = solved_by(job, statistics, found)
     averages = None
-    if wants_averages(job.options):
+    if job.options.model == "refit":
         averages = run.step("averages", lambda: bought_averages(run, job, solved))
     model = fitted(job, solved, averages)
-    errors = None
-    if job.options.plain_error and solved.test is not None:
-        errors = run.step("plain errors", lambda: plain_errors(run, job, solved))
-    metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model, errors))
-    if job.options.k_against_m is not None:
-        tradeoff = run.step("k against m", lambda: k_against_m(run, job, solved))
-        metrics = {**metrics, "k_against_m": tradeoff}
+    metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model))
     if job.options.plan:
         run.step("plan", lambda: write_plan(run, job, solved.path.final_repeats), file=PLAN)
     told = {} if choice is None else {"tuning": choice}
@@ -131,7 +121,7 @@ def bought_averages(run: Run, job: Job, solved: Solved) -> Folded[CoMoments]:
     (averages,) = read_averages(run, job.form, [repeats])
     n_used = averages.train().n_samples
     n_lacking = solved.train["judgments"].n_objects - n_used
-    if job.options.model == "refit" and n_lacking:
+    if n_lacking:
         run.note(
             f"The refit used {n_used:,} training objects; {n_lacking:,} hold fewer judgments than "
             "the selection needs."
@@ -142,7 +132,7 @@ def bought_averages(run: Run, job: Job, solved: Solved) -> Folded[CoMoments]:
 def fitted(job: Job, solved: Solved, averages: Folded[CoMoments] | None) -> LinearModel:
     """Fit the model on what is bought."""
     problem, repeats = solved.problem.problem, solved.path.final_repeats
-    if job.options.model == "refit" and averages is not None:
+    if averages is not None:
         return refit(averages.train(), problem.names, repeats, ridge=problem.ridge)
     return projected_model(problem, repeats)
 
@@ -180,12 +170,7 @@ def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
 
 
 def evaluate(
-    run: Run,
-    job: Job,
-    solved: Solved,
-    averages: Folded[CoMoments] | None,
-    model: LinearModel,
-    errors: Mapping[str, np.ndarray] | None = None,
+    run: Run, job: Job, solved: Solved, averages: Folded[CoMoments] | None, model: LinearModel
 ) -> dict[str, Any]:
     """Return the content of ``metrics.json``; all paths are looked at at the same budgets."""
     validated = on_folds(run, job, solved, at_common_budgets(solved), rows="objects")
@@ -193,7 +178,7 @@ def evaluate(
     for text in evaluation_remarks(solved.procedure, solved.statistics["judgments"], folds):
         run.note(text)
     confidence = job.options.confidence
-    return Evaluation(solved, validated, averages, model, confidence, errors).metrics()
+    return Evaluation(solved, validated, averages, model, confidence).metrics()
 
 
 def at_common_budgets(solved: Solved) -> SelectionProcedure:

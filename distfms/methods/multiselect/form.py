@@ -26,11 +26,6 @@ from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
 from distfms.methods.multiselect.read import JudgmentSource
 from distfms.methods.multiselect.same_raters import check_buying, raters_in_words
 
-_NO_PLAIN_ERROR = (
-    "cannot be measured: no object holds enough judgments (at most {:g}, fewer than the budget "
-    "pays for)"
-)
-
 #: Most judgments a search may have to buy one at a time; so many take a minute or two.
 MOST_STEPS = 200_000
 
@@ -155,8 +150,6 @@ class JudgmentForm:
     def describe(self, options: MultiselectOptions) -> dict[str, str]:
         """Return what the job will do: label → text."""
         low, high = self.costs.min(), self.costs.max()
-        most = np.array([a.most_judgments for a in self.layout.attributes])
-        short = wants_averages(options) and most @ self.costs + high <= options.budget
         price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         n_steps = most_steps(options.budget, self.costs, self.names)
         baselines = ", ".join(rule.name for rule in self.procedure(options).rules[1:])
@@ -167,7 +160,6 @@ class JudgmentForm:
             "budget": f"{options.budget:g} per object",
             "search": f"up to {n_steps:,} judgments, bought one at a time",
             "raters": raters_in_words(self.layout.knows_raters, self.buy_from),
-            **({"plain error": _NO_PLAIN_ERROR.format(most.sum())} if short else {}),
             "baselines": baselines or "none",
             **({} if self.slabs is None else self.slabs.describe()),
         }
@@ -184,11 +176,6 @@ class JudgmentForm:
         return 8 * n_matrices * n_attributes**2
 
 
-def wants_averages(options: MultiselectOptions) -> bool:
-    """Return whether averages of judgments are read, beside the statistics."""
-    return options.model == "refit" or options.plain_error
-
-
 # --- the job --------------------------------------------------------------------------------------
 
 
@@ -198,16 +185,8 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     n, n_folds = len(form.names), inputs.section.folds
     choices(options, n_folds)
     most_steps(options.budget, form.costs, form.names)
-    if options.k_against_m and options.k_against_m.budget:
-        most_steps(options.k_against_m.budget, form.costs, form.names, "k_against_m.budget")
     able = options.algorithm == "full" and options.psd == "none"
     able = able and options.buy_from == "independent" and options.selection != "lasso"
-    able = able and options.k_against_m is None
-    if options.k_against_m and inputs.test is None and not inputs.section.test:
-        raise SpecError(
-            "`multiselect.k_against_m` compares losses on held-out objects, and there are none: "
-            "set `data.test` or `data.test_path`."
-        )
     if able and form.one_process_bytes(n, n_folds) > slab_search.ONE_PROCESS_BYTES:
         return _job_in_slabs(form, options)
     n_matrices = 9 if form.layout.knows_raters else 3
@@ -283,19 +262,19 @@ def _check_names(options: MultiselectOptions, names: Sequence[str]) -> None:
                 )
 
 
-def most_steps(budget: float, costs: np.ndarray, names: Sequence[str], key: str = "budget") -> int:
+def most_steps(budget: float, costs: np.ndarray, names: Sequence[str]) -> int:
     """Count the steps a search may take; refuse none and too many before any row is read."""
     cheapest = int(np.argmin(costs))
     if costs[cheapest] > budget * (1.0 + BUDGET_TOLERANCE):
         raise SpecError(
-            f"`multiselect.{key}` is {budget:g}, which buys nothing: a judgment of the cheapest "
+            f"`multiselect.budget` is {budget:g}, which buys nothing: a judgment of the cheapest "
             f"attribute, {names[cheapest]!r}, costs {costs[cheapest]:g}. Raise the budget or lower "
             "`multiselect.costs`."
         )
     most = math.floor(budget / costs[cheapest] * (1.0 + BUDGET_TOLERANCE))
     if most > MOST_STEPS:
         raise SpecError(
-            f"`multiselect.{key}` is {budget:g}, which buys {most:,} judgments of "
+            f"`multiselect.budget` is {budget:g}, which buys {most:,} judgments of "
             f"{names[cheapest]!r} at {costs[cheapest]:g} each; the search takes at most "
             f"{MOST_STEPS:,} steps. Lower the budget, or let `multiselect.costs` be those of a "
             "dozen or a hundred judgments."

@@ -16,21 +16,6 @@ ALGORITHMS = ("full", "scoring")
 BASELINES = (*ALGORITHMS, "averages", "copies", "copies_any_order", "lasso")
 
 
-class KAgainstM(Section):
-    """Few judgments of many training objects, or many of few: losses at a constant k · m."""
-
-    k: Annotated[tuple[Annotated[int, Strict(), Field(ge=2)], ...], Field(min_length=1)]
-    """Judgments of each attribute to use of a training object; of one that has fewer, all."""
-    products: tuple[Annotated[int, Strict(), Field(ge=4)], ...] | None = None
-    """Values of k · m to compare, m being the number of training objects. By default what all, half
-    and a quarter of the training objects make at the smallest k.
-    """
-    budget: Positive | None = None
-    """Total cost of the judgments bought for one object; by default `multiselect.budget`."""
-    draws: Annotated[int, Strict(), Field(ge=1, le=1000)] = 10
-    """Times to draw m of the training objects at random."""
-
-
 class MultiselectOptions(Section):
     """How many judgments to buy of which attributes, and how to choose them."""
 
@@ -98,11 +83,8 @@ class MultiselectOptions(Section):
     cross-validation and no baseline but `scoring`.
     """
     model: Literal["projected", "refit"] = "projected"
-    """Weights from the statistics, or least squares on the means of the first r judgments."""
-    plain_error: bool = False
-    """Also measure the plain mean squared error where objects hold as many judgments as are bought,
-    by a second pass over the data. `model: refit` takes this pass in any case. Another pass then
-    measures it on held-out objects, after a refit, for every baseline and budget.
+    """Weights from the statistics, or least squares on the means of the first r judgments, of the
+    objects that hold so many, by a second pass over the data.
     """
     baselines: tuple[str, ...] = ("scoring", "averages", "copies", "lasso")
     """Among `full`, `scoring`, `averages`, `copies`, `copies_any_order`, `lasso` and
@@ -113,10 +95,6 @@ class MultiselectOptions(Section):
     """
     baseline_judgments: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
     """Judgments of an attribute that Averages buys at once, and Copies at most (k of the paper)."""
-    k_against_m: KAgainstM | None = None
-    """How many judgments of each attribute to collect for training: held-out losses of Full and
-    Scoring against k, with fewer objects the larger k is, by another pass over the data.
-    """
     confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = 0.95
     """Confidence level of the intervals, in (0, 1)."""
     plan: bool | Literal["csv"] = False
@@ -180,12 +158,6 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
 
     But for `model: refit`, as judgments that are bought have to be collected before.
     """
-    own = {
-        "selection": "greedy",
-        "ridge": 0.0,
-        "psd": "data_units",
-        "raters": "ignore",
-        "plain_error": True,
-    }
+    own = {"selection": "greedy", "ridge": 0.0, "psd": "data_units", "raters": "ignore"}
     own |= {"clip": False, "screen_raters": False, "baselines": ["scoring", "averages", "copies"]}
     return {"multiselect": own}

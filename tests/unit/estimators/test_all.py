@@ -107,7 +107,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"attributes_per_example": 3, "intercept": True, "algorithm": "two_phase_ddaelr"},
         {},
     ),
-    "multiselect": ("FeatureMultiSelector", "number", {"budget": 9.0, "plain_error": True}, {}),
+    "multiselect": ("FeatureMultiSelector", "number", {"budget": 9.0}, {}),
     "refit": (
         "FeatureMultiSelector",
         "number",

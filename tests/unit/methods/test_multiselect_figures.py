@@ -355,12 +355,3 @@ def test_who_judges() -> None:
     assert "from the same raters (bold)" in text
     for number in ("84", "73", "61"):
         assert number in text
-
-
-def test_plain_errors_after_a_refit_have_a_figure() -> None:
-    own = metrics()
-    assert "Plain error of all ways" not in render(selection(), own)
-    for curve in own["curves"]:
-        for point in curve["points"]:
-            point["test"]["refit_mse"] = 90.0 - point["budget"] if point["budget"] else None
-    assert "Plain error of all ways" in plain(render(selection(), own))

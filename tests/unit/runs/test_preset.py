@@ -18,7 +18,7 @@ def spec(method, options=None, data=None, **top):
 
 
 SETS = {
-    "multiselect": ({"ridge": 0.0, "psd": "data_units", "plain_error": True}, {}),
+    "multiselect": ({"ridge": 0.0, "psd": "data_units"}, {}),
     "sequence": ({"criterion": "omp", "ridge": 1e-5}, {}),
     "landmarks": ({"metric": "none", "loss": "epsilon_insensitive"}, {}),
     "attribute_efficient": ({"solver": "online", "tune_baselines": True}, {"folds": 10}),
