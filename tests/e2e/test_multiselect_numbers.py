@@ -15,7 +15,7 @@ from distfms.runs.finished import headline
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
 
-BASELINES = ["full", "scoring", "averages", "copies", "copies_any_order"]
+BASELINES = ["full", "scoring", "averages", "copies"]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
     assert baseline["train"]["projected_loss"] == pytest.approx(variance - objective_)
     assert baseline["test"]["projected_loss"] == pytest.approx(by_hand.loss(test, r_, w_, c_))
 
-    single = metrics["baselines"]["copies_any_order"]
+    single = metrics["baselines"]["copies"]
     assert sum(single["repeats"].values()) == budget
     assert max(single["repeats"].values()) <= 2
     assert single["validation"]["projected_loss"] > 0

@@ -99,6 +99,21 @@ def forward_selection(columns: np.ndarray, label: np.ndarray, n_steps: int, allo
     return chosen
 
 
+def copies(judgments: np.ndarray, label: np.ndarray, budget: int, any_order: bool) -> np.ndarray:
+    """Repeats that Copies buys: each judgment (m, d, k) in its place is an attribute of its own.
+
+    In any order as in arXiv:1302.4297, or in fixed order within an attribute as at ICML 2013.
+    """
+    _, d, k = judgments.shape
+    columns = judgments.reshape(len(label), d * k)
+
+    def allowed(chosen: list[int], column: int) -> bool:
+        return any_order or column % k == 0 or column - 1 in chosen
+
+    chosen = forward_selection(columns, label, min(budget, d * k), allowed)
+    return np.bincount(np.array(chosen) // k, minlength=d)
+
+
 # --- Theorem 3.1 --------------------------------------------------------------------------------
 
 

@@ -73,7 +73,7 @@ def title_of(name: str) -> str:
     """Return what a way to spend the budget is called in a report."""
     if name.startswith("single:"):
         return f"only {name.removeprefix('single:').strip()}"
-    return "Copies in any order" if name == "copies_any_order" else name.capitalize()
+    return name.capitalize()
 
 
 def repeats_of(selection: Mapping[str, Any]) -> dict[str, int]:

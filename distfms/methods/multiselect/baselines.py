@@ -8,8 +8,6 @@ References
 .. [1] S. Sabato and A. Kalai, "Feature Multi-Selection among Subjective Features", ICML 2013.
 .. [2] B. Efron, T. Hastie, I. Johnstone and R. Tibshirani, "Least Angle Regression", Annals of
    Statistics 32, 2004.
-.. [3] S. Sabato and A. Kalai, "Feature Multi-Selection among Subjective Features", 2013,
-   arXiv:1302.4297.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from distfms.methods.multiselect.objective import (
     SelectionPath,
     full_objective,
 )
-from distfms.stats.comoments import CONSTANT_RTOL, CoMoments
+from distfms.stats.comoments import CONSTANT_RTOL
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import JudgmentEstimates
@@ -190,31 +188,6 @@ def copies(
     raw = Problem.from_estimates(estimates, psd="none", **known)
     raw = replace(raw, noise_covariance=problem.noise_covariance)
     return greedy_path(raw, full_state(raw), budget, "copies", most=n_judgments)
-
-
-def copies_in_any_order(
-    problem: Problem, moments: CoMoments, budget: float, n_judgments: int
-) -> SelectionPath:
-    """Forward selection with each judgment in its place as an attribute, chosen in any order.
-
-    `moments` are of the first judgments of each attribute, then the second ones and so on up to
-    `n_judgments`, and of the label; r[a] is the number of copies chosen, as in [3]_. Unlike
-    `copies` it fits what happens to tell judgments of the same attribute apart.
-    """
-    d, covariance = problem.n_attributes, moments.covariance(pairwise=True)
-    single = Problem.build(
-        covariance[:-1, -1],
-        np.zeros(d * n_judgments),
-        covariance[:-1, :-1],
-        label_variance=problem.label_variance,
-        costs=np.tile(problem.costs, n_judgments),
-        ridge=np.tile(problem.ridge, n_judgments),
-        means=moments.mean[:-1],
-        psd="none" if moments.pair_weight is None else "nearest",
-    )
-    path = greedy_path(single, FullState(single), budget, "copies_any_order")
-    bought = path.attributes % d
-    return replace(path, names=problem.names, costs=problem.costs, attributes=bought)
 
 
 def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPath:

@@ -34,7 +34,7 @@ from distfms.report.plots import Line, Point, line_chart, scatter_chart
 
 SUBTITLE = "Feature multi-selection"
 
-_STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3, "lasso": 4, "copies_any_order": 5}
+_STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3, "lasso": 4}
 _LOSS = "projected_loss"
 _LOOKS: dict[str, dict[str, Any]] = {
     "train": {"style": 0, "dashed": True},

@@ -43,8 +43,6 @@ class JudgmentForm:
         Of a judgment of each attribute; NaN where the variance is not given.
     slabs : SlabForm or None
         How the covariance is cut, where one process cannot hold it.
-    copies : int
-        Judgments of each attribute that are looked at in their places.
     """
 
     inputs: Inputs
@@ -55,7 +53,6 @@ class JudgmentForm:
     internal_variance: np.ndarray
     buy_from: BuyFrom
     slabs: SlabForm | None = None
-    copies: int = 0
 
     @classmethod
     def of(cls, options: MultiselectOptions, inputs: Inputs, seed: int) -> JudgmentForm:
@@ -84,7 +81,6 @@ class JudgmentForm:
             costs=resolve_costs(options.costs, layout.names),
             internal_variance=np.array([known.get(name, np.nan) for name in layout.names]),
             buy_from=options.buy_from,
-            copies=options.baseline_judgments if "copies_any_order" in options.baselines else 0,
         )
         if inputs.test is not None:
             test = inputs.test
@@ -190,8 +186,7 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     if able and form.one_process_bytes(n, n_folds) > slab_search.ONE_PROCESS_BYTES:
         return _job_in_slabs(form, options)
     n_matrices = 9 if form.layout.knows_raters else 3
-    n_values = n_matrices * (n + 1) ** 2 + 2 * (n * form.copies + 1) ** 2
-    statistics_bytes = 8 * n_values * inputs.n_parts
+    statistics_bytes = 8 * n_matrices * (n + 1) ** 2 * inputs.n_parts
     # Beside them, what is made positive semi-definite.
     n_made = (2 if options.buy_from == "same" else 1) if options.psd != "none" else 0
     return form.job(
@@ -225,7 +220,7 @@ def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
         copies=2,
         left_out=tuple(name for name in rules if name not in IN_SLABS),
     )
-    form = replace(form, slabs=slabs, copies=0)
+    form = replace(form, slabs=slabs)
     return form.job(
         options,
         statistics_bytes=slabs.statistics_bytes,

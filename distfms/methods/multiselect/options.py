@@ -13,7 +13,7 @@ from distfms.errors import SpecError, nearest
 from distfms.spec import NonNegative, Positive, Section
 
 ALGORITHMS = ("full", "scoring")
-BASELINES = (*ALGORITHMS, "averages", "copies", "copies_any_order", "lasso")
+BASELINES = (*ALGORITHMS, "averages", "copies", "lasso")
 
 
 class MultiselectOptions(Section):
@@ -87,11 +87,10 @@ class MultiselectOptions(Section):
     objects that hold so many, by a second pass over the data.
     """
     baselines: tuple[str, ...] = ("scoring", "averages", "copies", "lasso")
-    """Among `full`, `scoring`, `averages`, `copies`, `copies_any_order`, `lasso` and
-    `single:ATTRIBUTE`. Averages buys the same number of judgments of every attribute it chooses, as
-    good as so many are; to Copies each judgment is an attribute of its own, with covariances from
-    all pairs of judgments, as raters are exchangeable; `copies_any_order`, from those in their
-    places in the data, and any of them may be chosen first.
+    """Among `full`, `scoring`, `averages`, `copies`, `lasso` and `single:ATTRIBUTE`. Averages buys
+    the same number of judgments of every attribute it chooses, as good as so many are; to Copies
+    each judgment is an attribute of its own, with covariances from all pairs of judgments, as
+    raters are exchangeable.
     """
     baseline_judgments: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
     """Judgments of an attribute that Averages buys at once, and Copies at most (k of the paper)."""

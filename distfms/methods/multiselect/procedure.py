@@ -12,13 +12,7 @@ from distfms.errors import DataError
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import Procedure
-from distfms.methods.multiselect.baselines import (
-    averages,
-    copies,
-    copies_in_any_order,
-    lasso,
-    single_attribute,
-)
+from distfms.methods.multiselect.baselines import averages, copies, lasso, single_attribute
 from distfms.methods.multiselect.greedy import (
     Algorithm,
     AttributeSlab,
@@ -38,7 +32,6 @@ from distfms.methods.multiselect.objective import (
     holdout_loss,
 )
 from distfms.methods.multiselect.same_raters import held_out_estimates
-from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 #: Points of a curve at most.
@@ -75,7 +68,6 @@ class Training:
     attributes: np.ndarray
     estimates: JudgmentEstimates
     problem: Problem
-    copies: CoMoments | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,11 +174,7 @@ class SelectionProcedure(Procedure):
         problem = replace(problem, psd=self.psd)
         if self.psd != "none":
             problem = replace(problem, **(made or problem.made_psd()))
-        single: CoMoments | None = train.get("copies")
-        if single is not None and own.size < len(self.names):
-            places = np.arange(self.n_judgments)[:, None] * len(self.names) + own
-            single = single.take(np.append(places, single.n_columns - 1))
-        return Training(own, estimates, self.with_ridge(problem), single)
+        return Training(own, estimates, self.with_ridge(problem))
 
     def dear(self, training: Training) -> Matrices:
         """Return the matrices of a problem that took long to make."""
@@ -221,9 +209,6 @@ class SelectionProcedure(Procedure):
             # Without an attribute that a fold lacks there may be none that can be paid.
             nothing = greedy_path(problem, ScoringState(problem), 0.0, rule.name)
             return replace(nothing, status="unaffordable", budget=float(self.budget))
-        if rule.name == "copies_any_order":
-            assert training.copies is not None
-            return copies_in_any_order(problem, training.copies, self.budget, self.n_judgments)
         if rule.name in _OF_COLLECTED:
             baseline = _OF_COLLECTED[rule.name]
             return baseline(problem, training.estimates, self.budget, self.n_judgments)

@@ -32,7 +32,6 @@ from distfms.methods.multiselect.same_raters import assigned, held_out_estimates
 from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
-from distfms.stats.ragged import Ragged
 from distfms.stats.raters import Disagreement, by_rater
 from distfms.stats.sample import RowSample
 from distfms.stats.signs import ColumnSigns, sample_of_lists
@@ -96,27 +95,20 @@ class JudgmentSource(FoldedSource):
         }
 
 
-def judgment_reader(
-    source: JudgmentSource, attributes: slice | None = None, copies: int = 0
-) -> SummaryReader:
+def judgment_reader(source: JudgmentSource, attributes: slice | None = None) -> SummaryReader:
     """Return the reader of the judgment statistics of each part.
 
-    With `copies`, also of the co-moments of so many judgments of each attribute in their places.
     With a run of `attributes`, of these only, and of the training objects; else also ``some``
     judgments, and the ``signs`` of trouble in those of all parts, in the first.
     """
     known: dict[str, Any] = {}
     if attributes is not None:
         known["columns"] = [attributes.start, attributes.stop]
-    if copies:
-        known["copies"] = copies
-    summarise = partial(_judgments, attributes, copies)
+    summarise = partial(_judgments, attributes)
     return SummaryReader(source, "judgments and some", summarise, known)
 
 
-def _judgments(
-    attributes: slice | None, copies: int, batch: JudgmentBatch, part: int
-) -> dict[str, Any]:
+def _judgments(attributes: slice | None, batch: JudgmentBatch, part: int) -> dict[str, Any]:
     if attributes is not None and part == len(batch.part_slices) - 1:
         return {"judgments": JudgmentStatistics.empty(len(batch.attributes), attributes)}
     raters = batch.raters_of(batch.part_slices[part])
@@ -125,8 +117,7 @@ def _judgments(
     if attributes is not None:
         return {"judgments": found}
     signs = ColumnSigns.empty(len(view[0]) + (view[1] is not None)) if part else batch.signs()
-    own = {"copies": copies_in_places(*view, copies)} if copies else {}
-    return {"judgments": found, "signs": signs, "some": _some(batch, part), **own}
+    return {"judgments": found, "signs": signs, "some": _some(batch, part)}
 
 
 def _some(batch: JudgmentBatch, part: int) -> RowSample:
@@ -149,20 +140,6 @@ def _disagreement(variance: np.ndarray, batch: JudgmentBatch, part: int) -> dict
     (judgments, _, weight), raters = batch.part_view(part), batch.raters_of(batch.part_slices[part])
     own = judgments, raters or (), batch.rater_names, variance, weight
     return {"disagreement": Disagreement.from_block(*own)}
-
-
-def copies_in_places(
-    judgments: Sequence[Ragged], label: np.ndarray, weight: np.ndarray | None, n: int
-) -> CoMoments:
-    """Summarise all attributes' first judgments, then the second ones, to the n-th, and labels."""
-    d = len(judgments)
-    block = np.full((n * d + 1, label.size), np.nan)
-    block[-1] = label
-    for a, ragged in enumerate(judgments):
-        for place in range(n):
-            held = ragged.counts() > place
-            block[place * d + a, held] = ragged.values[ragged.offsets[:-1][held] + place]
-    return CoMoments.from_block(block, weight)
 
 
 def averages_reader(

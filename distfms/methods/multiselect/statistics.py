@@ -140,7 +140,7 @@ def _is_better(run: Run, job: Job, before: Bundle, after: Bundle, said: str) -> 
 
 def bundle_reader(form: JudgmentForm, dataset: Dataset, held_out: bool) -> SummaryReader:
     """Return the reader of ``judgments``, ``some`` of them and ``signs`` of trouble by fold."""
-    return judgment_reader(form.source(dataset, held_out), copies=form.copies)
+    return judgment_reader(form.source(dataset, held_out))
 
 
 def read_judgments(run: Run, form: JudgmentForm) -> Bundle:

@@ -9,15 +9,13 @@ from sklearn.linear_model import lars_path_gram
 from distfms.methods.multiselect.baselines import (
     averages,
     copies,
-    copies_in_any_order,
     lasso,
     lasso_supports,
     single_attribute,
 )
 from distfms.methods.multiselect.objective import Problem, full_objective
-from distfms.methods.multiselect.read import copies_in_places
 from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import ragged, random_judgments, random_problem, statistics
+from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
 
 
 def learned(judgments, label, costs=1.0):
@@ -77,22 +75,6 @@ def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
     assert whole.label_variance - whole.objective[-1] == pytest.approx(residual, rel=1e-9)
 
 
-@pytest.mark.parametrize("k", [2, 3])
-@pytest.mark.parametrize("seed", range(4))
-def test_copies_in_any_order_is_forward_selection_on_single_judgments(seed, k):
-    judgments, label, _ = random_judgments(seed, k=k)
-    problem, _ = learned(judgments, label)
-    moments = copies_in_places(ragged(judgments), label, None, k)
-    path = copies_in_any_order(problem, moments, 7, k)
-    columns = judgments.transpose(0, 2, 1).reshape(label.size, -1)  # place by place
-    chosen = literal.forward_selection(columns, label, 7, lambda _chosen, _c: True)
-    assert path.attributes.tolist() == [column % 5 for column in chosen]
-    losses = [literal.residual_variance(columns[:, chosen[: i + 1]], label) for i in range(7)]
-    np.testing.assert_allclose(path.label_variance - path.objective, losses, rtol=1e-8)
-    whole = copies_in_any_order(problem, moments, 1000, k)
-    assert whole.final_repeats.tolist() == [k] * 5
-
-
 def test_single_attribute_spends_everything_on_one():
     problem = random_problem(2, d=3, costs=[1.0, 4.0, 1.0], names=("x", "guess", "z"))
     path = single_attribute(problem, "guess", 11)
@@ -130,3 +112,19 @@ def test_supports_of_the_lasso_are_those_of_scikit_learn(seed, n_rows):
 def test_the_lasso_buys_nothing_where_no_support_can_be_paid():
     judgments, label, _ = random_judgments(0)
     assert lasso(*learned(judgments, label, 2.0), 1.0, 2).n_steps == 0
+
+
+@pytest.mark.parametrize("any_order", [True, False])
+def test_copies_of_the_papers_buys_judgments_one_by_one(any_order):
+    judgments, label, _ = random_judgments(3, k=3)
+    paths = [literal.copies(judgments, label, budget, any_order) for budget in range(1, 8)]
+    assert [repeats.sum() for repeats in paths] == [*range(1, 8)]
+    assert all((more >= less).all() for less, more in pairwise(paths))
+    assert paths[-1].max() <= 3
+    # One judgment is what explains most: in any order also of those after the first.
+    places = range(3) if any_order else range(1)
+    losses = [
+        min(literal.residual_variance(judgments[:, [a], place], label) for place in places)
+        for a in range(5)
+    ]
+    assert int(np.argmax(paths[0])) == int(np.argmin(losses))
