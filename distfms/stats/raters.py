@@ -185,7 +185,7 @@ class Disagreement:
     @classmethod
     def from_block(
         cls, judgments: Sequence[Ragged], raters: Sequence[Ragged], names: Sequence[str],
-        variance: np.ndarray, weight: np.ndarray | None = None,
+        variance: np.ndarray,
     ) -> Disagreement:  # fmt: skip
         """Summarise one batch of objects.
 
@@ -197,8 +197,6 @@ class Disagreement:
             Ids of the raters by the numbers that stand for them.
         variance : ndarray of shape (d,)
             v of each attribute; those with 0 tell nothing.
-        weight : ndarray of shape (n,), optional
-            Objects of weight 0 are left out; all others count alike.
 
         Returns
         -------
@@ -208,7 +206,7 @@ class Disagreement:
         sums = np.zeros((3, n))
         for ragged, codes, v in zip(judgments, raters, variance.tolist(), strict=True):
             counts, (means, squares) = ragged.counts(), ragged.means_and_squares()
-            told = (counts > 1) & (v > 0) & (True if weight is None else weight > 0)
+            told = (counts > 1) & (v > 0)
             of = np.repeat(np.arange(counts.size), counts)
             who, values = codes.content(), ragged.content()
             use = (who >= 0) & told[of]

@@ -164,10 +164,7 @@ def rater_estimates(
 
 
 def disagreement(
-    lists: Lists,
-    ids: Sequence[Sequence[Sequence[object]]],
-    v: Sequence[float],
-    weight: Sequence[float] | None = None,
+    lists: Lists, ids: Sequence[Sequence[Sequence[object]]], v: Sequence[float]
 ) -> dict[object, list[float]]:
     """Objects, Σ u and Σ s² in units of v, by rater, by loops over judgments."""
     objects: dict[object, set[int]] = {}
@@ -175,7 +172,7 @@ def disagreement(
     for own, raters, unit in zip(lists, ids, v, strict=True):
         for i, (values, known) in enumerate(zip(own, raters, strict=True)):
             k = len(values)
-            if k < 2 or not unit or (weight is not None and not weight[i]):
+            if k < 2 or not unit:
                 continue
             for place, rater in enumerate(known):
                 if rater is not None:

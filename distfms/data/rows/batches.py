@@ -288,8 +288,9 @@ def read_rows(
 
     Notes
     -----
-    Columns are decoded about 4 MiB at a time on the calling thread and copied straight into a
-    buffer that the thread reuses, so memory is one batch plus these.
+    Rows of weight 0 are left out, whatever their values. Columns are decoded about 4 MiB at a time
+    on the calling thread and copied straight into a buffer that the thread reuses, so memory is one
+    batch plus these.
     """
     partition = partition.loaded()
     folds = folds or FoldPlan()
@@ -393,14 +394,16 @@ class _Filler:
     def _fill_category(self, column: SourceColumn, stored: pa.ChunkedArray) -> None:
         """Fill the indicator rows of a category, or the codes of a target."""
         levels = column.levels or ()
-        codes, unknown = level_codes(stored, levels)
-        if unknown and self.plan.unknown == "error":
-            raise DataError(
-                f"The categorical column {column.name!r} of {self.read.partition.called} holds "
-                f"{unknown[0]!r}, which is not among its listed levels."
-            )
+        codes = level_codes(stored, levels)
         if self.order is not None:
             codes = codes[self.order]
+        if self.plan.unknown == "error" and (codes == -2).any():
+            first = np.argmax(codes == -2)
+            place = first if self.order is None else self.order[first]
+            raise DataError(
+                f"The categorical column {column.name!r} of {self.read.partition.called} holds "
+                f"{stored[int(place)].as_py()!r}, which is not among its listed levels."
+            )
         if column.is_target:
             self.values[column.start] = codes
         else:
@@ -462,13 +465,19 @@ def scan_categories(
     reader: PartitionReader,
     columns: Sequence[str],
     max_levels: int = MAX_LEVELS,
+    weight: str | None = None,
 ) -> Categories:
-    """Find the levels of columns in one partition; too many of a column are refused."""
+    """Find the levels of columns in one partition; too many of a column are refused.
+
+    Rows whose `weight` is 0 have no say.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     levels: dict[str, tuple[str, ...]] = {}
-    for table in reader.column_tables(partition.loaded(), columns):
+    partition = partition.loaded()
+    rows = read_row_index(reader, partition, Roles((), (), weight))
+    for table in ReadRows(reader, partition, rows.order).tables(columns):
         for name in table.column_names:
             texts = pc.unique(table.column(name).cast(pa.string())).to_pylist()
             levels[name] = tuple(sorted(text for text in texts if text is not None))
@@ -485,15 +494,10 @@ def _check_levels(name: str, levels: Sequence[str], max_levels: int) -> None:
         )
 
 
-def level_codes(column: pa.ChunkedArray, levels: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+def level_codes(column: pa.ChunkedArray, levels: Sequence[str]) -> np.ndarray:
     """Return the position of each value of a column of strings among ascending levels.
 
-    Returns
-    -------
-    codes : ndarray of int64, shape (n,)
-        −1 for missing, −2 for values that are no level.
-    unknown : list of str
-        Values that occur and are no level, ascending.
+    As int64 (n,): −1 for missing, −2 for values that are no level.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -501,5 +505,4 @@ def level_codes(column: pa.ChunkedArray, levels: Sequence[str]) -> tuple[np.ndar
     texts = column.cast(pa.string()).combine_chunks()
     found = pc.index_in(texts, pa.array(levels, pa.string()))
     strange = pc.and_not(found.is_null(), texts.is_null())
-    codes = pc.if_else(strange, -2, found.fill_null(-1))
-    return number_view(codes), sorted(pc.unique(texts.filter(strange)).to_pylist())
+    return number_view(pc.if_else(strange, -2, found.fill_null(-1)))

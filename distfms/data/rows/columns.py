@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,16 @@ class ReadRows:
     reader: Any
     partition: Partition
     order: np.ndarray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.partition.n_rows if self.order is None else len(self.order)
+
+    def tables(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield columns of the rows, some at a time."""
+        for table in self.reader.column_tables(self.partition, columns):
+            yield table if self.order is None else table.take(self.order)
 
     def require_summable(
         self, column: str, values: np.ndarray, offsets: np.ndarray | None = None

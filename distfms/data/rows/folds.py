@@ -250,7 +250,9 @@ class RowIndex:
     order : ndarray of intp, shape (n,), or None
         Row of the partition for each row of the batch; None for the order of the file.
     weight, id, query : ndarray of shape (n,), or None
-        Values of these columns; weights are ≥ 0.
+        Values of these columns; weights are positive.
+    n_weightless : tuple of int
+        Rows of weight 0 of each part, which are not among these.
     """
 
     partition: Partition
@@ -261,6 +263,7 @@ class RowIndex:
     weight: np.ndarray | None = None
     id: np.ndarray | None = None
     query: np.ndarray | None = None
+    n_weightless: tuple[int, ...] = ()
 
     @cached_property
     def hashes(self) -> np.ndarray:
@@ -275,6 +278,14 @@ class RowIndex:
         """Return a share below 1 of the rows of folds, and all held-out rows."""
         is_held_out = self.part == len(self.part_slices) - 1
         return self.keep(is_held_out | (self.draws(seed) < np.uint64(share * 2.0**64)))
+
+    def of_weight(self) -> RowIndex:
+        """Return the rows of positive weight, and count the others."""
+        if self.weight is None or self.weight.all():
+            return self
+        weightless = self.weight == 0
+        counts = tuple(int(np.count_nonzero(weightless[rows])) for rows in self.part_slices)
+        return replace(self.keep(~weightless), n_weightless=counts)
 
     def keep(self, mask: np.ndarray) -> RowIndex:
         """Return the rows that are marked."""
@@ -321,7 +332,7 @@ def part_slices(part: np.ndarray, n_parts: int) -> tuple[slice, ...]:
 def read_row_index(
     reader: Any, partition: Partition, roles: Roles, folds: FoldPlan | None = None
 ) -> RowIndex:
-    """Read the columns that go with rows, and divide the rows into parts."""
+    """Read the columns that go with rows, and divide those of positive weight into parts."""
     folds = folds or FoldPlan()
     names = [n for n in (roles.weight, roles.id, roles.query) if n is not None]
     table = reader.read(partition, list(dict.fromkeys(names))) if names else None
@@ -331,7 +342,7 @@ def read_row_index(
         order = np.argsort(part, kind="stable")
         part = part[order]
     rows = np.arange(partition.n_rows) if order is None else order
-    return RowIndex(
+    index = RowIndex(
         partition=partition,
         part=part,
         part_slices=part_slices(part, folds.n_parts),
@@ -341,6 +352,7 @@ def read_row_index(
         id=_values(table, roles.id, order),
         query=_values(table, roles.query, order),
     )
+    return index.of_weight()
 
 
 def _parts(table: Any, partition: Partition, roles: Roles, folds: FoldPlan) -> np.ndarray:

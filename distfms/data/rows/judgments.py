@@ -180,8 +180,6 @@ class JudgmentBatch(PartitionBatch):
         Names of the attributes.
     label : ndarray of float64, shape (n,), or None
         What is to be predicted; None if no target was named.
-    n_dropped : int
-        Objects left out because of a missing label (policy ``drop``).
     raters : tuple of Ragged, or None
         In the place of each judgment a whole number that tells its rater from the others of the
         object, −1 where that is not known; None where nothing is known of raters.
@@ -194,7 +192,6 @@ class JudgmentBatch(PartitionBatch):
     attributes: tuple[Ragged, ...]
     names: tuple[str, ...]
     label: np.ndarray | None
-    n_dropped: int = 0
     raters: tuple[Ragged, ...] | None = None
     rater_names: tuple[str, ...] = ()
     place: float = 0.0
@@ -267,22 +264,23 @@ def read_judgments(
         rows = rows.keep(~unlabelled)
         label = label[~unlabelled]
     attributes, raters = list[Ragged](), list[Ragged]()
+    order = rows.order
     stored = ReadRows(reader, partition)
+    if order is not None and len(order) < partition.n_rows:
+        stored = ReadRows(reader, partition, np.sort(order))
+        order = np.searchsorted(np.asarray(stored.order), order)
     ids = RaterCodes(stored, layout.rater_columns)
     for ragged, codes in _read_attributes(stored, layout, ids):
-        attributes.append(ragged if rows.order is None else _take(ragged, rows.order))
+        attributes.append(ragged if order is None else _take(ragged, order))
         if codes is not None:
             raters.append(codes)
     known = tuple(raters) if layout.knows_raters else None
-    if known and rows.order is not None:
+    if known and order is not None:
         taken = {id(codes): codes for codes in known}
-        taken = {key: _take(codes, rows.order) for key, codes in taken.items()}
+        taken = {key: _take(codes, order) for key, codes in taken.items()}
         known = tuple(taken[id(codes)] for codes in known)
-    n_dropped = partition.n_rows - len(rows.part)
     place = place_of(partition.fingerprint)
-    return JudgmentBatch(
-        rows, tuple(attributes), layout.names, label, n_dropped, known, ids.names, place
-    )
+    return JudgmentBatch(rows, tuple(attributes), layout.names, label, known, ids.names, place)
 
 
 def _read_label(
@@ -292,7 +290,7 @@ def _read_label(
     if not roles.target:
         return None, None
     name = roles.target[0]
-    label = np.empty(rows.partition.n_rows)
+    label = np.empty(rows.n_rows)
     column = rows.reader.read(rows.partition, [name]).column(name)
     if fill_numbers(column, label, rows.order):
         return label, None
@@ -310,7 +308,7 @@ def _read_attributes(
     """Decode the attributes and their raters a few columns at a time, as the layout has them."""
     columns = (
         (name, table.column(name))
-        for table in rows.reader.column_tables(rows.partition, layout.columns)
+        for table in rows.tables(layout.columns)
         for name in table.column_names
     )
     for attribute in layout.attributes:
@@ -374,7 +372,7 @@ def _without(ragged: Ragged, absent: np.ndarray) -> Ragged:
 
 def _numbers(rows: ReadRows, held: Sequence[tuple[str, Any]]) -> tuple[Ragged, bool]:
     """Return numbered columns as lists, in the order of the file, and whether none is missing."""
-    judgments = np.empty((len(held), rows.partition.n_rows))
+    judgments = np.empty((len(held), rows.n_rows))
     finite = True
     for (name, column), out in zip(held, judgments, strict=True):
         if not fill_numbers(column, out):
@@ -403,7 +401,7 @@ class RaterCodes:
         self._codes: dict[Any, int] = {}
         self._lists: dict[str, Ragged] = {
             name: self._encoded(table.column(name))
-            for table in (rows.reader.column_tables(rows.partition, columns) if columns else ())
+            for table in (rows.tables(columns) if columns else ())
             for name in table.column_names
         }
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from distfms.data.files.partition import Dataset, Partition, Rows
-from distfms.data.rows.folds import assign_parts
+from distfms.data.rows.folds import read_row_index
 from distfms.data.rows.roles import Roles
 from distfms.methods import load_method
 from distfms.methods.frame.contract import FinishedRun, Inputs, Judged, PartialReader, Run
@@ -176,19 +176,17 @@ class PredictedSource(FoldedSource):
 
     def read(self, partition: Partition) -> tuple[Any, np.ndarray, list[Any]]:
         """Return tables of targets and of each model's predictions, and the weight of the rows."""
-        roles, plan = self.roles, self.folds
-        table = self.reader.read(partition, list(self._own()))
-        keys = None if roles.fold_key is None else table.column(roles.fold_key)
-        kept = assign_parts(keys, partition=partition, **vars(plan)) == plan.test_part
-        weight = np.ones(partition.n_rows)
-        if roles.weight is not None:
-            weight = table.column(roles.weight).to_numpy().astype(float)
-        for name in roles.target:
-            kept &= ~table.column(name).is_null(nan_is_null=True).to_numpy()
-        kept &= weight > 0
-        models = [replace(one, reader=self.reader) for one in self.predictors if kept.any()]
-        truth = table.select(list(roles.target)).filter(kept)
-        return truth, weight[kept], [one(partition).filter(kept) for one in models]
+        index = read_row_index(self.reader, partition, self.roles, self.folds)
+        held_out = index.keep(index.part == self.folds.test_part)
+        rows = held_out.row_ids - partition.row_offset
+        truth = self.reader.read(partition, list(self.roles.target)).take(rows)
+        known = np.ones(len(rows), dtype=bool)
+        for column in truth.columns:
+            known &= ~column.is_null(nan_is_null=True).to_numpy()
+        weight = np.ones(len(rows)) if held_out.weight is None else held_out.weight
+        models = [replace(one, reader=self.reader) for one in self.predictors if known.any()]
+        predicted = [one(partition).take(rows[known]) for one in models]
+        return truth.filter(known), weight[known], predicted
 
 
 @dataclass(frozen=True, eq=False)

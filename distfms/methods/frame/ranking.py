@@ -239,6 +239,6 @@ class NormalisedGains:
     def __call__(self, keys: np.ndarray, relevance: np.ndarray) -> np.ndarray:
         """Return η (n,) of rows of known queries."""
         at = np.searchsorted(self.keys, keys)
-        norms = self.norms[np.minimum(at, len(self.norms) - 1)]  # rows of weight 0 may be unknown
+        norms = self.norms[at]
         gains = np.exp2(relevance) - 1.0
         return np.divide(gains, norms, out=np.zeros(len(gains)), where=norms > 0)

@@ -183,7 +183,8 @@ def read_levels(run: Run, form: RowForm) -> Levels:
     columns = (*form.roles.text_features, *form.roles.text_targets)
 
     def categories() -> dict[str, list[str]]:
-        bundle = run.reduce(lambda dataset, _: CategoryReader(dataset.reader, columns))
+        weight = form.roles.weight
+        bundle = run.reduce(lambda dataset, _: CategoryReader(dataset.reader, columns, weight))
         levels = require_levels(bundle["categories"].train())
         for text in identifier_remarks(levels, sum(d.n_rows for d in form.inputs.datasets)):
             run.note(text)
@@ -359,7 +360,7 @@ def find_classes(
     positions among these. Fewer than two classes, too many, or others in held-out rows are refused.
     """
     train, test = counts.train(), counts.test
-    classes = train.values[train.weight > 0]
+    classes = train.values
     if len(classes) > MAX_CLASSES:
         raise DataError(
             f"The target {target!r} has more than {MAX_CLASSES} values, so it does not hold "
@@ -372,7 +373,7 @@ def find_classes(
             f"{what[:1].upper()}{what[1:]} needs a target of {wanted}; {target!r} has "
             f"{len(classes)} values among the training rows ({few})."
         )
-    unknown = np.setdiff1d(test.values[test.weight > 0], classes)
+    unknown = np.setdiff1d(test.values, classes)
     if len(unknown):
         many = f" {what[:1].upper()}{what[1:]} treats each of the {len(classes)} values as a class."
         raise DataError(

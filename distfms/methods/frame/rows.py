@@ -41,7 +41,7 @@ S = TypeVar("S", bound=Statistic)
 T = TypeVar("T")
 
 #: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
-FORMAT = 6
+FORMAT = 7
 #: Distinct values of a target that may be classes.
 _FEW_VALUES = 10
 
@@ -66,7 +66,7 @@ class RowCounts:
     n_dropped : int
         Rows left out for a missing value.
     n_weightless : int
-        Rows read whose weight is 0.
+        Rows left out because their weight is 0.
     n_missing : ndarray of int64, shape (d,)
         Missing values of each feature of the block among the rows read.
     values : ndarray of shape (P, 11)
@@ -98,7 +98,7 @@ class RowCounts:
         return cls(
             n_rows=rows.stop - rows.start,
             n_dropped=block.dropped[part] if block.dropped else 0,
-            n_weightless=0 if block.weight is None else int(np.sum(block.weight[rows] == 0)),
+            n_weightless=block.rows.n_weightless[part] if block.rows.n_weightless else 0,
             n_missing=missing,
             values=distinct_values(block.target[:, rows]),
             signs=ColumnSigns.empty(len(block.values)) if part else block.signs(),
@@ -333,11 +333,12 @@ class CategoryReader(PartialReader):
 
     reader: PartitionReader
     columns: tuple[str, ...]
+    weight: str | None = None
     max_levels: int = MAX_LEVELS
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the levels of a partition."""
-        found = scan_categories(partition, self.reader, self.columns, self.max_levels)
+        found = scan_categories(partition, self.reader, self.columns, self.max_levels, self.weight)
         return Bundle({"categories": Folded((found, Categories({}, self.max_levels)))})
 
     def key(self) -> dict[str, Any]:
@@ -346,6 +347,7 @@ class CategoryReader(PartialReader):
             "format": FORMAT,
             "kind": "categories",
             "columns": list(self.columns),
+            "weight": self.weight,
             "max_levels": self.max_levels,
         }
 

@@ -301,12 +301,7 @@ def check_similarities(form: LandmarkForm, statistics: Bundle) -> None:
 # --- readers -----------------------------------------------------------------------------------
 
 
-def weighed(batch: RowBatch, rows: slice) -> Any:
-    """Return what takes those of some rows that have weight."""
-    return rows if batch.weight is None else rows.start + np.flatnonzero(batch.weight[rows] > 0)
-
-
-def sample_hashes(batch: RowBatch, own: Any, seed: int) -> np.ndarray:
+def sample_hashes(batch: RowBatch, own: slice, seed: int) -> np.ndarray:
     """Hash some rows of a batch, whatever the partitions are.
 
     With ids their values decide, and the features of the row, as several rows may have one id;
@@ -322,18 +317,20 @@ def sample_hashes(batch: RowBatch, own: Any, seed: int) -> np.ndarray:
 
 
 def sampled(size: int, seed: int, has_gaps: bool, batch: RowBatch, part: int) -> dict[str, Any]:
-    """Sample the rows of a part that have weight, which follows their values; sum up all."""
+    """Sample the rows of a part, whose weight follows their values, and sum them up."""
     rows = batch.part_slices[part]
-    own, ids = weighed(batch, rows), batch.rows.id
-    weight, values = None, batch.values[:, own]
-    if ids is not None:
-        ids = ids[own] if ids.dtype.kind in "iu" else ids[own].astype(str)
+    ids = None if batch.rows.id is None else batch.rows.id[rows]
+    if ids is not None and ids.dtype.kind not in "iu":
+        ids = ids.astype(str)
+    values = batch.values[:, rows]
+    kept, weight = values, None
     if batch.weight is not None:
-        weight, values = batch.weight[rows], np.vstack((values, batch.weight[own]))
-    hashes = sample_hashes(batch, own, seed)
+        weight = batch.weight[rows]
+        kept = np.vstack((values, weight))
+    hashes = sample_hashes(batch, rows, seed)
     return {
-        "sample": RowSample.from_rows(size, hashes, batch.row_ids[own], values, ids),
-        "moments": Moments.from_block(batch.values[:, rows], weight),
+        "sample": RowSample.from_rows(size, hashes, batch.row_ids[rows], kept, ids),
+        "moments": Moments.from_block(values, weight),
         "counts": RowCounts.from_block(batch, part, count_missing=has_gaps),
     }
 
@@ -353,7 +350,7 @@ class SampleReader(SummaryReader):
         return f"{partition.fingerprint}:{partition.row_offset}"
 
 
-def query_keys(batch: RowBatch, rows: slice | np.ndarray) -> np.ndarray:
+def query_keys(batch: RowBatch, rows: slice) -> np.ndarray:
     """Return hashes of the queries of some rows."""
     assert batch.rows.query is not None
     return hash_keys(batch.rows.query[rows])
@@ -361,8 +358,8 @@ def query_keys(batch: RowBatch, rows: slice | np.ndarray) -> np.ndarray:
 
 def query_counts(batch: RowBatch, part: int) -> dict[str, QueryCounts]:
     """Count the relevances of a part by query."""
-    own = weighed(batch, batch.part_slices[part])
-    return {"queries": QueryCounts.from_rows(query_keys(batch, own), batch.target[0, own])}
+    rows = batch.part_slices[part]
+    return {"queries": QueryCounts.from_rows(query_keys(batch, rows), batch.target[0, rows])}
 
 
 def ranked(
@@ -370,15 +367,14 @@ def ranked(
 ) -> dict[str, RankingScores]:
     """Rank the rows of a part by models; a `Judge`."""
     (rows,) = batch.part_slices[parts]
-    own = weighed(batch, rows)
-    features = batch.features[:, own]
+    features = batch.features[:, rows]
     scores = [np.empty((features.shape[1], 0))]
     for label, w in models:
         mapping, k = maps[label], w.shape[1]
         mapping = mapping.restricted(range(k)) if k < mapping.n_landmarks else mapping
         scores.append(mapping.scores(features, w.T, np.zeros(1)))
-    joined, keys = np.concatenate(scores, axis=1), query_keys(batch, own)
-    return {"ranking": RankingScores.from_rows(keys, batch.target[0, own], joined, CUTOFFS)}
+    joined, keys = np.concatenate(scores, axis=1), query_keys(batch, rows)
+    return {"ranking": RankingScores.from_rows(keys, batch.target[0, rows], joined, CUTOFFS)}
 
 
 def embedded_moments(

@@ -137,9 +137,10 @@ def rater_reader(source: JudgmentSource, variance: np.ndarray) -> SummaryReader:
 
 
 def _disagreement(variance: np.ndarray, batch: JudgmentBatch, part: int) -> dict[str, Any]:
-    (judgments, _, weight), raters = batch.part_view(part), batch.raters_of(batch.part_slices[part])
-    own = judgments, raters or (), batch.rater_names, variance, weight
-    return {"disagreement": Disagreement.from_block(*own)}
+    judgments, _, _ = batch.part_view(part)
+    raters = batch.raters_of(batch.part_slices[part]) or ()
+    found = Disagreement.from_block(judgments, raters, batch.rater_names, variance)
+    return {"disagreement": found}
 
 
 def averages_reader(

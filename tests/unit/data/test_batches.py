@@ -41,7 +41,7 @@ def test_rows_are_ordered_by_part_and_everything_goes_with_them(tmp_path):
         "x": np.arange(n, dtype=float),
         "i": np.arange(n),
         "y": -np.arange(n, dtype=float),
-        "w": np.arange(n) / 7,
+        "w": (np.arange(n) + 1) / 7,
         "key": [f"object {i // 2}" for i in range(n)],
     }
     # 8 row groups in one partition: the columns come in several chunks.
@@ -53,12 +53,43 @@ def test_rows_are_ordered_by_part_and_everything_goes_with_them(tmp_path):
     assert set(parts.tolist()) == {0, 1, 2, 3}
     assert batch.rows.part.tolist() == parts[order].tolist()
     assert batch.values.tolist() == [order.tolist(), order.tolist(), (-order).tolist()]
-    assert batch.weight.tolist() == (order / 7).tolist()
+    assert batch.weight.tolist() == ((order + 1) / 7).tolist()
     assert batch.rows.id.tolist() == [columns["key"][i] for i in order]
     assert batch.row_ids.tolist() == order.tolist()
     for p, rows in enumerate(batch.part_slices):
         assert set(batch.rows.part[rows].tolist()) <= {p}
     assert sum(rows.stop - rows.start for rows in batch.part_slices) == n
+
+
+@pytest.mark.parametrize("row_group_size", [None, 2])
+@pytest.mark.parametrize("folds", [FoldPlan(2, 0.3), FoldPlan()])
+def test_rows_of_weight_0_are_left_out_whatever_their_values(tmp_path, folds, row_group_size):
+    n = 60
+    columns = {
+        "x": np.arange(n, dtype=float),
+        "c": np.array(["u", "v"] * (n // 2), dtype=object),
+        "y": np.arange(n, dtype=float),
+        "w": np.ones(n),
+        "key": np.arange(n),
+    }
+    how = {"folds": folds, "levels": LEVELS, "id": "key"}
+    expected = read(open_table(tmp_path, columns), **how, weight="w").copy()
+    for row, wild in ((3, np.inf), (50, np.nan)):
+        columns["x"][row], columns["w"][row] = wild, 0.0
+        columns["c"][row] = "only here"
+    dataset = open_table(tmp_path, columns, row_group_size)
+    batch = read(dataset, **how, weight="w")
+    kept = ~np.isin(expected.row_ids, [3, 50])
+    assert batch.values.tolist() == expected.values[:, kept].tolist()
+    assert batch.row_ids.tolist() == batch.rows.id.tolist() == expected.row_ids[kept].tolist()
+    assert sum(batch.rows.n_weightless) == 2
+    (partition,) = dataset.partitions
+    found = scan_categories(partition, dataset.reader, ["c"], weight="w")
+    assert found.levels == {"c": ("u", "v")}
+    with pytest.raises(DataError, match="holds 'only here', which is not among"):
+        read(dataset, **how)
+    nothing = open_table(tmp_path, {**columns, "w": np.zeros(n)})
+    assert read(nothing, **how, weight="w").n_rows == 0
 
 
 @pytest.mark.parametrize("row_group_size", [None, 25])  # one chunk a column, or several

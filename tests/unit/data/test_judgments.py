@@ -4,6 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.files.dataset import open_dataset
+from distfms.data.rows.folds import FoldPlan
 from distfms.data.rows.judgments import detect_layout, lists_as_ragged, read_judgments
 from distfms.data.rows.roles import resolve_roles
 from distfms.errors import DataError, SpecError
@@ -16,13 +17,13 @@ def open_table(tmp_path, columns, row_group_size=None):
     return open_dataset(tmp_path / "a.parquet")
 
 
-def layout_of(schema, **roles):
+def layout_of(schema, raters="ignore", **roles):
     resolved = resolve_roles(schema, **{"target": "y", "judgments": True, **roles})
-    return detect_layout(schema, resolved), resolved
+    return detect_layout(schema, resolved, raters), resolved
 
 
-def read(dataset, *, folds=None, missing="error", **roles):
-    layout, resolved = layout_of(dataset.schema, **roles)
+def read(dataset, *, folds=None, missing="error", raters="ignore", **roles):
+    layout, resolved = layout_of(dataset.schema, raters, **roles)
     return read_judgments(
         dataset.reader, dataset.partitions[0], layout, resolved, folds=folds, missing=missing
     )
@@ -99,11 +100,39 @@ def test_missing_and_infinite_labels(tmp_path):
         with pytest.raises(DataError, match=message):
             read(dataset, missing=missing)
     batch = read(dataset, missing="drop")
-    assert (batch.label.tolist(), batch.n_dropped, batch.row_ids.tolist()) == ([0.0], 2, [0])
+    assert (batch.label.tolist(), batch.row_ids.tolist()) == ([0.0], [0])
     assert as_lists(batch.attributes[0]) == [[1.0]]
     columns["y"] = [0.0, float("inf"), 1.0]
     with pytest.raises(DataError, match=r"'y' of .* has 1 infinite value"):
         read(open_table(tmp_path, columns), missing="drop")
+
+
+@pytest.mark.parametrize("folds", [FoldPlan(2, 0.3), FoldPlan()])
+def test_objects_of_weight_0_are_left_out_whatever_their_judgments(tmp_path, folds):
+    n = 20
+    columns = {
+        "a": [[float(i), float(i + 1)] for i in range(n)],
+        "a__raters": [[f"r{i % 3}", "s"] for i in range(n)],
+        "b__1": np.arange(n, dtype=float),
+        "y": np.arange(n, dtype=float),
+        "w": np.ones(n),
+        "key": np.arange(n),
+    }
+    how = {"folds": folds, "weight": "w", "id": "key"}
+    expected = read(open_table(tmp_path, columns), raters="columns", **how)
+    columns["a"][4], columns["b__1"][4], columns["y"][4] = [np.inf] * 3, np.inf, np.nan
+    columns["w"][4] = 0
+    batch = read(open_table(tmp_path, columns), raters="columns", **how)
+    kept = np.flatnonzero(expected.row_ids != 4)
+    assert batch.row_ids.tolist() == expected.row_ids[kept].tolist()
+    assert batch.label.tolist() == expected.label[kept].tolist()
+    for found, own in zip(batch.attributes, expected.attributes, strict=True):
+        assert as_lists(found) == as_lists(own.take(kept))
+    names = np.array([*batch.rater_names, "unknown"])
+    for found, own in zip(batch.raters, expected.raters, strict=True):
+        own = own.take(kept)
+        known = np.array([*expected.rater_names, "unknown"])[own.content().astype(int)]
+        assert names[found.content().astype(int)].tolist() == known.tolist()
 
 
 def test_labels_may_be_left_out(tmp_path):

@@ -210,6 +210,33 @@ def test_the_form_of_the_rows_does_not_matter(case: str, tmp_path: Any) -> None:
         assert found.score(new, y) == pytest.approx(expected.score(frame, y), abs=1e-3)
 
 
+#: Targets that are no counts, relevances or known classes.
+IMPOSSIBLE = {"number": -1e9, "count": -1, "class": "none", "level": 4, "grade": 99}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("ridge", "lasso")])
+def test_rows_of_weight_0_have_no_say(case: str) -> None:
+    name, kind, *_ = CASES[case]
+    target = TARGETS[kind]
+    frame = pd.DataFrame(X[:, :3], columns=["a", "b", "c"]).assign(k=np.resize(["u", "v"], N))
+    wild: dict[str, Any] = {"a": np.inf, "b": -999.0, "c": np.nan, "k": "only here"}
+    if "Select" in name:
+        frame = pd.DataFrame({"a": [*JUDGED[:, 0]], "b": [*JUDGED[:, 1]]})
+        wild = {"a": [-np.inf, 1.0], "b": [-999.0]}
+    frame["w"] = np.random.default_rng(8).uniform(0.5, 2.0, N)
+    after = pd.concat([frame, pd.DataFrame([{**wild, "w": 0.0}] * 60)], ignore_index=True)
+    frame["y"] = target
+    after["y"] = np.append(target, np.full(60, IMPOSSIBLE[kind], target.dtype))
+    found = []
+    for data in (frame, after):
+        ranks = {"query": np.append(QUERY, [40] * 60)[: len(data)]} if kind == "grade" else {}
+        model = estimator_of(case).fit(data, "y", sample_weight="w", **ranks)
+        manifest = model.model_.run.manifest
+        found.append([model.model_.headline(), model.curves_, manifest["objects"]])
+    assert found[0] == found[1]
+    assert any(note.startswith(("60 rows of weight 0", "60 of 300")) for note in manifest["notes"])
+
+
 #: Checks of scikit-learn that an estimator cannot pass, and why.
 NOT_TWICE = "rows of weight 2 are not the same landmarks as rows that are there twice"
 UNORDERED = "classes of the check are in no order"

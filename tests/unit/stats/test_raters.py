@@ -173,10 +173,9 @@ def test_disagreement_is_that_of_loops_and_merges(case, data):
     def part(start: int, stop: int) -> Disagreement:
         rows = [ragged_of(attribute).rows(start, stop) for attribute in case.lists]
         raters = [held.rows(start, stop) for held in codes(case.ids)]
-        weight = None if case.weight is None else case.weight[start:stop]
-        return Disagreement.from_block(rows, raters, names, v, weight)
+        return Disagreement.from_block(rows, raters, names, v)
 
-    want = literal.disagreement(case.lists, case.ids, v, case.weight)
+    want = literal.disagreement(case.lists, case.ids, v)
     want = {name: want[r] for name, r in sorted(zip(names, range(5), strict=True)) if r in want}
     cut = data.draw(st.integers(0, n))
     for got in (part(0, n), decode(encode(part(0, cut).merge(part(cut, n))))):
