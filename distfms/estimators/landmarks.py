@@ -123,7 +123,7 @@ def _similarities(mapping: LandmarkMap, features: np.ndarray) -> np.ndarray:
 def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     """Return similarities of a Dask array by dask-ml, None where it does not have the kernel."""
     name, p = mapping.similarity.name, dict(mapping.similarity.parameters)
-    if name not in ("linear", "polynomial", "gaussian", "sigmoid") or mapping.quantiles.size:
+    if name not in ("linear", "gaussian", "sigmoid") or mapping.quantiles.size:
         return None
     from dask_ml.metrics import pairwise
 
@@ -135,7 +135,7 @@ def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     landmarks = np.ascontiguousarray(mapping.scaled(mapping.landmarks.T).T)
     if name == "gaussian":
         return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / max(p["sigma"] ** 2, 1e-300))
-    names = {"a": "gamma", "r": "coef0", "degree": "degree"}
+    names = {"a": "gamma", "r": "coef0"}
     return getattr(pairwise, f"{name}_kernel")(
         rows, landmarks, **{names[key]: value for key, value in p.items()}
     )

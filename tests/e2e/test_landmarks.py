@@ -1,11 +1,7 @@
 """Jobs of learning with similarities, from spec to report and prediction."""
 
-import importlib.util
 import re
-import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -185,47 +181,6 @@ def test_boosted_trees_say_how_many_rows_they_learned_from(data, tmp_path, monke
     folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
     found = content(folder, "metrics.json")["baselines"]["LightGBM"]
     assert [found[rows]["n_train"] for rows in ("test", "validation")] == [40, 40]
-
-
-class Pretrained:
-    """What stands for TabICL: the nearest training row, from a file that is there."""
-
-    def __init__(self, model_path, allow_auto_download, device, random_state, n_jobs):
-        assert Path(model_path).read_text() == "weights"
-        assert (allow_auto_download, device, n_jobs) == (False, "cpu", 1)
-
-    def fit(self, X, y):
-        self.X, self.y = X, y
-        return self
-
-    def predict(self, X):
-        return self.y[np.square(X[:, None] - self.X).sum(axis=2).argmin(axis=1)]
-
-
-def test_a_pretrained_model_is_compared_on_the_same_sample(data, columns, tmp_path, monkeypatch):
-    weights = tmp_path / "weights.ckpt"
-    own = {"landmarks": 5, "baselines": ["tabicl"], "tabicl": str(weights)}
-    job = landmarks_job(data, tmp_path / "runs", landmarks=own)
-    if importlib.util.find_spec("tabicl") is None:
-        with pytest.raises(SpecError, match="not installed: pip install 'distfms\\[tabicl\\]'"):
-            prepare(job)
-    package, torch = ModuleType("tabicl"), ModuleType("torch")
-    package.__spec__ = ModuleSpec("tabicl", None)
-    package.TabICLRegressor = Pretrained
-    torch.get_num_threads, torch.set_num_threads = (lambda: 1), (lambda n: None)
-    monkeypatch.setitem(sys.modules, "tabicl", package)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    with pytest.raises(SpecError, match="where there is no file"):
-        prepare(job)
-    weights.write_text("weights")
-    folder = run_job(job).folder
-    X = np.column_stack([columns[f"x{j}"] for j in range(3)])
-    parts = assign_parts(np.array(columns["id"], object), n_folds=4, test=0.25, seed=0)
-    train, y = parts < 4, columns["y"]
-    near = y[train][np.square(X[~train][:, None] - X[train]).sum(axis=2).argmin(axis=1)]
-    found = content(folder, "metrics.json")["baselines"]["TabICL"]
-    assert found["test"]["mse"] == pytest.approx(np.mean((near - y[~train]) ** 2))
-    assert "TabICL is better in cross-validation" in (folder / "report.html").read_text()
 
 
 def test_rows_are_taken_by_ids_and_features_alone(tmp_path):

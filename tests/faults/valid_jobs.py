@@ -123,7 +123,7 @@ def _landmarks(chance: Chance, X: np.ndarray, score: np.ndarray, section: dict[s
     section["target"] = "y"
     if task == "ranking":
         columns["q"], section["query"] = np.sort(chance.integers(0, 12, size=len(X))), "q"
-    simple = _one(chance, "manhattan", "euclidean", "linear", "sigmoid", "polynomial")
+    simple = _one(chance, "manhattan", "euclidean", "linear", "sigmoid")
     similarity: Any = _one(chance, simple, {"name": "gaussian", "sigma": 2.0})
     if section["folds"]:
         similarity = _one(chance, similarity, [simple, "gaussian"])

@@ -33,8 +33,6 @@ def similarity(name: str, x: Vector, y: Vector, p: dict[str, float]) -> float:
         "laplace": lambda: math.exp(-math.sqrt(-euclidean(x, y)) / p["sigma"]),
         "euclidean": lambda: euclidean(x, y),
         "linear": lambda: dot(x, y),
-        "polynomial": lambda: (p["a"] * dot(x, y) + p["r"]) ** p["degree"],
-        "cosine": lambda: dot(x, y) / math.sqrt(dot(x, x) * dot(y, y)),
     }
     return formulas[name]()
 

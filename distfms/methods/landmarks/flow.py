@@ -29,7 +29,7 @@ from distfms.methods.landmarks.losses import Margin, OrdinalMargin
 from distfms.methods.landmarks.metric import told
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData, read_data
-from distfms.methods.landmarks.references import TABICL, TREES, references
+from distfms.methods.landmarks.references import TREES, references
 from distfms.methods.landmarks.similarity import user_function
 from distfms.methods.landmarks.squared import COLUMNS, MEASURES, Linear, ladder, side_by_side
 from distfms.stats.base import FoldMeans, below, over_folds
@@ -162,8 +162,8 @@ def evaluate(learner: Squared, solved: Solved) -> dict[str, Any]:
         found |= beside_columns(learner, found, validated)
     found["baselines"] |= references(learner.run, data)
     if validated is not None:
-        known = {name: found["baselines"].get(name) for name in (TREES, TABICL)}
-        found["beside"] = {n: behind_it(validated, measure, own) for n, own in known.items() if own}
+        trees = found["baselines"].get(TREES)
+        found["beside"] = {TREES: behind_it(validated, measure, trees)} if trees else {}
     if validated is not None:  # the fewest landmarks within one standard error
         values = validated.values(0, measure)
         if np.isfinite(values).all(axis=-1).any():  # a ranking needs grades that differ

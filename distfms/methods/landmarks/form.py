@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from distfms.errors import SpecError
@@ -82,17 +81,6 @@ def _check(form: LandmarkForm) -> None:
             "`landmarks.similarity` is a list for cross-validation to choose from: set "
             "`data.folds` to at least 2, or name one similarity."
         )
-    if "tabicl" in form.options.baselines:
-        if find_spec("tabicl") is None:
-            raise SpecError(
-                "`landmarks.baselines` lists `tabicl`, which is not installed: pip install "
-                "'distfms[tabicl]', or leave it out."
-            )
-        if not Path(str(form.options.tabicl)).is_file():
-            raise SpecError(
-                f"`landmarks.tabicl` is {form.options.tabicl!r}, where there is no file: name a "
-                "file of weights, or leave `tabicl` out of `landmarks.baselines`."
-            )
     if form.options.task == "ranking" and form.roles.query is None:
         raise SpecError(
             "The task `ranking` ranks the rows of a query: name the column of the query in "

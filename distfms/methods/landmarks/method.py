@@ -161,7 +161,6 @@ METHOD = Method(
         **dict.fromkeys(("scaling", "metric", "iterations", "metric_rows"), _STATES),
         "sample": "it affects only what the model is compared with",
         "baselines": "it affects only what the model is compared with",
-        "tabicl": "it affects only what the model is compared with",
     },
     measures=MEASURES,
     check_tried=check_tried,

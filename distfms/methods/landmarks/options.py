@@ -34,20 +34,18 @@ class SimilaritySection(Section):
     """A similarity and its parameters."""
 
     name: str
-    """`sigmoid`, `manhattan`, `gaussian`, `laplace`, `euclidean`, `linear`, `polynomial`, `cosine`,
-    `precomputed` (the features are similarities to as many landmarks), or `module:function`: a
-    function of rows (n, d) and landmarks (L, d) that returns an array (n, L).
+    """`sigmoid`, `manhattan`, `gaussian`, `laplace`, `euclidean`, `linear`, `precomputed` (the
+    features are similarities to as many landmarks), or `module:function`: a function of rows (n, d)
+    and landmarks (L, d) that returns an array (n, L).
     """
     a: Positive | None = None
-    """Factor of the product, for `sigmoid` and `polynomial`; by default 1/columns."""
+    """Factor of the product, for `sigmoid`; by default 1/columns."""
     r: Annotated[float, Strict(), Field(allow_inf_nan=False)] | None = None
-    """Added to it; by default −1 for `sigmoid` and 1 for `polynomial`."""
+    """Added to it, for `sigmoid`; by default −1."""
     sigma: Positive | None = None
     """Width of `gaussian` and `laplace`; by default chosen with the metric, and without one the
     mean distance between rows of the sample.
     """
-    degree: Annotated[Count, Field(le=1000)] | None = None
-    """Of `polynomial`; by default 3."""
 
     @model_validator(mode="after")
     def _known(self) -> SimilaritySection:
@@ -184,19 +182,17 @@ class LandmarksOptions(Section):
     decide the default of `sigma` (500 of them at most). Kernel regression compares them with all
     training rows, or with those of the sample if there are more than 63,245 (or 2²⁷ numbers).
     """
-    baselines: tuple[
-        Literal["columns", "all_landmarks", "kernel_regression", "lightgbm", "tabicl"], ...
-    ] = ("columns", "all_landmarks", "kernel_regression", "lightgbm")
+    baselines: tuple[Literal["columns", "all_landmarks", "kernel_regression", "lightgbm"], ...] = (
+        "columns",
+        "all_landmarks",
+        "kernel_regression",
+        "lightgbm",
+    )
     """What the model is compared with: a linear model of the same loss on the `columns` themselves
     (of 2,000 at most, its ridge chosen by generalised cross-validation), and the best constant,
     which is the mean for squared loss; for `sparse`, models on more and more landmarks in random
     order up to `all_landmarks`; `kernel_regression`, and LightGBM with its defaults (`lightgbm`),
-    which learns from at most five million numbers, on a sample; a pretrained model of tables
-    (`tabicl`), on the same sample.
-    """
-    tabicl: str | None = None
-    """File with weights of TabICL for the task (classes or numbers), where the job is driven. You
-    get the package (`pip install 'distfms[tabicl]'`) and the file; nothing is downloaded.
+    which learns from at most five million numbers, on a sample.
     """
 
     @field_validator("landmarks", mode="before")
@@ -231,8 +227,6 @@ class LandmarksOptions(Section):
             raise ValueError("`refit: false` is for the task `sparse`")
         if not self.refit and self.bound is None:
             raise ValueError("`refit: false` needs a `bound`, the largest sum of weights' sizes")
-        if "tabicl" in self.baselines and self.tabicl is None:
-            raise ValueError("the baseline `tabicl` needs `tabicl`, a file of its weights")
         if self.task == "ranking" and self.metric not in ("auto", "none"):
             raise ValueError("the task `ranking` has no metric; leave `metric` out")
         if self.keep is not None and self.landmarks != "auto" and self.keep > self.landmarks:

@@ -1,4 +1,4 @@
-"""What models on landmarks are compared with: kernel regression, boosted trees, TabICL."""
+"""What models on landmarks are compared with: kernel regression and boosted trees."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JUDGED_ROWS, _SIMILARITIES = 512, 2**25
 _MOST_PAIRS, _MOST_VALUES = 4_000_000_000, 2**27
 #: What references are judged by, and what is told of fits.
 _MEASURES, _WHAT = ("mse", "mae", "error"), "Fitting LightGBM"
-TREES, TABICL = "LightGBM", "TabICL"
+TREES = "LightGBM"
 
 
 def references(run: Run, data: LandmarkData) -> dict[str, Any]:
@@ -47,9 +47,6 @@ def references(run: Run, data: LandmarkData) -> dict[str, Any]:
         predict, fit = partial(boosted_trees, options.task), partial(run.map, what=_WHAT)
         most, taught = data.form.sample_size, max(MOST_VALUES // n, 2)
         found[TREES] = reference_errors(fit, predict, classes, sample, n, most, taught)
-    if "tabicl" in options.baselines and on_rows:
-        predict = partial(pretrained, str(options.tabicl), options.task)
-        found[TABICL] = reference_errors(map, predict, classes, sample, n, data.form.sample_size)
     return found
 
 
@@ -110,24 +107,6 @@ def boosted_trees(
     # The same trees on any machine.
     model = form(n_jobs=1, deterministic=True, force_row_wise=True, random_state=0, verbose=-1)
     return np.asarray(model.fit(train.T, target).predict(rows.T), dtype=float), 0
-
-
-def pretrained(
-    weights: str, task: str, train: np.ndarray, target: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, int]:
-    """Predict by TabICL from a file of its weights: classes for `classification`, else numbers."""
-    import tabicl
-    import torch
-
-    form = tabicl.TabICLClassifier if task == "classification" else tabicl.TabICLRegressor
-    own = {"model_path": weights, "allow_auto_download": False, "device": "cpu", "random_state": 0}
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # for the same bits on any machine
-    try:
-        model = form(**own, n_jobs=1).fit(train.T, target)
-        return np.asarray(model.predict(rows.T), dtype=float), 0
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, int]]

@@ -32,8 +32,6 @@ PARAMETERS: Mapping[str, Mapping[str, float | None]] = {
     "laplace": {"sigma": None},
     "euclidean": {},
     "linear": {},
-    "polynomial": {"a": None, "r": 1.0, "degree": 3.0},
-    "cosine": {},
     PRECOMPUTED: {},
 }
 
@@ -52,9 +50,8 @@ class Similarity:
     name : str
         ``sigmoid`` tanh(a⟨x, l⟩ + r), ``manhattan`` −‖x − l‖₁, ``gaussian`` exp(−‖x − l‖²/2σ²),
         ``laplace`` exp(−‖x − l‖/σ), ``euclidean`` −‖x − l‖₂², ``linear`` ⟨x, l⟩,
-        ``polynomial`` (a⟨x, l⟩ + r)^degree,
-        ``cosine`` ⟨x, l⟩/‖x‖‖l‖, ``precomputed`` (the columns of the data are similarities), or
-        ``module:function``, called with rows (n, d) and landmarks (L, d) for an array (n, L).
+        ``precomputed`` (the columns of the data are similarities), or ``module:function``,
+        called with rows (n, d) and landmarks (L, d) for an array (n, L).
     parameters : tuple of (str, float)
     source : {"random", "kmeans"}
         Of the landmarks.
@@ -123,23 +120,6 @@ def _linear(landmarks: Any, rows: Any, out: Any) -> None:
     np.matmul(landmarks, rows, out=out)
 
 
-def _polynomial(landmarks: Any, rows: Any, out: Any, a: float, r: float, degree: float) -> None:
-    np.matmul(a * landmarks, rows, out=out)
-    with np.errstate(over="ignore"):
-        np.power(np.add(out, r, out=out), int(degree), out=out)
-    if not np.abs(out).max(initial=0.0) < _MOST:
-        raise DataError(
-            "The similarity `polynomial` is too large for some rows. Choose a lower `degree`, or a "
-            "smaller `a` or `r`."
-        )
-
-
-def _cosine(landmarks: Any, rows: Any, out: Any) -> None:
-    lengths = [np.sqrt(np.einsum("ij,ij->j", x, x)) for x in (landmarks.T, rows)]
-    own, theirs = (np.where(x > 0, x, 1.0) for x in lengths)
-    np.matmul(landmarks / own[:, np.newaxis], rows / theirs, out=out)
-
-
 def _manhattan(landmarks: Any, rows: Any, out: Any) -> None:
     from scipy.spatial.distance import cdist
 
@@ -158,8 +138,6 @@ def _euclidean(landmarks: Any, rows: Any, out: Any) -> None:
 
 
 _TINY = float(np.finfo(float).tiny)
-#: Numbers whose squares can be added up.
-_MOST = 1e145
 
 
 def _bell(out: Any, sigma: float) -> None:
@@ -190,8 +168,6 @@ _FORMULAS: dict[str, Callable[..., None]] = {
     "manhattan": _manhattan,
     "euclidean": _euclidean,
     "linear": _linear,
-    "polynomial": _polynomial,
-    "cosine": _cosine,
     PRECOMPUTED: _precomputed,
 }
 
