@@ -77,7 +77,7 @@ def all_margins(f: float, level: float, thresholds: Vector, gamma: float, corner
 
 
 def excess(B: float, d: float, n: float, delta: float, tau: float | None = None) -> float:
-    """What the proof of Theorem 5 adds to ε₀ + ε, or with τ that of Theorem 9, k = τd."""
+    """What the proof of Theorem 5 (appendix C.1) adds to ε₀ + ε; of 9 (D.1) with τ, k = τd."""
     if tau is None:
         return 32 * B * math.sqrt(math.log(1 / delta) / d) + 3 * B * math.sqrt(
             math.log(1 / delta) / n

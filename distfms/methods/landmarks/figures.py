@@ -24,7 +24,7 @@ from distfms.report.metrics import (
     trusted,
     value_range,
 )
-from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table, Text
+from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table
 from distfms.report.plots import Bar, Line, Point, bar_chart, line_chart, scatter_chart
 from distfms.report.sections import notes, usage
 
@@ -92,7 +92,7 @@ def sections(run: FinishedRun) -> list[PageSection]:
         PageSection("Beside other models", [_baseline_table(run)]),
         PageSection("The metric", _metric_tables(run)),
         PageSection("The landmarks", [_landmark_table(run)]),
-        PageSection("How good the similarities are", [_goodness_table(run), *_guarantee(run)]),
+        PageSection("How good the similarities are", [_goodness_table(run)]),
         class_section(run.metrics),
         PageSection(
             "The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]
@@ -312,25 +312,6 @@ def _goodness_table(run: FinishedRun) -> Table:
         {"Share τ": "percent", "Loss ε₀": "measure", "Bound B": "measure"},
         emphasis=emphasis,
     )
-
-
-def _guarantee(run: FinishedRun) -> list[Block]:
-    """Say what the theorem asks for, and whether it says anything here."""
-    found = run.metrics.get("guarantee")
-    if found is None:
-        return []
-    told = {name: number(value) for name, value in found.items()}
-    asked = f"it asks for {told['landmarks']} landmarks and {told['rows']} training rows"
-    if found["landmarks"] is None:
-        asked = "no number of landmarks and rows suffices"
-    text = (
-        f"Theorem {told['theorem']} of Kar and Jain, for ε₀ + ε = {told['error']}, B = "
-        f"{told['bound']} (of similarities divided by the largest) and τ = {told['share']}: to "
-        f"guarantee a mean absolute error below {told['plain']}, the standard deviation of the "
-        f"target, {asked}. What it guarantees of this model is {told['guaranteed']}. "
-    )
-    vacuous = "That is no better than the mean: here the theorem is vacuous."
-    return [Text(text + (vacuous if found["vacuous"] else "That is better than the mean."))]
 
 
 def _predicted_figure(run: FinishedRun) -> Sequence[Block]:

@@ -23,7 +23,6 @@ from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import choose, choose_options
 from distfms.methods.landmarks.fit import TOLD
 from distfms.methods.landmarks.form import LandmarkForm
-from distfms.methods.landmarks.guarantee import guarantee
 from distfms.methods.landmarks.learners import ByPasses, ByRanking, Squared
 from distfms.methods.landmarks.losses import Margin, OrdinalMargin
 from distfms.methods.landmarks.metric import told
@@ -169,8 +168,6 @@ def evaluate(learner: Squared, solved: Solved) -> dict[str, Any]:
         if np.isfinite(values).all(axis=-1).any():  # a ranking needs grades that differ
             rule = choose(values, validated.weight, "one_standard_error", MEASURES[measure])
             found["enough"] = float(found["curves"][0]["points"][rule.chosen]["budget"])
-    if options.task in ("regression", "sparse"):
-        found["guarantee"] = guaranteed(data, solved, found)
     if data.classes is None:
         return {**found, "predicted": predict_sample(data, solved)}
     rows = "train" if validated is None else "validation"
@@ -225,30 +222,6 @@ def how_far(by: FoldMeans) -> dict[str, float | None]:
     """Return how far the model is behind another, as ``metrics.json`` has it."""
     error = number_or_none(by.standard_error)
     return {"behind": number_or_none(by.mean), "standard_error": error}
-
-
-def guaranteed(data: LandmarkData, solved: Solved, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a theorem guarantees of the model, by its loss on the rows trusted most.
-
-    With squared loss, its root is at least the absolute loss.
-    """
-    point, path = found["curves"][0]["points"][-1], solved.path
-    measures = next(point[rows] for rows in ("test", "validation", "train") if rows in point)
-    error = np.sqrt(measures["mse"])
-    if data.form.by_passes:
-        loss = solved.procedure.loss
-        error = measures["loss"] + loss.width / 2.0 + loss.epsilon
-    rows, mapping = data.landmarks.sample.train(), data.maps[path.label].restricted(path.order)
-    sizes = np.abs(mapping(rows.first(_SHOWN_ROWS).values[: len(mapping.scale)]))
-    n_kept = len(path.order) if data.form.options.task == "sparse" else None
-    return guarantee(
-        float(error),
-        point["train"]["largest_weight"] * float(sizes.max(initial=0.0)),
-        data.deviation,
-        solved.procedure.candidates if n_kept is not None else len(path.order),
-        found["train"]["n_rows"],
-        n_kept,
-    )
 
 
 def predict_sample(data: LandmarkData, solved: Solved) -> dict[str, Any]:
