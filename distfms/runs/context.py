@@ -118,6 +118,7 @@ class RunContext:
                 return self._reduce_by_actors(read, dataset.partitions, finish, actors)
             return self._map_reduce(read, dataset.partitions, Bundle.merge, finish, cache)
 
+        self.count(n_passes=1)
         result = one(self.inputs.train, False)
         return result if self.inputs.test is None else result.merge(one(self.inputs.test, True))
 

@@ -179,7 +179,7 @@ def run_in_memory(prepared: Prepared, say: Say) -> RunFiles:
     files = {name: encode(name, content) for name, content in steps.content.items()}
     steps.entries[-1].files |= {n: hashlib.sha256(own).hexdigest() for n, own in files.items()}
     moment = now()
-    told = {**steps.accounts, "stages": steps.entries, "notes": steps.notes}
+    told = {**steps.accounts, "passes": steps.passes, "stages": steps.entries, "notes": steps.notes}
     times = {"status": "done", "created": moment, "finished": moment}
     manifest = Manifest.model_validate({**_facts(prepared), **told, **times})
     files[MANIFEST] = encode(MANIFEST, manifest.content())

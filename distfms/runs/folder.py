@@ -74,6 +74,8 @@ class Manifest(BaseModel):
     status: str = ""
     created: str = ""
     attempt: int = 0
+    passes: int = 0
+    """How often the data were read."""
     stages: list[StageEntry] = []
     notes: list[str] = []
     inputs: list[dict[str, Any]] = []

@@ -140,6 +140,12 @@ class Steps:
         current = [] if self._now is None else self._now.notes
         return list(dict.fromkeys([*self._first_notes, *own, *current]))
 
+    @property
+    def passes(self) -> int:
+        """How often the finished steps have read the data."""
+        counts = [(entry.model_extra or {}).get("n_passes", 0) for entry in self.entries]
+        return sum(counts)
+
     def note(self, text: str) -> None:
         """Tell the user something."""
         now = self.now
@@ -210,7 +216,7 @@ class Steps:
         digests = self.run.write_files(content)
         self.entries.append(StageEntry(**entry, files=digests))
         stages = [own.model_dump(exclude_defaults=True) for own in self.entries]
-        self.run.update(stages=stages, notes=self.notes, **told.entries)
+        self.run.update(stages=stages, notes=self.notes, passes=self.passes, **told.entries)
         if isinstance(place, Path):
             place.unlink(missing_ok=True)
 
