@@ -24,7 +24,7 @@ def test_repeated_from_a_step(judgments, judgments_run, tmp_path):
 
 
 @pytest.mark.parametrize("from_step", [None, "model"])
-@pytest.mark.parametrize("change", [{"steps": 0}, {"distfms": "0.0.1"}])
+@pytest.mark.parametrize("change", [{"distfms": "0.0.1"}])
 def test_what_another_version_began_starts_anew(
     judgments, judgments_run, tmp_path, change, from_step
 ):
