@@ -272,22 +272,23 @@ def test_a_normal_model_goes_before_pairs(gaps, tmp_path):
         assert not job.form.has_normal_model(job.options)
 
 
-def literal_trees(observed, own, target=None):
-    """LightGBM on what was observed of some rows, the first by their hashes first."""
+CURVED = np.where(X[:, 0] > 1.0, 1.0, -1.0) * np.where(X[:, 1] > 0.5, 1.0, -1.0) + 0.1 * Y
+
+
+def literal_trees(observed, own, target=CURVED):
+    """What LightGBM on the values observed of some rows predicts; least hashes come first."""
     order = np.flatnonzero(own)[np.argsort(mix(with_seed(KEYS[own], 0)))]
     options = {**DEFAULTS, **FIXED, "objective": "regression", "seed": 0}
-    data = lightgbm.Dataset(
-        observed[order], label=(CURVED if target is None else target)[order], params=options
-    )
+    mean, deviation = target[own].mean(), target[own].std()
+    label = (target[order] - mean) / deviation
+    data = lightgbm.Dataset(observed[order], label=label, params=options)
     data.construct()
     out = INNER[order] == 0
     train, other = (data.subset(np.flatnonzero(rows)) for rows in (~out, out))
     stop = lightgbm.early_stopping(20, verbose=False)
     best = lightgbm.train({**options, "metric": ""}, train, 300, [other], callbacks=[stop])
-    return lightgbm.train({**options, "num_iterations": best.best_iteration}, data)
-
-
-CURVED = np.where(X[:, 0] > 1.0, 1.0, -1.0) * np.where(X[:, 1] > 0.5, 1.0, -1.0) + 0.1 * Y
+    model = lightgbm.train({**options, "num_iterations": best.best_iteration}, data)
+    return lambda rows: mean + deviation * model.predict(rows)
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -301,14 +302,14 @@ def test_lightgbm_on_the_cells_where_the_target_is_not_linear(gaps, tmp_path, mi
     observed = gaps if missing else literal_draws("uniform")
     predict_file(run, str(folder), tmp_path / "out.parquet")
     found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
-    np.testing.assert_allclose(found, literal_trees(observed, TRAIN).predict(rows))
+    np.testing.assert_allclose(found, literal_trees(observed, TRAIN)(rows))
     alone = {name: rows[4:5, j] for j, name in enumerate(NAMES)}
     assert package.load(run).predict(alone)["predicted_y"][0].as_py() == found[4]
     metrics, (_, finished) = content(run, "metrics.json"), read_run(run).open()
     assert metrics["test"]["mse"] == pytest.approx(np.mean((found - CURVED)[~TRAIN] ** 2))
     for entry in metrics["folds"]:
         left, out = TRAIN & (entry["fold"] != PARTS), entry["fold"] == PARTS
-        predicted = literal_trees(observed, left).predict(rows[out])
+        predicted = literal_trees(observed, left)(rows[out])
         assert entry["mse"] == pytest.approx(np.mean((predicted - CURVED[out]) ** 2))
     assert metrics["baselines"]["pairs"]["validation"]["ahead"] < -0.1
     notes, headline = finished.manifest["notes"], method.METHOD.headline(finished)
@@ -342,7 +343,7 @@ def test_a_mean_of_a_normal_model_and_lightgbm_where_each_knows_a_part(gaps, tmp
     share = model["share"]
 
     def both(own):
-        return literal_normal(gaps, own, target), literal_trees(gaps, own, target).predict(gaps)
+        return literal_normal(gaps, own, target), literal_trees(gaps, own, target)(gaps)
 
     predict_file(run, str(folder), tmp_path / "out.parquet")
     found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()

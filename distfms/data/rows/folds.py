@@ -270,6 +270,11 @@ class RowIndex:
         """What `row_hashes` says of the rows, shape (n,)."""
         return row_hashes(self.partition)[self.row_ids - self.partition.row_offset]
 
+    @property
+    def keys(self) -> np.ndarray:
+        """Hashes of ids, which rows that belong together share, or else row numbers, shape (n,)."""
+        return self.row_ids.astype(np.uint64) if self.id is None else hash_keys(self.id)
+
     def draws(self, seed: int) -> np.ndarray:
         """Return other hashes of the rows, the least of which are drawn first, shape (n,)."""
         return with_seed(mix(self.hashes), seed)

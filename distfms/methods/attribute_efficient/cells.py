@@ -21,7 +21,7 @@ from distfms.methods.attribute_efficient.from_pairs import (
 )
 from distfms.methods.attribute_efficient.normal import normal_model
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
-from distfms.methods.frame.trees import FIXED, booster, fitted
+from distfms.methods.frame.trees import FIXED, feature_names, fitted, gains_by_feature, scores
 from distfms.stats.sample import RowSample
 
 #: Names of a normal model and LightGBM on what was observed, and of a mean of both.
@@ -48,15 +48,13 @@ class Trees:
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Predict rows (d, n), NaN where missing; shape (1, n)."""
-        model, n = booster(self.text), values.shape[1]
-        inputs = np.full((n, model.num_feature()), np.nan)
+        inputs = np.full((values.shape[1], len(feature_names(self.text))), np.nan)
         inputs[:, self.columns] = values.T
-        found: np.ndarray = model.predict(inputs, num_threads=1) if n else np.zeros(0)
-        return found[None]
+        return scores(self.text, inputs).reshape(1, -1)
 
     def gains(self) -> np.ndarray:
         """Return what each column gains."""
-        return np.asarray(booster(self.text).feature_importance("gain"))
+        return gains_by_feature(self.text)
 
 
 def learned_by(name: str, sample: RowSample, draws: Draws, n_rows: int, units: Units) -> Learned:

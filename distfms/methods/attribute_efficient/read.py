@@ -11,7 +11,7 @@ import numpy as np
 
 from distfms.data.files.partition import Partition
 from distfms.data.rows.batches import RowBatch
-from distfms.data.rows.folds import hash_keys, mix, with_seed
+from distfms.data.rows.folds import mix, with_seed
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import LARGEST_VALUE, Draws
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, Pairs
@@ -117,8 +117,7 @@ def _of_first_phase(draws: Draws, batch: RowBatch, part: int) -> dict[str, Any]:
 
 def row_keys(batch: RowBatch, own: slice) -> np.ndarray:
     """Return what decides the place and draws of some rows: hashes of ids, or their numbers."""
-    ids = batch.rows.id
-    return batch.row_ids[own].astype(np.uint64) if ids is None else hash_keys(ids[own])
+    return batch.rows.keys[own]
 
 
 # --- rows to learn from -------------------------------------------------------------------------

@@ -1,10 +1,15 @@
-"""Boosted trees of LightGBM as its own text, with the same bits on every machine."""
+"""Boosted trees of LightGBM, kept as text, with the same bits on every machine.
+
+LightGBM holds labels as float32, in which y + 1e8 of deviation 2 is a constant. So a regression is
+fitted to z = (y - mean) / deviation, and every score is put back: mean + deviation · f(x). The text
+of a model ends with a line of these two numbers, which LightGBM itself does not look at.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +31,30 @@ _N_TREES = {
     "num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round",
     "num_rounds", "nrounds", "num_boost_round", "n_estimators", "max_iter",
 }  # fmt: skip
+#: What the last line of a model's text begins with.
+_UNITS = "response_mean_and_deviation="
+
+
+class Units(NamedTuple):
+    """What LightGBM's scores are put back by."""
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    @classmethod
+    def of(cls, response: np.ndarray, weight: np.ndarray | None) -> Units:
+        """Return weighted mean and deviation of a response (n,); of a constant the deviation 1."""
+        mean = float(np.average(response, weights=weight))
+        differences = response - mean
+        largest = float(np.abs(differences).max())
+        if largest == 0.0:
+            return cls(mean)
+        squares = (differences / largest) ** 2  # which do not overflow
+        return cls(mean, largest * float(np.sqrt(np.average(squares, weights=weight))))
+
+    def taken_off(self, response: np.ndarray) -> np.ndarray:
+        """Return a response in these units."""
+        return (response - self.mean) / self.deviation
 
 
 def lightgbm() -> Any:
@@ -35,45 +64,91 @@ def lightgbm() -> Any:
     return package
 
 
-@lru_cache(maxsize=512)
-def booster(text: str) -> Any:
-    """Return a model by its text."""
-    return lightgbm().Booster(model_str=text)
-
-
 def fitted(
     inputs: np.ndarray,
     response: np.ndarray,
     parameters: Mapping[str, Any],
     fold: np.ndarray,
-    n_trees: int | None = None,
+    *,
+    weight: np.ndarray | None = None,
     **data: Any,
 ) -> str:
-    """Return the text of a model of rows (n, S), by default of as many trees as a fold likes best.
+    """Return the text of a model of rows, of as many trees as are best for one fold of them.
 
-    `fold` (n,) says which rows are left out together; `data` is what else LightGBM is told of them.
+    Parameters
+    ----------
+    inputs : ndarray of shape (n, S)
+        NaN where missing.
+    response : ndarray of shape (n,)
+    parameters : mapping
+        Of LightGBM. One that sets the number of trees is kept to.
+    fold : ndarray of shape (n,)
+        Which rows are held out together while the number of trees is chosen.
+    weight : ndarray of shape (n,), optional
+    **data
+        What else LightGBM's Dataset takes.
     """
-    rows, parameters = _data(inputs, response, parameters, data)
+    units, rows, parameters = _prepared(inputs, response, parameters, weight, data)
     if not parameters.keys() & _N_TREES:
-        n_trees = n_trees or int(_stopped(rows, parameters, fold == fold.min()).best_iteration)
-        parameters["num_iterations"] = n_trees
+        held_out = fold == fold.min()
+        parameters["num_iterations"] = QUICK  # of rows that all belong together
+        if not held_out.all():
+            stopped = _stopped(rows, parameters, held_out)
+            parameters["num_iterations"] = int(stopped.best_iteration)
     text: str = lightgbm().train(parameters, rows).model_to_string()
-    return text
+    return f"{text}\n{_UNITS}{units.mean!r},{units.deviation!r}\n"
 
 
-def _data(
-    inputs: np.ndarray, response: np.ndarray, parameters: Mapping[str, Any], data: Mapping[str, Any]
-) -> tuple[Any, dict[str, Any]]:
+def scores(text: str, inputs: np.ndarray) -> np.ndarray:
+    """Return what a model makes of rows (n, S), before a link: shape (n,) or (n, classes)."""
+    model, units = _loaded(text)
+    if not len(inputs):
+        return np.zeros((0, model.num_model_per_iteration()))
+    values: np.ndarray = model.predict(inputs, raw_score=True, num_threads=1)
+    return units.mean + units.deviation * values
+
+
+def gains_by_feature(text: str) -> np.ndarray:
+    """Return what a model gains by each feature, in squares of the response, shape (S,)."""
+    model, units = _loaded(text)
+    values: np.ndarray = model.feature_importance("gain")
+    return values * units.deviation**2
+
+
+def feature_names(text: str) -> list[str]:
+    """Return the names of a model's features."""
+    names: list[str] = _loaded(text)[0].feature_name()
+    return names
+
+
+@lru_cache(maxsize=512)
+def _loaded(text: str) -> tuple[Any, Units]:
+    _, _, last = text.rstrip().rpartition("\n")
+    mean, deviation = last.removeprefix(_UNITS).split(",")
+    return lightgbm().Booster(model_str=text), Units(float(mean), float(deviation))
+
+
+def _prepared(
+    inputs: np.ndarray,
+    response: np.ndarray,
+    parameters: Mapping[str, Any],
+    weight: np.ndarray | None,
+    data: Mapping[str, Any],
+) -> tuple[Units, Any, dict[str, Any]]:
+    """Return the units of a response, and the data and parameters that LightGBM is given."""
     parameters = {**DEFAULTS, **parameters}
-    return lightgbm().Dataset(inputs, label=response, params=parameters, **data), parameters
+    is_number = parameters["objective"] == "regression"
+    units = Units.of(response, weight) if is_number else Units()
+    label = units.taken_off(response)
+    rows = lightgbm().Dataset(inputs, label=label, weight=weight, params=parameters, **data)
+    return units, rows, parameters
 
 
 def _stopped(data: Any, parameters: Mapping[str, Any], held_out: np.ndarray) -> Any:
     """Return a model of some rows that has the number of trees of the least loss on others."""
     package = lightgbm()
-    if held_out.all():
-        held_out = np.arange(len(held_out)) % 5 == 0
-    train, other = (data.subset(np.flatnonzero(rows)) for rows in (~held_out, held_out))
+    train = data.subset(np.flatnonzero(~held_out))
+    other = data.subset(np.flatnonzero(held_out))
     return package.train(
         {**parameters, "metric": ""},
         train,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import Run
-from distfms.methods.frame.trees import MOST_VALUES
+from distfms.methods.frame.trees import FIXED, MOST_VALUES, fitted, scores
 from distfms.methods.landmarks.read import LandmarkData, SampleReader
 from distfms.methods.landmarks.similarity import RANDOM, LandmarkMap, of_source
 from distfms.methods.landmarks.squared import LIGHTGBM, coded
@@ -27,6 +27,8 @@ _MOST_PAIRS, _MOST_VALUES = 4_000_000_000, 2**27
 #: What references are judged by, and what is told of fits.
 _MEASURES, _WHAT = ("mse", "mae", "error"), "Fitting LightGBM"
 TREES = "LightGBM"
+#: Parameters of LightGBM that it has by itself.
+_DEFAULTS = {"num_leaves": 31, "num_iterations": 100, "seed": 0}
 
 
 def references(run: Run, data: LandmarkData) -> dict[str, Any]:
@@ -101,12 +103,18 @@ def boosted_trees(
     task: str, train: np.ndarray, target: np.ndarray, rows: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """Predict by LightGBM with its defaults: classes for `classification`, otherwise numbers."""
-    from lightgbm import LGBMClassifier, LGBMRegressor
-
-    form = LGBMClassifier if task == "classification" else LGBMRegressor
-    # The same trees on any machine.
-    model = form(n_jobs=1, deterministic=True, force_row_wise=True, random_state=0, verbose=-1)
-    return np.asarray(model.fit(train.T, target).predict(rows.T), dtype=float), 0
+    n_classes = int(target.max(initial=0.0)) + 1 if task == "classification" else 0
+    parameters: dict[str, Any] = {**FIXED, **_DEFAULTS, "objective": "regression"}
+    if n_classes == 2:
+        parameters["objective"] = "binary"
+    elif n_classes > 2:
+        parameters.update(objective="multiclass", num_class=n_classes)
+    values = scores(fitted(train.T, target, parameters, np.zeros(len(target))), rows.T)
+    if n_classes == 2:
+        values = values > 0.0
+    elif n_classes > 2:
+        values = values.argmax(axis=1)
+    return values.astype(float), 0
 
 
 Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, int]]

@@ -277,8 +277,7 @@ class ByRows(Learner):
                 paths[name] = replace(paths[name], share=measures_of(members)[own.share])
         searches = {
             (fold.number, number): Search(
-                *(own.scored_at(own.grid(paths[rule.name])), rule, own.problem_on(fold)),
-                *(fold.number, paths[rule.name]),
+                own.scored_at(own.grid(paths[rule.name])), rule, own.problem_on(fold), fold.number
             )
             for fold in self.folds()
             for number, rule in enumerate(own.rules)
@@ -340,16 +339,12 @@ class ByRows(Learner):
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """A search by a rule, without the rows of a fold (−1: of none).
-
-    Trees are as many as in what the same cost affords of a path `alike`, if there is one.
-    """
+    """A search by a rule, without the rows of a fold (−1: of none)."""
 
     procedure: SequenceProcedure
     rule: OrderRule
     problem: SequenceProblem
     fold: int = -1
-    alike: Any = None
 
 
 def by_passes(
@@ -391,16 +386,14 @@ def with_trees(
     """Return the paths of searches with trees at prefixes, each fitted by a task of its own."""
     spans, prefixes, tasks = spans_of(data.plan), dict[Key, list[int]](), list[Any]()
     for key, own in searches.items():
-        path, like = paths[key], own.alike
+        path = paths[key]
         ladder = own.procedure.ladder if own.rule.budget is None else Ladder(())
         prefixes[key] = ladder.of_path(path.spent)
-        for n in prefixes[key]:
-            n_trees = None if like is None else like.trees_at(float(path.spent[n - 1]))
-            tasks.append((features_of(path, n, spans), own.fold, n_trees))
-    wanted = list(dict.fromkeys(task for task in tasks if task[:2] not in data.fitted))
+        tasks += [(features_of(path, n, spans), own.fold) for n in prefixes[key]]
+    wanted = list(dict.fromkeys(task for task in tasks if task not in data.fitted))
     models = run.map(tree_fit(run, data), wanted, "Fitting trees")
     texts = {task: model.text for task, model in zip(wanted, models, strict=True)}
-    found = iter([texts.get(task) or data.fitted[task[:2]] for task in tasks])
+    found = iter([texts.get(task) or data.fitted[task] for task in tasks])
     return {
         key: tree_path(paths[key], numbers, [next(found) for _ in numbers], spans)
         for key, numbers in prefixes.items()

@@ -14,7 +14,7 @@ from distfms.data.rows.folds import mix, with_seed
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.row_predictor import decided, shares_of
-from distfms.methods.frame.trees import FIXED, booster, fitted
+from distfms.methods.frame.trees import FIXED, fitted, scores
 from distfms.methods.sequence.evaluate import ERROR, kept_prefixes, thinned
 from distfms.methods.sequence.families import FAMILIES, mean_response
 from distfms.methods.sequence.learners import Learner, Models
@@ -153,9 +153,9 @@ def errors_expected(
     X = inputs[:, used]
     for left_out in (*np.unique(fold[known]), -1):
         rows, others = known & (fold != left_out), fold == left_out
-        text = fitted(X[rows], errors[rows], _SPREAD, fold, weight=weight[rows], **named)
+        text = fitted(X[rows], errors[rows], _SPREAD, fold[rows], weight=weight[rows], **named)
         if others.any():
-            expected[others] = booster(text).predict(X[others], num_threads=1)
+            expected[others] = scores(text, X[others])
     return text, expected
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.batches import ColumnPlan, RowBatch
+from distfms.data.rows.folds import mix
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.rows import RowSource, SummaryReader
 from distfms.methods.sequence.read import response_of, row_weights
@@ -18,6 +19,8 @@ from distfms.stats.sample import RowSample
 
 #: A sample has the rows of a share: no number of them bounds it.
 _ALL = 1 << 62
+#: Folds of trees of a job that has none.
+_INNER_FOLDS = 5
 
 
 def spans_of(plan: ColumnPlan) -> np.ndarray:
@@ -108,10 +111,15 @@ def _block(spans: np.ndarray, source: RowSource, partition: Partition) -> np.nda
 
 
 def _training(spans: np.ndarray, batch: RowBatch) -> np.ndarray:
-    """Return features, target, weights and folds (S + 3, n) of the training rows of a batch."""
+    """Return features, target, weights and folds (S + 3, n) of the training rows of a batch.
+
+    Where the job has no folds, these are of trees alone, to stop them.
+    """
     folds = batch.part_slices[:-1]
     fold = np.repeat(np.arange(len(folds)), [own.stop - own.start for own in folds])
     own = slice(0, len(fold))
+    if len(folds) == 1:
+        fold = (mix(batch.rows.keys[own]) % np.uint64(_INNER_FOLDS)).astype(int)
     inputs = inputs_of(batch.features[:, own], np.arange(len(batch.features)), spans)
     weight = np.ones(len(fold)) if batch.weight is None else batch.weight[own]
     return np.vstack((inputs.T, batch.target[:, own], weight, fold))

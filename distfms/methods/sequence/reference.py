@@ -11,7 +11,7 @@ import numpy as np
 from distfms.methods.frame.contract import FoldAnswers, Job, Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.moments import Tuned, TunedItem, fold_work
-from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES, QUICK, booster
+from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES, QUICK, gains_by_feature
 from distfms.methods.frame.tuning import Choice, changed_options, choose
 from distfms.methods.sequence.data import SequenceData, with_splines
 from distfms.methods.sequence.learners import Learner, learner_of, tree_fit
@@ -51,9 +51,9 @@ def fit_reference(run: Run, learner: Learner) -> dict[str, Any]:
     most = min(MOST_ROWS, MOST_VALUES // len(features))
     share = min(1.0, most / n_rows)
     fit = tree_fit(run, data, share)
-    (whole,) = run.map(fit, [(features, -1, None)], _WHAT)
+    (whole,) = run.map(fit, [(features, -1)], _WHAT)
     folds = [-1, *(own.number for own in learner.folds())]
-    tasks = [(features, fold, whole.n_trees) for fold in folds[1:]]
+    tasks = [(features, fold) for fold in folds[1:]]
     models = list(zip(folds, [whole, *run.map(fit, tasks, _WHAT)], strict=True))
     asked = {
         fold: (TreeModels.of(["", model.text], model.null, spans), [fold]) for fold, model in models
@@ -226,8 +226,8 @@ def ordered_for_trees(
 
 def gains_of(text: str, groups: FeatureGroups) -> list[float]:
     """Return what a model of LightGBM on all columns gains by each group of them."""
-    gains = booster(text).feature_importance("gain")
-    return [float(gains[list(columns)].sum()) for columns in groups.columns]
+    by_feature = gains_by_feature(text)
+    return [float(by_feature[list(columns)].sum()) for columns in groups.columns]
 
 
 def beside_sequence(

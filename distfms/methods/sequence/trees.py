@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from distfms.errors import SpecError
-from distfms.methods.frame.trees import FIXED, booster, fitted
+from distfms.methods.frame.trees import FIXED, feature_names, fitted, scores
 from distfms.methods.sequence.families import FAMILIES
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
 from distfms.methods.sequence.read_trees import TreeRows, TreeSource, inputs_of
@@ -98,11 +98,8 @@ class TreeModels(Fields):
         n_rows = values.shape[1]
         if not text or not n_rows:
             return np.tile(self.null, (n_rows, 1))
-        model = booster(text)
-        spans = self.spans[[int(name) for name in model.feature_name()]]
-        inputs = inputs_of(values, rows, spans)
-        found = model.predict(inputs, raw_score=True, num_threads=1)
-        return np.asarray(found).reshape(n_rows, -1)
+        spans = self.spans[[int(name) for name in feature_names(text)]]
+        return scores(text, inputs_of(values, rows, spans)).reshape(n_rows, -1)
 
     def only(self, numbers: Sequence[int] | np.ndarray) -> TreeModels:
         """Return some of the models."""
@@ -137,11 +134,6 @@ class TreePath(RefittedPath):
     def step_details(self) -> dict[str, np.ndarray]:
         """Return what each step adds."""
         return {"gain": np.diff(self.curve_value)}
-
-    def trees_at(self, cost: float) -> int:
-        """Return how many trees the model has that a cost affords, or else the first."""
-        place = int(np.searchsorted(self.fitted, self.affordable(cost), side="right"))
-        return trees_in(self.models.texts[max(place - 1, 1)]) // self.models.n_outputs
 
 
 def tree_path(
@@ -178,12 +170,7 @@ class Grown(NamedTuple):
     @property
     def n_trees(self) -> int:
         """Number of trees of each score."""
-        return trees_in(self.text) // len(self.null)
-
-
-def trees_in(text: str) -> int:
-    """Return how many trees the text of a model has."""
-    return text.count("\nTree=")
+        return self.text.count("\nTree=") // len(self.null)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,19 +187,15 @@ class TreeFit:
     seed: int
     n_classes: int = 0
 
-    def __call__(self, task: tuple[tuple[int, ...], int, int | None]) -> Grown:
-        """Fit so many trees to some features of the rows but those of a fold.
-
-        Without a number these are as many as are best for one fold of the rows.
-        """
-        features, left_out, n_trees = task
+    def __call__(self, task: tuple[tuple[int, ...], int]) -> Grown:
+        """Fit trees to some features of the rows but those of a fold."""
+        features, left_out = task
         rows = self.rows.of(features, left_out)
         text = fitted(
             rows.inputs,
             rows.response,
             self._parameters(features, left_out),
             rows.fold,
-            n_trees,
             **self._told(features, rows),
         )
         return Grown(text, len(rows.response), self._null(rows))
