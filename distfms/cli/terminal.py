@@ -28,7 +28,7 @@ Registry = Annotated[
 Stop = Annotated[
     str, typer.Option(help="rows: each row stops where more is not worth its cost; or prefix.")
 ]
-MeanBudget = Annotated[float | None, typer.Option(help="With --stop rows: mean cost of rows.")]
+MeanBudget = Annotated[float | None, typer.Option(help="With --stop rows: largest mean cost.")]
 Confidence = Annotated[
     float | None, typer.Option(help="With --stop rows: stop at a class of this probability.")
 ]

@@ -471,7 +471,7 @@ class PredictingEstimator(JobEstimator):
             Largest cost of a prediction, for models with prefixes. Default: as in `distfms
             predict`.
         **stop
-            ``stop="rows"``, for sequences of classes and numbers, with ``mean_budget`` or
+            ``stop="rows"``, for sequences of classes, with ``mean_budget`` or
             ``confidence``: see `distfms.runs.serve.Model.predict`.
 
         Returns

@@ -97,16 +97,14 @@ class Model:
             Cost a row, of which only the columns that it pays for are needed. Default: that of
             :func:`load`.
         stop : {"prefix", "rows"}, optional
-            ``rows``, for sequences of classes and numbers: a row stops at the prefix after which
+            ``rows``, for sequences of classes: a row stops at the prefix after which
             more is not worth its cost. Only columns that some row may need are read. Default:
             ``prefix``.
         mean_budget : float, optional
-            Of rows that stop, the mean cost on the folds. Between two policies each row follows one
-            of them, by a hash of the values that it has then; below the cheapest that buys anything
-            no row does. Default: the least for which the loss is within one standard error of that
-            of the recommended prefix.
+            Of rows that stop, the most that they may cost on average, on the folds. Default: the
+            least for which the loss is within one standard error of that of the recommended prefix.
         confidence : float, optional
-            Let rows of classes stop once one has this probability instead.
+            Let rows stop once one has this probability instead.
 
         Returns
         -------

@@ -110,7 +110,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
             budgets=[3.0],
             **{**LIGHTGBM, "model": "auto"},
         ),
-        "categories, expand, statistics, ridge, reference, kind, tune, select, evaluate, stopping",
+        "categories, expand, statistics, ridge, reference, kind, tune, select, evaluate",
     ),
     "sequence, logistic": (
         mixed_classes,
@@ -121,7 +121,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
         mixed_classes,
         sequence(prefixes=[2], budgets=[3.0], **LIGHTGBM),
         "categories, statistics, reference, expand, statistics of splines, order, tune, select, "
-        "models, evaluate, stopping",
+        "models, evaluate",
     ),
     "sequence, slabs": (
         mixed_rows,

@@ -13,7 +13,6 @@ import numpy as np
 from distfms.data.files.partition import Dataset, Partition, Rows, as_table
 from distfms.data.rows.batches import ColumnPlan, SourceColumn, read_rows
 from distfms.data.rows.columns import LARGEST, as_arrow, n_positive
-from distfms.data.rows.folds import mix
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.engine.memory import counted
 from distfms.errors import DataError
@@ -161,15 +160,6 @@ class RowPredictor:
 def shares_of(found: np.ndarray) -> np.ndarray:
     """Return probabilities of all classes (n, r); of two a model may give that of the second."""
     return np.concatenate((1.0 - found, found), axis=1) if found.shape[1] == 1 else found
-
-
-def draws_of(values: np.ndarray) -> np.ndarray:
-    """Return numbers in [0, 1), drawn for each row by a hash of its values (n, u)."""
-    found = np.zeros(len(values), dtype=np.uint64)
-    # One zero, and one NaN.
-    for column in (np.where(np.isnan(values), np.nan, values) + 0.0).T:
-        found = mix(found ^ column.view(np.uint64))
-    return np.asarray((found >> np.uint64(11)) * 2.0**-53)
 
 
 def decided(shares: np.ndarray, weights: Any, threshold: float) -> np.ndarray:

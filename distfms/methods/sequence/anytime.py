@@ -6,7 +6,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from typing import Any
 
@@ -18,13 +18,12 @@ from distfms.methods.sequence.evaluate import advised, best_model, steps_of
 from distfms.methods.sequence.families import mean_response
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, longest_affordable
 from distfms.methods.sequence.residual import moments_about
-from distfms.methods.sequence.stopping import Known, RowRule, Stopping
+from distfms.methods.sequence.stopping import RowRule, Stopping
 from distfms.methods.sequence.trees import TreeModels
 from distfms.stats.comoments import CoMoments
 
 MODELS: dict[str, type[PrefixModels]] = {own.kind: own for own in (LinearModels, TreeModels)}
 _ARRAYS = ("spent", "set_spent", "values", "prior")
-_SPREAD = "spread/"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +60,6 @@ class AnytimePredictor:
         What weights of classes have added to scores; see `read.prior_of`.
     stopping : Stopping, optional
         Where each row stops, if that was learned.
-    spread : TreeModels, optional
-        Of numbers: what error is expected of a row at the stages of `stopping`.
     """
 
     groups: Sequence[str]
@@ -78,7 +75,6 @@ class AnytimePredictor:
     values: np.ndarray = field(default_factory=lambda: np.zeros(0))
     prior: np.ndarray = field(default_factory=lambda: np.zeros(1))
     stopping: Stopping | None = None
-    spread: TreeModels | None = None
 
     @classmethod
     def from_path(
@@ -127,39 +123,33 @@ class AnytimePredictor:
 
         NaN is a missing value, which the models take as their `gaps` say.
         """
-        return self.known(number, values, n_rows).predicted
-
-    def known(
-        self, number: int, values: Mapping[str, np.ndarray], n_rows: int, rows: Any = slice(None)
-    ) -> Known:
-        """Return what `predict` does of some rows, with the values that it is made from."""
         used = self._used(number)
-        own = np.empty((n_rows, len(used)), order="F")  # filled column by column
-        for j, c in enumerate(used):
-            own[:, j] = values[self.feature_names[c]][rows]
-        scores = self.models.score(self.model_of(number), used, own) - self.prior
-        return Known(mean_response(self.family, scores), used, own)
+        block = np.empty((n_rows, len(used)), order="F")  # filled column by column
+        for position, column in enumerate(used):
+            block[:, position] = values[self.feature_names[column]]
+        scores = self.models.score(self.model_of(number), used, block) - self.prior
+        return mean_response(self.family, scores)
 
     def row_rule(self, budget: float | None, stop: RowStop) -> RowRule:
         """Return where each row stops; see `Stopping.rule`."""
         if self.stopping is None:
             raise SpecError(
                 "This model does not say where single rows should stop. A job learns it for "
-                "classes and numbers with `data.folds` of 2 or more and `sequence.stopping: rows` "
-                "(or `auto`, but for numbers with `model: linear`). Counts have one prefix for all "
-                "rows."
+                "classes with `data.folds` of 2 or more, but not with `sequence.stopping: prefix`. "
+                "Numbers and counts have one prefix for all rows."
             )
-        if stop.confidence is not None and self.spread is not None:
-            raise SpecError("Rows of numbers stop by a mean budget: a confidence is for classes.")
-        return replace(self.stopping.rule(budget, **vars(stop)), spread=self.spread)
+        return self.stopping.rule(budget, **vars(stop))
 
     def predict_rows(
         self, rule: RowRule, values: Mapping[str, np.ndarray], n_rows: int
     ) -> np.ndarray:
         """Return predictions of rows that stop by a rule, with numbers of groups, and costs."""
-        return rule.walk(
-            n_rows, lambda n, rows: self.known(n, values, len(rows), rows), self.models.n_outputs
-        )
+
+        def predict(n_groups: int, rows: np.ndarray) -> np.ndarray:
+            read = [self.feature_names[column] for column in self._used(n_groups)]
+            return self.predict(n_groups, {name: values[name][rows] for name in read}, len(rows))
+
+        return rule.walk(n_rows, predict, self.models.n_outputs)
 
     def errors_on(
         self, statistics: CoMoments, feature_names: Sequence[str], model: int
@@ -206,15 +196,12 @@ class AnytimePredictor:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Numbers of the predictor; with `to_dict` all there is to store."""
-        spread = {} if self.spread is None else self.spread.to_arrays()
-        own = {name: getattr(self, name) for name in _ARRAYS} | self.models.to_arrays()
-        return own | {f"{_SPREAD}{name}": array for name, array in spread.items()}
+        return {name: getattr(self, name) for name in _ARRAYS} | self.models.to_arrays()
 
     def to_dict(self) -> dict[str, Any]:
         """Names of the predictor, as JSON can hold them."""
         names = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
         stopping = names.pop("stopping")
-        del names["spread"]
         own = {} if stopping is None else {"stopping": stopping.to_dict()}
         return names | own | {"models": self.models.kind}
 
@@ -227,19 +214,12 @@ class AnytimePredictor:
         own |= {name: arrays[name] for name in _ARRAYS if name in arrays}
         if own.get("stopping") is not None:
             own["stopping"] = Stopping.from_dict(own["stopping"])
-        if spread := arrays_below(_SPREAD, arrays):
-            own["spread"] = TreeModels.from_arrays(spread)
         return cls(**own | {"models": MODELS[names["models"]].from_arrays(arrays)})
 
     def _used(self, model: int) -> list[int]:
         if model > len(self.spent):
             return list(self.sets[model - len(self.spent) - 1])
         return [c for group in self.columns[:model] for c in group]
-
-
-def arrays_below(start: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays whose names begin so, by the rest of the name."""
-    return {n.removeprefix(start): own for n, own in arrays.items() if n.startswith(start)}
 
 
 def columns_needed(
@@ -288,7 +268,7 @@ class AnytimeSession:
         names = [[predictor.feature_names[c] for c in own] for own in predictor.columns]
         self._columns = dict(zip(predictor.groups, names, strict=True))
         self._arrived: set[str] = set()
-        self._n_samples, self._follows = n_samples, np.full(n_samples, -1)
+        self._n_samples = n_samples
         self._values: dict[str, np.ndarray] = {}
         self.n_groups = 0
         """Groups behind the present prediction."""
@@ -314,7 +294,7 @@ class AnytimeSession:
         groups, rule = self._predictor.groups, self._rule
         if rule is not None and self.n_groups in (stages := rule.stopping.stages):
             stage = stages.index(self.n_groups)
-            if not rule.goes(stage, self._known, self._follows).any():
+            if not rule.goes(stage, self._predicted).any():
                 return None
         return groups[self.n_groups] if self.n_groups < len(groups) else None
 
@@ -400,9 +380,9 @@ class AnytimeSession:
             self.n_groups += 1
         if self.n_groups == before and before > 0:
             return
-        self._known = model.known(self.n_groups, self._values, self._n_samples)
-        found = self._known.predicted
-        self.prediction = found[:, 0] if found.shape[1] == 1 else found
+        self._predicted = model.predict(self.n_groups, self._values, self._n_samples)
+        is_one = self._predicted.shape[1] == 1
+        self.prediction = self._predicted[:, 0] if is_one else self._predicted
 
 
 def expanded_numbers(

@@ -34,19 +34,12 @@ from distfms.methods.sequence.evaluate import (
 )
 from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
 from distfms.methods.sequence.glm import GlmPath
-from distfms.methods.sequence.learners import (
-    ByRows,
-    ByStatistics,
-    Learner,
-    Models,
-    Scores,
-    learner_of,
-)
+from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
 from distfms.methods.sequence.options import TREES, SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import few_rows, step_entries
-from distfms.methods.sequence.read_stages import MOST_NUMBERS, learn_stopping
+from distfms.methods.sequence.read_stages import learn_stopping
 from distfms.methods.sequence.reference import (
     beside_sequence,
     best_linear,
@@ -276,16 +269,13 @@ def with_stopping(
 
     Return also what a predictor has of where they stop, if that was learned.
     """
-    form, n_rows = learner.data.form, learner.procedure.size(learner.whole.train)[0]
-    # Where statistics tell all, many rows are not read for what nobody asked for.
-    is_dear = isinstance(learner, ByStatistics) and n_rows > MOST_NUMBERS
-    if not form.stops_rows or (is_dear and form.options.stopping == "auto"):
+    if not learner.data.form.stops_rows:
         return metrics, {}
     found = learner.run.step("stopping", lambda: learn_stopping(learner, models, metrics))
     if not found:
         return metrics, {}
-    learned = {"stopping": Stopping.from_dict(found["stopping"]), "spread": found["spread"]}
     stop = {**metrics["stop"], "rows": found["rows"]}
+    learned = {"stopping": Stopping.from_dict(found["stopping"])}
     return {**metrics, "stop": stop, **found["metrics"]}, learned
 
 

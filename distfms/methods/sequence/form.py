@@ -55,7 +55,7 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     rules = Rules.of(options, form.costs)
     if options.stopping == "rows" and not form.stops_rows:
         raise SpecError(
-            "`sequence.stopping: rows` is for classes and numbers, not for counts, and needs "
+            "`sequence.stopping: rows` is for classes, not for numbers or counts, and needs "
             "`data.folds` of 2 or more. Leave it out: all rows stop at one prefix."
         )
     if TREES in (options.baselines or ()):
@@ -221,11 +221,8 @@ class SequenceForm(RowForm):
     @property
     def stops_rows(self) -> bool:
         """Whether it is learned where each row should stop."""
-        wanted, options = self.options.stopping, self.options
-        # Where statistics tell all of numbers, no rows are read that nobody asked for.
-        reads = wanted == "rows" or options.model != "linear"
-        known = self.has_classes or (options.family == "gaussian" and not self.slabs and reads)
-        return wanted != "prefix" and known and self.inputs.section.folds > 1
+        has_folds = self.inputs.section.folds > 1
+        return self.options.stopping != "prefix" and self.has_classes and has_folds
 
     @property
     def has_reference(self) -> bool:

@@ -64,8 +64,8 @@ def _of_rows(rule: RowRule) -> str:
     """Return where rows stop, and what they cost on the folds."""
     n_groups, most = rule.stopping.stages[rule.last], rule.stopping.spent[rule.last]
     how = f"once a class is as probable as {rule.confidence}"
-    if rule.policies:
-        how = f"at a mean cost of {rule.mean_cost:.4g} on rows of the folds"
+    if rule.policy is not None:
+        how = f"at a mean cost of {rule.policy.mean_cost:.4g} on rows of the folds"
     return f"Stops row by row, {how}; no row spends more than {most:g} on {n_groups} groups"
 
 

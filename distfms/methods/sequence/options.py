@@ -333,12 +333,9 @@ class SequenceOptions(Section):
     """Budget that predictions use by default; added to `budgets` if missing there."""
     stopping: Literal["auto", "prefix", "rows"] = "auto"
     """Whether rows may stop at different prefixes: `rows`, each where its own prediction says that
-    the next groups are not worth their cost, for targets of classes and numbers with `data.folds`;
-    `prefix`, all at one; or `auto`, `rows` where these have a lower loss than prefixes of the same
-    mean cost, on the folds by more than a standard error. Predictions stop row by row where they
-    are told to. Rows of numbers stop by the error that LightGBM expects from what is known of them;
-    for linear models of numbers, which need no rows, `auto` is `prefix` where `model` is `linear`
-    or there are more than 20,000 rows.
+    the next groups are not worth their cost, for targets of classes with `data.folds`; `prefix`,
+    all at one; or `auto`, `rows` where these have a lower loss than prefixes of the same mean cost,
+    on the folds by more than a standard error. Predictions stop row by row where they are told to.
     """
     max_groups: Annotated[int, Field(ge=1)] | None = None
     """End the sequence after this many groups. Where one process would take more than 4 GiB, but

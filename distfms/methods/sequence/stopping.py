@@ -1,11 +1,11 @@
 """Stopping row by row along one sequence: a row takes the next groups where that pays.
 
 A stage is a prefix of the sequence that has a model. What the models without a row's fold say of it
-at all stages tells which rows need more: rows are put into bins by how sure a model is of the class
-(or by the error of a number that a second model expects), and
-backward induction finds for each bin of each stage whether going on is worth its cost at a price
-(loss per unit of cost). A row's decision depends on the row and the model alone. See Trapeznikov,
-Saligrama, "Supervised Sequential Classification Under Budget Constraints".
+at all stages tells which rows need more: rows are put into bins by how sure a model is of the
+class, and backward induction finds for each bin of each stage whether going on is worth its cost at
+a price (loss per unit of cost). A row's decision depends on the row and the model alone; before the
+first group, where nothing tells rows apart, it is one for all rows. See Trapeznikov, Saligrama,
+"Supervised Sequential Classification Under Budget Constraints".
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.frame.row_predictor import draws_of, shares_of
-from distfms.methods.sequence.problem import PrefixModels, longest_affordable
+from distfms.methods.frame.row_predictor import shares_of
+from distfms.methods.sequence.problem import longest_affordable
 from distfms.stats.base import FoldMeans, over_folds
 
 #: Bins of a stage: most of them, fewest rows of one, and rows of rarer classes that allow another.
 _MOST_BINS, _LEAST_ROWS, _EVENTS_A_BIN = 32, 50, 50
-#: Rows of a bin where targets are numbers.
-_NUMBERS_A_BIN = 300
 #: Share of the rows above the last edge, which are those that a model is least sure of.
 _LEAST_SURE = 0.01
 #: Prices that are tried beside 0; the least makes all groups together cost this share of the loss.
@@ -76,7 +74,7 @@ class StagedRows:
     states, losses, right : numpy.ndarray of shape (M, n)
         See `state_of`; the loss; whether the class is predicted.
     weight, fold, label : numpy.ndarray of shape (n,)
-        Folds and classes are numbers; NaN where the target is no class.
+        Folds and classes are numbers.
     """
 
     states: np.ndarray
@@ -94,10 +92,8 @@ class StagedRows:
     @property
     def n_bins(self) -> int:
         """Most bins of a stage that these rows allow."""
-        n_bins, label = len(self.label) // _NUMBERS_A_BIN, self.label[~np.isnan(self.label)]
-        if len(label):
-            n_others = len(label) - np.bincount(label.astype(np.intp)).max()
-            n_bins = n_others // _EVENTS_A_BIN
+        n_of_largest = np.bincount(self.label.astype(np.intp)).max()
+        n_bins = (len(self.label) - n_of_largest) // _EVENTS_A_BIN
         return int(np.clip(n_bins, 2, _MOST_BINS))
 
     def at(self, stage: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
@@ -252,106 +248,62 @@ class Stopping:
     ) -> RowRule:
         """Return the rule of a mean budget (by default the default policy), or of a confidence.
 
-        A mean budget between two policies mixes them. No row spends more than the `budget`.
+        A mean budget is a ceiling, for what rows of the folds spent on average. No row spends more
+        than the `budget`.
         """
-        last, policies, share = len(self.stages) - 1, tuple[Policy, ...](), 0.0
+        last, policy = len(self.stages) - 1, None
         if confidence is None:
-            policies = self.policies[self.default : self.default + 1]
+            number = self.default
             if mean_budget is not None:
-                costs = [own.mean_cost for own in self.policies]
+                costs = [policy.mean_cost for policy in self.policies]
                 number = max(longest_affordable(costs, mean_budget) - 1, 0)
-                policies = self.policies[number : number + 2]
-                # Before the first group nothing tells rows apart: all of them take it, or none.
-                if len(policies) > 1 and policies[0].decisions[0].any():
-                    low, high = costs[number : number + 2]
-                    share = max((mean_budget - low) / (high - low), 0.0)
-                policies = policies[: 1 + (share > 0)]
-            last = max(own.last for own in policies)
+            policy = self.policies[number]
+            last = policy.last
         if budget is not None:
             last = min(last, longest_affordable(self.spent, budget) - 1)
-        return RowRule(self, last, policies, share, confidence)
-
-
-@dataclass(frozen=True)
-class Known:
-    """What is known of n rows at a stage.
-
-    Attributes
-    ----------
-    predicted : numpy.ndarray of shape (n, P)
-        By the model of the stage.
-    columns : sequence of int
-        Positions of the u columns of its groups among the features.
-    values : numpy.ndarray of shape (n, u)
-        Their values, NaN where missing.
-    """
-
-    predicted: np.ndarray
-    columns: Sequence[int]
-    values: np.ndarray
+        return RowRule(self, last, policy, confidence)
 
 
 @dataclass(frozen=True)
 class RowRule:
     """Where each row stops: by a policy or once a class is as probable as `confidence`.
 
-    `last` is the stage after which no row goes on. Of two policies a `share` of the rows follows
-    the second: a row is assigned when the two first differ about it, by what is known of it then.
-    So the mean cost and loss of many rows are those of the two policies in these shares. States of
-    numbers are what the models `spread` of the stages expect.
+    `last` is the stage after which no row goes on.
     """
 
     stopping: Stopping
     last: int
-    policies: tuple[Policy, ...]
-    share: float
+    policy: Policy | None
     confidence: float | None
-    spread: PrefixModels | None = None
 
-    @property
-    def mean_cost(self) -> float:
-        """Mean cost on the rows that policies were found on."""
-        shares = (1.0 - self.share, self.share)
-        return sum(s * own.mean_cost for s, own in zip(shares, self.policies, strict=False))
-
-    def goes(self, stage: int, known: Known, follows: np.ndarray) -> np.ndarray:
-        """Return which rows go on.
-
-        `follows` has the policy of each row, −1 before the two differ, and is updated.
-        """
+    def goes(self, stage: int, predicted: np.ndarray) -> np.ndarray:
+        """Return which rows go on, from the predictions (n, P) of a stage."""
         if stage >= self.last:
-            return np.zeros(len(follows), dtype=bool)
-        if not self.policies:
-            return np.asarray(shares_of(known.predicted).max(axis=1) < self.confidence)
-        if self.spread is None:
-            states = state_of(shares_of(known.predicted))
-        else:
-            states = self.spread.score(stage, known.columns, known.values)[:, 0]
-        bins = np.searchsorted(self.stopping.edges[stage], states, "right")
-        first, second = (own.decisions[stage][bins] for own in (self.policies * 2)[:2])
-        if (new := (follows < 0) & (first != second)).any():
-            follows[new] = draws_of(known.values)[new] < self.share
-        return np.where(follows > 0, second, first)
+            return np.zeros(len(predicted), dtype=bool)
+        shares = shares_of(predicted)
+        if self.policy is None:
+            return np.asarray(shares.max(axis=1) < self.confidence)
+        bins = np.searchsorted(self.stopping.edges[stage], state_of(shares), "right")
+        return self.policy.decisions[stage][bins]
 
     def walk(
-        self, n_rows: int, know: Callable[[int, np.ndarray], Known], n_outputs: int
+        self, n_rows: int, predict: Callable[[int, np.ndarray], np.ndarray], n_outputs: int
     ) -> np.ndarray:
         """Return predictions (n_rows, P) where rows stop, with numbers of groups, and costs.
 
-        `know` says what is known of some rows after a number of groups.
+        `predict` takes a number of groups and the numbers of some rows.
         """
-        found, rows = np.empty((n_rows, n_outputs + 2)), np.arange(n_rows)
-        follows = np.full(n_rows, -1)
+        table, rows = np.empty((n_rows, n_outputs + 2)), np.arange(n_rows)
         for stage in range(self.last + 1):
-            if len(rows):
-                n_groups, spent = self.stopping.stages[stage], self.stopping.spent[stage]
-                own, policy = know(n_groups, rows), follows[rows]
-                paid = np.tile((n_groups, spent), (len(rows), 1))
-                found[rows] = np.column_stack((own.predicted, paid))
-                going = self.goes(stage, own, policy)
-                follows[rows] = policy
-                rows = rows[going]
-        return found
+            if not len(rows):
+                break
+            n_groups = self.stopping.stages[stage]
+            predicted = predict(n_groups, rows)
+            table[rows, :n_outputs] = predicted
+            table[rows, n_outputs] = n_groups
+            table[rows, n_outputs + 1] = self.stopping.spent[stage]
+            rows = rows[self.goes(stage, predicted)]
+        return table
 
 
 # --- finding them ---------------------------------------------------------------------------------
@@ -360,7 +312,9 @@ class RowRule:
 def found_on(rows: StagedRows, outline: Stopping, prices: list[float]) -> Stopping:
     """Return the policies of all prices that these rows suggest; the outline has none."""
     of_two, steps = bool(rows.label.max(initial=0) < 2), np.diff(outline.spent)
-    edges = [edges_of(own, rows.n_bins, of_two).tolist() for own in rows.states[:-1]]
+    # Before the first group the state of a row tells its fold, and nothing else.
+    edges = [list[float]()]
+    edges += [edges_of(own, rows.n_bins, of_two).tolist() for own in rows.states[1:-1]]
     found = replace(outline, edges=tuple(map(tuple, edges)))
     bins, policies = found.bins(rows.states), list[Policy]()
 
@@ -398,7 +352,7 @@ def prices_for(rows: StagedRows, spent: Sequence[float]) -> list[float]:
 def on_hull(found: Stopping, rows: StagedRows, recommended: int) -> Stopping:
     """Keep the policies of the lower hull, and choose the default one on these rows.
 
-    Policies are mixed by what is known of rows: so one that buys nothing is no part of the hull.
+    One that buys nothing is not part of the hull, and always kept: some mean budgets buy nothing.
     """
     nothing = [own for own in found.policies if "1" not in "".join(own.goes[:1])][:1]
     most = min((own.loss for own in nothing), default=np.inf)

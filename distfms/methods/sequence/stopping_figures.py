@@ -18,29 +18,46 @@ _LEVEL = 0.95
 
 def in_one_clause(run: FinishedRun) -> str:
     """Say after the headline what stopping row by row is worth, where it is advised."""
-    own = run.metrics["stop"].get("rows", {})
-    return f"; row by row, {_worth(run)}" if own.get("advised") else ""
+    rows = run.metrics["stop"].get("rows", {})
+    is_news = rows.get("advised", False) and _is_as_good(rows) and _cost_share(rows)[0] < 1.0
+    return f"; row by row, {_worth(run)}" if is_news else ""
+
+
+def _is_as_good(rows: Mapping[str, Any]) -> bool:
+    """Return whether the loss row by row is that of the recommended prefix, or less."""
+    measure, validation = rows["measure"], rows["validation"]
+    error = validation[f"error_of_{measure}"] or 0.0
+    return bool(validation[measure] <= rows["prefix"]["validation"][measure] + error)
+
+
+def _cost_share(rows: Mapping[str, Any]) -> tuple[float, float]:
+    """Return what rows cost as a share of the recommended prefix, and its standard error."""
+    whole, validation = rows["prefix"]["budget"], rows["validation"]
+    if not whole:
+        return float("inf"), 0.0
+    return validation["mean_cost"] / whole, (validation["error_of_mean_cost"] or 0.0) / whole
 
 
 def _worth(run: FinishedRun) -> str:
     """Compare the default policy with the recommended prefix, on the folds."""
-    own = run.metrics["stop"]["rows"]
-    measure, found, prefix = own["measure"], own["validation"], own["prefix"]
-    loss, whole = found[measure], prefix["validation"][measure]
-    error, spread = found[f"error_of_{measure}"] or 0.0, found["error_of_mean_cost"] or 0.0
-    own_loss = f"{number(loss, 3)} ± {number(error, 2)}" if error else number(loss, 3)
-    what = f"the same {measure_title(measure)} ({own_loss})"
-    if loss > whole + error:
-        what = f"a {measure_title(measure)} of {own_loss} ({number(whole, 3)} at one prefix)"
-    cost = f"a mean cost of {number(found['mean_cost'])}"
-    if prefix["budget"]:
-        share = interval(found["mean_cost"] / prefix["budget"], spread / prefix["budget"])
-        cost = f"{share} of the cost"
+    rows = run.metrics["stop"]["rows"]
+    measure, validation = rows["measure"], rows["validation"]
+    title, error = measure_title(measure), validation[f"error_of_{measure}"]
+    loss = number(validation[measure], 3)
+    if error:
+        loss += f" ± {number(error, 2)}"
+    at_prefix = number(rows["prefix"]["validation"][measure], 3)
+    what = f"a greater {title} ({loss}; at one prefix {at_prefix})"
+    if _is_as_good(rows):
+        what = f"the same {title} ({loss})"
+    cost = f"a mean cost of {number(validation['mean_cost'])}"
+    if rows["prefix"]["budget"]:
+        cost = f"{interval(*_cost_share(rows))} of the cost"
     # Of those that stop before others do.
-    stages = np.flatnonzero(own["share"])
-    most = max(stages[: max(len(stages) - 1, 1)], key=lambda stage: own["share"][stage])
+    stages = np.flatnonzero(rows["share"])
+    most = max(stages[: max(len(stages) - 1, 1)], key=lambda stage: rows["share"][stage])
     where = _after(run, run.metrics["stopping_prefixes"][most]["n_groups"])
-    return f"{what} for {cost}: {percent(own['share'][most])} of rows stop {where}"
+    return f"{what} for {cost}: {percent(rows['share'][most])} of rows stop {where}"
 
 
 def _after(run: FinishedRun, n_groups: int) -> str:
@@ -67,7 +84,7 @@ def stopping_section(run: FinishedRun) -> PageSection:
         f"their cost: {_worth(run)}. Prefixes, mixed by chance, have at this mean cost a {title} "
         f"that is {number(gain, 3)} ± {number(own['error_of_gain'], 2)} greater. Folds say so that "
         "chose nothing. `distfms predict … --stop rows` stops row by row, `--mean-budget` "
-        f"{'says' if measure == 'mse' else 'and `--confidence` say'} otherwise where."
+        "and `--confidence` say otherwise where."
     )
     bars = [
         Bar(_after(run, prefix["n_groups"]), share, percent(share))
@@ -95,8 +112,8 @@ def stopping_section(run: FinishedRun) -> PageSection:
             Table(
                 [_row(policy, measure) for policy in policies],
                 "Policies by price, which is what a unit of cost must take off the loss. "
-                "Without a price all rows have one prefix. A `--mean-budget` between two of them "
-                "mixes them. Bold: the default.",
+                "Without a price all rows have one prefix. A `--mean-budget` takes the last whose "
+                "mean cost it pays for. Bold: the default.",
                 emphasis=[i for i, p in enumerate(policies) if p["mean_cost"] == own["mean_cost"]],
             ),
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distfms.methods.sequence.stopping import (
-    Known,
     StagedRows,
     Stopping,
     edges_of,
@@ -128,13 +128,13 @@ def test_nothing_is_gained_where_states_tell_nothing():
     assert not claim.gain.mean > max(3 * claim.gain.standard_error, 1e-9)
 
 
-def walk(found, rows, **asked):
-    """Walk through a rule; the values of a group are its probabilities."""
+def walk(stopping, rows, **asked):
+    """Walk through a rule; predictions are the probabilities of a stage."""
 
-    def know(k, own):
-        return Known(rows.states[k, own, np.newaxis], range(k), rows.states[1 : k + 1, own].T)
+    def predict(n_groups, numbers):
+        return rows.states[n_groups, numbers, np.newaxis]
 
-    return found.rule(**asked).walk(len(rows.weight), know, 1)
+    return stopping.rule(**asked).walk(len(rows.weight), predict, 1)
 
 
 def test_budgets_and_confidence_say_where_rows_stop():
@@ -154,37 +154,28 @@ def test_budgets_and_confidence_say_where_rows_stop():
     assert all((own[: int(k)] < 0.95).all() for own, k in zip(before, n_groups, strict=True))
 
 
-def test_two_policies_are_mixed_for_a_mean_budget(many):
-    found, _ = find_stopping(simulated(3000, 3), OUTLINE, recommended=5)
-    costs = [policy.mean_cost for policy in found.policies]
-    number = int(np.argmax(np.diff(costs[1:]))) + 1
-    rows = many.taken(np.arange(40_000))
-    assert rows.losses[0].flags.contiguous  # else each look at a stage reads all stages
-    ends = [walk(found, rows, mean_budget=cost) for cost in costs[number : number + 2]]
-    budget = 0.8 * costs[number] + 0.2 * costs[number + 1]
-    mixed = walk(found, rows, mean_budget=budget)
-    assert found.rule(mean_budget=budget).mean_cost == pytest.approx(budget)
-    same = [(mixed == end).all(axis=1) for end in ends]
-    assert (same[0] | same[1]).all()
-    differ = ~(same[0] & same[1])
-    n = differ.sum()
-    assert same[1][differ].mean() == pytest.approx(0.2, abs=4 * np.sqrt(0.16 / n))
-    spread = np.std((ends[1] - ends[0])[:, 2]) * 0.4 / np.sqrt(len(mixed))
-    # Policies have other costs on other rows.
-    line = 0.8 * ends[0][:, 2].mean() + 0.2 * ends[1][:, 2].mean()
-    assert mixed[:, 2].mean() == pytest.approx(line, abs=4 * spread)
-    losses = [rows.at(own[:, 1].astype(int))[0] for own in (*ends, mixed)]
-    line = 0.8 * losses[0].mean() + 0.2 * losses[1].mean()
-    assert losses[2].mean() == pytest.approx(line, abs=1.6 * np.std(losses[1] - losses[0]) / 200)
-    # A row's answer depends on the row alone.
-    own = np.random.default_rng(0).permutation(40_000)[:500]
-    np.testing.assert_array_equal(walk(found, rows.taken(own), mean_budget=budget), mixed[own])
-    # Without a group nobody is known: below the first group no row has one, from there all do.
-    assert costs[1] == SPENT[1]
-    assert walk(found, rows, mean_budget=0.99)[:, 2].max() == 0
-    low = walk(found, rows, mean_budget=1.5)[:, 2]
-    assert low.min() == 1
-    assert low.mean() == pytest.approx(1.5, abs=0.1)
+def test_a_mean_budget_is_a_ceiling(many):
+    stopping, _ = find_stopping(simulated(3000, 3), OUTLINE, recommended=5)
+    costs = [policy.mean_cost for policy in stopping.policies]
+    for low, high in pairwise(costs):
+        below = walk(stopping, many, mean_budget=0.2 * low + 0.8 * high)
+        np.testing.assert_array_equal(below, walk(stopping, many, mean_budget=low))
+        assert below[:, 2].mean() <= high
+
+
+def test_before_the_first_group_all_rows_are_alike():
+    """Folds of other shares of classes: a row's state then tells its fold."""
+    rows = simulated(3000, 4)
+    share = np.array([np.mean(rows.label[rows.fold != fold]) for fold in range(5)])
+    rows.states[0] = share[rows.fold.astype(int)]
+    stopping, _ = find_stopping(rows, OUTLINE, recommended=5)
+    assert stopping.edges[0] == ()
+    for policy in stopping.policies:
+        ends = stops(policy.decisions, stopping.bins(rows.states))
+        assert (ends == 0).all() or (ends > 0).all()
+    cheapest = stopping.policies[1].mean_cost
+    assert cheapest >= SPENT[1]
+    assert walk(stopping, rows, mean_budget=0.99 * cheapest)[:, 2].max() == 0
 
 
 def test_bins_are_fine_where_a_model_is_unsure_and_none_is_small():
