@@ -1,19 +1,22 @@
-"""How often the intervals of headlines cover the truth.
+"""Whether headlines hold: how often their intervals cover the truth, and what they claim of noise.
 
-Simulated tables whose truth is known: what the model of a job explains of many other rows. A
-headline's ``65 ± 2 %`` is a share with its standard error, by the spread over folds; printed is how
-often the truth is within Student's 95 % of it, of cross-validation and of held-out rows. Of
-sequences that also goes for all groups, and for what rows that stop one by one cost and lose.
+Tables are simulated, so that the truth is known: what the model of a job explains, or classifies
+correctly, of many rows that it has not seen. A headline's ``65 ± 2 %`` is a share with its standard
+error, by the spread over folds. ``coverage`` prints how often the truth is within Student's 95 % of
+it. ``noise`` draws targets that nothing explains and prints the mean share that is claimed, how
+often it is more than 2 and 2.776 (Student's, for five folds) standard errors above 0, and the mean
+share that is true. Of classes that is what is classified correctly above the largest class.
 
-Run with ``OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/intervals.py``.
+Run with ``OMP_NUM_THREADS=1 python -m benchmarks.intervals noise`` or ``… coverage``.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,126 +24,226 @@ import numpy as np
 import pandas as pd
 
 import distfms
-from distfms.report.metrics import error_of
+from distfms.methods import load_method
 from distfms.runs.driver import run_job
 from distfms.runs.finished import read_run
 from distfms.runs.job_spec import build_spec
 from distfms.stats.base import student_t
 
-FOLDS, OTHERS = 5, 200_000
-#: Section and share of what a headline says, by method.
-JOBS: dict[str, tuple[dict[str, Any], str]] = {
-    "sequence": ({"model": "linear", "baselines": [], "expand": None}, "explained_variance"),
-    "landmarks": ({"landmarks": 40, "metric": "none"}, "r2"),
-    "attribute_efficient": ({"attributes_per_example": 4}, "relative_loss"),
-}
+N_FOLDS = 5
+N_OTHERS = 20_000
+#: A share with its error, and with that of what is said of all groups.
+CLAIM = r"([−-]?[\d.,]+)\s±\s([\d.,]+)\s?%"
+OF_ALL = r"\(all \d+:\s" + CLAIM
 
 Draw = Callable[[np.random.Generator, int], pd.DataFrame]
+
+
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def linear(rng: np.random.Generator, n: int) -> pd.DataFrame:
     """Eight numbers, of which four matter."""
     frame = pd.DataFrame(rng.normal(size=(n, 8)), columns=list("abcdefgh"))
-    frame["y"] = frame["a"] + 0.7 * frame["b"] + 0.5 * frame["c"] + 0.3 * frame["d"]
-    frame["y"] += rng.normal(size=n)
-    return frame
+    signal = frame["a"] + 0.7 * frame["b"] + 0.5 * frame["c"] + 0.3 * frame["d"]
+    return frame.assign(y=signal + rng.normal(size=n))
 
 
-def bent(rng: np.random.Generator, n: int) -> pd.DataFrame:
-    """Targets that bend, with noise of heavy tails."""
+def curved(rng: np.random.Generator, n: int) -> pd.DataFrame:
+    """One number matters by its square; the noise has heavy tails."""
     frame = linear(rng, n)
-    frame["y"] += np.square(frame["e"]) + rng.standard_t(4, size=n)
-    return frame
+    return frame.assign(y=frame["y"] + np.square(frame["e"]) + rng.standard_t(4, size=n))
 
 
 def classes(rng: np.random.Generator, n: int) -> pd.DataFrame:
     """Two classes of which the first two numbers tell much."""
     frame = linear(rng, n)
     score = 3.0 * frame["a"] + 2.0 * frame["b"] + 0.5 * frame["c"]
-    frame["y"] = np.where(rng.random(n) < 1 / (1 + np.exp(-score)), "yes", "no")
-    return frame
+    is_yes = rng.random(n) < 1 / (1 + np.exp(-score))
+    return frame.assign(y=np.where(is_yes, "yes", "no"))
 
 
-def finished(own: dict[str, Any], method: str, rows: pd.DataFrame, seed: int, folder: Path) -> Path:
-    """Run a job and return its folder."""
-    rows.to_parquet(folder / "rows.parquet")
-    data = {"path": str(folder / "rows.parquet"), "target": "y", "folds": FOLDS, "test": 0.2}
-    job = {"name": "interval", "method": method, "data": data, method: own, "seed": seed}
-    return Path(run_job(build_spec({**job, "output": str(folder / "out")})).folder)
+def repeated(rng: np.random.Generator, n: int) -> pd.DataFrame:
+    """Objects of ten rows that hardly differ, with one class each."""
+    n_objects = max(n // 10, 1)
+    centres = rng.normal(size=(n_objects, 3))
+    is_high = centres[:, 0] + 0.8 * rng.normal(size=n_objects) > 0
+    rows = np.repeat(np.arange(n_objects), 10)
+    values = centres[rows] + 0.1 * rng.normal(size=(len(rows), 3))
+    frame = pd.DataFrame(values, columns=list("abc"))
+    return frame.assign(y=np.where(is_high[rows], "high", "low"), object=[f"o{i}" for i in rows])
 
 
-def explained(folder: Path, others: pd.DataFrame, **how: Any) -> float:
-    """Return what a model explains of other rows."""
-    predicted = distfms.load(folder).predict(others, **how)
-    rest = others["y"].to_numpy() - np.asarray(predicted["predicted_y"])
-    return float(1 - np.mean(rest**2) / others["y"].var())
+def judged(
+    rng: np.random.Generator, n: int, repeats: dict[str, int] | None = None, n_attributes: int = 8
+) -> pd.DataFrame:
+    """Judgments of attributes, two of each or as many as `repeats` says, of which four matter."""
+    truth = rng.normal(size=(n, n_attributes))
+    label = truth[:, :4] @ [1.0, 0.7, 0.5, 0.3] + rng.normal(size=n)
+    columns = dict[str, Any]()
+    for number in range(n_attributes):
+        name = f"a{number}"
+        k = 2 if repeats is None else max(repeats.get(name, 0), 1)
+        columns[name] = list(truth[:, [number]] + rng.normal(size=(n, k)))
+    return pd.DataFrame(columns).assign(y=label)
 
 
-def covered(method: str, draw: Draw, seed: int, folder: Path) -> dict[str, bool]:
-    """Return by rows whether intervals of a job on a simulated table cover the truth."""
-    own, measure = JOBS[method]
-    rng = np.random.default_rng(seed)
-    run = finished(own, method, draw(rng, 600), seed, folder)
-    metrics, others = read_run(str(run)).open()[1].metrics, draw(rng, OTHERS)
-    claims = {"": (metrics.get("folds_at_stop", metrics["folds"]), of_test(metrics, measure), {})}
-    if method == "sequence":
-        all_groups = {"budget": metrics["curves"][0]["points"][-1]["budget"]}
-        claims["all, "] = (metrics["folds"], metrics["test"][measure], all_groups)
-    found = dict[str, bool]()
-    for which, (folds, of_held_out, how) in claims.items():
-        truth = explained(run, others, **how)
-        weights = [own["n_rows"] for own in metrics["folds"]]
-        mean = np.average([own[measure] for own in folds], weights=weights)
-        for rows, share in (("validation", mean), ("test", of_held_out)):
-            error = error_of(metrics, rows, folds, measure) or 0.0
-            share = 1 - share if measure == "relative_loss" else share
-            found[which + rows] = within(share - truth, error)
-    return found
+def without_signal(case: Case, rng: np.random.Generator, n: int, n_columns: int) -> pd.DataFrame:
+    """Columns and targets that have nothing to do with each other."""
+    if case.method == "multiselect":
+        frame = judged(rng, n, n_attributes=n_columns)
+    else:
+        names = [f"a{number}" for number in range(n_columns)]
+        frame = pd.DataFrame(rng.normal(size=(n, n_columns)), columns=names)
+    target = rng.normal(size=n)
+    if case.has_classes:
+        target = np.where(rng.random(n) < case.share_of_yes, "yes", "no")
+    return frame.assign(y=target)
 
 
-def stopped(seed: int, folder: Path) -> dict[str, bool]:
-    """Return whether the claimed cost and loss of rows that stop one by one cover the truth."""
-    rng = np.random.default_rng(seed)
-    own = {**JOBS["sequence"][0], "family": "logistic", "stopping": "rows"}
-    run = finished(own, "sequence", classes(rng, 600), seed, folder)
-    claim = read_run(str(run)).open()[1].metrics["stop"]["rows"]["validation"]
-    others = classes(rng, OTHERS)
-    found = distfms.load(run).predict(others, stop="rows")
-    right = np.where(others["y"] == "yes", *(found[f"probability_{c}"] for c in ("yes", "no")))
-    truth = {"mean_cost": np.mean(found["cost"]), "log_loss": -np.mean(np.log(right))}
-    return {n: within(claim[n] - own, claim[f"error_of_{n}"]) for n, own in truth.items()}
+# --- jobs -----------------------------------------------------------------------------------------
 
 
-def within(difference: float, error: float) -> bool:
-    return bool(abs(difference) <= student_t(0.95, FOLDS - 1) * error)
+@dataclass(frozen=True)
+class Case:
+    """A job, the table that its coverage is tried on, and where its headline has the claim."""
+
+    method: str
+    section: dict[str, Any] = field(default_factory=dict)
+    draw: Draw | None = None
+    has_classes: bool = False
+    share_of_yes: float = 0.4
+    data: dict[str, Any] = field(default_factory=dict)
+    of_all: bool = False
 
 
-def of_test(metrics: dict[str, Any], measure: str) -> float:
-    """Return the share of the held-out rows that a headline says."""
-    stop = metrics.get("stop")
-    if stop is None:
-        return float(metrics["test"][measure])
-    points = {point["n_groups"]: point for point in metrics["curves"][0]["points"]}
-    return float(points[stop["n_groups"]]["test"][measure])
+LINEAR = {"model": "linear", "baselines": []}
+COVERAGE = {
+    "stop, linear": Case("sequence", LINEAR, linear),
+    "stop, curved": Case("sequence", LINEAR, curved),
+    "all groups": Case("sequence", LINEAR, curved, of_all=True),
+    "landmarks, share": Case("landmarks", {}, curved),
+    "landmarks, correct": Case("landmarks", {}, classes, True),
+    "landmarks, objects": Case("landmarks", {}, repeated, True, data={"id": "object"}),
+    "few attributes": Case("attribute_efficient", {"attributes_per_example": 4}, linear),
+    "multi-selection": Case("multiselect", {"budget": 12}, judged),
+}
+NOISE = {
+    "multiselect": Case("multiselect", {"budget": 10}),
+    "sequence": Case("sequence"),
+    "sequence, classes": Case("sequence", has_classes=True),
+    "sequence, 8 % positives": Case("sequence", has_classes=True, share_of_yes=0.08),
+    "landmarks": Case("landmarks"),
+    "landmarks, classes": Case("landmarks", has_classes=True),
+    "attribute_efficient": Case("attribute_efficient", {"attributes_per_example": 4}),
+}
+NOISE_SIZES = ((60, 10), (150, 20), (100, 60))
+COVERAGE_ROWS = (80, 150, 300, 600)
+
+
+def finished(case: Case, rows: pd.DataFrame, seed: int, folder: str) -> Path:
+    """Run a job on rows and return its folder."""
+    path = f"{folder}/rows.parquet"
+    rows.to_parquet(path)
+    data = {"path": path, "target": "y", "folds": N_FOLDS, **case.data}
+    job = {"name": "interval", "method": case.method, "data": data, "seed": seed}
+    spec = build_spec({**job, case.method: case.section, "output": f"{folder}/runs"})
+    return Path(run_job(spec).folder)
+
+
+def claimed(case: Case, run: Path) -> tuple[float, float]:
+    """Return the share that a headline claims and its standard error, in percent; 0 without one."""
+    headline = load_method(case.method).headline(read_run(str(run)).open()[1])
+    match = re.search(OF_ALL if case.of_all else CLAIM, headline.split(";")[0])
+    if match is None:
+        return 0.0, 0.0
+    share, error = (text.replace("−", "-").replace(",", "") for text in match.groups())
+    return float(share), float(error)
+
+
+def explained(run: Path, others: pd.DataFrame, **options: Any) -> float:
+    """Return what a model explains, or classifies correctly, of other rows, in percent."""
+    predicted = distfms.load(run).predict(others.drop(columns="y"), **options)
+    values = predicted["predicted_y"].to_numpy()
+    target = others["y"].to_numpy()
+    if target.dtype.kind != "f":
+        return float(100 * np.mean(values == target))
+    return float(100 * (1 - np.mean((target - values) ** 2) / target.var()))
+
+
+def covers(case: Case, n_rows: int, seed: int) -> bool:
+    """Return whether Student's 95 % of a headline covers the truth."""
+    assert case.draw is not None
+    rng = np.random.default_rng([seed, n_rows])
+    with tempfile.TemporaryDirectory() as folder:
+        run = finished(case, case.draw(rng, n_rows), seed, folder)
+        share, error = claimed(case, run)
+        selection = read_run(str(run)).open()[1].selection
+        options = {}
+        if case.of_all:
+            options["budget"] = selection["sequence"][-1]["spent"]
+        if case.method == "multiselect":
+            others = judged(rng, N_OTHERS, selection["repeats"])
+        else:
+            others = case.draw(rng, N_OTHERS)
+        truth = explained(run, others, **options)
+    # Headlines round: a claim of 65 % stands for 64.5 to 65.5.
+    return bool(abs(share - truth) <= student_t(0.95, N_FOLDS - 1) * error + 0.5)
+
+
+def of_noise(case: Case, n_rows: int, n_columns: int, seed: int) -> tuple[float, float, float]:
+    """Return a headline's claim about noise, its error, and what is true, in percent."""
+    rng = np.random.default_rng([seed, n_rows])
+    rows = without_signal(case, rng, n_rows, n_columns)
+    others = without_signal(case, rng, N_OTHERS // 10, n_columns)
+    with tempfile.TemporaryDirectory() as folder:
+        run = finished(case, rows, seed, folder)
+        share, error = claimed(case, run)
+        truth = explained(run, others)
+    if case.has_classes:
+        truth -= 100 * others["y"].value_counts(normalize=True).max()
+    if case.has_classes and case.method == "landmarks" and share:
+        share -= 100 * rows["y"].value_counts(normalize=True).max()
+    return share, error, truth
+
+
+# --- tables of results ----------------------------------------------------------------------------
+
+
+def print_coverage(names: list[str], n_tables: int) -> None:
+    """Print by case and number of rows how often the truth is covered."""
+    for name in names or list(COVERAGE):
+        for n_rows in COVERAGE_ROWS:
+            covered = [covers(COVERAGE[name], n_rows, seed) for seed in range(n_tables)]
+            print(f"{name}, {n_rows} rows: {np.mean(covered):.0%}", flush=True)
+
+
+def print_noise(names: list[str], n_tables: int) -> None:
+    """Print by case and size of the table what is claimed and what is true."""
+    for name in names or list(NOISE):
+        for n_rows, n_columns in NOISE_SIZES:
+            tables = range(n_tables)
+            claims = [of_noise(NOISE[name], n_rows, n_columns, seed) for seed in tables]
+            shares, errors, truths = np.array(claims).T
+            beyond_two = np.mean(shares > np.fmax(2 * errors, 1e-9))
+            beyond_student = np.mean(shares > np.fmax(2.776 * errors, 1e-9))
+            print(
+                f"{name}, {n_rows} × {n_columns}: claimed {shares.mean():+.2f} points (median "
+                f"{np.median(shares):+.2f}), above 2 ± {beyond_two:.0%}, above 2.776 ± "
+                f"{beyond_student:.0%}, true {truths.mean():+.2f}",
+                flush=True,
+            )
 
 
 def main() -> None:
-    """Print coverage by method and table."""
+    """Print one of the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=int, default=100)
-    n = parser.parse_args().tables
-    cases: dict[str, Callable[[int, Path], dict[str, bool]]] = {
-        f"{method}, {draw.__name__}": partial(covered, method, draw)
-        for method in JOBS
-        for draw in (linear, bent)
-    }
-    for name, check in {**cases, "stopping row by row": stopped}.items():
-        found = []
-        for seed in range(n):
-            with tempfile.TemporaryDirectory() as folder:
-                found.append(check(seed, Path(folder)))
-        shares = {which: np.mean([own[which] for own in found]) for which in found[0]}
-        print(f"{name}:", *(f"{which} {share:.0%};" for which, share in shares.items()), flush=True)
+    parser.add_argument("table", choices=("coverage", "noise"))
+    parser.add_argument("--tables", type=int, default=30)
+    parser.add_argument("--cases", nargs="*", default=[])
+    options = parser.parse_args()
+    show = print_coverage if options.table == "coverage" else print_noise
+    show(options.cases, options.tables)
 
 
 if __name__ == "__main__":
