@@ -11,19 +11,28 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-from distfms.hidden import hidden_in_urls, printable
+from distfms.credentials import without_credentials
 
 #: Known names that a message lists when none of them is near.
 _LISTED = 20
 
 
+#: Control characters but for line feed and tab, changes of direction, halves of characters.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return a text whose control characters are written out, so that no terminal obeys them."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 class DistfmsError(Exception):
-    """Base of all errors that distfms raises deliberately; hides the secrets of URLs."""
+    """Base of all errors that distfms raises deliberately; says no secrets of URLs."""
 
     exit_code = 1
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(printable(hidden_in_urls(str(message))))
+        super().__init__(printable(without_credentials(str(message))))
 
 
 class SpecError(DistfmsError, ValueError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
@@ -27,8 +27,8 @@ from pydantic import (
     model_validator,
 )
 
+from distfms.credentials import holds_credentials, secrets_of
 from distfms.errors import SpecError, nearest
-from distfms.hidden import HIDDEN
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -62,10 +62,6 @@ class Section(BaseModel):
     def functions(self) -> frozenset[str]:
         """Functions that it names, as ``module:function``."""
         return frozenset()
-
-
-# A password in a URL that is not the name of an environment variable.
-_PASSWORD = re.compile(r"://[^/@]*:(?!\$\{\w+\}@)[^/@]*@")
 
 
 def _as_tuple(value: Any) -> Any:
@@ -191,14 +187,7 @@ class DataSection(Section):
             raise ValueError("`target` is missing: name the column to predict")
         if "" in (self.path, self.test_path, self.unlabelled_path):
             raise ValueError("a path is empty; write `.` for the current folder")
-        if any(HIDDEN in place for place in self.places()):
-            raise ValueError(
-                "a URL's password or query was left out of the saved spec because it was given in "
-                "clear text; put it in an environment variable and write ${NAME}"
-            )
-        if any(_PASSWORD.search(place) for place in self.places()):
-            # Paths are written down with the run, and told in messages.
-            raise ValueError("a URL holds a password; write `storage_options: {password: ${NAME}}`")
+        refuse_secrets(self.storage_options, (("path", place) for place in self.places()))
         if self.options and self.builtin is None:
             raise ValueError("`options` are for embedded data (`builtin`) only")
         if self.test_path is not None and self.path is None:
@@ -295,6 +284,10 @@ _ADDRESSES = {
 def check_address(kind: str, address: str) -> None:
     """Raise ValueError unless the address may be that of a cluster of a kind."""
     form, what = _ADDRESSES[kind]
+    if "@" in address:
+        raise ValueError(
+            "the address holds a user name or password, which others could read; leave it out"
+        )
     if not re.fullmatch(form, address):
         raise ValueError(f"{address!r} is not the address of {what}")
 
@@ -471,7 +464,11 @@ def set_dotted(content: Mapping[str, Any], assignments: Sequence[str]) -> dict[s
         dotted, equals, text = assignment.partition("=")
         keys = [key.strip() for key in dotted.split(".")]
         if not equals or not all(keys):
-            raise SpecError(f"--set takes section.key=value; found `{assignment}`.")
+            # Without its text, which may be a secret.
+            raise SpecError(
+                "--set takes section.key=value, and --storage takes key=value; one of them has "
+                "another form."
+            )
         value = _parse(text, f"--set {dotted}")
         result = _assigned(result, keys, value, dotted)
     return result
@@ -522,6 +519,8 @@ def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     message = message.removesuffix(".")
     if not location:
         return f"In the job spec, section `{where}`: {message}."
+    if "storage_options" in location:  # it may be a secret
+        return f"In the job spec, `{dotted}`: {message}."
     return f"In the job spec, `{dotted}` is {problem['input']!r}: {message}."
 
 
@@ -540,6 +539,18 @@ def _fields_at(model: type[BaseModel], location: Sequence[str]) -> Sequence[str]
     return list(model.model_fields)
 
 
+def refuse_secrets(options: Mapping[str, Any], urls: Iterable[tuple[str, str]]) -> None:
+    """Raise ValueError for storage options and named URLs that hold a secret in clear text."""
+    names = [f"storage_options.{name}" for name, _ in secrets_of(options)]
+    names += [name for name, url in urls if holds_credentials(url)]
+    if names:
+        raise ValueError(
+            f"`{names[0]}` may hold a secret in clear text, and specs are written down with their "
+            "runs; put it in an environment variable and write ${NAME}, or leave it out and use "
+            "the provider's own configuration"
+        )
+
+
 def expand_variables(path: str) -> str:
     """Replace ``${NAME}`` in a path by the environment variable."""
 
@@ -555,22 +566,13 @@ def expand_variables(path: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, path)
 
 
-def expanded(value: Any, key: str = "") -> Any:
+def expanded(value: Any) -> Any:
     """Return storage options, or paths, with the values of the environment variables they name.
 
-    ``key`` is what messages call the option. Nothing else is to be done before they are used.
+    Nothing else is to be done before they are used.
     """
     if isinstance(value, Mapping):
-        return {
-            name: expanded(one, f"{key}.{name}" if key else str(name))
-            for name, one in value.items()
-        }
+        return {name: expanded(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [expanded(one, key) for one in value]
-    if isinstance(value, str) and HIDDEN in value:
-        raise SpecError(
-            f"The storage option `{key}` was left out of the saved spec because it was given in "
-            "clear text. Put it in an environment variable and write ${NAME}, or leave it out "
-            "and use the provider's own configuration."
-        )
+        return [expanded(one) for one in value]
     return expand_variables(value) if isinstance(value, str) else value

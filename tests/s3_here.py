@@ -55,6 +55,12 @@ class S3:
             "client_kwargs": {"endpoint_url": self.endpoint, "region_name": "us-east-1"},
         }
 
+    @property
+    def options_of_specs(self) -> dict[str, Any]:
+        """The same with the names of `variables` for what a spec must not hold."""
+        named = {"key": "${AWS_ACCESS_KEY_ID}", "secret": "${AWS_SECRET_ACCESS_KEY}"}
+        return {**self.options, **named}
+
     def files(self) -> Any:
         """Give the file system of the tests, which remembers nothing."""
         import s3fs

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from distfms.hidden import printable
+from distfms.errors import printable
 
 Storage = Annotated[
     list[str] | None,

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from distfms.credentials import secrets_of, without_credentials
 from distfms.errors import SpecError, nearest
-from distfms.hidden import hidden_in_urls, secrets_of
 
 #: Protocols of object storage: a put replaces an object at once, and there is nothing to rename.
 OBJECT_STORAGE = frozenset(
@@ -62,8 +62,9 @@ class RemotePath:
 
     It is picklable, and opens its file system where it is used. Every failure of the storage is
     an `OSError`; one that does not answer in time is a `TimeoutError`. The storage options, those
-    of the fsspec file system, are never shown. Raises SpecError for what is no URL, holds a
-    password, or is a chain of URLs.
+    of the fsspec file system, are never shown. The query of a web address is one of them, so the
+    name of the place is without it. Raises SpecError for what is no URL, holds a password, or is a
+    chain of URLs.
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -78,18 +79,22 @@ class RemotePath:
         self.protocol = match[1].lower()
         self.storage_options = dict(storage_options or {})
         self._url = f"{self.protocol}:{slashes}{match[3]}".rstrip("/")
-        if re.match(r"[^/]*:[^/]*@", match[3]):
+        if self.protocol in ("http", "https"):
+            self._url, _, query = self._url.partition("#")[0].partition("?")
+            if query:
+                self.storage_options["queries"] = {self._url: query}
+        if without_credentials(self._url) != self._url:
             raise SpecError(
-                f"The {self.protocol}:// URL holds a password, which would be shown in logs and "
-                "manifests. Leave it out, and give it as a storage option that names an "
-                "environment variable: password: ${NAME}."
+                f"The {self.protocol}:// URL holds a password, a token or a signature, which would "
+                "be shown in logs and manifests. Leave it out, and give it as a storage option "
+                "that names an environment variable, such as password: ${NAME}."
             )
 
     def __str__(self) -> str:
         return self._url
 
     def __repr__(self) -> str:
-        return f"RemotePath({hidden_in_urls(self._url)!r})"
+        return f"RemotePath({self._url!r})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RemotePath):
@@ -101,6 +106,15 @@ class RemotePath:
 
     def __truediv__(self, name: str) -> RemotePath:
         return RemotePath(f"{self._url}/{name}", self.storage_options)
+
+    def with_queries_of(self, other: RemotePath) -> RemotePath:
+        """Return the place with a file system that also opens another web address."""
+        queries = {
+            **other.storage_options.get("queries", {}),
+            **self.storage_options.get("queries", {}),
+        }
+        options = {**self.storage_options, "queries": queries} if queries else self.storage_options
+        return RemotePath(self._url, options)
 
     @property
     def name(self) -> str:
@@ -195,7 +209,12 @@ class RemotePath:
         from fsspec.core import url_to_fs
 
         try:
-            system = url_to_fs(self._url, **self._options())[0]
+            if "queries" in self.storage_options:
+                from distfms.engine.web import SignedFileSystem
+
+                system = SignedFileSystem(**self.storage_options)
+            else:
+                system = url_to_fs(self._url, **self._options())[0]
         except Exception as error:
             self.driver()
             # A file that is not there is one of this machine, such as a key.
@@ -264,10 +283,10 @@ class RemotePath:
         for _, value in secrets_of(self.storage_options):
             if len(value) > 3 and value not in str(self):
                 text = text.replace(value, "***")
-        return hidden_in_urls(text)
+        return without_credentials(text)
 
 
-def os_error(error: BaseException, cleaned: Callable[[str], str] = hidden_in_urls) -> OSError:
+def os_error(error: BaseException, cleaned: Callable[[str], str] = without_credentials) -> OSError:
     """Return what a client of remote storage has raised as an error of a disk."""
     text = cleaned(" ".join(str(error).split()))[:500]
     if isinstance(error, NotImplementedError):

@@ -24,7 +24,6 @@ from distfms.engine.graph import RetryPolicy
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, hangs, missing_folders, reading, remove_tree
 from distfms.errors import DistfmsError
-from distfms.hidden import hidden_in_urls
 from distfms.methods.frame.contract import Finished, Inputs
 from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say, silent
@@ -344,7 +343,7 @@ def describe_inputs(inputs: Inputs) -> dict[str, Any]:
         fingerprints = "\n".join(part.fingerprint for part in of_file)
         files.append(
             {
-                "path": hidden_in_urls(path),
+                "path": path,
                 # They tell a folder that was moved or renamed from other data.
                 "name": of_file[0].name,
                 "key": of_file[0].key,

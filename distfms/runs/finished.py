@@ -18,7 +18,6 @@ from zipfile import BadZipFile
 from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, absolute, locate, read_each, read_regular, reading
 from distfms.errors import SpecError
-from distfms.hidden import hidden_in_urls
 from distfms.methods import METHODS, load_method
 from distfms.methods.frame.contract import RETRAINING, FinishedRun, Method, RowStop
 from distfms.runs.folder import (
@@ -134,7 +133,7 @@ class RunFiles:
         """How `load` finds it from any folder; empty where it is kept nowhere."""
         if self.called.startswith(PREFIX):
             return self.called
-        return hidden_in_urls(str(absolute(self.place))) if self.manifest.attempt else ""
+        return str(absolute(self.place)) if self.manifest.attempt else ""
 
     def spec(self) -> dict[str, Any]:
         """Parse the resolved spec of the job."""

@@ -15,7 +15,6 @@ from pydantic import Field, field_validator, model_validator
 from distfms.engine.remote import RemotePath, is_url, local_part
 from distfms.engine.storage import Location, locate
 from distfms.errors import SpecError, nearest, plain_name
-from distfms.hidden import hidden, hidden_in_urls
 from distfms.methods import METHODS, load_method
 from distfms.methods.frame.tuning import AUTO_FOLDS, checked_grid, options_to_tune
 from distfms.runs.finished import open_registry
@@ -31,6 +30,7 @@ from distfms.spec import (
     expanded,
     parse_section,
     read_yaml,
+    refuse_secrets,
     set_dotted,
     write_yaml,
 )
@@ -49,8 +49,8 @@ class OutputSection(Section):
     variable DISTFMS_REGISTRY overrides it.
     """
     storage_options: dict[str, Any] = Field(default_factory=dict)
-    """Passed to fsspec, for URLs. `${NAME}` is replaced by an environment variable; secrets given
-    in clear text are not saved.
+    """Passed to fsspec, for URLs. `${NAME}` is replaced by an environment variable, which secrets
+    have to be in.
     """
     cache_bytes: Size = Field(default="10GiB", validate_default=True)
     """Largest size of the partial statistics kept for later runs (`engine.cache`), such as `10GiB`;
@@ -74,9 +74,10 @@ class OutputSection(Section):
 
     @model_validator(mode="after")
     def _options_for_urls(self) -> OutputSection:
-        places = [place for place in (self.path, self.registry) if place is not None]
-        if self.storage_options and not any(is_url(p) or "${" in p for p in places):
+        places = {"path": self.path, "registry": self.registry or ""}
+        if self.storage_options and not any(is_url(p) or "${" in p for p in places.values()):
             raise ValueError(f"`storage_options` are for URLs; `path` is the folder {self.path}")
+        refuse_secrets(self.storage_options, places.items())
         return self
 
 
@@ -163,15 +164,8 @@ class JobSpec:
         }
 
     def to_yaml(self) -> str:
-        """Return the resolved spec as YAML that :func:`load_spec` reads back.
-
-        What may be a secret in storage options and URLs, and is given in clear, is left out.
-        """
-        content = self.to_mapping()
-        content["data"] = _without_secrets(content["data"])
-        for section in (content["data"], content["output"]):
-            section["storage_options"] = hidden(section["storage_options"])
-        return write_yaml(content)
+        """Return the resolved spec as YAML that :func:`load_spec` reads back."""
+        return write_yaml(self.to_mapping())
 
     def identity(self, inputs: Sequence[str]) -> str:
         """Return the sha256 of all that the result depends on, given fingerprints of the data.
@@ -185,20 +179,10 @@ class JobSpec:
         forgets = content.pop("retrain", {}).get("forget", {})
         if any(forgets.values()):
             content["forget"] = forgets
-        # A URL that is signed anew is the same place.
-        content["data"] = {**_without_secrets(content["data"]), "storage_options": {}}
+        content["data"]["storage_options"] = {}
         content["inputs"] = list(inputs)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _without_secrets(value: Any) -> Any:
-    """Return a section without what may be a secret in its URLs."""
-    if isinstance(value, Mapping):
-        return {key: _without_secrets(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_secrets(item) for item in value]
-    return hidden_in_urls(value) if isinstance(value, str) else value
 
 
 def load_spec(path: str | Path, assignments: Sequence[str] = ()) -> JobSpec:

@@ -34,7 +34,6 @@ from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
-from distfms.hidden import hidden_in_urls
 from distfms.runs.finished import PREFIX, Run, RunFiles, checked_budget, checked_stop, read_run
 from distfms.runs.folder import digest, encode, parse_json, write_atomic
 from distfms.spec import EngineSection, LongForm, expanded
@@ -136,7 +135,7 @@ def predict_file(
             }
             root = storage.absolute(storage.locate(os.path.expanduser(data), options))
             made_with |= {} if rows is None else {"stop": vars(rows)}
-            note = {"called": files.called, "data": hidden_in_urls(str(root)), **made_with}
+            note = {"called": files.called, "data": str(root), **made_with}
             counts = predict_folder(predict, dataset, target, note, executor)
         else:
             counts = _predict_one(predict, dataset.partitions, target, executor, formulas)

@@ -16,17 +16,17 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from distfms.credentials import without_credentials
 from distfms.engine.ray_session import TOKEN_ADVICE
 from distfms.engine.remote import is_url
 from distfms.errors import EngineError, SpecError
-from distfms.hidden import hidden_in_urls, secrets_of
 from distfms.runs.events import LOG_VARIABLE, Say
 from distfms.runs.job_spec import JobSpec, build_spec
 from distfms.spec import expand_variables, write_yaml
@@ -97,10 +97,6 @@ def resolved(spec: JobSpec) -> dict[str, Any]:
 
     The variables that storage options name are looked up on the cluster.
     """
-    own = [("path", spec.output.path), ("registry", spec.output.registry or "")]
-    of_data = [("path", place) for place in spec.data.places()]
-    _refuse_clear_secrets(spec.data.storage_options, of_data, "data")
-    _refuse_clear_secrets(spec.output.storage_options, own, "output")
 
     def absolute(path: Any) -> Any:
         if path is None or isinstance(path, list):
@@ -108,7 +104,7 @@ def resolved(spec: JobSpec) -> dict[str, Any]:
         expanded = expand_variables(path)
         if is_url(expanded):
             # A secret that a variable holds is looked up on the cluster.
-            return expanded if hidden_in_urls(expanded) == expanded else path
+            return expanded if without_credentials(expanded) == expanded else path
         return str(Path(expanded).expanduser().absolute())
 
     content = spec.to_mapping()
@@ -122,23 +118,6 @@ def resolved(spec: JobSpec) -> dict[str, Any]:
     engine |= {"kind": "ray", "address": "auto"}
     build_spec(content)
     return content
-
-
-def _refuse_clear_secrets(
-    options: Mapping[str, Any], urls: Iterable[tuple[str, str]], where: str
-) -> None:
-    """Refuse what would hand a secret to whoever reads the cluster's job records.
-
-    ``where`` is the section that holds the options, and the URLs under their keys.
-    """
-    found = [f"storage_options.{key}" for key, _ in secrets_of(options)]
-    found += [key for key, url in urls if hidden_in_urls(url) != url]
-    if found:
-        raise SpecError(
-            f"`{where}.{found[0]}` may hold a secret in clear text, and a submitted spec can be "
-            "read on the cluster. Set an environment variable on the cluster and write "
-            "${NAME}, or leave the option out and use the provider's own configuration there."
-        )
 
 
 def stage_package(folder: Path) -> None:

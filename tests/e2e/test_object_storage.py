@@ -68,11 +68,10 @@ def test_commands_take_urls(judgments, judgments_run, s3_variables, tmp_path, di
     assert ended("predict", f"{runs}/other", source, "--out", "x.parquet")[0] == 2
 
 
-def test_storage_by_options(judgments, s3, tmp_path, distfms, monkeypatch):
+def test_storage_by_options(judgments, s3, s3_variables, tmp_path, distfms):
     """The way to the storage is in the spec; the environment knows the secret only."""
     data = judgments
-    monkeypatch.setenv("MY_SECRET", s3.options["secret"])
-    options = {**s3.options, "secret": "${MY_SECRET}"}
+    options = s3.options_of_specs
     url = s3.bucket("by-options")
     (locate(f"{url}/data", s3.options) / "part-0.parquet").put(data / "part-0.parquet")
     content = judgments_job(data, tmp_path).to_mapping()
@@ -82,18 +81,18 @@ def test_storage_by_options(judgments, s3, tmp_path, distfms, monkeypatch):
     for entry in files_below(locate(url, s3.options)):
         written = entry.place.read_bytes()
         assert s3.options["secret"].encode() not in written, entry.name
-    assert b"${MY_SECRET}" in (folder / "spec.yaml").read_bytes()
+    assert b"${AWS_SECRET_ACCESS_KEY}" in (folder / "spec.yaml").read_bytes()
     endpoint = s3.options["client_kwargs"]["endpoint_url"]
     done = distfms(
         "predict", folder, data, "--out", tmp_path / "p.parquet",
-        "--storage", "key=somebody", "--storage", "secret=${MY_SECRET}",
+        "--storage", "key=somebody", "--storage", "secret=${AWS_SECRET_ACCESS_KEY}",
         "--storage", f"client_kwargs.endpoint_url={endpoint}",
         "--storage", "client_kwargs.region_name=us-east-1",
     )  # fmt: skip
     assert (done.code, "200 predictions" in done.out) == (0, True), done.err
 
 
-def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, tmp_path):
+def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, s3_variables, tmp_path):
     table = [
         f"{o},{a},{w},{(o * 7 + w) % 5 + len(a)}"
         for o in range(60)
@@ -104,7 +103,7 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, tmp_path):
     bucket = s3.bucket("long-form")
     (locate(bucket, s3.options) / "long.csv").put(tmp_path / "long.csv")
     long = {"object": "object", "attribute": "attribute", "value": "value", "worker": "worker"}
-    there = {"path": f"{bucket}/long.csv", "storage_options": s3.options}
+    there = {"path": f"{bucket}/long.csv", "storage_options": s3.options_of_specs}
 
     def run(source, output, **options):
         content = {
@@ -116,7 +115,7 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, tmp_path):
         }
         return run_job(build_spec({**content, "output": output}), **options).folder
 
-    output = {"path": f"{bucket}/runs", "storage_options": s3.options}
+    output = {"path": f"{bucket}/runs", "storage_options": s3.options_of_specs}
     folder = run(there, output)
     local = run({"path": str(tmp_path / "long.csv")}, str(tmp_path / "runs"))
     for name in RESULTS:
@@ -135,7 +134,9 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, tmp_path):
     assert [e.name for e in files_below(conversions)] == [e.name for e in converted]
 
 
-def test_actors_on_ray_load_slabs_from_s3(judgments, s3, tmp_path, ray_session, monkeypatch):
+def test_actors_on_ray_load_slabs_from_s3(
+    judgments, s3, s3_variables, tmp_path, ray_session, monkeypatch
+):
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
     monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
     url = s3.bucket("slabs")
@@ -143,7 +144,7 @@ def test_actors_on_ray_load_slabs_from_s3(judgments, s3, tmp_path, ray_session, 
     content = judgments_job(judgments, tmp_path, multiselect=options).to_mapping()
     local = run_job(build_spec(content)).folder
     content["engine"] = {"kind": "ray", "workers": 2}
-    content["output"] = {"path": f"{url}/runs", "storage_options": s3.options}
+    content["output"] = {"path": f"{url}/runs", "storage_options": s3.options_of_specs}
     folder = run_job(build_spec(content)).folder
     assert str(folder).startswith("s3://slabs/runs/small/")
     for name in (*RESULTS, "statistics/statistics 2 of 3.step"):

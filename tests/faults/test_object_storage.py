@@ -242,8 +242,8 @@ def closed_endpoint() -> dict:
         endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
     once = {"retries": {"max_attempts": 1}}
     return {
-        "key": "a",
-        "secret": "not-to-be-shown",
+        "key": "${AWS_ACCESS_KEY_ID}",
+        "secret": "${AWS_SECRET_ACCESS_KEY}",
         "client_kwargs": {"endpoint_url": endpoint},
         "config_kwargs": once,
     }
@@ -279,7 +279,7 @@ def test_refusals_of_s3(judgments, s3_variables, tmp_path, side, url, kind, mess
 
 
 @pytest.mark.slow
-def test_unreachable_endpoint_as_it_is_without_being_told(judgments):
+def test_unreachable_endpoint_as_it_is_without_being_told(judgments, s3_variables):
     options = {key: value for key, value in closed_endpoint().items() if key != "config_kwargs"}
     begun = time.monotonic()
     with pytest.raises(EngineError, match="storage is reachable"):

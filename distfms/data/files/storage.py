@@ -16,7 +16,7 @@ from pyarrow import fs
 from distfms.data.files.formats import FORMATS
 from distfms.data.files.partition import LONE
 from distfms.engine import storage
-from distfms.engine.remote import is_url
+from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import File, Location
 from distfms.errors import DataError
 
@@ -179,10 +179,14 @@ def delete_unused(folder: Location, used: Collection[str], max_bytes: int) -> No
 def common_filesystem(files: Sequence[File]) -> Any:
     """Return the one pyarrow file system of files."""
     # One place of each server or bucket, and one of this machine.
-    of_server = {
-        None if isinstance(file.place, Path) else tuple(str(file.place).split("/")[:3]): file.place
-        for file in files
-    }
+    of_server: dict[Any, Location] = {}
+    for file in files:
+        place, server = file.place, None
+        if isinstance(place, RemotePath):
+            server = tuple(str(place).split("/")[:3])
+            other = of_server.get(server)
+            place = place.with_queries_of(other) if isinstance(other, RemotePath) else place
+        of_server[server] = place
     first, *others = map(arrow_filesystem, of_server.values())
     if any(other != first for other in others):
         names = ", ".join(map(str, of_server.values()))
