@@ -32,6 +32,8 @@ _LOOK = """(() => {
   return JSON.stringify({
     charts: [document.querySelectorAll("figure.chart").length, shown.length],
     misordered: misordered.length,
+    formulas: saved.flatMap(text => text.split("\\ufeff")[1].split("\\n"))
+      .filter(line => /(^|,)"?([=@\\t]|[+-][^0-9])/.test(line)).length,
     empty: [...document.querySelectorAll("table")].filter(t => !t.tBodies[0].rows.length).length,
     overflow: Math.max(0, document.documentElement.scrollWidth - innerWidth),
     cut: words.flatMap((own, i) => own.filter(([t, b]) =>
@@ -121,7 +123,7 @@ class Browser:
             smallest = found.pop("text")
             assert found == {
                 "charts": [n_charts, n_charts],
-                **dict.fromkeys(("misordered", "empty", "overflow"), 0),
+                **dict.fromkeys(("misordered", "formulas", "empty", "overflow"), 0),
                 **{key: [] for key in ("cut", "over", "logged", "asked")},
             }, (page.name, width, found)
             assert smallest >= _READABLE, (page.name, width, smallest)

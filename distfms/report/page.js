@@ -18,9 +18,11 @@ for (const table of document.querySelectorAll("table")) {
     head.onclick = sort;
     head.onkeydown = event => { if (event.key === "Enter") sort(); };
   });
-  const quoted = text => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  // A spreadsheet takes such texts for formulas.
+  const plain = text => /^[=+\-@\t\r]/.test(text) && isNaN(text) ? `'${text}` : text;
+  const quoted = text => /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   const csv = () => [heads.map(head => head.textContent), ...[...body.rows].map(row => heads.map((_, i) => shown(row, i)))]
-    .map(cells => cells.map(quoted).join(",")).join("\n") + "\n";
+    .map(cells => cells.map(plain).map(quoted).join(",")).join("\n") + "\n";
   const caption = table.closest("figure").querySelector("figcaption");
   const button = (text, act) => {
     const made = document.createElement("button");

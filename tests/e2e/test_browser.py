@@ -1,6 +1,7 @@
 """Reports of every kind of job as a browser shows them, on a screen and on a telephone."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from distfms import (
@@ -36,3 +37,12 @@ def test_a_report_is_whole_and_readable(kind, tmp_path, look):
     page = tmp_path / "report.html"
     page.write_text(model.fit(JUDGMENTS if kind == "multiselect" else X, y).report())
     look(page, n_charts)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+def test_tables_are_saved_without_formulas(tmp_path, look):
+    names = ["=1+1", "@sum", "-x()", "+y", "\t=z", '=HYPERLINK("a,b")']
+    page = tmp_path / "report.html"
+    model = GroupSequencer(baselines=[], folds=3).fit(pd.DataFrame(X, columns=names), Y)
+    page.write_text(model.report())
+    look(page, 2)

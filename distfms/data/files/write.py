@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,8 @@ class GroupedFile:
 class CsvFile:
     """One CSV file, written table after table; the first decides about the columns.
 
-    Texts that a spreadsheet would take for formulas begin with an apostrophe, unless `formulas`.
+    Texts and names of columns that a spreadsheet would take for formulas begin with an apostrophe,
+    unless `formulas`.
     """
 
     def __init__(self, path: Path, formulas: bool = False) -> None:
@@ -112,13 +114,19 @@ class CsvFile:
             self._writer.close()
 
 
+#: How texts begin that a spreadsheet takes for formulas.
+_FORMULA = r"^[=+\-@\t\r]"
+
+
 def _without_formulas(table: pa.Table) -> pa.Table:
     import pyarrow.compute as pc
     import pyarrow.types as pt
 
+    names = [f"'{name}" if re.match(_FORMULA, name) else name for name in table.column_names]
+    table = table.rename_columns(names)
     for at, column in enumerate(table.columns):
         if pt.is_string(column.type):
-            begins = pc.match_substring_regex(column, r"^[=+\-@\t\r]")
+            begins = pc.match_substring_regex(column, _FORMULA)
             quoted = pc.binary_join_element_wise("'", column, "")
             table = table.set_column(at, table.field(at), pc.if_else(begins, quoted, column))
     return table

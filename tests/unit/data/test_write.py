@@ -76,9 +76,9 @@ def test_same_row_groups_however_the_rows_come(tmp_path: Path, table: pa.Table) 
 def test_spreadsheets_find_no_formulas(tmp_path, formulas, kind):
     texts = ["=1+1", "@x", "-", "+5", "plain", None]
     with CsvFile(tmp_path / "p.csv", formulas) as file:
-        file.write(pa.table({"id": pa.array(texts).cast(kind), "predicted": [-1.0] * 6}))
-    found = [
-        line.split(",")[0].strip('"') for line in (tmp_path / "p.csv").read_text().splitlines()
-    ]
+        file.write(pa.table({"=id": pa.array(texts).cast(kind), "@predicted": [-1.0] * 6}))
+    header, *lines = (tmp_path / "p.csv").read_text().splitlines()
+    assert header == ('"=id","@predicted"' if formulas else '"\'=id","\'@predicted"')
+    found = [line.split(",")[0].strip('"') for line in lines]
     expected = [text if formulas or text in ("plain", None) else f"'{text}" for text in texts]
-    assert found == ["id", *(text or "" for text in expected)]
+    assert found == [text or "" for text in expected]
