@@ -144,14 +144,28 @@ def test_cross_validation_is_that_of_the_rows_and_says_where_to_stop(mixed_run, 
         mean = share @ by_fold
         validation = [p["validation"]["explained_variance"] for p in points]
         np.testing.assert_allclose(validation, mean, rtol=1e-9, atol=1e-12)
-    # One standard error from the best mean of folds.
-    error = np.sqrt(1.5 * ((share[:, None] * (by_fold - mean)) ** 2).sum(axis=0))
-    best = int(mean.argmax())
-    first = int(np.argmax(mean >= mean[best] - error[best]))
-    stop, of_folds = metrics["stop"], metrics["folds_at_stop"]
+    literal = LiteralRows(mixed_columns)
+    held_out = [literal.parts == fold for fold in range(3)]
+    means = [literal.y[~literal.test & ~rows].mean() for rows in held_out]
+    nulls = [np.mean((literal.y[r] - m) ** 2) for r, m in zip(held_out, means, strict=True)]
+    losses = (1 - by_fold) * np.array(nulls)[:, None]
+
+    def fewest(folds):
+        """The fewest groups within one standard error, paired by fold, of the best mean."""
+        part = share[folds] / share[folds].sum()
+        best = int((part @ losses[folds]).argmin())
+        more = losses[folds] - losses[folds][:, [best]]
+        squares = (part[:, None] * (more - part @ more)) ** 2
+        error = np.sqrt(len(folds) / (len(folds) - 1) * squares.sum(axis=0))
+        return int(np.argmax(part @ more <= error)), best
+
+    (first, best), stop = fewest([0, 1, 2]), metrics["stop"]
+    others = [fewest([f for f in range(3) if f != fold])[0] for fold in range(3)]
+    honest = [by_fold[fold, prefix] for fold, prefix in enumerate(others)]
+    of_folds = metrics["folds_at_stop"]
     assert [own["fold"] for own in of_folds] == [0, 1, 2]
-    told = [own["explained_variance"] for own in of_folds]
-    np.testing.assert_allclose(told, by_fold[:, first], rtol=1e-9, atol=1e-12)
+    scores = [own["explained_variance"] for own in of_folds]
+    np.testing.assert_allclose(scores, honest, rtol=1e-9, atol=1e-12)
     assert stop == {
         "rule": "one_standard_error",
         "n_groups": first,
@@ -159,6 +173,7 @@ def test_cross_validation_is_that_of_the_rows_and_says_where_to_stop(mixed_run, 
         "spent": points[first]["budget"],
         "best_n_groups": best,
         "best_spent": points[best]["budget"],
+        "validation": {"explained_variance": pytest.approx(share @ honest)},
     }
     assert content(mixed_run, "model.json")["stop"] == metrics["stop"]
 

@@ -63,11 +63,13 @@ def headline(run: FinishedRun) -> str:
         why = "Nothing affordable helps: no group" if stop["rule"] == "budget" else "No group"
         return f"{why} predicts better than {constant_model(run)}{_beside(run)}"
     share, reading = _stopped(run)
+    doubt = f"Not clearly better than {constant_model(run)}: " if _is_doubtful(run) else ""
     if n_all == 1:
-        text = f"The one group explains {share} of the {what(run)} ({reading})"
+        who = "the one group" if doubt else "The one group"
+        text = f"{doubt}{who} explains {share} of the {what(run)} ({reading})"
         return text + in_one_clause(run) + _beside(run)
     explains = "explains" if n_groups == 1 else "explain"
-    text = f"{number(n_groups)} of {number(n_all)} groups {explains} {share} of the "
+    text = f"{doubt}{number(n_groups)} of {number(n_all)} groups {explains} {share} of the "
     text += what(run)
     if n_groups < n_all:
         text += f" (all {number(n_all)}: {_by_all(run)})"
@@ -197,8 +199,24 @@ def _with_error(
 
 def _stopped(run: FinishedRun) -> tuple[str, str]:
     """Write what the model where predictions stop explains, and where that comes from."""
-    point = point_of(run.metrics, advised(run.metrics))
-    return _with_error(point, run.metrics.get("folds_at_stop", ()), run)
+    point, of_folds = _at_stop(run), run.metrics.get("folds_at_stop", ())
+    return _with_error(point, of_folds, run)
+
+
+def _at_stop(run: FinishedRun) -> Mapping[str, Any]:
+    """Return the point of the model where predictions stop, as folds report that chose nothing."""
+    point = dict(point_of(run.metrics, advised(run.metrics)))
+    if "validation" in run.metrics["stop"]:
+        point["validation"] = run.metrics["stop"]["validation"]
+    return point
+
+
+def _is_doubtful(run: FinishedRun) -> bool:
+    """Return whether the model is not better than the constant one by a standard error."""
+    point, of_folds = _at_stop(run), run.metrics.get("folds_at_stop", ())
+    rows, (share, _) = _trusted_rows(point, run), trusted_share(point, run)
+    error = error_of(run.metrics, rows, of_folds, share_name(run))
+    return share is not None and error is not None and share <= error
 
 
 def _by_all(run: FinishedRun) -> str:

@@ -22,6 +22,7 @@ from distfms.methods.frame.row_data import (
 )
 from distfms.methods.frame.rows import moment_reader
 from distfms.methods.frame.slabs import Place
+from distfms.methods.sequence.choice import Candidate
 from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.options import ExpandSection, SequenceOptions
 from distfms.methods.sequence.problem import FeatureGroups
@@ -52,6 +53,8 @@ class SequenceData:
         Where the slabs are.
     gains : mapping of int to tuple of (str, float)
         What boosted trees gain by each group, without the rows of a fold (−1: of none).
+    rivals : sequence of Candidate
+        What the chosen kind of models was chosen among, beside itself.
     fitted : mapping of (tuple of int, int) to str
         Boosted trees that are known already, by their features and the fold without which they are.
     """
@@ -65,6 +68,7 @@ class SequenceData:
     known: Any = None
     places: Sequence[Place] = ()
     gains: Mapping[int, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+    rivals: Sequence[Candidate] = ()
     fitted: Mapping[tuple[tuple[int, ...], int], str] = field(default_factory=dict)
 
     @property

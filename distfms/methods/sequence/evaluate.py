@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from distfms.methods.frame.choose import best, fewest
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.curves import number_or_none, points_of
-from distfms.methods.frame.tuning import choose
+from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
 from distfms.methods.sequence.problem import GroupCosts, Path, longest_affordable, within
 from distfms.stats.base import over_folds
 
@@ -319,37 +320,62 @@ def choose_models(
     return {**stop, "rule": "budget", "model": model, "n_groups": n_groups, "spent": cost}
 
 
+def losses_on_folds(validated: FoldAnswers, item: int, share: str, n_targets: int) -> np.ndarray:
+    """Return the losses of an item's prefixes by fold, (M, n_folds).
+
+    Several targets have no common unit: theirs are the shares that are not explained.
+    """
+    if n_targets > 1:
+        unexplained = 1.0 - validated.values(item, share)
+        if np.isfinite(unexplained).all():
+            return unexplained
+    return validated.values(item, "mse" if share == "explained_variance" else "deviance")
+
+
 def where_to_stop(
-    path: Path, alpha: float, share: str, validated: FoldAnswers | None, is_tuned: bool
+    path: Path, alpha: float, candidate: Candidate | None, weights: Sequence[float], is_tuned: bool
 ) -> dict[str, Any]:
     """Find the prefix that predictions use by default, and the best one.
 
-    All of a sequence whose length `tune` chose. Else with folds the smallest within one standard
-    error of the best in cross-validation; without, the first with the share α of what all groups
-    explain on the training rows.
+    All of a sequence whose length `tune` chose. Else with the losses of `candidate` on folds the
+    smallest within one standard error of the best; without, the first with the share α of what all
+    groups explain on the training rows.
     """
-    n_groups, best = (stopping_prefix(path.curve_value, a) for a in (alpha, 1.0))
-    rule = "training_plateau"
-    if validated is not None:
-        kept = kept_prefixes(path)
-        values = validated.values(0, share)[:-1]
-        if not np.isnan(values).any():
-            choice = choose(values, validated.weight, "one_standard_error", True)
-            # Folds were asked what a cost affords, to which what is free after it belongs.
-            n_groups, best = (
-                path.fitted_within(path.affordable(path.curve_cost[kept[i]]))
-                for i in (choice.chosen, choice.best)
-            )
-            rule = "one_standard_error"
+    if candidate is None:
+        n_groups, best_n_groups = (stopping_prefix(path.curve_value, a) for a in (alpha, 1.0))
+        rule = "training_plateau"
+    else:
+        # Folds were asked what a cost affords, to which what is free after it belongs.
+        costs = path.curve_cost[kept_prefixes(path)]
+        n_groups, best_n_groups = (
+            path.fitted_within(path.affordable(costs[rule(candidate.losses, weights)]))
+            for rule in (fewest, best)
+        )
+        rule = "one_standard_error"
     if is_tuned:
         n_groups, rule = len(path), "tuned"
     return {
         "rule": rule,
         "n_groups": n_groups,
         "spent": float(path.curve_cost[n_groups]),
-        "best_n_groups": best,
-        "best_spent": float(path.curve_cost[best]),
+        "best_n_groups": best_n_groups,
+        "best_spent": float(path.curve_cost[best_n_groups]),
     }
+
+
+def honest_at_stop(
+    candidates: Sequence[Candidate], validated: FoldAnswers, share: str
+) -> list[dict[str, Any]]:
+    """Return what is explained of each fold by what all the other folds choose.
+
+    That is over all candidates and all their prefixes: what a fold chose does not report of it.
+    """
+    entries, choices = [], chosen_on_other_folds(candidates, validated.weight)
+    for position, (number, prefix) in enumerate(choices):
+        losses = candidates[number].losses[:, position]
+        value = 1.0 - losses[prefix] / losses[0] if losses[0] > 0 else np.nan
+        entries.append({"fold": validated.folds[position], share: number_or_none(value)})
+    return entries
 
 
 def at_stop(

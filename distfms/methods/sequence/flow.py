@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run
+from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
+from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judging import by_statistics
 from distfms.methods.frame.moments import head_of, points_on_folds
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import changed_options, choose_options, note_edge
 from distfms.methods.sequence.anytime import AnytimePredictor
+from distfms.methods.sequence.choice import Candidate, grid_of
 from distfms.methods.sequence.data import SequenceData, read_columns, read_statistics
 from distfms.methods.sequence.evaluate import (
     NATURAL,
@@ -27,7 +29,9 @@ from distfms.methods.sequence.evaluate import (
     at_stop,
     choose_models,
     compared,
+    honest_at_stop,
     kept_prefixes,
+    losses_on_folds,
     timeliness,
     values_of,
     where_to_stop,
@@ -50,6 +54,7 @@ from distfms.methods.sequence.reference import (
 )
 from distfms.methods.sequence.slabs import on_chosen, read_in_slabs
 from distfms.methods.sequence.stopping import Stopping
+from distfms.stats.base import over_folds
 from distfms.stats.classification import at_threshold, best_threshold, class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
@@ -175,16 +180,47 @@ def evaluate(learner: Learner, models: Models, reference: Any) -> dict[str, Any]
     if scores.folds is not None:
         add_validation(content["budgets"], scores.folds, share, learner.procedure.grid(path))
     is_tuned = job.tune is not None and "max_groups" in job.tune.grid
-    stop = where_to_stop(path, content["alpha"]["alpha"], share, scores.folds, is_tuned)
-    content["stop"] = choose_models(path, content, job.options.budget, stop)
+    candidate = candidate_of(learner, path, scores.folds)
+    weights = () if scores.folds is None else scores.folds.weight
+    stop = where_to_stop(path, content["alpha"]["alpha"], candidate, weights, is_tuned)
+    content["stop"] = stop = choose_models(path, content, job.options.budget, stop)
     if scores.folds is not None:
-        which, grid = chosen_rule(learner, path, content["stop"]), learner.procedure.grid(path)
-        content["folds_at_stop"] = at_stop(scores.folds, share, *which, grid)
+        content["folds_at_stop"] = of_folds = scores_at_stop(
+            learner, path, scores.folds, stop, candidate
+        )
+        mean = over_folds(np.array([f[share] for f in of_folds], dtype=float), weights).mean
+        content["stop"] = {**stop, "validation": {share: number_or_none(mean)}}
     if reference is not None:
         content["reference"] = beside_sequence(learner, reference, scores.folds, last)
     if isinstance(learner, ByRows):
         content |= report_of(learner, models, scores, content["stop"])
     return content
+
+
+def candidate_of(learner: Learner, path: Path, folds: FoldAnswers | None) -> Candidate | None:
+    """Return the losses of the chosen sequence on folds; None where these do not tell."""
+    if folds is None:
+        return None
+    n_targets = len(learner.data.form.roles.target)
+    losses = losses_on_folds(folds, 0, learner.procedure.share, n_targets)[:-1]
+    if not np.isfinite(losses).all():
+        return None
+    return Candidate(losses, grid_of(learner.procedure.grid(path)))
+
+
+def scores_at_stop(
+    learner: Learner,
+    path: Path,
+    folds: FoldAnswers,
+    stop: Mapping[str, Any],
+    candidate: Candidate | None,
+) -> list[dict[str, Any]]:
+    """Return what is explained of each fold where predictions stop, which it did not choose."""
+    share = learner.procedure.share
+    if stop["rule"] == "one_standard_error" and candidate is not None:
+        return honest_at_stop([candidate, *learner.data.rivals], folds, share)
+    which = chosen_rule(learner, path, stop)
+    return at_stop(folds, share, *which, learner.procedure.grid(path))
 
 
 def chosen_rule(learner: Learner, path: Path, stop: Mapping[str, Any]) -> tuple[int, float]:
@@ -200,7 +236,7 @@ def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceC
     for number, (name, path) in enumerate(models.paths.items()):
         train, test = (scores.curves.get((rows, name), {}) for rows in ("train", "test"))
         found: dict[str, dict[str, np.ndarray]] = {
-            "train": {share: path.curve_value} | {k: train[k] for k in NATURAL if k in train},
+            "train": {key: train[key] for key in (share, *NATURAL) if key in train},
             "validation": {},
             "test": dict(test),
         }
@@ -287,8 +323,8 @@ def selection_of(
 ) -> dict[str, Any]:
     """Return the content of ``selection.json``; form and outline are of all columns."""
     data, rule, options = learner.data, learner.rules.chosen, learner.job.options
-    path = paths[rule.name]
-    curve = path.curve_cost[path.fitted], path.curve_value[path.fitted]
+    path, sets = paths[rule.name], [paths[own.name] for own in learner.rules.of_budgets]
+    curve = path.curve_cost[path.fitted], learner.explained(path)[path.fitted]
     content = {
         "method": "sequence",
         "criterion": rule.criterion,
@@ -301,10 +337,13 @@ def selection_of(
         "costs": dict(zip(form.groups.names, form.costs.alone.tolist(), strict=True)),
         **options.model_dump(mode="json", include={"shared_costs", "requires"}),
         "doubling": rule.doubling,
-        "sequence": step_entries(data.plan, path),
+        "sequence": step_entries(data.plan, path, learner.explained(path)),
         "budgets": [
-            {"budget": own.budget, "sequence": step_entries(data.plan, paths[own.name])}
-            for own in learner.rules.of_budgets
+            {
+                "budget": rule.budget,
+                "sequence": step_entries(data.plan, path, learner.explained(path)),
+            }
+            for rule, path in zip(learner.rules.of_budgets, sets, strict=True)
         ],
         "timeliness": timeliness(*curve),
         "step_timeliness": timeliness(*curve, steps=True),

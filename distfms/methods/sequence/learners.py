@@ -47,6 +47,7 @@ from distfms.methods.sequence.problem import (
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
 from distfms.methods.sequence.read import GlmReader, PrefixJudge, measures_of
 from distfms.methods.sequence.read_trees import TreeSource, spans_of
+from distfms.methods.sequence.residual import SequencePath
 from distfms.methods.sequence.rules import Rules
 from distfms.methods.sequence.slabs import search_in_slabs
 from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, tree_path
@@ -114,6 +115,13 @@ class Learner(ABC):
     @abstractmethod
     def scores(self, models: Models) -> Scores:
         """Judge all models; within a step."""
+
+    def explained(self, path: Path) -> np.ndarray:
+        """Return what the prefixes 0..K of a path explain of the training rows."""
+        if isinstance(path, SequencePath):
+            measures = path.held_out(self.whole.train["moments"])
+            return measures["explained_variance"]
+        return path.curve_value
 
     def solved(self, models: Models) -> Solved:
         """Return paths with the statistics that they are of."""

@@ -273,10 +273,13 @@ def few_rows(sums: Sums, rows: str) -> str:
     )
 
 
-def step_entries(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
-    """Return entries of ``selection.json`` for the steps of a path."""
+def step_entries(plan: ColumnPlan, path: Path, explained: np.ndarray) -> list[dict[str, Any]]:
+    """Return entries of ``selection.json`` for the steps of a path.
+
+    `explained` (K + 1,) are the shares of the training rows.
+    """
     source = {name: column.name for column in plan.columns for name in column.value_names}
-    columns, spent, value = path.columns, path.spent, path.curve_value
+    columns, spent = path.columns, path.spent
     details, fitted = path.step_details(), set(path.fitted.tolist())
     return [
         {
@@ -284,7 +287,7 @@ def step_entries(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
             "columns": list(dict.fromkeys(source[name] for name in columns[k])),
             "cost": float(path.cost[k]),
             "spent": float(spent[k]),
-            "explained_variance": float(value[k + 1]),
+            "explained_variance": float(explained[k + 1]),
             **{name: values[k].item() for name, values in details.items()},
             **({} if k + 1 in fitted else {"gain": None}),
         }
