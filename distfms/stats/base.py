@@ -19,31 +19,37 @@ class Statistic(Protocol):
     identity. No method changes the value it is called on.
     """
 
-    def merge(self, other: Self) -> Self:
+    def merge(self, later: Self, /) -> Self:
         """Return the statistic of the rows of both."""
 
 
 class Fields:
     """Base of dataclasses of arrays and numbers that files of models have field by field.
 
-    Those in `given` are not stored, as who reads a value knows them.
+    Fields in `not_stored` are known to those who read a value, and are not written.
     """
 
-    given: ClassVar[Collection[str]] = ()
+    not_stored: ClassVar[Collection[str]] = ()
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays, without what is None."""
-        names = [field.name for field in fields(cast(Any, self)) if field.name not in self.given]
-        content = {name: getattr(self, name) for name in names}
-        return {name: np.asarray(value) for name, value in content.items() if value is not None}
+        arrays = {}
+        for field in fields(cast(Any, self)):
+            value = getattr(self, field.name)
+            if value is not None and field.name not in self.not_stored:
+                arrays[field.name] = np.asarray(value)
+        return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], **given: Any) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], **not_stored: Any) -> Self:
         """Inverse of `to_arrays`."""
-        of_class = {field.name: field.default for field in fields(cast(Any, cls))}
-        content = {name: None for name, default in of_class.items() if default is MISSING} | given
-        for name in of_class.keys() & arrays.keys():
-            content[name] = arrays[name] if arrays[name].ndim else arrays[name].item()
+        content = dict(not_stored)
+        for field in fields(cast(Any, cls)):
+            if field.name in arrays:
+                array = arrays[field.name]
+                content[field.name] = array if array.ndim else array.item()
+            elif field.default is MISSING:
+                content.setdefault(field.name, None)
         return cls(**content)
 
 
@@ -122,9 +128,9 @@ class Folded(Generic[S]):
         """Return the statistic of all training rows but those of one fold of two or more."""
         return merge_tree([part for f, part in enumerate(self.folds) if f != fold])
 
-    def merge(self, other: Folded[S]) -> Folded[S]:
+    def merge(self, later: Folded[S]) -> Folded[S]:
         """Merge part by part; the numbers of folds are the same."""
-        pairs = zip(self.parts, other.parts, strict=True)
+        pairs = zip(self.parts, later.parts, strict=True)
         return Folded(tuple(a.merge(b) for a, b in pairs))
 
     def scaled(self, factor: float) -> Folded[S]:
@@ -133,8 +139,8 @@ class Folded(Generic[S]):
         Parts without a method of this name, such as counts and levels of categories, do not depend
         on weights and stay as they are.
         """
-        scaled = (p.scaled(factor) if hasattr(p, "scaled") else p for p in self.parts)
-        return Folded(tuple(scaled))
+        parts = (p.scaled(factor) if hasattr(p, "scaled") else p for p in self.parts)
+        return Folded(tuple(parts))
 
 
 @dataclass(frozen=True)
@@ -150,18 +156,32 @@ class Bundle:
         """Statistic with the given name."""
         return self.members[name]
 
-    def merge(self, other: Bundle) -> Bundle:
+    def merge(self, later: Bundle) -> Bundle:
         """Merge member by member; a ValueError says that these differ."""
-        if self.members.keys() != other.members.keys():
-            raise ValueError(f"bundles of {sorted(self.members)} and {sorted(other.members)}")
-        return Bundle({name: part.merge(other[name]) for name, part in self.members.items()})
+        if self.members.keys() != later.members.keys():
+            raise ValueError(f"bundles of {sorted(self.members)} and {sorted(later.members)}")
+        return Bundle({name: folded.merge(later[name]) for name, folded in self.members.items()})
 
     def scaled(self, factor: float) -> Bundle:
         """Multiply the weight of every row by `factor` > 0 (decay)."""
-        return Bundle({name: part.scaled(factor) for name, part in self.members.items()})
+        return Bundle({name: folded.scaled(factor) for name, folded in self.members.items()})
 
 
-# --- means over folds -----------------------------------------------------------------------------
+# --- means ----------------------------------------------------------------------------------------
+
+
+def ratio(numerator: ArrayLike, denominator: np.ndarray) -> np.ndarray:
+    """Divide, 0 where the denominator is not positive.
+
+    Parameters
+    ----------
+    numerator : array_like of float
+    denominator : ndarray of float
+        Of shapes that broadcast, to that of the result.
+    """
+    numerator = np.asarray(numerator, dtype=np.float64)
+    shape = np.broadcast_shapes(numerator.shape, denominator.shape)
+    return np.divide(numerator, denominator, out=np.zeros(shape), where=denominator > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,12 +202,21 @@ class FoldMeans:
         return np.sqrt(self.n_known) * self.standard_error
 
     def half_width(self, level: float) -> np.ndarray:
-        """Half width of a confidence interval of the mean; NaN for fewer than two folds."""
-        return student_t(level, np.maximum(self.n_known - 1, 1)) * self.standard_error
+        """Half width t · SE of a confidence interval of the mean; NaN for fewer than two folds."""
+        degrees = np.maximum(self.n_known - 1, 1)
+        return student_t(level, degrees) * self.standard_error
 
 
 def student_t(level: float, degrees: ArrayLike) -> np.ndarray:
-    """Return Student's t of a two-sided interval of this level."""
+    """Return Student's t of a two-sided interval: the quantile at ½ + level/2.
+
+    Parameters
+    ----------
+    level : float
+        Coverage, between 0 and 1.
+    degrees : array_like
+        Degrees of freedom, at least 1.
+    """
     import scipy.special
 
     quantile: np.ndarray = scipy.special.stdtrit(degrees, 0.5 + level / 2)
@@ -215,19 +244,34 @@ def over_folds(values: np.ndarray, weights: Sequence[float] | np.ndarray) -> Fol
     folds' training rows overlap, so this is a guide rather than exact.
     """
     values = np.asarray(values, dtype=np.float64)
-    given = np.asarray(weights, dtype=np.float64)
-    known = ~np.isnan(values) & (given > 0)
-    n_known = known.sum(axis=-1)
-    weight = np.where(known, given, 0.0)
-    total = weight.sum(axis=-1, keepdims=True)
-    share = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
-    # Summed by numpy, not by BLAS: the same bits on every machine. Infinities give NaN.
-    with np.errstate(invalid="ignore", over="ignore"):
-        mean = np.where(n_known > 0, (np.where(known, values, 0.0) * share).sum(axis=-1), np.nan)
-        deviation = np.where(known, values - mean[..., None], 0.0)
-        squares = ((share * deviation) ** 2).sum(axis=-1)
-        error = np.sqrt(n_known / np.maximum(n_known - 1, 1) * squares)
-    return FoldMeans(mean, np.where(n_known > 1, error, np.nan), n_known)
+    weights = np.asarray(weights, dtype=np.float64)
+    is_known = ~np.isnan(values) & (weights > 0)
+    values = np.where(is_known, values, 0.0)
+    share = _shares(np.where(is_known, weights, 0.0))
+    n_known = is_known.sum(axis=-1)
+    mean, standard_error = _mean_and_error(values, share, n_known)
+    return FoldMeans(mean, standard_error, n_known)
+
+
+def _shares(weights: np.ndarray) -> np.ndarray:
+    """Each weight over their sum along the last axis; 0 where that is 0."""
+    total = weights.sum(axis=-1, keepdims=True)
+    return ratio(weights, total)
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def _mean_and_error(
+    values: np.ndarray, share: np.ndarray, n_known: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return m = Σ s x and √(K/(K−1) Σ s² (x − m)²) along the last axis; infinities give NaN."""
+    # Summed by numpy, not by BLAS: the same bits on every machine.
+    mean = np.sum(share * values, axis=-1)
+    mean = np.where(n_known > 0, mean, np.nan)
+    difference = values - mean[..., None]
+    squares = np.sum((share * difference) ** 2, axis=-1)
+    n_free = np.maximum(n_known - 1, 1)
+    error = np.sqrt(n_known / n_free * squares)
+    return mean, np.where(n_known > 1, error, np.nan)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -259,7 +303,11 @@ def from_bytes(content: bytes) -> dict[str, np.ndarray]:
 
 def joined(groups: Mapping[Any, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return the arrays of all groups, named ``group/array``; see `below` for the way back."""
-    return {f"{group}/{name}": a for group, own in groups.items() for name, a in own.items()}
+    result = {}
+    for group, arrays in groups.items():
+        for name, array in arrays.items():
+            result[f"{group}/{name}"] = array
+    return result
 
 
 def below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

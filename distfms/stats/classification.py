@@ -8,13 +8,14 @@ of rare events are far from 0, and there ratios count. Rows of one bin count as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 #: Bins are of equal width on the scale of asinh(score / _BEND), within ±_END.
-_BEND, _END = 4.0, 4.0
+_BEND = 4.0
+_END = 4.0
 _N_BINS = 2048
 #: Scores of the edges of the bins.
 _EDGES = _BEND * np.sinh(np.linspace(-_END, _END, _N_BINS + 1))
@@ -26,13 +27,14 @@ _CALIBRATION_GROUPS = 10
 def log_odds(probability: np.ndarray) -> np.ndarray:
     """Return log(p / (1 − p)), within the outermost bins."""
     with np.errstate(divide="ignore"):
-        found = np.log(probability) - np.log1p(-probability)
-    return np.clip(found, _EDGES[0], _EDGES[-1])
+        odds = np.log(probability) - np.log1p(-probability)
+    return np.clip(odds, _EDGES[0], _EDGES[-1])
 
 
-def _place(scores: np.ndarray) -> np.ndarray:
-    """Return where scores are among the bins, 0 to their number."""
-    return (np.arcsinh(scores / _BEND) / _END + 1.0) * (_N_BINS / 2)
+def _bin_numbers(scores: np.ndarray) -> np.ndarray:
+    """Return where scores are among the edges, from 0 to the number of bins, as fractions."""
+    scaled = np.arcsinh(scores / _BEND) / _END
+    return (scaled + 1.0) * (_N_BINS / 2)
 
 
 def class_sums(
@@ -65,47 +67,70 @@ def class_sums(
         ``others`` (S, 2048), weights by bin of rows with and without the event. All add up.
     """
     cells = target.astype(np.intp) * n_classes + decoded.astype(np.intp)
-    place = np.clip(_place(scores), 0, _N_BINS - 1).astype(np.intp)
-    place += _N_BINS * np.arange(len(scores))[:, np.newaxis]
-
-    def counted(rows: np.ndarray) -> np.ndarray:
-        found = np.bincount(place.ravel(), (weight * rows).ravel(), scores.shape[0] * _N_BINS)
-        return found.reshape(-1, _N_BINS)
-
+    confusion = np.bincount(cells, weight, n_classes**2)
+    bins = np.clip(_bin_numbers(scores), 0, _N_BINS - 1).astype(np.intp)
     return {
-        "confusion": np.bincount(cells, weight, n_classes**2).reshape(n_classes, n_classes),
-        "events": counted(events),
-        "others": counted(~events),
+        "confusion": confusion.reshape(n_classes, n_classes),
+        "events": _counts_by_bin(bins, weight * events),
+        "others": _counts_by_bin(bins, weight * ~events),
     }
 
 
-def auroc(events: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _counts_by_bin(bins: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Add up weights (S, n) by score and bin, to (S, 2048)."""
+    n_scores = len(bins)
+    first_bins = _N_BINS * np.arange(n_scores)
+    cells = bins + first_bins[:, np.newaxis]
+    counts = np.bincount(cells.ravel(), weight.ravel(), n_scores * _N_BINS)
+    return counts.reshape(n_scores, _N_BINS)
+
+
+def auroc(events: np.ndarray, non_events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the area under the ROC curve of binned scores, and the error that binning can make.
 
-    Both of shape (…) for counts of shape (…, 2048); NaN where one side has no row.
+    Parameters
+    ----------
+    events, non_events : ndarray of shape (…, 2048)
+        Weights by bin of rows with the event (e) and without it (o).
+
+    Returns
+    -------
+    area, error : ndarray of shape (…)
+        NaN where one side has no row.
+
+    Notes
+    -----
+    The area is the chance that a row with the event has the larger score (Hanley and McNeil,
+    "The meaning and use of the area under a ROC curve", 1982), ties counting half:
+    Σ_b e_b (Σ_{a<b} o_a + o_b / 2) / (Σ e Σ o). The error is the part of the ties.
     """
-    pairs = events.sum(axis=-1) * others.sum(axis=-1)
-    ties = (events * others).sum(axis=-1) / 2
-    lower = ((np.cumsum(others, axis=-1) - others) * events).sum(axis=-1)
+    pairs = events.sum(axis=-1) * non_events.sum(axis=-1)
+    ties = np.sum(events * non_events, axis=-1) / 2
+    below = np.cumsum(non_events, axis=-1) - non_events
+    lower = np.sum(below * events, axis=-1)
     with np.errstate(invalid="ignore"):
         return (lower + ties) / pairs, ties / pairs
 
 
-def average_precision(events: np.ndarray, others: np.ndarray) -> np.ndarray:
+def average_precision(events: np.ndarray, non_events: np.ndarray) -> np.ndarray:
     """Return the area under the curve of precision against recall, by steps, of binned scores.
 
-    Of shape (…) for counts of shape (…, 2048); NaN where there is no event.
+    Of shape (…) for counts of shape (…, 2048); NaN where there is no event. With e_b events in bin
+    b it is Σ_b e_b P_b / Σ e, where P_b is the share of events among the rows from b on.
     """
-    right, wrong = _above(events), _above(others)
+    n_right = _at_least(events)
+    n_wrong = _at_least(non_events)
     with np.errstate(invalid="ignore"):
-        precision = np.nan_to_num(right / (right + wrong))[..., :-1]
-        return np.asarray((events * precision).sum(axis=-1) / events.sum(axis=-1))
+        precision = np.nan_to_num(n_right / (n_right + n_wrong))
+        total = np.sum(events * precision[..., :-1], axis=-1)
+        return np.asarray(total / events.sum(axis=-1))
 
 
-def _above(counts: np.ndarray) -> np.ndarray:
+def _at_least(counts: np.ndarray) -> np.ndarray:
     """Return the counts of rows in each bin or above it, (…, 2049); 0 above the last."""
-    above = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1]
-    return np.concatenate((above, np.zeros_like(above[..., :1])), axis=-1)
+    descending = np.cumsum(counts[..., ::-1], axis=-1)
+    above_last = np.zeros_like(counts[..., :1])
+    return np.concatenate((descending[..., ::-1], above_last), axis=-1)
 
 
 def best_threshold(sums: Mapping[str, np.ndarray], rule: str | Sequence[float]) -> float:
@@ -125,18 +150,32 @@ def best_threshold(sums: Mapping[str, np.ndarray], rule: str | Sequence[float]) 
     float
         Between 0 and 1; of several equally good, the one nearest to ½.
     """
-    right, wrong = _above(sums["events"][-1]), _above(sums["others"][-1])
-    n_events, n_others = right[0], wrong[0]
+    n_right = _at_least(sums["events"][-1])
+    n_wrong = _at_least(sums["others"][-1])
     with np.errstate(invalid="ignore"):
-        if rule == "f1":
-            value = 2 * right / (right + wrong + n_events)
-        elif isinstance(rule, str):
-            value = right / n_events - wrong / n_others
-        else:
-            value = -(rule[0] * wrong + rule[1] * (n_events - right))
+        value = _value_of_thresholds(n_right, n_wrong, rule)
     value = np.nan_to_num(value, nan=-np.inf)
-    best = _EDGES[value >= value.max() - 1e-12 * abs(value.max())]
-    return float(1.0 / (1.0 + np.exp(-best[np.abs(best).argmin()])))
+    greatest = value.max()
+    is_best = value >= greatest - 1e-12 * abs(greatest)
+    best_odds = _EDGES[is_best]
+    nearest = np.argmin(np.abs(best_odds))
+    return float(1.0 / (1.0 + np.exp(-best_odds[nearest])))
+
+
+def _value_of_thresholds(
+    n_right: np.ndarray, n_wrong: np.ndarray, rule: str | Sequence[float]
+) -> np.ndarray:
+    """Return what is to be greatest: F1, the sum of recalls − 1, or the negative cost.
+
+    `n_right` and `n_wrong` are the rows with and without the event that are predicted to have it,
+    by threshold; the first threshold predicts it of all.
+    """
+    n_events = n_right[0]
+    if rule == "f1":
+        return 2 * n_right / (n_right + n_wrong + n_events)
+    if isinstance(rule, str):
+        return n_right / n_events - n_wrong / n_wrong[0]
+    return -(rule[0] * n_wrong + rule[1] * (n_events - n_right))
 
 
 def at_threshold(sums: Mapping[str, np.ndarray], threshold: float) -> dict[str, np.ndarray]:
@@ -144,10 +183,12 @@ def at_threshold(sums: Mapping[str, np.ndarray], threshold: float) -> dict[str, 
 
     Bins are not divided: the threshold is taken for the nearest edge of one.
     """
-    edge = round(float(_place(log_odds(np.array(threshold)))))
-    events, others = sums["events"][-1], sums["others"][-1]
-    rows = [[own[:edge].sum(), own[edge:].sum()] for own in (others, events)]
-    return {**sums, "confusion": np.array(rows)}
+    odds = log_odds(np.array(threshold))
+    edge = round(float(_bin_numbers(odds)))
+    counts = np.stack((sums["others"][-1], sums["events"][-1]))
+    as_first = counts[:, :edge].sum(axis=1)
+    as_second = counts[:, edge:].sum(axis=1)
+    return {**sums, "confusion": np.column_stack((as_first, as_second))}
 
 
 def class_measures(sums: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -156,17 +197,30 @@ def class_measures(sums: Mapping[str, np.ndarray]) -> dict[str, float]:
     The first is the mean recall of the classes that occur, the second the mean over classes that
     occur or are predicted; AUROC and AUPRC (average precision) are means over the scores.
     """
-    confusion, (area, _) = sums["confusion"], auroc(sums["events"], sums["others"])
-    right, true = np.diagonal(confusion), confusion.sum(axis=1)
-    both = true + confusion.sum(axis=0)
+    confusion = sums["confusion"]
+    area, _ = auroc(sums["events"], sums["others"])
     precision = average_precision(sums["events"], sums["others"])
-    shares = {
-        "balanced_accuracy": right[true > 0] / true[true > 0],
-        "macro_f1": 2 * right[both > 0] / both[both > 0],
-        "auroc": area[np.isfinite(area)],
-        "auprc": precision[np.isfinite(precision)],
+    with np.errstate(invalid="ignore"):
+        recall = np.diagonal(confusion) / confusion.sum(axis=1)
+    return {
+        "balanced_accuracy": _mean_of_known(recall),
+        "macro_f1": _mean_of_known(_f1_by_class(confusion)),
+        "auroc": _mean_of_known(area),
+        "auprc": _mean_of_known(precision),
     }
-    return {name: float(own.mean()) if own.size else np.nan for name, own in shares.items()}
+
+
+def _f1_by_class(confusion: np.ndarray) -> np.ndarray:
+    """Return 2 TP / (2 TP + FP + FN) of each class; NaN for one that neither occurs nor is said."""
+    n_right = np.diagonal(confusion)
+    n_true_or_predicted = confusion.sum(axis=0) + confusion.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        return 2 * n_right / n_true_or_predicted
+
+
+def _mean_of_known(values: np.ndarray) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else np.nan
 
 
 def class_report(
@@ -186,37 +240,50 @@ def class_report(
     if threshold != 0.5:
         sums = at_threshold(sums, threshold)
 
-    def number(value: Any) -> float | None:
-        return float(value) if np.isfinite(value) else None
-
-    confusion, events, others = (sums[name] for name in CLASS_SUMS)
-    area, error = auroc(events, others)
+    confusion = sums["confusion"]
     share = confusion.sum(axis=1) / confusion.sum()
-    both = confusion.sum(axis=0) + confusion.sum(axis=1)
-    right = np.diagonal(confusion)
-    return {
+    area, error = auroc(sums["events"], sums["others"])
+    n_without_score = len(names) - len(area)
+    report = {
         "rows": rows,
         "names": names,
         "confusion": confusion.tolist(),
         "threshold": threshold,
-        "f1_by_class": [2 * r / b if b else None for r, b in zip(right, both, strict=True)],
+        "f1_by_class": _numbers(_f1_by_class(confusion)),
         "largest_share": float(share.max()),
-        "auroc_by_class": [None] * (len(names) - len(area)) + [number(a) for a in area],
+        "auroc_by_class": [None] * n_without_score + _numbers(area),
         "auroc_error": float(np.nan_to_num(error).max()),
-        "calibration": _calibration(events, others) if calibrated else [],
-        **{name: number(value) for name, value in class_measures(sums).items()},
+        "calibration": _calibration(sums) if calibrated else [],
     }
+    measures = class_measures(sums)
+    return report | dict(zip(measures, _numbers(measures.values()), strict=True))
 
 
-def _calibration(events: np.ndarray, others: np.ndarray) -> list[dict[str, float]]:
+def _numbers(values: Iterable[float]) -> list[float | None]:
+    """Return numbers as JSON has them: None for one that does not exist."""
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def _calibration(sums: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
     """Compare probabilities with shares of rows, all scores together, in tenths of probability."""
     middle = (_EDGES[1:] + _EDGES[:-1]) / 2
     probability = 1.0 / (1.0 + np.exp(-middle))
-    group = np.minimum(probability * _CALIBRATION_GROUPS, _CALIBRATION_GROUPS - 1).astype(np.intp)
-    own, whole = events.sum(axis=0), (events + others).sum(axis=0)
-    sums = [np.bincount(group, a, _CALIBRATION_GROUPS) for a in (own, whole, whole * probability)]
-    return [
-        {"predicted": float(p / w), "observed": float(o / w), "weight": float(w)}
-        for o, w, p in zip(*sums, strict=True)
-        if w > 0
+    tenths = np.floor(probability * _CALIBRATION_GROUPS)
+    groups = np.minimum(tenths, _CALIBRATION_GROUPS - 1).astype(np.intp)
+    events = sums["events"].sum(axis=0)
+    rows = (sums["events"] + sums["others"]).sum(axis=0)
+    columns = [
+        np.bincount(groups, weights, _CALIBRATION_GROUPS)
+        for weights in (probability * rows, events, rows)
     ]
+    entries = []
+    for predicted, observed, weight in np.transpose(columns):
+        if weight > 0:
+            entries.append(
+                {
+                    "predicted": float(predicted / weight),
+                    "observed": float(observed / weight),
+                    "weight": float(weight),
+                }
+            )
+    return entries

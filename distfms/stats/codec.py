@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
@@ -46,17 +46,31 @@ def encode(value: Any) -> bytes:
 def chunks(value: Any) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a value piece by piece, so that its arrays are not copied."""
     arrays: list[np.ndarray] = []
-    tree = _taken_apart(value, arrays)
+    tree = _tree_of(value, arrays)
     described = [[array.dtype.str, array.shape] for array in arrays]
     head = _TO_JSON([tree, described]).encode()
-    start = MAGIC + len(head).to_bytes(8, "little") + head
-    yield start + bytes(-len(start) % _ALIGNED)
+    n_bytes = len(head).to_bytes(8, "little")
+    yield _padded(MAGIC + n_bytes + head)
     for array in arrays:
         if array.nbytes < _SMALL:
-            yield array.tobytes().ljust(-(-array.nbytes // _ALIGNED) * _ALIGNED, b"\0")
-            continue
-        yield memoryview(cast(Any, np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
-        yield bytes(-array.nbytes % _ALIGNED)
+            yield _padded(array.tobytes())
+        else:
+            yield memoryview(_bytes_of(np.ascontiguousarray(array)))
+            yield bytes(_padding(array.nbytes))
+
+
+def _padding(n_bytes: int) -> int:
+    """Return how many bytes fill up to a multiple of _ALIGNED."""
+    return -n_bytes % _ALIGNED
+
+
+def _padded(content: bytes) -> bytes:
+    return content + bytes(_padding(len(content)))
+
+
+def _bytes_of(array: np.ndarray) -> Any:
+    """View of the memory of an array in C order."""
+    return array.reshape(-1).view(np.uint8)
 
 
 def decode(payload: bytes) -> Any:
@@ -68,22 +82,22 @@ def decode(payload: bytes) -> Any:
     ------
     CodecError
     """
-    place = _Payload(payload)
-    return _put_together(place.take, place.array)
+    reader = _Payload(payload)
+    return _read_value(reader.take, reader.array)
 
 
 def load(stream: BinaryIO) -> Any:
     """Read a value from a file; its arrays are read one by one, into memory of their own."""
 
-    def array(dtype: np.dtype[Any], shape: list[int]) -> np.ndarray:
-        found = np.empty(shape, dtype)
-        n_bytes = stream.readinto(cast(Any, found.reshape(-1).view(np.uint8)))  # type: ignore[attr-defined]
-        if n_bytes != found.nbytes:
+    def read_array(dtype: np.dtype[Any], shape: list[int]) -> np.ndarray:
+        array = np.empty(shape, dtype)
+        n_bytes = stream.readinto(_bytes_of(array))  # type: ignore[attr-defined]
+        if n_bytes != array.nbytes:
             raise CodecError("it ends too early")
-        stream.read(-found.nbytes % _ALIGNED)
-        return found
+        stream.read(_padding(n_bytes))
+        return array
 
-    return _put_together(stream.read, array)
+    return _read_value(stream.read, read_array)
 
 
 def settled(value: Any) -> Any:
@@ -92,35 +106,43 @@ def settled(value: Any) -> Any:
     Arrays are in C order, numbers those of Python, mappings dictionaries.
     """
     arrays: list[np.ndarray] = []
-    tree = _taken_apart(value, arrays)
-    return _joined(tree, [np.asarray(array, order="C") for array in arrays])
+    tree = _tree_of(value, arrays)
+    return _value_of(tree, [np.asarray(array, order="C") for array in arrays])
 
 
-# --- apart and together ---------------------------------------------------------------------------
+# --- trees ----------------------------------------------------------------------------------------
 
 
-def _taken_apart(value: Any, arrays: list[np.ndarray]) -> Any:
-    """Return the tree of a value, whose arrays are numbered in the order in which it has them."""
-    if value is None or isinstance(value, bool | str):
+def _tree_of(value: Any, arrays: list[np.ndarray]) -> Any:
+    """Return the tree of a value; its arrays are appended, and stand in it by their numbers."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | str | int | float):
         return value
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise TypeError(f"an array of {value.dtype} cannot be kept")
-        arrays.append(value)
-        return {"a": len(arrays) - 1}
-    if isinstance(value, np.generic):
-        return _taken_apart(value.item(), arrays)
-    if isinstance(value, int | float):
-        return value
+        return _array_entry(value, arrays)
+
+    def trees(parts: Iterable[Any]) -> list[Any]:
+        return [_tree_of(part, arrays) for part in parts]
+
     if isinstance(value, Mapping):
-        return {"m": [[_taken_apart(part, arrays) for part in pair] for pair in value.items()]}
+        return {"m": [trees(pair) for pair in value.items()]}
     if isinstance(value, list):
-        return [_taken_apart(part, arrays) for part in value]
-    if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return {"t": [_taken_apart(part, arrays) for part in value]}
+        return trees(value)
     kind: Any = type(value)
-    own = {name: _taken_apart(getattr(value, name), arrays) for name in _field_names(kind)}
-    return {"c": f"{kind.__module__}:{kind.__qualname__}", "f": own}
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return {"t": trees(value)}
+    names = _field_names(kind)
+    contents = trees(getattr(value, name) for name in names)
+    qualified_name = f"{kind.__module__}:{kind.__qualname__}"
+    return {"c": qualified_name, "f": dict(zip(names, contents, strict=True))}
+
+
+def _array_entry(array: np.ndarray, arrays: list[np.ndarray]) -> dict[str, int]:
+    if array.dtype.hasobject:
+        raise TypeError(f"an array of {array.dtype} cannot be kept")
+    arrays.append(array)
+    return {"a": len(arrays) - 1}
 
 
 @cache
@@ -132,44 +154,50 @@ def _field_names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.init)
 
 
-def _joined(tree: Any, arrays: list[np.ndarray]) -> Any:
+def _value_of(tree: Any, arrays: list[np.ndarray]) -> Any:
+    """Inverse of `_tree_of`."""
+
+    def values(trees: list[Any]) -> list[Any]:
+        return [_value_of(part, arrays) for part in trees]
+
     if isinstance(tree, list):
-        return [_joined(part, arrays) for part in tree]
+        return values(tree)
     if not isinstance(tree, dict):
         return tree
     if "a" in tree:
         return arrays[tree["a"]]
     if "t" in tree:
-        return tuple(_joined(part, arrays) for part in tree["t"])
+        return tuple(values(tree["t"]))
     if "m" in tree:
-        return {_joined(key, arrays): _joined(part, arrays) for key, part in tree["m"]}
-    own = {name: _joined(part, arrays) for name, part in tree["f"].items()}
-    return _class_named(tree["c"])(**own)
+        return dict(values(pair) for pair in tree["m"])
+    contents = values(list(tree["f"].values()))
+    return _class_named(tree["c"])(**dict(zip(tree["f"], contents, strict=True)))
 
 
 @cache
 def _class_named(name: str) -> Any:
-    module, _, qualified = name.partition(":")
+    module, _, qualified_name = name.partition(":")
     if not (module.startswith("distfms.") or module in sys.modules):
         raise CodecError(f"it holds {name}, which is not a class of this package")
-    found: Any = import_module(module)
-    for part in qualified.split("."):
-        found = getattr(found, part)
-    if not (isinstance(found, type) and (is_dataclass(found) or issubclass(found, tuple))):
+    kind: Any = import_module(module)
+    for part in qualified_name.split("."):
+        kind = getattr(kind, part)
+    if not (isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, tuple))):
         raise CodecError(f"{name} is no record")
-    return found
+    return kind
 
 
-def _put_together(
-    take: Callable[[int], bytes], array: Callable[[np.dtype[Any], list[int]], np.ndarray]
+def _read_value(
+    take: Callable[[int], bytes], read_array: Callable[[np.dtype[Any], list[int]], np.ndarray]
 ) -> Any:
     try:
         if take(len(MAGIC)) != MAGIC:
             raise CodecError("it is not a value of this form")
         n_bytes = int.from_bytes(take(8), "little")
         tree, described = json.loads(take(n_bytes))
-        take(-(len(MAGIC) + 8 + n_bytes) % _ALIGNED)
-        return _joined(tree, [array(np.dtype(kind), shape) for kind, shape in described])
+        take(_padding(len(MAGIC) + 8 + n_bytes))
+        arrays = [read_array(np.dtype(kind), shape) for kind, shape in described]
+        return _value_of(tree, arrays)
     except CodecError:
         raise
     except (ValueError, TypeError, KeyError, LookupError, AttributeError, ImportError) as error:
@@ -180,7 +208,8 @@ class _Payload:
     """Bytes that are taken from the front."""
 
     def __init__(self, payload: bytes) -> None:
-        self._payload, self._start = payload, 0
+        self._payload = payload
+        self._start = 0
 
     def take(self, n_bytes: int) -> bytes:
         """Return the next bytes."""
@@ -190,7 +219,6 @@ class _Payload:
     def array(self, dtype: np.dtype[Any], shape: list[int]) -> np.ndarray:
         """Return the next array."""
         count = math.prod(shape)
-        found = np.frombuffer(self._payload, dtype, count, self._start).reshape(shape)
-        self._start += found.nbytes
-        self._start += -found.nbytes % _ALIGNED
-        return found
+        array = np.frombuffer(self._payload, dtype, count, self._start)
+        self._start += array.nbytes + _padding(array.nbytes)
+        return array.reshape(shape)

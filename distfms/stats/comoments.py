@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, NumericalError
+from distfms.stats.base import ratio
 from distfms.stats.batch import Batch, checked_weight, mean_is_small, refuse_infinite
 
 #: A column counts as constant if its standard deviation is at most this part of its mean.
@@ -142,26 +143,41 @@ class CoMoments:
         """Σ w over the rows of data where each column is observed, of shape (d,)."""
         if self.pair_weight is None:
             return np.full(self.n_columns, self.weight)
-        return np.diagonal(self.pair_weight).copy() if self.observed is None else self.observed
+        if self.observed is None:
+            return np.diagonal(self.pair_weight).copy()
+        return self.observed
 
-    def merge(self, other: CoMoments) -> CoMoments:
-        """Co-moments of the rows of data of both, of the same columns and rows of the matrix."""
-        if not other.n_samples:
+    def merge(self, later: CoMoments) -> CoMoments:
+        """Co-moments of the rows of data of both, of the same columns and rows of the matrix.
+
+        Where nothing is missing this is eq. (2.1) of [1]_ for pairs of columns: with δ the
+        difference of the means, C = C₁ + C₂ + W₁ W₂ / (W₁ + W₂) · δ δᵀ. Else both are re-centred
+        on the common means, and added.
+        """
+        if not later.n_samples:
             return self
         if not self.n_samples:
-            return other
-        total = (self.n_samples + other.n_samples, self.weight + other.weight)
-        if self.pair_weight is None and other.pair_weight is None:
-            delta, share = other.mean - self.mean, other.weight / total[1]
-            comoment = self.comoment + other.comoment
-            add_outer(comoment, delta[self.rows], delta, self.weight * share)
-            mean = self.mean + delta * share
-            return CoMoments(*total, mean, comoment, start=self.start)
-        ours, theirs = self.observed_weight, other.observed_weight
-        mean = merged_mean(self.mean, ours, other.mean, theirs)
-        a, b = self._recentred(mean), other._recentred(mean)
-        matrices = {name: a[name] + b[name] for name in a}
-        return CoMoments(*total, mean, start=self.start, **matrices)
+            return later
+        merge = self._merge_incomplete
+        if self.pair_weight is None and later.pair_weight is None:
+            merge = self._merge_complete
+        return merge(later, self.n_samples + later.n_samples, self.weight + later.weight)
+
+    def _merge_complete(self, later: CoMoments, n_samples: int, weight: float) -> CoMoments:
+        difference = later.mean - self.mean
+        share = later.weight / weight
+        mean = self.mean + difference * share
+        comoment = self.comoment + later.comoment
+        add_outer(comoment, difference[self.rows], difference, self.weight * share)
+        return CoMoments(n_samples, weight, mean, comoment, start=self.start)
+
+    def _merge_incomplete(self, later: CoMoments, n_samples: int, weight: float) -> CoMoments:
+        observed = self.observed_weight
+        mean = merged_mean(self.mean, observed, later.mean, later.observed_weight)
+        matrices = self._recentred(mean)
+        for name, array in later._recentred(mean).items():
+            matrices[name] = matrices[name] + array
+        return CoMoments(n_samples, weight, mean, start=self.start, **matrices)
 
     def scaled(self, factor: float) -> CoMoments:
         """Multiply the weight of every row of data by `factor` > 0 (decay).
@@ -173,28 +189,32 @@ class CoMoments:
         """
         if not (np.isfinite(factor) and factor > 0):
             raise ValueError(f"weights can only be scaled by a positive number, not by {factor}")
-        arrays: dict[str, Any] = {
-            n: getattr(self, n) * factor for n in _MATRICES if getattr(self, n) is not None
-        }
+        arrays: dict[str, Any] = {}
+        for name in _MATRICES:
+            array = getattr(self, name)
+            if array is not None:
+                arrays[name] = array * factor
         return replace(self, weight=self.weight * factor, **arrays)
 
     def take(self, indices: np.ndarray | list[int]) -> CoMoments:
         """Co-moments of some columns, in the order given.
 
-        All rows of the matrix are held.
+        Parameters
+        ----------
+        indices : array_like of int or bool
+            Numbers of columns, or a mask over them. All rows of the matrix are held.
         """
         index = np.asarray(indices)
         if index.dtype == np.bool_:
             index = np.flatnonzero(index)
-        both = np.ix_(index, index)
-        return replace(
-            self,
-            mean=self.mean[index],
-            comoment=self.comoment[both],
-            pair_weight=None if self.pair_weight is None else self.pair_weight[both],
-            cross=None if self.cross is None else self.cross[both],
-            observed=None if self.observed is None else self.observed[index],
-        )
+        arrays: dict[str, Any] = {"mean": self.mean[index]}
+        if self.observed is not None:
+            arrays["observed"] = self.observed[index]
+        for name in ("comoment", "pair_weight", "cross"):
+            matrix = getattr(self, name)
+            if matrix is not None:
+                arrays[name] = matrix[np.ix_(index, index)]
+        return replace(self, **arrays)
 
     def about(self, mean: np.ndarray) -> CoMoments:
         """Return the same about other means than those of the columns, shape (d,)."""
@@ -228,13 +248,15 @@ class CoMoments:
             raise NumericalError("there are no rows to compute a covariance from")
         if not pairwise or self.pair_weight is None:
             return self.comoment / self.weight
-        weight = self.pair_weight
-        return np.divide(self.comoment, weight, out=np.zeros_like(weight), where=weight > 0)
+        return ratio(self.comoment, self.pair_weight)
 
     def variance(self) -> np.ndarray:
-        """Weighted variance of the observed values of each of the r columns, 0 without any."""
-        weight, squares = self.observed_weight[self.rows], np.diagonal(self.comoment, self.start)
-        return np.divide(squares, weight, out=np.zeros_like(weight), where=weight > 0)
+        """Weighted variance of the observed values of each of the r columns, 0 without any.
+
+        Σ w (x − mean)² / Σ w, of shape (r,).
+        """
+        squares = np.diagonal(self.comoment, self.start)
+        return ratio(squares, self.observed_weight[self.rows])
 
     def by_column(self) -> dict[str, np.ndarray]:
         """Return what partitions are compared by, each of shape (d,).
@@ -268,24 +290,31 @@ class CoMoments:
         return np.sqrt(self.variance()) <= CONSTANT_RTOL * np.abs(self.mean[self.rows])
 
     def _recentred(self, mean: np.ndarray) -> dict[str, Any]:
-        """Return all arrays but `mean` as they are about other means; exact but for rounding."""
+        """Return all arrays but `mean` as they are about other means; exact but for rounding.
+
+        With s the shift of the means and W the pairs' weight, cross' = cross + s_i W and
+        C' = C + s_j cross + s_i cross_columns + s_i s_j W.
+        """
         weight: np.ndarray | float = self.weight
         cross: np.ndarray | float = 0.0
-        columns: np.ndarray | float = 0.0
+        cross_columns: np.ndarray | float = 0.0
         if self.pair_weight is not None and self.cross is not None:
-            weight, cross = self.pair_weight, self.cross
-            columns = cross.T if self.cross_columns is None else self.cross_columns
+            weight = self.pair_weight
+            cross = self.cross
+            cross_columns = cross.T if self.cross_columns is None else self.cross_columns
         shift = self.mean - mean
-        s, t = shift[self.rows, None], shift[None, :]
-        moved = {
-            "comoment": self.comoment + (t * cross + s * columns) + s * t * weight,
-            "pair_weight": np.broadcast_to(weight, self.comoment.shape),
-            "cross": np.broadcast_to(cross + s * weight, self.comoment.shape),
+        by_row = shift[self.rows, None]
+        moved = by_row * cross_columns
+        shape = self.comoment.shape
+        arrays = {
+            "comoment": self.comoment + (shift * cross + moved) + by_row * shift * weight,
+            "pair_weight": np.broadcast_to(weight, shape),
+            "cross": np.broadcast_to(cross + by_row * weight, shape),
         }
-        if len(self.comoment) == self.n_columns:
-            return moved
-        moved["cross_columns"] = np.broadcast_to(columns + t * weight, self.comoment.shape)
-        return moved | {"observed": self.observed_weight}
+        if shape[0] < self.n_columns:
+            arrays["cross_columns"] = np.broadcast_to(cross_columns + shift * weight, shape)
+            arrays["observed"] = self.observed_weight
+        return arrays
 
 
 _MATRICES = ("comoment", "pair_weight", "cross", "cross_columns", "observed")
@@ -308,22 +337,25 @@ def add_outer(matrix: np.ndarray, rows: np.ndarray, columns: np.ndarray, factor:
     factor : float
     """
     root = np.sqrt(abs(factor))
-    own, all_columns = rows * root, columns * root
+    scaled_rows = rows[:, None] * root
+    scaled_columns = columns * root
     apply = np.add if factor >= 0 else np.subtract
     # Some rows at a time: the product stays in the cache and takes no new memory each time.
-    for start in range(0, len(own), _OUTER_ROWS):
-        some = matrix[start : start + _OUTER_ROWS]
-        apply(some, own[start : start + _OUTER_ROWS, None] * all_columns, out=some)
+    for start in range(0, len(rows), _OUTER_ROWS):
+        block = slice(start, start + _OUTER_ROWS)
+        apply(matrix[block], scaled_rows[block] * scaled_columns, out=matrix[block])
 
 
 def merged_mean(
-    mean: np.ndarray, weight: np.ndarray, other: np.ndarray, other_weight: np.ndarray
+    mean: np.ndarray, weight: np.ndarray, later_mean: np.ndarray, later_weight: np.ndarray
 ) -> np.ndarray:
-    """Mean by column of two parts, each weighing what it has observed; 0 where neither has."""
-    total = weight + other_weight
-    share = np.divide(other_weight, total, out=np.zeros_like(total), where=total > 0)
+    """Mean by column of two parts, each weighing what it has observed; 0 where neither has.
+
+    m₁ + (m₂ − m₁) W₂ / (W₁ + W₂), all of shape (d,).
+    """
+    share = ratio(later_weight, weight + later_weight)
     # A part that has observed all there is gives its mean unrounded.
-    return np.where(weight > 0, mean + (other - mean) * share, other)
+    return np.where(weight > 0, mean + (later_mean - mean) * share, later_mean)
 
 
 def _refuse_overflow(squares: np.ndarray, first: int) -> None:
@@ -340,44 +372,73 @@ def _raw_product(batch: Batch, start: int, stop: int) -> dict[str, Any] | None:
     """Co-moments by one uncentred product, None where that would cost digits."""
     if not batch.nearly_centred():
         return None
-    n, mean = batch.n_samples, batch.mean
+    rows = slice(start, stop)
+    mean = batch.mean
     with np.errstate(over="ignore", invalid="ignore"):
-        comoment = batch.values[start:stop] @ batch.values.T
-        add_outer(comoment, mean[start:stop], mean, -n)
-        variance = np.diagonal(comoment, start) / n
-        return {"comoment": comoment} if mean_is_small(mean[start:stop], variance) else None
+        comoment = batch.values[rows] @ batch.values.T
+        add_outer(comoment, mean[rows], mean, -batch.n_samples)
+        variance = np.diagonal(comoment, start) / batch.n_samples
+        keeps_digits = mean_is_small(mean[rows], variance)
+    return {"comoment": comoment} if keeps_digits else None
 
 
 def _centred_product(batch: Batch, start: int, stop: int) -> dict[str, Any]:
     """Co-moments from centred chunks, with what re-centring needs where something is missing."""
-    d, rows, some = batch.mean.size, slice(start, stop), batch.incomplete
-    shape, whole = (stop - start, d), stop - start == d
-    own = slice(*np.searchsorted(some, (start, stop)))
-    comoment, out = np.zeros(shape), np.empty(shape)
-    both = np.zeros((len(some[own]), some.size))
-    by_row, by_column = np.zeros((shape[0], some.size)), np.zeros((len(some[own]), d))
+    rows = slice(start, stop)
+    shape = (stop - start, batch.mean.size)
+    sums = _IncompleteSums(batch, start, stop) if batch.incomplete.size else None
+    comoment = np.zeros(shape)
+    product = np.empty(shape)
     with np.errstate(over="ignore", invalid="ignore"):
         for values, present in batch.chunks():
-            comoment += np.matmul(values[rows], values.T, out=out)
-            if some.size:
-                both += present[own] @ present.T
-                by_row += values[rows] @ present.T
-                if not whole:
-                    by_column += present[own] @ values.T
-    if not some.size:
-        return {"comoment": comoment}
-    # Only pairs of incomplete columns need a product for their weight; and deviations from the
-    # mean add up to 0 against a complete column.
-    observed = batch.observed_weight
-    pair_weight, cross = np.minimum.outer(observed[rows], observed), np.zeros(shape)
-    pair_weight[np.ix_(some[own] - start, some)] = both
-    cross[:, some] = by_row
-    found = {"comoment": comoment, "pair_weight": pair_weight, "cross": cross}
-    if whole:
-        return found
-    cross_columns = np.zeros(shape)
-    cross_columns[some[own] - start] = by_column
-    return found | {"cross_columns": cross_columns, "observed": observed}
+            comoment += np.matmul(values[rows], values.T, out=product)
+            if sums is not None:
+                sums.add(values, present)
+    matrices = {"comoment": comoment}
+    return matrices if sums is None else matrices | sums.matrices()
+
+
+class _IncompleteSums:
+    """Adds up what re-centring needs, of columns with missing values against all columns.
+
+    Only pairs of incomplete columns need a product for their weight; and deviations from the mean
+    add up to 0 against a complete column.
+    """
+
+    def __init__(self, batch: Batch, start: int, stop: int) -> None:
+        self.batch = batch
+        self.rows = slice(start, stop)
+        self.columns = batch.incomplete
+        #: Which of the incomplete columns are rows of the matrix that are held.
+        self.held = slice(*np.searchsorted(self.columns, (start, stop)))
+        self.held_rows = self.columns[self.held] - start
+        n_rows = stop - start
+        n_columns = batch.mean.size
+        self.is_whole = n_rows == n_columns
+        self.pair_weight = np.zeros((self.held_rows.size, self.columns.size))
+        self.cross = np.zeros((n_rows, self.columns.size))
+        self.cross_columns = np.zeros((self.held_rows.size, n_columns))
+
+    def add(self, values: np.ndarray, present: np.ndarray) -> None:
+        """Add a chunk of rows of data; see `Chunk`."""
+        self.pair_weight += present[self.held] @ present.T
+        self.cross += values[self.rows] @ present.T
+        if not self.is_whole:
+            self.cross_columns += present[self.held] @ values.T
+
+    def matrices(self) -> dict[str, Any]:
+        """Return the fields of `CoMoments` beside the co-moments, of shape (r, d)."""
+        observed = self.batch.observed_weight
+        pair_weight = np.minimum.outer(observed[self.rows], observed)
+        pair_weight[np.ix_(self.held_rows, self.columns)] = self.pair_weight
+        cross = np.zeros(pair_weight.shape)
+        cross[:, self.columns] = self.cross
+        matrices = {"pair_weight": pair_weight, "cross": cross}
+        if not self.is_whole:
+            cross_columns = np.zeros(pair_weight.shape)
+            cross_columns[self.held_rows] = self.cross_columns
+            matrices |= {"cross_columns": cross_columns, "observed": observed}
+        return matrices
 
 
 # --- each column by itself ----------------------------------------------------------------------
@@ -435,7 +496,7 @@ class Moments:
             refuse_infinite(block, np.flatnonzero(~np.isfinite(block.sum(axis=1))))
         if not block.size:
             return cls.empty(block.shape[0])
-        return cls(*np.array([_column(row, weight) for row in block]).T)
+        return cls(*np.array([_moments_of_column(row, weight) for row in block]).T)
 
     @property
     def n_columns(self) -> int:
@@ -445,8 +506,7 @@ class Moments:
     @property
     def variance(self) -> np.ndarray:
         """Weighted population variance, 0 where nothing is observed; shape (d,)."""
-        out = np.zeros(self.n_columns)
-        return np.divide(self.m2, self.weight, out=out, where=self.weight > 0)
+        return ratio(self.m2, self.weight)
 
     @property
     def second_moment(self) -> np.ndarray:
@@ -457,32 +517,27 @@ class Moments:
         """Columns that do not vary, or are never observed (see `CoMoments.constant_columns`)."""
         return np.sqrt(self.variance) <= CONSTANT_RTOL * np.abs(self.mean)
 
-    def merge(self, other: Moments) -> Moments:
-        """Moments of the rows of both, of the same columns."""
-        weight = self.weight + other.weight
-        # Both weights over the total, and 0 where there is no total.
-        harmonic = np.divide(
-            self.weight * other.weight, weight, out=np.zeros_like(weight), where=weight > 0
-        )
-        return Moments(
-            weight,
-            merged_mean(self.mean, self.weight, other.mean, other.weight),
-            self.m2 + other.m2 + (other.mean - self.mean) ** 2 * harmonic,
-            np.minimum(self.minimum, other.minimum),
-            np.maximum(self.maximum, other.maximum),
-        )
+    def merge(self, later: Moments) -> Moments:
+        """Moments of the rows of both, of the same columns; formulas of `CoMoments.merge`."""
+        weight = self.weight + later.weight
+        mean = merged_mean(self.mean, self.weight, later.mean, later.weight)
+        common_weight = ratio(self.weight * later.weight, weight)
+        between = (later.mean - self.mean) ** 2 * common_weight
+        m2 = self.m2 + later.m2 + between
+        minimum = np.minimum(self.minimum, later.minimum)
+        maximum = np.maximum(self.maximum, later.maximum)
+        return Moments(weight, mean, m2, minimum, maximum)
 
 
-def _column(row: np.ndarray, weight: np.ndarray | None) -> list[float]:
+def _moments_of_column(column: np.ndarray, weights: np.ndarray | None) -> list[float]:
     """Moments of one column, in the order of the fields."""
-    present = ~np.isnan(row)
-    observed = int(present.sum())
-    x = row if observed == row.size else row[present]
-    if not observed:
+    is_observed = ~np.isnan(column)
+    if not is_observed.any():
         return [0.0, 0.0, 0.0, np.inf, -np.inf]
-    w = np.ones(observed) if weight is None else weight[present]
-    total = float(w.sum())
-    origin = float(x[0])  # keeps constant columns exact
-    mean = origin + float((w * (x - origin)).sum()) / total
-    m2 = float((w * np.square(x - mean)).sum())
-    return [total, mean, m2, float(x.min()), float(x.max())]
+    values = column[is_observed]
+    weights = np.ones(values.size) if weights is None else weights[is_observed]
+    total = float(weights.sum())
+    origin = float(values[0])  # keeps constant columns exact
+    mean = origin + float(np.sum(weights * (values - origin))) / total
+    m2 = float(np.sum(weights * np.square(values - mean)))
+    return [total, mean, m2, float(values.min()), float(values.max())]

@@ -84,22 +84,38 @@ class Ragged(NamedTuple):
             has exactly 0.
         """
         counts = self.counts()
-        k = int(counts[0]) if counts.size else 0
-        if k > 0 and (counts == k).all():
-            return _equal_lengths(list(self.content().reshape(-1, k).T))
-        means, squares = np.full(self.n_rows, np.nan), np.zeros(self.n_rows)
-        starts, longest = self.offsets[:-1], int(counts.max(initial=0))
-        for k in range(1, min(longest, _FEW) + 1):
-            rows = np.flatnonzero(counts == k)
-            first = starts[rows]
-            columns = [self.values.take(first + c) for c in range(k)]
+        longest = int(counts.max(initial=0))
+        if longest > 0 and counts.min() == longest:
+            return _equal_lengths(list(self.content().reshape(-1, longest).T))
+        means = np.full(self.n_rows, np.nan)
+        squares = np.zeros(self.n_rows)
+        for length in range(1, min(longest, _FEW) + 1):
+            rows = np.flatnonzero(counts == length)
+            columns = self._columns(rows, length)
             means[rows], squares[rows] = _equal_lengths(columns)
-        if longest > _FEW:
-            many = counts > _FEW
-            held = self if many.all() else self.take(many)
-            first = held.offsets[:-1] - held.offsets[0]
-            means[many], squares[many] = _reduced(held.content(), first, counts[many])
+        is_long = counts > _FEW
+        if is_long.any():
+            long_lists = self if is_long.all() else self.take(is_long)
+            means[is_long], squares[is_long] = long_lists._reduced()
         return means, squares
+
+    def _columns(self, rows: np.ndarray, length: int) -> list[np.ndarray]:
+        """First values of lists of this length, then their second ones, and so on."""
+        starts = self.offsets[rows]
+        return [self.values.take(starts + place) for place in range(length)]
+
+    def _reduced(self) -> tuple[np.ndarray, np.ndarray]:
+        """Means and centred sums of squares of non-empty lists of any lengths."""
+        counts = self.counts()
+        starts = self.offsets[:-1] - self.offsets[0]
+        values = self.content()
+        origin = values[starts]
+        difference = values - np.repeat(origin, counts)
+        shift = np.add.reduceat(difference, starts) / counts
+        difference -= np.repeat(shift, counts)
+        np.square(difference, out=difference)
+        squares = np.add.reduceat(difference, starts)
+        return origin + shift, squares
 
     def _gather(self, starts: np.ndarray, counts: np.ndarray) -> Self:
         """Copy the lists of the given starts and lengths one after another."""
@@ -142,26 +158,15 @@ def _equal_lengths(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarra
     Sums along an axis of a few elements are slow; k sums of long columns are not.
     """
     # The first value as origin makes lists of equal values exact and keeps the digits of others.
-    origin, *others = columns
-    differences = [column - origin for column in others]
-    shift, squares = np.zeros(origin.size), np.zeros(origin.size)
+    origin = columns[0]
+    differences = [column - origin for column in columns[1:]]
+    shift = np.zeros(origin.size)
     for difference in differences:
         shift += difference
     shift /= len(columns)
+    squares = np.zeros(origin.size)
     for difference in differences:
         difference -= shift
         squares += np.square(difference, out=difference)
     squares += np.square(shift)
-    return origin + shift, squares
-
-
-def _reduced(
-    values: np.ndarray, starts: np.ndarray, counts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means and centred sums of squares of non-empty lists of any lengths."""
-    origin = values[starts]
-    difference = values - np.repeat(origin, counts)
-    shift = np.add.reduceat(difference, starts) / counts
-    difference -= np.repeat(shift, counts)
-    squares = np.add.reduceat(np.square(difference, out=difference), starts)
     return origin + shift, squares

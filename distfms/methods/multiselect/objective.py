@@ -66,7 +66,7 @@ class Problem(Fields):
         `external`, where the same raters judge all attributes; None for independent raters.
     """
 
-    given: ClassVar = ("names",)
+    not_stored: ClassVar = ("names",)
     names: tuple[str, ...]
     b: np.ndarray
     v: np.ndarray
@@ -337,7 +337,7 @@ class SelectionPath(Fields):
         Gains of attributes computed and compared, also by the look that ends the search.
     """
 
-    given: ClassVar = ("names", "costs")
+    not_stored: ClassVar = ("names", "costs")
     algorithm: str
     criterion: str
     status: Status
