@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
@@ -49,7 +50,7 @@ from distfms.estimators.parameters import (
     target_names,
 )
 from distfms.methods.frame.contract import FinishedRun, Inputs
-from distfms.methods.frame.row_predictor import levels_of, plan_of_model, set_missing
+from distfms.methods.frame.row_predictor import label_array, levels_of, plan_of_model, set_missing
 from distfms.spec import Section
 
 
@@ -177,7 +178,9 @@ class JobEstimator(BaseEstimator):
             files, functions = self._run(given, named, others)
         self._target = list(named["target"])
         if get_tags(self).estimator_type == "classifier":
-            self._class_type = given.schema.field(self._target[0]).type.to_pandas_dtype()
+            kind = given.schema.field(self._target[0]).type
+            kind = kind.value_type if pat.is_dictionary(kind) else kind
+            self._class_type = kind.to_pandas_dtype()
         roles_of = (v for k, v in named.items() if k != "target")
         self._taken = [*self._target, *roles_of, *index_columns(given.schema)]
         self._array = given.without_rows() if given.kind == "array" else None
@@ -517,9 +520,7 @@ class JobClassifier(ClassifierMixin, PredictingEstimator):
 
     def _read(self, run: FinishedRun) -> None:
         super()._read(run)
-        classes = np.array(run.model["classes"])
-        if classes.dtype.kind == "f" and (classes == np.round(classes)).all():
-            classes = classes.astype(np.int64)
+        classes = label_array(run.model["classes"])
         if self._class_type is not None and classes.dtype.kind != "U":
             classes = classes.astype(self._class_type)
         self.classes_ = classes

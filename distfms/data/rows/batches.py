@@ -136,6 +136,11 @@ class ColumnPlan:
         columns = [by_name[name] for name in (*features, *roles.target)]
         return replace(self, columns=_side_by_side(columns), roles=roles)
 
+    def with_levels(self, name: str, levels: Sequence[str]) -> ColumnPlan:
+        """Return the plan with a column as positions among (a target), or indicators of, levels."""
+        columns = [replace(c, levels=tuple(levels)) if c.name == name else c for c in self.columns]
+        return replace(self, columns=_side_by_side(columns))
+
     def expanded(
         self,
         knots: Mapping[str, Sequence[float]],

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MISSING = "values_missing"
 N_GROUPS, COST = "n_groups", "cost"
 """Columns of predictions that stop row by row."""
+#: Least whole number whose neighbour is the same float64.
+INEXACT = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +140,8 @@ class RowPredictor:
     def _of_classes(self, found: np.ndarray) -> dict[str, Any]:
         """Return the class that is predicted of each row, and the probabilities of all."""
         found = shares_of(found)
-        named = np.array(self.classes)
-        whole = named.dtype.kind == "f" and (named == np.round(named)).all()
-        named = named.astype(np.int64) if whole else named
-        names = [f"probability_{name:g}" if whole else f"probability_{name}" for name in named]
+        named = label_array(self.classes)
+        names = [f"probability_{class_name(label)}" for label in self.classes]
         shares = dict(zip(names, found.T.copy(), strict=True))
         place = decided(found, self.class_weights, self.threshold)
         return {self.outputs[0]: named[place], **shares}
@@ -155,6 +155,23 @@ class RowPredictor:
             counts = enumerate(np.bincount(numbers).tolist())
             found |= {f"Rows that stop after {counted(n, 'group')}": count for n, count in counts}
         return found
+
+
+def label_array(labels: Sequence[Any]) -> np.ndarray:
+    """Return labels as an array, whole numbers as integers."""
+    if labels and all(type(label) is int for label in labels):
+        return np.array(labels, dtype=np.int64 if max(labels) < 2**63 else np.uint64)
+    found = np.array(labels)
+    if found.dtype.kind == "f" and (np.abs(found) < INEXACT).all() and (found % 1 == 0).all():
+        return found.astype(np.int64)
+    return found
+
+
+def class_name(label: Any) -> str:
+    """Write a class; a number with all its digits."""
+    if isinstance(label, float):
+        return str(int(label)) if label.is_integer() and abs(label) < INEXACT else repr(label)
+    return str(label)
 
 
 def shares_of(found: np.ndarray) -> np.ndarray:

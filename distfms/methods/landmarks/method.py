@@ -11,7 +11,7 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import Chosen, FinishedRun, Method
-from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model
+from distfms.methods.frame.row_predictor import RowPredictor, label_array, plan_of_model
 from distfms.methods.landmarks.flow import landmarks
 from distfms.methods.landmarks.form import check_tried, make_job
 from distfms.methods.landmarks.losses import probabilities
@@ -75,7 +75,7 @@ class LandmarkModel:
             whole.restricted(np.arange(size)),
             arrays["weights"][at, :size],
             arrays["intercept"][at],
-            None if model.get("classes") is None else np.array(model["classes"]),
+            None if model.get("classes") is None else label_array(model["classes"]),
             np.array(model["thresholds"][at]) if "thresholds" in model else None,
             model.get("probabilities", False),
             model.get("range"),

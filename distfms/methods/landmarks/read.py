@@ -14,20 +14,19 @@ from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.batches import ColumnPlan, RowBatch, require_observed
 from distfms.data.rows.folds import hash_keys, mix, with_seed
 from distfms.errors import DataError
+from distfms.methods.frame.classes import Classes, count_classes
 from distfms.methods.frame.contract import PartialReader, Run
 from distfms.methods.frame.judging import TRAIN
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.ranking import NormalisedGains, QueryCounts, RankingScores
 from distfms.methods.frame.row_data import (
-    Classes,
     Levels,
-    count_classes,
     read_levels,
     require_rows,
     summary_of_target,
     tell_counts,
 )
-from distfms.methods.frame.row_predictor import plan_of_model, sources_of
+from distfms.methods.frame.row_predictor import class_name, plan_of_model, sources_of
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, naming
 from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
 from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
@@ -132,7 +131,9 @@ def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
     """Read all that models are made of; steps `categories` to `statistics`."""
     levels = read_levels(run, form)
     plan = form.plan(levels)
-    classes, gains = read_classes(run, form, levels, plan), read_gains(run, form, plan)
+    classes = read_classes(run, form, levels, plan)
+    plan = plan if classes is None else classes.planned(plan)
+    gains = read_gains(run, form, plan)
     landmarks = run.step("landmarks", lambda: take_landmarks(run, form, plan))
     plain = landmark_maps(form.similarities, landmarks.arrays, landmarks.sample.train())
     metrics = read_metrics(run, form, classes, landmarks.sample, plain)
@@ -156,13 +157,15 @@ def read_classes(run: Run, form: LandmarkForm, levels: Levels, plan: ColumnPlan)
 
     def classes() -> Classes:
         found = count_classes(run, form, levels, plan, f"the task `{form.options.task}`")
-        unknown = np.setdiff1d(found.values, found.values if known is None else known)
-        if len(unknown):
+        if known is None:
+            return found
+        unknown = [label for label in found.labels if found.levels or label not in known]
+        if unknown:
             raise DataError(
-                f"The target {found.target!r} has the value {unknown[0]:g}, which is not "
-                f"among `landmarks.levels` ({', '.join(f'{level:g}' for level in known or ())})."
+                f"The target {found.target!r} has the value {class_name(unknown[0])}, which is not "
+                f"among `landmarks.levels` ({', '.join(map(class_name, known))})."
             )
-        return replace(found, values=tuple(known or found.values))
+        return replace(found, values=tuple(known))
 
     return run.step("classes", classes) if form.has_classes else None
 
@@ -322,11 +325,9 @@ def sampled(size: int, seed: int, has_gaps: bool, batch: RowBatch, part: int) ->
     ids = None if batch.rows.id is None else batch.rows.id[rows]
     if ids is not None and ids.dtype.kind not in "iu":
         ids = ids.astype(str)
+    weight = None if batch.weight is None else batch.weight[rows]
     values = batch.values[:, rows]
-    kept, weight = values, None
-    if batch.weight is not None:
-        weight = batch.weight[rows]
-        kept = np.vstack((values, weight))
+    kept = values if weight is None else np.vstack((values, weight))
     hashes = sample_hashes(batch, rows, seed)
     return {
         "sample": RowSample.from_rows(size, hashes, batch.row_ids[rows], kept, ids),

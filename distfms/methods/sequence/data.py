@@ -11,15 +11,10 @@ import numpy as np
 
 from distfms.data.rows.batches import ColumnPlan
 from distfms.errors import SpecError
+from distfms.methods.frame.classes import Classes, count_classes
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.moments import TrainMembers
-from distfms.methods.frame.row_data import (
-    Classes,
-    Levels,
-    check_moments,
-    count_classes,
-    read_levels,
-)
+from distfms.methods.frame.row_data import Levels, check_moments, read_levels
 from distfms.methods.frame.rows import moment_reader
 from distfms.methods.frame.slabs import Place
 from distfms.methods.sequence.choice import Candidate
@@ -130,7 +125,8 @@ def read_columns(run: Run, form: SequenceForm) -> SequenceData:
     classes = run.step("classes", lambda: _classes(run, data, levels))
     if form.options.family == "softmax" and len(classes.values) == 2:
         form = replace(form, options=form.options.model_copy(update={"family": "logistic"}))
-    return replace(data, form=form, classes=classes)
+    plain, plan = classes.planned(plain), classes.planned(plan)
+    return replace(data, form=form, plain=plain, plan=plan, classes=classes)
 
 
 def read_statistics(run: Run, data: SequenceData) -> SequenceData:

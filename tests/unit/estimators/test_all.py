@@ -237,6 +237,41 @@ def test_rows_of_weight_0_have_no_say(case: str) -> None:
     assert any(note.startswith(("60 rows of weight 0", "60 of 300")) for note in manifest["notes"])
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([2**53, 2**53 + 1, 7]),
+        np.array([2**64 - 1, 2**64 - 2, 0], dtype=np.uint64),
+        np.array([-(2**60) - 1, -(2**60), 3]),
+        np.array([1234567, 1234568, -3], dtype=np.int32),
+        np.array([-1.0, 0.0, 1e9 + 1]),
+        pd.Categorical([10, 9, -1]),
+        np.array(["b", "a", "é"]),
+    ],
+)
+def test_labels_come_back_as_they_were_given(labels: Any, tmp_path: Any) -> None:
+    given = labels[np.digitize(X[:, 0], [-0.3, 0.3])]
+    frame = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(t=given)
+    classes = np.unique(np.asarray(labels))
+    for estimator in (
+        distfms.GroupSequenceClassifier(folds=0),
+        distfms.LandmarkClassifier(landmarks=20, metric="none", folds=0),
+        distfms.LandmarkOrdinalRegressor(landmarks=20, metric="none", folds=0),
+    ):
+        ordinal = isinstance(estimator, distfms.LandmarkOrdinalRegressor)
+        if ordinal and given.dtype.kind not in "iuf":
+            continue
+        model = estimator.fit(frame, "t")
+        assert model.classes_.tolist() == classes.tolist()
+        assert set(model.predict(frame)) == set(classes)
+        assert model.score(frame, "t") > (0.6 if ordinal else 0.9)
+        loaded = distfms.load(model.save(tmp_path / type(model).__name__))
+        predicted = loaded.predict(frame)
+        assert set(predicted["predicted_t"]) == set(classes)
+        names = [name for name in predicted if name.startswith("probability_")]
+        assert len(names) == (0 if ordinal else 3)
+
+
 #: Checks of scikit-learn that an estimator cannot pass, and why.
 NOT_TWICE = "rows of weight 2 are not the same landmarks as rows that are there twice"
 UNORDERED = "classes of the check are in no order"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError
+from distfms.methods.frame.classes import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.frame.passes import Sums, side_by_side
-from distfms.methods.frame.row_data import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.families import FAMILIES
 from distfms.methods.sequence.glm import GlmDesign, View, fitted, guide_of, sequence_glm
@@ -279,12 +279,12 @@ def test_a_few_rows_that_decide_about_the_deviance_are_told(loss, n_rows, told):
 # --- classes ------------------------------------------------------------------------------------
 
 
-def counts(*values, weight=None):
-    return ClassCounts.from_rows(np.array(values, dtype=float), weight)
+def counts(*values):
+    return ClassCounts.from_rows(np.array(values, dtype=float), None)
 
 
-def test_classes_are_those_of_training_rows_that_weigh_something():
-    train = counts(1, 2, 4, weight=np.array([1.0, 2.0, 0.0]))
+def test_classes_are_those_of_training_rows():
+    train = counts(1, 2)
     assert find_classes(Folded((train, counts(1))), "y", "logistic", 2).tolist() == [1, 2]
     with pytest.raises(DataError, match=r"value 4 .* held-out"):
         find_classes(Folded((train, counts(4))), "y", "logistic")
