@@ -337,14 +337,14 @@ def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Ta
             "mapping of the names of columns to their values."
         ) from error
     for position, column in enumerate(table.schema):
-        known = (types or {}).get(column.name, column.type)
-        if pat.is_null(known):
-            known = pa.float64()
-        elif pat.is_list(known) and pat.is_null(known.value_type):
+        if pat.is_null(column.type):
+            known = (types or {}).get(column.name, pa.float64())
+        elif pat.is_list(column.type) and pat.is_null(column.type.value_type):
             known = pa.list_(pa.float64())
-        if known != column.type:
-            cast = table.column(position).cast(known)
-            table = table.set_column(position, column.name, cast)
+        else:
+            continue
+        cast = table.column(position).cast(known)
+        table = table.set_column(position, column.name, cast)
     return table.replace_schema_metadata(index_metadata(table.schema))
 
 

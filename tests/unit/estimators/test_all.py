@@ -272,6 +272,35 @@ def test_labels_come_back_as_they_were_given(labels: Any, tmp_path: Any) -> None
         assert len(names) == (0 if ordinal else 3)
 
 
+SMALL = {
+    "GroupSequencer": {"folds": 0},
+    "LandmarkRegressor": {"folds": 0, "landmarks": 20, "metric": "none"},
+    "AttributeEfficientRidge": {"folds": 0, "attributes_per_example": 2},
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_frames_are_read_as_they_are(name: str) -> None:
+    with_texts = name != "AttributeEfficientRidge"
+    frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
+    frame["time"] = 2**60 + np.arange(N) * 60_000_000_001
+    y = TARGETS["number"].copy()
+    if with_texts:
+        frame["k"] = pd.Categorical(np.resize(["u", "v", "w"], N))
+        y += 3.0 * frame["k"].cat.codes
+    model = getattr(distfms, name)(**SMALL[name]).fit(frame, y)
+    expected = model.predict(frame)
+    others = {"a": "n/a"}
+    if with_texts:
+        others["k"] = frame["k"].cat.codes
+        np.testing.assert_array_equal(model.predict(frame.astype({"k": object})), expected)
+    for column, values in others.items():
+        changed = frame.assign(**{column: values})
+        for X_new in (changed, pl.from_pandas(changed), dd.from_pandas(changed, npartitions=2)):
+            with pytest.raises(DataError, match=f"column '{column}'"):
+                np.asarray(model.predict(X_new))
+
+
 #: Checks of scikit-learn that an estimator cannot pass, and why.
 NOT_TWICE = "rows of weight 2 are not the same landmarks as rows that are there twice"
 UNORDERED = "classes of the check are in no order"
