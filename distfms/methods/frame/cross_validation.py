@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -148,8 +148,13 @@ def _evaluate(loaded: _Loaded, portion: tuple[int, Sequence[int]]) -> dict[int, 
     number, items = portion
     if number != loaded.number:
         loaded.fold = None  # freed before the next is made
-        loaded.number, loaded.fold = number, split_fold(loaded.bundle, work, number)
-    fold = loaded.fold
+        loaded.number = number
+        loaded.fold = split_fold(loaded.bundle, work, number)
+    return _evaluate_items(work, loaded.fold, items)
+
+
+def _evaluate_items(work: FoldWork, fold: Fold | None, items: Iterable[int]) -> dict[int, Answer]:
+    """Evaluate items on a fold; answers are empty where there is none."""
     if fold is None:
         return {item: {} for item in items}
     return {item: evaluated(work, fold, item) for item in items}
@@ -165,7 +170,11 @@ def evaluated(work: FoldWork, fold: Fold, item: int) -> Answer:
 def split_fold(bundle: Bundle, work: FoldWork, number: int) -> Fold | None:
     """Return a fold, or None if it has fewer than two rows or nothing is learned without it."""
     train, held_out = work.split(bundle, number)
-    if min(work.size(train)[0], work.size(held_out)[0]) < 2 or not work.learnable(train):
+    for members in (train, held_out):
+        n_rows, _ = work.size(members)
+        if n_rows < 2:
+            return None
+    if not work.learnable(train):
         return None
     return Fold(train, held_out, number)
 
@@ -200,66 +209,71 @@ def evaluate_on_folds(run: Run, statistics: Bundle, work: FoldWork) -> FoldAnswe
 
 
 def evaluate_here(
-    work: FoldWork, statistics: Bundle, given: Callable[[Fold], AbstractContextManager[Fold]]
+    work: FoldWork, statistics: Bundle, extended: Callable[[Fold], AbstractContextManager[Fold]]
 ) -> FoldAnswers:
-    """Evaluate in this process, fold by fold, each with what it is given beside its statistics."""
-    found: dict[Unit, Answer] = {}
+    """Evaluate in this process, fold by fold; `extended` adds to a fold what its items need."""
+    answers: dict[Unit, Answer] = {}
     items = range(len(work.items))
     for number in range(work.n_folds):
         fold = split_fold(statistics, work, number)
-        if fold is None:
-            found |= {(number, item): {} for item in items}
-            continue
-        with given(fold) as own:
-            found |= {(number, item): evaluated(work, own, item) for item in items}
-    return arranged(work, found, 0)
+        with nullcontext() if fold is None else extended(fold) as whole:
+            of_fold = _evaluate_items(work, whole, items)
+        answers |= {(number, item): answer for item, answer in of_fold.items()}
+    return arranged(work, answers, 0)
 
 
 def _evaluated_by(run: Run, pool: ActorPool, statistics: Bundle, work: FoldWork) -> FoldAnswers:
-    place, log, build = None, None, partial(_held, statistics, work)
+    build = partial(_held, statistics, work)
+    log = None
     # What is done in this process is not worth a file.
     if pool.name != "serial":
-        place, scratch = run.place(work.step), run.scratch()
-        build = build if place is None else partial(_load, place, work)
-        log = None if scratch is None else AnswerLog(scratch, _key(work))
-    found = {} if log is None else log.read()
-    n_kept = len(found)
-    portions = _portions(work, found)
+        place = run.place(work.step)
+        scratch = run.scratch()
+        if place is not None:
+            build = partial(_load, place, work)
+        if scratch is not None:
+            log = AnswerLog(scratch, _key(work))
+    answers = {} if log is None else log.read()
+    n_kept = len(answers)
+    portions = _portions(work, answers)
 
-    def keep(index: int, answers: Mapping[int, Answer]) -> None:
+    def keep(index: int, of_portion: Mapping[int, Answer]) -> None:
         fold, _ = portions[index]
-        for item, answer in answers.items():
-            found[fold, item] = answer
+        for item, answer in of_portion.items():
+            answers[fold, item] = answer
             if log is not None:
                 log.append((fold, item), answer)
 
     if portions:
         pool.start(build, range(pool.n_actors))
         pool.map(_evaluate, portions, on_answer=keep)
-    return arranged(work, found, n_kept)
+    return arranged(work, answers, n_kept)
 
 
-def _portions(work: FoldWork, found: Mapping[Unit, Answer]) -> list[tuple[int, list[int]]]:
-    """Cut what is left to do into portions of one fold each, fold by fold."""
+def _portions(work: FoldWork, answers: Mapping[Unit, Answer]) -> list[tuple[int, list[int]]]:
+    """Cut what is not yet answered into portions of one fold each, fold by fold."""
     portions = []
     for fold in range(work.n_folds):
-        left = [item for item in range(len(work.items)) if (fold, item) not in found]
-        portions += [(fold, left[i : i + PORTION]) for i in range(0, len(left), PORTION)]
+        items = [item for item in range(len(work.items)) if (fold, item) not in answers]
+        starts = range(0, len(items), PORTION)
+        portions += [(fold, items[start : start + PORTION]) for start in starts]
     return portions
 
 
-def arranged(work: FoldWork, found: Mapping[Unit, Answer], n_kept: int) -> FoldAnswers:
+def arranged(work: FoldWork, answers: Mapping[Unit, Answer], n_kept: int) -> FoldAnswers:
     """Arrange answers by item and fold; folds that `split_fold` leaves out have none."""
-    usable = [fold for fold in range(work.n_folds) if found[fold, 0]]
-    first = [found[fold, 0] for fold in usable]
+    folds = tuple(fold for fold in range(work.n_folds) if answers[fold, 0])
+
+    def of_item(item: int) -> tuple[Answer, ...]:
+        return tuple(answers[fold, item] for fold in folds)
+
+    first = of_item(0)
     return FoldAnswers(
-        folds=tuple(usable),
+        folds=folds,
         n_rows=tuple(int(answer["fold/n_rows"]) for answer in first),
         weight=tuple(float(answer["fold/weight"]) for answer in first),
-        answers=tuple(
-            tuple(found[fold, item] for fold in usable) for item in range(len(work.items))
-        ),
-        n_done=len(found) - n_kept,
+        answers=tuple(of_item(item) for item in range(len(work.items))),
+        n_done=len(answers) - n_kept,
         n_kept=n_kept,
     )
 
@@ -279,16 +293,18 @@ class AnswerLog:
 
     def read(self) -> dict[Unit, Answer]:
         """Return the answers so far; a line that was torn off ends them."""
-        found: dict[Unit, Answer] = {}
+        answers: dict[Unit, Answer] = {}
         key, *lines = self.path.read_text().splitlines() if self.path.exists() else [""]
+        if key != self.key:
+            lines = []
         with suppress(ValueError):
-            for line in lines if key == self.key else ():
+            for line in lines:
                 fold, item, arrays = json.loads(line)
-                found[fold, item] = {
+                answers[fold, item] = {
                     name: np.array(values, dtype=kind) for name, (kind, values) in arrays.items()
                 }
-        self.path.write_text("\n".join([self.key, *lines[: len(found)], ""]))
-        return found
+        self.path.write_text("\n".join([self.key, *lines[: len(answers)], ""]))
+        return answers
 
     def append(self, unit: Unit, answer: Answer) -> None:
         """Write an answer down; floats are written so that they read back the same."""

@@ -31,14 +31,13 @@ def points_of(
         For each set of rows, n values of each measure; NaN where one does not exist.
     """
     columns = {name: np.asarray(values).tolist() for name, values in sizes.items()}
-    return [
-        {
-            **{name: values[i] for name, values in columns.items()},
-            **{
-                rows: {measure: number_or_none(values[i]) for measure, values in own.items()}
-                for rows, own in scores.items()
-                if own
-            },
-        }
-        for i in range(len(columns["budget"]))
-    ]
+    points = []
+    for place in range(len(columns["budget"])):
+        point: dict[str, Any] = {name: values[place] for name, values in columns.items()}
+        for rows, measures in scores.items():
+            if measures:
+                point[rows] = {
+                    measure: number_or_none(values[place]) for measure, values in measures.items()
+                }
+        points.append(point)
+    return points

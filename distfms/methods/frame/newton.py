@@ -19,17 +19,22 @@ import numpy as np
 
 from distfms.methods.frame.passes import Status
 
-#: Share of the majorant that keeps a Hessian regular, and of its own trace, where that is singular.
-_REGULAR, _SINGULAR = 1e-12, 1e-14
+#: Share of the majorant that keeps a Hessian regular.
+_REGULAR = 1e-12
+#: Share of its own trace that keeps a singular Hessian regular.
+_SINGULAR = 1e-14
 #: Share of the majorant that a search begins with.
 _FIRST = 1e-2
 #: What μ is multiplied by after a step that fell short, and divided by after a good one.
-_MORE, _LESS = 4.0, 4.0
+_FACTOR = 4.0
 #: Parts of the fall that was predicted of a step at which it is taken, and at which it is good.
-_TAKEN, _GOOD = 0.1, 0.75
-#: Multipliers of a bound are sought between two that are this far apart; the least, beside the
-#: Hessian, is far below what is added to that anyway.
-_APART, _LEAST, _MOST = 30.0, 1e-8 * _SINGULAR, 1e306
+_TAKEN = 0.1
+_GOOD = 0.75
+#: Multipliers of a bound are sought between two that are this far apart.
+_APART = 30.0
+#: The least multiplier, beside the Hessian, is far below what is added to that anyway.
+_LEAST = 1e-8 * _SINGULAR
+_MOST = 1e306
 _ROUNDING = 1e-13  # relative rise of a value that may be rounding
 
 
@@ -50,17 +55,21 @@ class Quadratic:
     hessian: np.ndarray
 
     def fall(self, moved: np.ndarray, hessian: np.ndarray) -> np.ndarray:
-        """Return how much less (P,) the model with this Hessian is at a step (m, P)."""
-        bent = np.einsum("mp,pmn,np->p", moved, hessian, moved)
-        return np.asarray(-np.sum(self.gradient * moved, axis=0) - bent / 2)
+        """Return how much less (P,) the model with this Hessian is at a step s (m, P).
 
-    def where(self, taken: np.ndarray, other: Quadratic) -> Quadratic:
-        """Return these parts where they are taken (P,), and those of another elsewhere."""
-        return Quadratic(
-            np.where(taken, self.value, other.value),
-            np.where(taken, self.gradient, other.gradient),
-            np.where(taken[:, np.newaxis, np.newaxis], self.hessian, other.hessian),
-        )
+        −gᵀs − ½ sᵀHs, column by column.
+        """
+        linear = np.sum(self.gradient * moved, axis=0)
+        curvature = np.einsum("mp,pmn,np->p", moved, hessian, moved)
+        return np.asarray(-linear - curvature / 2)
+
+    def where(self, is_taken: np.ndarray, before: Quadratic) -> Quadratic:
+        """Return these parts where they are taken (P,), and those before elsewhere."""
+        value = np.where(is_taken, self.value, before.value)
+        gradient = np.where(is_taken, self.gradient, before.gradient)
+        of_matrices = is_taken[:, np.newaxis, np.newaxis]
+        hessian = np.where(of_matrices, self.hessian, before.hessian)
+        return Quadratic(value, gradient, hessian)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,37 +92,23 @@ class Domain:
 
     def best(self, hessian: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """Minimise Σ ½θᵀHθ − cᵀθ over columns; H (P, m, m) is positive definite, c is (m, P)."""
-        from scipy.optimize import brentq
-
-        found = self._best(hessian, slope, 0.0)
-        if self.radius is None or self._excess(found) <= 0:
-            return found
-
-        def excess(multiplier: float) -> float:
-            return self._excess(self._best(hessian, slope, multiplier))
-
-        # The norm of the weights falls with the multiplier of the bound, of any size.
-        scale = float(np.abs(hessian[:, : self.n_weights, : self.n_weights]).max())
-        low = high = 1e-6 * scale
-        while excess(high) > 0 and high < _MOST:
-            low, high = high, _APART * high
-        while excess(low) <= 0 and low > _LEAST * scale:
-            low, high = low / _APART, low
-        multiplier = low
-        if excess(low) > 0:
-            ends = {"xtol": 1e-15 * high, "maxiter": 1000, "disp": False}
-            multiplier = brentq(excess, low, high, **ends) if excess(high) < 0 else high
+        unbounded = self._best(hessian, slope, 0.0)
+        if self._excess(unbounded) <= 0:
+            return unbounded
+        multiplier = self._multiplier(hessian, slope)
         return self.nearest(self._best(hessian, slope, multiplier))
 
     def nearest(self, parameters: np.ndarray) -> np.ndarray:
         """Return the parameters that are allowed and nearest to others."""
-        found, k = np.array(parameters, dtype=np.float64), self.n_weights
+        allowed = np.array(parameters, dtype=np.float64)
+        k = self.n_weights
         if self.radius is not None:
-            norm = float(np.linalg.norm(found[:k]))
-            found[:k] *= self.radius / norm if norm > self.radius else 1.0
+            norm = float(np.linalg.norm(allowed[:k]))
+            if norm > self.radius:
+                allowed[:k] *= self.radius / norm
         if self.lower is not None:
-            found[k:] = np.maximum(found[k:], self.lower[:, np.newaxis])
-        return found
+            allowed[k:] = np.maximum(allowed[k:], self.lower[:, np.newaxis])
+        return allowed
 
     def joined(self, parts: np.ndarray) -> np.ndarray:
         """Return parts of columns (P,), or their sum where a bound ties them together."""
@@ -121,35 +116,89 @@ class Domain:
 
     def _excess(self, parameters: np.ndarray) -> float:
         """Return how far the norm is above the bound, nearly linear in the multiplier."""
+        if not self.radius:
+            return 0.0
         norm = float(np.linalg.norm(parameters[: self.n_weights]))
-        return 1.0 - self.radius / max(norm, 1e-300) if self.radius else 0.0
+        return 1.0 - self.radius / max(norm, 1e-300)
+
+    def _multiplier(self, hessian: np.ndarray, slope: np.ndarray) -> float:
+        """Return the multiplier of the bound, of any size: the norm of the weights falls with it.
+
+        It may be a little below the bound's, where rounding hides the difference.
+        """
+        from scipy.optimize import brentq
+
+        def excess(multiplier: float) -> float:
+            return self._excess(self._best(hessian, slope, multiplier))
+
+        scale = float(np.abs(hessian[:, : self.n_weights, : self.n_weights]).max())
+        low = high = 1e-6 * scale
+        while excess(high) > 0 and high < _MOST:
+            low = high
+            high *= _APART
+        while excess(low) <= 0 and low > _LEAST * scale:
+            high = low
+            low /= _APART
+        if excess(low) <= 0:
+            return low
+        if excess(high) >= 0:
+            return high
+        multiplier: float = brentq(excess, low, high, xtol=1e-15 * high, maxiter=1000, disp=False)
+        return multiplier
 
     def _best(self, hessian: np.ndarray, slope: np.ndarray, multiplier: float) -> np.ndarray:
         """Minimise, with a multiple of ‖w‖²/2 in place of the bound."""
-        k = self.n_weights
-        found = np.empty_like(slope)
-        for own, c, out in zip(hessian, slope.T, found.T, strict=True):
-            within = own[:k, :k] + (multiplier + _SINGULAR * np.trace(own[:k, :k])) * np.eye(k)
-            solved = np.linalg.solve(within, np.column_stack((c[:k], own[:k, k:])))
-            rest = own[k:, k:] - own[k:, :k] @ solved[:, 1:]
-            least = _REGULAR * float(np.trace(own[k:, k:]))
-            out[k:] = self._others(rest, c[k:] - own[k:, :k] @ solved[:, 0], least)
-            out[:k] = solved[:, 0] - solved[:, 1:] @ out[k:]
-        return found
+        best = np.empty_like(slope)
+        for column, matrix in enumerate(hessian):
+            best[:, column] = self._best_of_column(matrix, slope[:, column], multiplier)
+        return best
 
-    def _others(self, hessian: np.ndarray, slope: np.ndarray, least: float) -> np.ndarray:
+    def _best_of_column(
+        self, hessian: np.ndarray, slope: np.ndarray, multiplier: float
+    ) -> np.ndarray:
+        """Minimise for one column: eliminate the weights, which leaves a Schur complement.
+
+        Reference: Boyd, Vandenberghe, appendix C.4.
+        """
+        k = self.n_weights
+        weights = hessian[:k, :k]
+        across = hessian[k:, :k]
+        beside = hessian[k:, k:]
+        right_sides = np.column_stack((slope[:k], hessian[:k, k:]))
+        solved = np.linalg.solve(_regular(weights, multiplier), right_sides)
+        free = solved[:, 0]
+        response = solved[:, 1:]
+        schur = beside - across @ response
+        left_slope = slope[k:] - across @ free
+        least = _REGULAR * float(np.trace(beside))
+        best = np.empty_like(slope)
+        best[k:] = self._best_beside_weights(schur, left_slope, least)
+        best[:k] = free - response @ best[k:]
+        return best
+
+    def _best_beside_weights(
+        self, hessian: np.ndarray, slope: np.ndarray, least: float
+    ) -> np.ndarray:
         """Minimise over the parameters beside the weights, of curvature `least` or more."""
         from scipy.optimize import lsq_linear
 
         values, vectors = np.linalg.eigh(hessian)
         # What rounding left of the difference of two matrices may be below zero.
         root = np.sqrt(np.maximum(values, least))
-        found = vectors @ ((vectors.T @ slope) / root**2)
-        if self.lower is None or (found >= self.lower).all():
-            return found
-        factor, wanted = root[:, np.newaxis] * vectors.T, (vectors.T @ slope) / root
-        bounded = lsq_linear(factor, wanted, (self.lower, np.inf), "bvls", tol=1e-14)
+        rotated = vectors.T @ slope
+        best = vectors @ (rotated / root**2)
+        if self.lower is None or (best >= self.lower).all():
+            return best
+        factor = root[:, np.newaxis] * vectors.T
+        bounds = (self.lower, np.inf)
+        bounded = lsq_linear(factor, rotated / root, bounds, "bvls", tol=1e-14)
         return np.maximum(bounded.x, self.lower)
+
+
+def _regular(matrix: np.ndarray, multiplier: float) -> np.ndarray:
+    """Add a multiple of the identity, and enough of it for a singular matrix."""
+    ridge = multiplier + _SINGULAR * np.trace(matrix)
+    return matrix + ridge * np.eye(len(matrix))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,38 +250,47 @@ def minimise(
     max_iter : int
         Steps that are tried.
     """
-    here = domain.nearest(start)
-    at, share = function(here), np.full(here.shape[1], _FIRST)
-    most = tol / len(share)  # of each column
-    status: Status
-    n_iterations, status = 0, "max_iter"
+    point = domain.nearest(start)
+    local = function(point)
+    share = np.full(point.shape[1], _FIRST)
+    tol_of_column = tol / len(share)
+    n_iterations = 0
+    status: Status = "max_iter"
 
-    def step(damping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        hessian = at.hessian + damping[:, np.newaxis, np.newaxis] * majorant
-        trial = domain.best(hessian, np.einsum("pmn,np->mp", hessian, here) - at.gradient)
-        return trial, domain.joined(at.fall(trial - here, hessian))
+    def step(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best point of the model with shares of the majorant, and its fall."""
+        hessian = local.hessian + shares[:, np.newaxis, np.newaxis] * majorant
+        slope = np.einsum("pmn,np->mp", hessian, point) - local.gradient
+        trial = domain.best(hessian, slope)
+        return trial, domain.joined(local.fall(trial - point, hessian))
+
+    def newton_fall() -> np.ndarray:
+        return step(np.full_like(share, _REGULAR))[1]
 
     while True:
         trial, predicted = step(share)
-        settled = np.abs(predicted) <= most
-        if settled.any():
-            settled &= np.abs(step(np.full_like(share, _REGULAR))[1]) <= most
-        if settled.all():
+        is_settled = np.abs(predicted) <= tol_of_column
+        if is_settled.any():
+            is_settled &= np.abs(newton_fall()) <= tol_of_column
+        if is_settled.all():
             status = "converged"
-        if settled.all() or n_iterations == max_iter:
             break
-        there = function(np.where(settled, here, trial))
-        fall = domain.joined(at.value - there.value)
-        stuck = (share >= 1.0) & (fall <= _ROUNDING * np.abs(domain.joined(at.value)))
-        if (settled | stuck).all():
+        if n_iterations == max_iter:
+            break
+        tried = function(np.where(is_settled, point, trial))
+        fall = domain.joined(local.value - tried.value)
+        rounding = _ROUNDING * np.abs(domain.joined(local.value))
+        is_stuck = (share >= 1.0) & (fall <= rounding)
+        if (is_settled | is_stuck).all():
             status = "stalled"
             break
-        taken = fall >= _TAKEN * predicted
-        good = taken & (fall >= _GOOD * predicted) & ~settled
-        share = np.where(taken, share, np.minimum(share * _MORE, 1.0))
-        share = np.where(good, np.maximum(share / _LESS, _REGULAR), share)
-        here, at = np.where(taken, trial, here), there.where(taken, at)
+        is_taken = fall >= _TAKEN * predicted
+        is_good = is_taken & (fall >= _GOOD * predicted) & ~is_settled
+        share = np.where(is_taken, share, np.minimum(share * _FACTOR, 1.0))
+        share = np.where(is_good, np.maximum(share / _FACTOR, _REGULAR), share)
+        point = np.where(is_taken, trial, point)
+        local = tried.where(is_taken, local)
         n_iterations += 1
-    gaps = step(np.full_like(share, _REGULAR))[1]
+    gaps = newton_fall()
     gap = float(gaps.sum() if domain.radius is None else gaps[0])
-    return NewtonMinimum(here, float(at.value.sum()), max(gap, 0.0), n_iterations, status)
+    return NewtonMinimum(point, float(local.value.sum()), max(gap, 0.0), n_iterations, status)

@@ -39,6 +39,8 @@ T = TypeVar("T")
 Asking = Generator[Any, Any, T]
 Function = Callable[[np.ndarray], Asking[tuple[float, np.ndarray]]]
 Status = Literal["converged", "max_iter", "stalled"]
+#: A step s, the difference y of the gradients at its ends, and sᵀy > 0.
+_Step = tuple[np.ndarray, np.ndarray, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +52,19 @@ class Sums:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]
 
-    def merge(self, other: Sums) -> Sums:
+    def merge(self, later: Sums) -> Sums:
         """Add the sums of other rows; a name that one side lacks counts as nothing there."""
         merged = dict(self.arrays)
-        for name, array in other.arrays.items():
+        for name, array in later.arrays.items():
             merged[name] = merged[name] + array if name in merged else array
         return Sums(merged)
 
     def scaled(self, factor: float) -> Sums:
         """Multiply the sums, but not the counts, by `factor`."""
-        sums = {n: a if a.dtype.kind in "iu" else a * factor for n, a in self.arrays.items()}
+        sums = {}
+        for name, array in self.arrays.items():
+            is_count = array.dtype.kind in "iu"
+            sums[name] = array if is_count else array * factor
         return Sums(sums)
 
 
@@ -92,7 +97,7 @@ class PassReader(PartialReader):
 
 def one_pass(run: Run, reader: Callable[[Dataset, bool], RowReader], message: Any) -> Sums:
     """Add up over all rows, of the training and of the separate test data, reading them anew."""
-    bundle = run.reduce(lambda *of: PassReader(reader(*of), message), cache=False)
+    bundle = run.reduce(lambda *rows: PassReader(reader(*rows), message), cache=False)
     sums: Sums = bundle["sums"].parts[0]
     return sums
 
@@ -113,9 +118,11 @@ class Passes:
         row_values: int,
         n_outputs: int = 1,
     ) -> None:
-        self._run, self._reader = run, reader
+        self._run = run
+        self._reader = reader
         self._dataset = run.inputs.train
-        self._n_values, self._n_outputs = row_values * self._dataset.n_rows, n_outputs
+        self._n_values = row_values * self._dataset.n_rows
+        self._n_outputs = n_outputs
         self._pool: Any = None
         #: Rows that are kept in this process, where no pool of actors pays.
         self._kept: list[_Shard] = []
@@ -127,7 +134,7 @@ class Passes:
             return self
         partitions = self._dataset.partitions
         shards = shards_of(partitions)
-        largest = max(sum(p.n_rows for p in shard) for shard in shards)
+        largest = max(_n_rows(shard) for shard in shards)
         pool: Any = self._run.pool(
             len(shards),
             8 * largest * self._n_values // self._dataset.n_rows,
@@ -157,8 +164,8 @@ class Passes:
         if self._pool is None:
             return one_pass(self._run, self._reader, message)
         if self._kept:
-            found = self._each(partial(_shard_sums, message=message), self._kept)
-            return merge_tree(sums for _, sums in found)
+            answers = self._each(partial(_shard_sums, message=message), self._kept)
+            return merge_tree(sums for _, sums in answers)
         return merge_tree(self._pool.step(_shard_sums, message))
 
 
@@ -174,6 +181,10 @@ def shards_of(partitions: Sequence[Partition]) -> list[Sequence[Partition]]:
     """Cut partitions into shards, each of which is a node of their tree."""
     step = 1 << ((len(partitions) - 1) // _MOST_SHARDS).bit_length()
     return [partitions[first : first + step] for first in range(0, len(partitions), step)]
+
+
+def _n_rows(shard: Sequence[Partition]) -> int:
+    return sum(partition.n_rows for partition in shard)
 
 
 def _read_shard(reader: RowReader, partitions: Sequence[Partition]) -> _Shard:
@@ -226,26 +237,30 @@ def side_by_side(
     list
         What the searches return.
     """
-    found, waiting, later = dict[int, T](), dict[int, Q](), enumerate(searches)
-    going = dict[int, Generator[Q, A, T]]()
+    results = dict[int, T]()
+    questions = dict[int, Q]()
+    running = dict[int, Generator[Q, A, T]]()
+    not_begun = enumerate(searches)
 
-    def go_on(number: int, sent: Any) -> None:
+    def advance(number: int, reply: Any) -> None:
         try:
-            waiting[number] = going[number].send(sent)
+            questions[number] = running[number].send(reply)
         except StopIteration as ended:
-            found[number] = ended.value
-            del going[number]
+            results[number] = ended.value
+            del running[number]
 
     while True:
-        for number, search in islice(later, None if width is None else width - len(going)):
-            going[number] = search
-            go_on(number, None)
-        if not waiting:
-            return [found[number] for number in sorted(found)]
-        asked = dict(waiting)
-        waiting.clear()
-        for number, own in zip(asked, answer(list(asked.values())), strict=True):
-            go_on(number, own)
+        n_free = None if width is None else width - len(running)
+        for number, search in islice(not_begun, n_free):
+            running[number] = search
+            advance(number, None)
+        if not questions:
+            return [results[number] for number in sorted(results)]
+        asking = list(questions)
+        replies = answer(list(questions.values()))
+        questions.clear()
+        for number, reply in zip(asking, replies, strict=True):
+            advance(number, reply)
 
 
 # --- the minimum --------------------------------------------------------------------------------
@@ -269,7 +284,7 @@ def minimise(
     function: Function,
     start: np.ndarray,
     *,
-    known: tuple[float, np.ndarray] | None = None,
+    at_start: tuple[float, np.ndarray] | None = None,
     factor: np.ndarray | None = None,
     tol: float,
     max_iter: int = 200,
@@ -281,7 +296,7 @@ def minimise(
     function : callable
         Weights → value and gradient; a generator, whose questions are passed on.
     start : numpy.ndarray of shape (m, P)
-    known : tuple, optional
+    at_start : tuple, optional
         Value and gradient at the start.
     factor : numpy.ndarray of shape (m, m), optional
         Upper Cholesky factor U of a guess UᵀU of the Hessian of each of the P columns, such as the
@@ -300,58 +315,66 @@ def minimise(
     factor = np.eye(len(start)) if factor is None else factor
     solved = partial(solve_triangular, np.asfortranarray(factor), check_finite=False)
     weights = np.array(start, dtype=np.float64)
-    value, gradient = known or (yield from function(weights))
-    steps: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_MEMORY)
+    value, gradient = at_start or (yield from function(weights))
+    steps: deque[_Step] = deque(maxlen=_MEMORY)
     status: Status = "max_iter"
     n_iterations = 0
     while True:
         norm = float(np.linalg.norm(gradient))
         if norm <= tol:
             status = "converged"
-        if norm <= tol or n_iterations == max_iter:
+            break
+        if n_iterations == max_iter:
             break
         white = solved(gradient, trans=1)
         direction = solved(_direction(white, steps))
         slope = float(np.sum(gradient * direction))
-        found = yield from _along(function, weights, value, direction, slope)
-        if found is None:
+        lower = yield from _line_search(function, weights, value, direction, slope)
+        if lower is None:
             status = "stalled"
             break
-        moved = factor @ (found[0] - weights)
-        turned = solved(found[2] - gradient, trans=1)
-        if np.sum(moved * turned) > 0:
-            steps.append((moved, turned))
-        weights, value, gradient = found
+        moved = factor @ (lower[0] - weights)
+        turned = solved(lower[2] - gradient, trans=1)
+        curvature = np.sum(moved * turned)
+        if curvature > 0:
+            steps.append((moved, turned, curvature))
+        weights, value, gradient = lower
         n_iterations += 1
     return PassesMinimum(weights, value, norm, n_iterations, status)
 
 
-def _direction(gradient: np.ndarray, steps: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return −H⁻¹ gradient, with the inverse Hessian that the last steps suggest."""
-    direction, shares = -gradient, []
-    for moved, turned in reversed(steps):
-        shares.append(np.sum(moved * direction) / np.sum(moved * turned))
-        direction = direction - shares[-1] * turned
+def _direction(gradient: np.ndarray, steps: Sequence[_Step]) -> np.ndarray:
+    """Return −H⁻¹ gradient, with the inverse Hessian that the last steps suggest: Algorithm 7.4."""
+    direction = -gradient
+    shares = []
+    for moved, turned, curvature in reversed(steps):
+        share = np.sum(moved * direction) / curvature
+        shares.append(share)
+        direction = direction - share * turned
     if steps:
-        moved, turned = steps[-1]
-        direction = direction * (np.sum(moved * turned) / np.sum(turned * turned))
-    for (moved, turned), share in zip(steps, reversed(shares), strict=True):
-        direction += (share - np.sum(turned * direction) / np.sum(moved * turned)) * moved
+        _, turned, curvature = steps[-1]
+        direction = direction * (curvature / np.sum(turned * turned))
+    for step, share in zip(steps, reversed(shares), strict=True):
+        moved, turned, curvature = step
+        correction = np.sum(turned * direction) / curvature
+        direction += (share - correction) * moved
     return direction
 
 
-def _along(
+def _line_search(
     function: Function, weights: np.ndarray, value: float, direction: np.ndarray, slope: float
 ) -> Asking[tuple[np.ndarray, float, np.ndarray] | None]:
     """Shorten a step until the value falls enough; None if no length will do."""
-    size = 1.0
+    length = 1.0
+    rounding = _ROUNDING * abs(value)
     for _ in range(_MAX_TRIALS):
-        trial = weights + size * direction
-        found, gradient = yield from function(trial)
-        if found <= value + _ARMIJO * size * slope + _ROUNDING * abs(value):
-            return trial, found, gradient
+        trial = weights + length * direction
+        trial_value, gradient = yield from function(trial)
+        if trial_value <= value + _ARMIJO * length * slope + rounding:
+            return trial, trial_value, gradient
         # Where the parabola through the trial is least, between 1/16 and 1/2 of its length.
-        rise, fall = found - value, -size * slope
-        share = 0.5 * fall / (rise + fall) if np.isfinite(rise) else 0.0
-        size *= min(max(share, 1.0 / 16.0), 0.5)
+        rise = trial_value - value
+        predicted = -length * slope
+        share = 0.5 * predicted / (rise + predicted) if np.isfinite(rise) else 0.0
+        length *= min(max(share, 1.0 / 16.0), 0.5)
     return None

@@ -109,14 +109,14 @@ class SlabForm:
         return held + COLUMN_BYTES * self.n_columns
 
     @property
-    def _said(self) -> str:
-        return f"{self.n_slabs} slab{'s' if self.n_slabs > 1 else ''}"
+    def _slabs_in_words(self) -> str:
+        return "1 slab" if self.n_slabs == 1 else f"{self.n_slabs} slabs"
 
     def describe(self) -> dict[str, str]:
         """Return what the job will do: label → text."""
         return {
             "search": (
-                f"on actors: {self._said} of up to {self.slab_columns:,} columns, "
+                f"on actors: {self._slabs_in_words} of up to {self.slab_columns:,} columns, "
                 f"{format_bytes(self.slab_bytes)} each on disk and up to "
                 f"{format_bytes(self.shard_bytes)} on an actor, in as many passes over the data; "
                 f"one process would need {format_bytes(self.one_process_bytes)}"
@@ -130,10 +130,10 @@ class SlabForm:
     def note(self) -> str:
         """Return what the user should know once the search is done."""
         left_out = f"; baselines left out: {', '.join(self.left_out)}" if self.left_out else ""
+        size = format_bytes(self.one_process_bytes)
         return (
-            f"{len(self.widths):,} {self.items} were searched in {self._said} on actors (one "
-            f"process would have needed {format_bytes(self.one_process_bytes)}). There is no "
-            f"cross-validation{left_out}."
+            f"{len(self.widths):,} {self.items} were searched in {self._slabs_in_words} on actors "
+            f"(one process would have needed {size}). There is no cross-validation{left_out}."
         )
 
 
@@ -163,24 +163,31 @@ def read_slabs(
         Where `load_arrays` finds the actors' arrays of each slab: its file, or the arrays
         themselves where nothing is kept.
     """
-    names = [f"statistics {number + 1} of {form.n_slabs}" for number in range(form.n_slabs)]
-    known, places = [], list[Place]()
-    for number, name in enumerate(names):
-
-        def slab(number: int = number) -> dict[str, Arrays]:
-            # Partials of all slabs together are D × D numbers for each partition: not cached.
-            statistics = run.reduce(partial(reader, number), cache=False)
-            own, columns = arrays(number, statistics)
-            return {"slab": own, "columns": columns}
-
-        value = run.step(name, slab)
-        known.append(value["columns"])
-        places.append(run.place(name) or value["slab"])
-        del value  # before the next slab is read
-    joined = {
-        name: np.concatenate([part[name] for part in known if name in part])
-        if array.ndim
-        else array.item()
-        for name, array in known[0].items()
-    }
+    columns = []
+    places = list[Place]()
+    for number in range(form.n_slabs):
+        make = partial(_read_slab, run, number, reader, arrays)
+        name = f"statistics {number + 1} of {form.n_slabs}"
+        slab = run.step(name, make)
+        columns.append(slab["columns"])
+        places.append(run.place(name) or slab["slab"])
+        del slab  # before the next slab is read
+    joined = {}
+    for name, array in columns[0].items():
+        if array.ndim:
+            joined[name] = np.concatenate([part[name] for part in columns if name in part])
+        else:
+            joined[name] = array.item()
     return joined, places
+
+
+def _read_slab(
+    run: Run,
+    number: int,
+    reader: Callable[[int, Dataset, bool], PartialReader],
+    arrays: Callable[[int, Bundle], tuple[Arrays, Arrays]],
+) -> dict[str, Arrays]:
+    # Partials of all slabs together are D × D numbers for each partition: not cached.
+    statistics = run.reduce(partial(reader, number), cache=False)
+    slab, columns = arrays(number, statistics)
+    return {"slab": slab, "columns": columns}

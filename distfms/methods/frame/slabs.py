@@ -76,8 +76,8 @@ def load_arrays(place: Place) -> dict[str, np.ndarray]:
     if isinstance(place, Mapping):
         return {name: array.copy() for name, array in place.items()}
     with open_binary(place) as stream:
-        found: dict[str, np.ndarray] = load(stream)["slab"]
-        return found
+        arrays: dict[str, np.ndarray] = load(stream)["slab"]
+    return arrays
 
 
 def loaded(matrix: np.ndarray | Loadable[np.ndarray]) -> np.ndarray:
@@ -91,10 +91,13 @@ def slab_starts(widths: Iterable[int]) -> list[int]:
     A slab takes items in order until another would exceed `SLAB_COLUMNS`; a larger item is a slab
     of its own.
     """
-    starts, size, n = [0], 0, 0
-    for n, width in enumerate(widths, 1):
-        if size and size + width > SLAB_COLUMNS:
-            starts.append(n - 1)
-            size = 0
-        size += width
-    return [*starts, n]
+    starts = [0]
+    n_columns = 0  # of the last slab
+    n_items = 0
+    for width in widths:
+        if n_columns and n_columns + width > SLAB_COLUMNS:
+            starts.append(n_items)
+            n_columns = 0
+        n_columns += width
+        n_items += 1
+    return [*starts, n_items]

@@ -124,7 +124,7 @@ def _is_better(run: Run, job: Job, before: Bundle, after: Bundle, said: str) -> 
     """Return whether what is said lowers the loss on folds by more than a standard error."""
     points, measure, losses = choices(job.options, job.n_folds)[:1], next(iter(MEASURES)), []
     for own in (before, after):
-        here = partial(evaluate_here, statistics=own, given=nullcontext)
+        here = partial(evaluate_here, statistics=own, extended=nullcontext)
         of = job, own, job.form.procedure, points, measure
         found, values = points_on_folds(run, *of, nested="budget", evaluate=here)
         losses.append(values[0])
