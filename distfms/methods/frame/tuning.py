@@ -48,16 +48,16 @@ def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
     """
     if content is not None and not isinstance(content, Mapping):
         return parse_section(method.Options, content, method.name)
+    content = content or {}
     fields = method.Options.model_fields
-    added = {
-        name: values[0]
-        for name, values in tune.grid.items()
-        if name in fields
-        and (fields[name].is_required() or fields[name].default == "auto")
-        and name not in (content or {})
-    }
+    added = {}
+    for name, values in tune.grid.items():
+        if name in fields and name not in content:
+            field = fields[name]
+            if field.is_required() or field.default == "auto":
+                added[name] = values[0]
     with _as_tried(method.name, {name: f"tune.grid.{name}[0]" for name in added}):
-        return parse_section(method.Options, {**(content or {}), **added}, method.name)
+        return parse_section(method.Options, {**content, **added}, method.name)
 
 
 def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: int) -> TuneSection:
@@ -81,10 +81,10 @@ def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: i
             "finer ones around the best in a second run."
         )
     content = options.model_dump(mode="json")
-    grid = {
-        name: tuple(_read(method, content, name, i, value) for i, value in enumerate(values))
-        for name, values in tune.grid.items()
-    }
+    grid = {}
+    for name, values in tune.grid.items():
+        places = enumerate(values)
+        grid[name] = tuple(_read(method, content, name, place, value) for place, value in places)
     for point in grid_points(grid):
         try:
             parse_section(method.Options, {**content, **point}, method.name)
@@ -114,25 +114,26 @@ def _require_tunable(method: Method, name: str) -> None:
 
 
 def _read(method: Method, content: Mapping[str, Any], name: str, place: int, value: Any) -> Any:
-    where = f"tune.grid.{name}[{place}]"
+    key = f"tune.grid.{name}[{place}]"
     if isinstance(value, bool) != isinstance(content[name], bool):
-        raise SpecError(f"In the job spec, `{where}` is {value!r}, which `{name}` cannot be.")
-    with _as_tried(method.name, {name: where}):
+        raise SpecError(f"In the job spec, `{key}` is {value!r}, which `{name}` cannot be.")
+    with _as_tried(method.name, {name: key}):
         options = parse_section(method.Options, {**content, name: value}, method.name)
     return getattr(options, name)
 
 
 @contextmanager
-def _as_tried(method: str, places: Mapping[str, str]) -> Iterator[None]:
-    """Reword errors about options as errors about the values to try at these places."""
+def _as_tried(method: str, keys: Mapping[str, str]) -> Iterator[None]:
+    """Reword errors about options as errors about the values to try, which have these keys."""
     try:
         yield
     except SpecError as error:
         text = str(error)
-        for name, where in places.items():
-            text = text.replace(f"`{method}.{name}`", f"`{where}`")
-        if text == str(error) and len(places) == 1:
-            text = f"With `{where}`: {text}"
+        for name, key in keys.items():
+            text = text.replace(f"`{method}.{name}`", f"`{key}`")
+        if text == str(error) and len(keys) == 1:
+            (key,) = keys.values()
+            text = f"With `{key}`: {text}"
         raise SpecError(text) from error
 
 
@@ -224,22 +225,27 @@ def tuned_job(method: Method, job: Job, tune: TuneSection) -> Job:
     for name, values in tune.grid.items():
         for place, value in enumerate(values):
             with _as_tried(job.name, {name: f"tune.grid.{name}[{place}]"}):
-                options = changed_options(job.options, {name: value})
-                changed = method.make_job(options, job.inputs, job.seed)
-                if changed.untunable is not None:
-                    raise SpecError(changed.untunable)
-                if method.check_tried is not None:
-                    method.check_tried(name, changed, job)
+                _check_value(method, job, name, value)
     return replace(job, tune=tune)
+
+
+def _check_value(method: Method, job: Job, name: str, value: Any) -> None:
+    options = changed_options(job.options, {name: value})
+    changed = method.make_job(options, job.inputs, job.seed)
+    if changed.untunable is not None:
+        raise SpecError(changed.untunable)
+    if method.check_tried is not None:
+        method.check_tried(name, changed, job)
 
 
 def grid_in_words(job: Job) -> str:
     """Return what a job tries, for `check` and before a run."""
     assert job.tune is not None
-    tried = "; ".join(
-        f"{name} {', '.join(option_text(value) for value in values)}"
-        for name, values in job.tune.grid.items()
-    )
+    options = []
+    for name, values in job.tune.grid.items():
+        texts = ", ".join(option_text(value) for value in values)
+        options.append(f"{name} {texts}")
+    tried = "; ".join(options)
     n_points = len(grid_points(job.tune.grid))
     rule = "the best" if job.tune.rule == "best" else "the simplest within one standard error"
     return (
@@ -248,10 +254,10 @@ def grid_in_words(job: Job) -> str:
     )
 
 
-def choose_options(run: Run, job: Job, answers: Answers, of: str = "") -> ChosenOptions:
+def choose_options(run: Run, job: Job, answers: Answers, model: str = "") -> ChosenOptions:
     """Choose options by cross-validation, where the spec has a grid; step ``tune``.
 
-    `of` names what is not the job's own model, such as a baseline; step ``tune {of}``.
+    `model` names what is not the job's own model, such as a baseline; step ``tune {model}``.
 
     Returns
     -------
@@ -262,19 +268,39 @@ def choose_options(run: Run, job: Job, answers: Answers, of: str = "") -> Chosen
     """
     if job.tune is None:
         return job.options, None
-    what = f" of {of}" * bool(of)
-    make = partial(_compared_points, run, job, answers, what)
-    tuning = run.step(f"tune {of}".strip(), make)
+    make = partial(_compared_points, run, job, answers, f" of {model}" if model else "")
+    tuning = run.step(f"tune {model}".strip(), make)
     return changed_options(job.options, tuning["chosen"]), tuning
 
 
-def _compared_points(run: Run, job: Job, answers: Answers, what: str) -> dict[str, Any]:
+def _compared_points(run: Run, job: Job, answers: Answers, of_model: str) -> dict[str, Any]:
     assert job.tune is not None
     tune = job.tune
-    points, measure = grid_points(tune.grid), str(tune.measure)
-    found, values = answers(points, measure)
-    run.account(**{f"tuning{what}": {"fits": found.n_done, "kept": found.n_kept}})
-    n_folds, n_usable = job.n_folds, len(found.folds)
+    points = grid_points(tune.grid)
+    measure = str(tune.measure)
+    on_folds, values = answers(points, measure)
+    counts = {"fits": on_folds.n_done, "kept": on_folds.n_kept}
+    run.account(**{f"tuning{of_model}": counts})
+    _require_folds(run, job.n_folds, len(on_folds.folds))
+    higher_is_better = load_method(job.name).measures[measure]
+    choice = choose(values, on_folds.weight, tune.rule, higher_is_better)
+    chosen = points[choice.chosen]
+    run.note(
+        f"Chosen by cross-validation among {len(points):,} points{of_model}: "
+        f"{options_text(chosen)}."
+    )
+    for name, value in chosen.items():
+        note_edge(run, name, value, tune.grid[name])
+    return {
+        "measure": measure,
+        "higher_is_better": higher_is_better,
+        "rule": tune.rule,
+        **compared(points, on_folds, values, choice),
+    }
+
+
+def _require_folds(run: Run, n_folds: int, n_usable: int) -> None:
+    """Tell of folds that cannot be used; two must be left."""
     if n_usable < n_folds:
         run.note(
             f"{n_folds - n_usable} of {n_folds} folds are ignored in tuning: they or the "
@@ -287,14 +313,6 @@ def _compared_points(run: Run, job: Job, answers: Answers, what: str) -> dict[st
             "two rows or more, and the others as many and a target that varies. Choose fewer "
             "folds (`data.folds`) or add rows."
         )
-    better = load_method(job.name).measures[measure]
-    choice = choose(values, found.weight, tune.rule, better)
-    chosen = options_text(points[choice.chosen])
-    run.note(f"Chosen by cross-validation among {len(points):,} points{what}: {chosen}.")
-    for name, value in points[choice.chosen].items():
-        note_edge(run, name, value, tune.grid[name])
-    said = {"measure": measure, "higher_is_better": better, "rule": tune.rule}
-    return said | compared(points, found, values, choice)
 
 
 def note_edge(run: Run, name: str, value: Any, tried: Sequence[Any]) -> None:
@@ -308,22 +326,23 @@ def note_edge(run: Run, name: str, value: Any, tried: Sequence[Any]) -> None:
 
 
 def compared(
-    points: Sequence[Point], found: FoldAnswers, values: np.ndarray, choice: Choice
+    points: Sequence[Point], on_folds: FoldAnswers, values: np.ndarray, choice: Choice
 ) -> dict[str, Any]:
     """Return entries of ``tuning.json``: the points, what the folds say of them, and the choice."""
-    folds = zip(found.folds, found.n_rows, strict=True)
+    entries = []
+    for number, point in enumerate(points):
+        entry = {
+            "options": point,
+            "folds": [number_or_none(value) for value in values[number]],
+            "mean": number_or_none(choice.mean[number]),
+            "standard_error": number_or_none(choice.standard_error[number]),
+            "best": number == choice.best,
+            "chosen": number == choice.chosen,
+        }
+        entries.append(entry)
+    folds = zip(on_folds.folds, on_folds.n_rows, strict=True)
     return {
         "chosen": points[choice.chosen],
         "folds": [{"fold": fold, "n_rows": n_rows} for fold, n_rows in folds],
-        "points": [
-            {
-                "options": point,
-                "folds": [number_or_none(v) for v in values[i]],
-                "mean": number_or_none(choice.mean[i]),
-                "standard_error": number_or_none(choice.standard_error[i]),
-                "best": i == choice.best,
-                "chosen": i == choice.chosen,
-            }
-            for i, point in enumerate(points)
-        ],
+        "points": entries,
     }
