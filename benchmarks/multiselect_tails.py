@@ -7,7 +7,7 @@ Errors are mean squared errors over the variance of the label, of 4,000 other ob
 
 ``--raters``: none, 5 % or 20 % of 40 raters with ids answer at random, or all differ in their noise
 (deviations of a log-normal distribution), with normal noise and with t. Errors of jobs that keep
-all raters, and of those that leave out whom the folds like to: of predictions from as many
+all raters, and of those that leave out who stands out: of predictions from as many
 judgments as are bought, given by any raters. ``--raters FILE``: of the crowd's judgments of
 headlines (see raters.py), as they are and with 20 % of the workers' judgments shuffled among their
 headlines; 60 headlines to learn from, 40 for the error.
@@ -75,7 +75,7 @@ def rows_of(judgments: np.ndarray, who: np.ndarray) -> pd.DataFrame:
 def screened(X, who, y, others, others_who, truth, budget: int) -> list[float]:
     """Return the error with all raters, by default, and how many raters that left out."""
     found, variance = list[float](), np.var(truth)
-    for screen in (False, "auto"):
+    for screen in (False, True):
         model = FeatureMultiSelector(budget=budget, screen_raters=screen).fit(rows_of(X, who), y)
         bought = rows_of(others, others_who)
         for a, r in enumerate(model.repeats_):  # the first, whoever gave them

@@ -33,7 +33,7 @@ class FeatureMultiSelector(_FeatureMultiSelector):
         costs: Mapping[str, float] | Sequence[float] | None = ...,
         internal_variance: Mapping[str, float] | None = ...,
         clip: bool | Literal['auto'] = ...,
-        screen_raters: bool | Literal['auto'] = ...,
+        screen_raters: bool = ...,
         buy_from: Literal['independent', 'same'] = ...,
         ridge: float | Sequence[float] | Literal['auto'] = ...,
         psd: Literal['nearest', 'data_units', 'none'] = ...,

@@ -172,7 +172,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         roles = resolve_roles(given.schema, target=target, exclude=excluded, judgments=True)
         attributes = detect_layout(given.schema, roles).names
         found = {**super()._options(names, given, target), "raters": self._how}
-        if self._apart and found["screen_raters"] == "auto":
+        if self._apart:  # predictions do not know who judged
             found["screen_raters"] = False
         for name in ("costs", "internal_variance"):
             found[name] = _by_name(getattr(self, name), attributes, name)

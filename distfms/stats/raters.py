@@ -174,19 +174,28 @@ class Disagreement:
     ----------
     names : ndarray of str, shape (n,)
         Ids of the raters, ascending.
-    sums : ndarray of shape (3, n)
-        Objects that each rater judged beside others, Σ u, and Σ s², where there is one other
-        judgment the v of the attribute; both in units of v.
+    n_objects : ndarray of int64, shape (n,)
+        Objects that each rater judged beside others.
+    squares, spreads : ndarray of shape (n, d)
+        Σ u and Σ s² of each rater and attribute, the latter over objects with two others or more.
+    n_pairs : ndarray of shape (n, d)
+        Objects with one other judgment, which has no variance.
+    variances, n_variances : ndarray of shape (d,)
+        Sum over objects with two judgments or more of their variance, and their number.
     """
 
     names: np.ndarray
-    sums: np.ndarray
+    n_objects: np.ndarray
+    squares: np.ndarray
+    spreads: np.ndarray
+    n_pairs: np.ndarray
+    variances: np.ndarray
+    n_variances: np.ndarray
 
     @classmethod
     def from_block(
-        cls, judgments: Sequence[Ragged], raters: Sequence[Ragged], names: Sequence[str],
-        variance: np.ndarray,
-    ) -> Disagreement:  # fmt: skip
+        cls, judgments: Sequence[Ragged], raters: Sequence[Ragged], names: Sequence[str]
+    ) -> Disagreement:
         """Summarise one batch of objects.
 
         Parameters
@@ -195,57 +204,94 @@ class Disagreement:
             As :meth:`RaterStatistics.from_block` takes them.
         names : sequence of str
             Ids of the raters by the numbers that stand for them.
-        variance : ndarray of shape (d,)
-            v of each attribute; those with 0 tell nothing.
 
         Returns
         -------
         Disagreement
+            Objects count alike, whatever their weight.
         """
-        n, pairs = max(len(names), 1), [np.zeros(0, dtype=np.int64)]
-        sums = np.zeros((3, n))
-        for ragged, codes, v in zip(judgments, raters, variance.tolist(), strict=True):
-            counts, (means, squares) = ragged.counts(), ragged.means_and_squares()
-            told = (counts > 1) & (v > 0)
-            of = np.repeat(np.arange(counts.size), counts)
-            who, values = codes.content(), ragged.content()
-            use = (who >= 0) & told[of]
-            who, of, values = who[use], of[use], values[use]
-            own = (values - means[of]) ** 2 * (counts / np.maximum(counts - 1, 1))[of]
-            others = np.maximum(squares[of] - own, 0.0) * (1 / np.maximum(counts - 2, 1))[of]
-            others[(counts == 2)[of]] = v
-            sums[1] += np.bincount(who, own, n) / (v or 1.0)
-            sums[2] += np.bincount(who, others, n) / (v or 1.0)
-            pair = of * n + who
+        n_raters, d = len(names), len(judgments)
+        squares, spreads, n_pairs = np.zeros((3, n_raters, d))
+        variances, n_variances = np.zeros((2, d))
+        pairs = [np.zeros(0, dtype=np.int64)]  # of an object and a rater
+        for attribute, (ragged, codes) in enumerate(zip(judgments, raters, strict=True)):
+            counts = ragged.counts()
+            is_shared = counts > 1
+            objects = np.repeat(np.arange(counts.size), counts)
+            kept = np.flatnonzero((codes.content() >= 0) & is_shared[objects])
+            who, objects = codes.content()[kept], objects[kept]
+            means, sums = ragged.means_and_squares()
+            variances[attribute] = (sums[is_shared] / (counts[is_shared] - 1)).sum()
+            n_variances[attribute] = np.count_nonzero(is_shared)
+            k = counts[objects]
+            square = (ragged.content()[kept] - means[objects]) ** 2 * k / (k - 1)
+            spread = np.maximum(sums[objects] - square, 0.0) / np.maximum(k - 2, 1)
+            is_pair = k == 2
+            squares[:, attribute] = np.bincount(who, square, n_raters)
+            spreads[:, attribute] = np.bincount(who[~is_pair], spread[~is_pair], n_raters)
+            n_pairs[:, attribute] = np.bincount(who[is_pair], minlength=n_raters)
+            pair = objects * n_raters + who
             if not np.array_equal(pair, pairs[-1]):
                 pairs.append(pair)
-        sums[0] = np.bincount(np.unique(np.concatenate(pairs)) % n, minlength=n)
-        known = np.flatnonzero(sums[0])
-        nothing = cls(np.zeros(0, dtype=np.str_), np.zeros((3, 0)))
-        return nothing.merge(cls(np.array(names, dtype=np.str_)[known], sums[:, known]))
+        judged = np.unique(np.concatenate(pairs)) % max(n_raters, 1)
+        n_objects = np.bincount(judged, minlength=n_raters)
+        known = np.flatnonzero(n_objects)
+        ids = np.array(names, dtype=np.str_)[known]
+        by_rater = squares[known], spreads[known], n_pairs[known]
+        found = cls(ids, n_objects[known], *by_rater, variances, n_variances)
+        return cls.empty(d).merge(found)
+
+    @classmethod
+    def empty(cls, n_attributes: int) -> Disagreement:
+        """Summary of no objects: the identity of `merge`."""
+        nothing = np.zeros((0, n_attributes))
+        no_names, no_objects = np.zeros(0, dtype=np.str_), np.zeros(0, dtype=np.int64)
+        zeros = np.zeros(n_attributes)
+        return cls(no_names, no_objects, nothing, nothing, nothing, zeros, zeros)
 
     def merge(self, other: Disagreement) -> Disagreement:
         """Return the sums of the objects of both."""
-        both = np.concatenate((self.names, other.names))
-        names, at = np.unique(both, return_inverse=True)
-        sums = np.zeros((names.size, 3))
-        np.add.at(sums, at, np.concatenate((self.sums, other.sums), axis=1).T)
-        return Disagreement(names, sums.T)
+        names, places = np.unique(np.concatenate((self.names, other.names)), return_inverse=True)
+
+        def added(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+            total = np.zeros((names.size, *mine.shape[1:]), dtype=mine.dtype)
+            np.add.at(total, places, np.concatenate((mine, theirs)))
+            return total
+
+        return Disagreement(
+            names,
+            added(self.n_objects, other.n_objects),
+            added(self.squares, other.squares),
+            added(self.spreads, other.spreads),
+            added(self.n_pairs, other.n_pairs),
+            self.variances + other.variances,
+            self.n_variances + other.n_variances,
+        )
+
+    def ratios(self) -> np.ndarray:
+        """Return Σ u/v over Σ s²/v of each rater, shape (n,), by the mean variance v of attributes.
+
+        v stands in for s² of a single other judgment. Attributes without variance do not count.
+        """
+        told = np.flatnonzero(self.variances > 0)
+        unit = self.variances[told] / self.n_variances[told]
+        own = (self.squares[:, told] / unit).sum(axis=1)
+        others = (self.spreads[:, told] / unit + self.n_pairs[:, told]).sum(axis=1)
+        return own / np.maximum(others, own / _MOST_TIMES + np.finfo(float).tiny)
 
     def outlying(self) -> list[tuple[str, int, float]]:
-        """Return raters whose Σ u / Σ s² is over twice that of the median rater, farthest first.
+        """Return raters whose ratio is over twice that of the median rater, farthest first.
 
         Each with his objects and that multiple, which is shrunk to 1 where they are few.
         """
-        n_objects, own, others = self.sums
-        share = own / np.maximum(others, own / _MOST_TIMES + np.finfo(float).tiny)
-        steady = share[n_objects >= _OBJECTS]
+        ratios = self.ratios()
+        steady = ratios[self.n_objects >= _OBJECTS]
         if not steady.size or not np.median(steady):
             return []
-        times = share / np.median(steady)
-        far = np.flatnonzero(n_objects * (times - 1.0) > n_objects + _OBJECTS)
-        found = [(str(self.names[i]), int(n_objects[i]), float(times[i])) for i in far]
-        return sorted(found, key=lambda one: -one[2])
+        times = ratios / np.median(steady)
+        far = np.flatnonzero(self.n_objects * (times - 1.0) > self.n_objects + _OBJECTS)
+        ranked = far[np.argsort(-times[far], kind="stable")].tolist()
+        return [(str(self.names[i]), int(self.n_objects[i]), float(times[i])) for i in ranked]
 
 
 def _first_columns(means: CoMoments, d: int) -> CoMoments:

@@ -1,4 +1,4 @@
-"""Judgments of raters with heavy tails, clipped where cross-validation likes it."""
+"""Judgments of raters with heavy tails, clipped where more than 1 % are far."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import pytest
 import distfms as package
 from distfms import FeatureMultiSelector
 from distfms.data.rows.folds import assign_parts
+from distfms.methods.multiselect.outliers import SomeJudgments
 from distfms.methods.multiselect.read import trained_model
-from distfms.methods.multiselect.statistics import limits_of
 from distfms.runs.finished import read_run
 from tests.e2e.jobs import content
 from tests.e2e.multiselect_jobs import NAMES, job, lists, notes, run, write
@@ -57,7 +57,7 @@ def test_heavy_tails_are_clipped_as_if_the_data_were(tmp_path, model, budget):
     before = write(tmp_path / "clipped", columns(clipped(X), y))
     off = {**own, "clip": False}
     other, selection_, metrics_, _ = run(before, tmp_path / "b", multiselect=off)
-    assert "Chosen by cross-validation: judgments are clipped" in notes(manifest)
+    assert "Judgments are clipped to the median ± 3 median absolute deviations" in notes(manifest)
     assert selection["path"] == selection_["path"]
     assert metrics == metrics_
     mine, theirs = package.load(folder), package.load(other)
@@ -81,24 +81,40 @@ def test_judgments_with_normal_noise_stay_as_they_are(tmp_path):
     assert np.isinf(limits[0]).all()
     bought = [NAMES.index(name) for name in read_run(found[2][0]).open()[1].model["attributes"]]
     np.testing.assert_allclose(limits[2], literal_limits(X)[:, bought])
-    # Without folds nothing is chosen.
+    # What decides are the judgments: no folds are needed.
     raw = write(tmp_path / "tails", columns(*judged(tails=True)))
     folder, *_ = learned(raw, tmp_path / "none", "auto", data={"folds": 0})
-    assert np.isinf(read_run(folder).open()[1].weights["limits"]).all()
+    assert np.isfinite(read_run(folder).open()[1].weights["limits"]).all()
+
+
+def some(values, labels=None):
+    return SomeJudgments(values, np.zeros(values.shape) if labels is None else labels)
 
 
 def test_limits_are_of_what_varies_and_far_judgments_have_to_be_many():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(3, 2000))
     values[1], values[2] = rng.random(2000) < 0.3, np.nan
-    limits, are_far = limits_of(values)
+    limits = some(values).limits()
     assert np.isinf(limits[:, 1:]).all()
     assert np.isfinite(limits[:, 0]).all()
-    assert not are_far
     values[0, :8] = 1e3  # 0.4 %
-    assert not limits_of(values)[1]
+    assert some(values).far_share() < 0.01
     values[0, :40] = 1e3
-    assert limits_of(values)[1]
+    assert some(values).far_share() >= 0.02
+    assert some(values[:, :9]).far_share() == 0  # too few to tell
+
+
+@pytest.mark.parametrize("skewed", [True, False])
+def test_far_judgments_of_far_objects_are_not_clipped(tmp_path, skewed):
+    """Where attributes are skewed and raters exact, what is far tells most of the label."""
+    rng = np.random.default_rng(1)
+    truth = np.exp(rng.normal(size=(N, 3))) if skewed else rng.normal(size=(N, 3))
+    noise = 0.3 * rng.normal(size=(N, 3, K)) if skewed else rng.standard_t(2, size=(N, 3, K))
+    X, y = truth[:, :, None] + noise, truth.sum(axis=1)
+    folder, *_ = learned(write(tmp_path / "data", columns(X, y)), tmp_path / "runs", "auto")
+    limits = read_run(folder).open()[1].weights["limits"]
+    assert np.isinf(limits).all() == skewed
 
 
 def test_a_selector_clips_what_it_is_given():

@@ -1,4 +1,4 @@
-"""Raters who answer at random are left out where cross-validation likes it, and they are known."""
+"""Raters who answer at random are left out where it is known who judged."""
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,7 @@ def columns(X, who, y=None, left_out=()):
     return own if y is None else {**own, "y": y}
 
 
-def learned(folder, output, screen="auto", **options):
+def learned(folder, output, screen=True, **options):
     return run(folder, output, multiselect={"budget": 6, "screen_raters": screen, **options})
 
 
@@ -48,9 +48,7 @@ def test_raters_at_random_are_left_out_as_if_they_were_not_in_the_data(tmp_path,
     folder, selection, metrics, manifest = learned(raw, tmp_path / "a", **own)
     before = write(tmp_path / "less", columns(X, who, y, BAD))
     other, selection_, metrics_, manifest_ = learned(before, tmp_path / "b", False, **own)
-    n = np.isin(who, BAD).sum() * 3
-    assert n > 0
-    assert "judgments are left out, whose raters'" in notes(manifest)
+    assert "Raters are left out: 327 of 2,976 judgments are theirs" in notes(manifest)
     assert (selection["path"], metrics) == (selection_["path"], metrics_)
     assert manifest["plan"] == manifest_["plan"]
     entries = content(folder, "model.json")["raters_left_out"]
@@ -76,18 +74,44 @@ def test_raters_at_random_are_left_out_as_if_they_were_not_in_the_data(tmp_path,
 def test_nothing_changes_where_no_rater_stands_out_or_none_is_known(tmp_path):
     X, who, y = crowd(at_random=False)
     raw = write(tmp_path / "raw", columns(X, who, y))
-    found = [learned(raw, tmp_path / str(screen), screen) for screen in ("auto", False, True)]
-    assert found[0][1:3] == found[1][1:3] == found[2][1:3]
+    found = [learned(raw, tmp_path / str(screen), screen) for screen in (True, False)]
+    assert found[0][1:3] == found[1][1:3]
     models = [content(folder, "model.json") for folder, *_ in found]
-    assert models[0] == models[1] == models[2]
+    assert models[0] == models[1]
     assert "raters_left_out" not in models[0]
     rows = columns(*crowd(at_random=True))
     path = write(tmp_path / "known", rows)
-    no_folds = run(path, tmp_path / "n", multiselect={"budget": 6}, data={"folds": 0})
+    no_folds, *_ = run(path, tmp_path / "n", multiselect={"budget": 6}, data={"folds": 0})
+    assert {e["rater"] for e in content(no_folds, "model.json")["raters_left_out"]} == {*BAD}
     rows.pop("raters")
-    unknown = learned(write(tmp_path / "unknown", rows), tmp_path / "u", True)
-    for folder, *_ in (no_folds, unknown):
-        assert "raters_left_out" not in content(folder, "model.json")
+    unknown, *_ = learned(write(tmp_path / "unknown", rows), tmp_path / "u")
+    assert "raters_left_out" not in content(unknown, "model.json")
+
+
+def test_limits_are_of_the_judgments_of_raters_who_stay(tmp_path):
+    """Far judgments all come from raters who are left out, so that nothing is clipped."""
+    X, who, y = crowd(at_random=False)
+    X = np.where(np.isin(who, BAD)[:, None], X * 40, X)
+    path = write(tmp_path / "far", columns(X, who, y))
+    folder, _, _, manifest = learned(path, tmp_path / "a", clip="auto")
+    assert "Raters are left out" in notes(manifest)
+    assert "Judgments are clipped" not in notes(manifest)
+    less = write(tmp_path / "less", columns(X, who, y, BAD))
+    other, *_ = learned(less, tmp_path / "b", clip="auto")
+    mine, theirs = (np.load(own / "weights.npz") for own in (folder, other))
+    np.testing.assert_array_equal(mine["weights"], theirs["weights"])
+
+
+def test_raters_stay_without_whom_an_attribute_has_no_repeats(tmp_path):
+    X, who, y = crowd(at_random=True)
+    rows = columns(X, who, y)
+    is_bad = np.isin(who, BAD)
+    kept = [np.flatnonzero(bad) if bad.any() else np.arange(1) for bad in is_bad]
+    rows["c"] = lists([X[i, 2, own] for i, own in enumerate(kept)])
+    rows["c__raters"] = pa.array([who[i, own].tolist() for i, own in enumerate(kept)])
+    rows["a__raters"] = rows["b__raters"] = rows.pop("raters")
+    folder, *_ = learned(write(tmp_path / "few", rows), tmp_path / "runs")
+    assert "raters_left_out" not in content(folder, "model.json")
 
 
 def test_each_model_is_judged_by_judgments_of_its_own_raters(tmp_path):

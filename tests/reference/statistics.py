@@ -163,6 +163,12 @@ def rater_estimates(
     return LiteralRaters(external, noise)
 
 
+def mean_variance(lists: Sequence[Sequence[float]]) -> float:
+    """Mean over objects with two judgments or more of their variance; 0 if there are none."""
+    variances = [float(np.var(values, ddof=1)) for values in lists if len(values) > 1]
+    return float(np.mean(variances)) if variances else 0.0
+
+
 def disagreement(
     lists: Lists, ids: Sequence[Sequence[Sequence[object]]], v: Sequence[float]
 ) -> dict[object, list[float]]:

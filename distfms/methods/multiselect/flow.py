@@ -33,7 +33,7 @@ from distfms.methods.multiselect.statistics import (
     bundle_reader,
     outlying,
     read_averages,
-    read_screened,
+    read_statistics,
     within,
 )
 from distfms.stats.base import Bundle, Folded, joined
@@ -43,15 +43,15 @@ from distfms.stats.comoments import CoMoments
 def multiselect(run: Run, job: Job) -> Finished:
     """Decide how many judgments to buy of each attribute, and fit the model on their averages.
 
-    Steps: `statistics` (of judgments, clipped and of some raters only where folds like it; in slabs
-    `statistics 1 of n` and so on), `tune` (with a grid), `ridge` (where it is open, or the way to
-    select), `select` (by every rule), `chosen` (after slabs: statistics of what some rule has
-    bought), `averages` (of the judgments that are bought, for a refit), `evaluate` (losses on folds
-    and held-out objects), `plan` (folder of judgments to collect, where it is asked for).
+    Steps: `statistics` (of judgments, by a second pass where they are clipped or raters left out;
+    in slabs `statistics 1 of n` and so on), `tune` (with a grid), `ridge` (where it is open, or the
+    way to select), `select` (by every rule), `chosen` (after slabs: statistics of what some rule
+    has bought), `averages` (of the judgments that are bought, for a refit), `evaluate` (losses on
+    folds and held-out objects), `plan` (folder of judgments to collect, where it is asked for).
     """
     tuning, choice, given = None, None, job.form
     if job.form.slabs is None:
-        statistics = run.step("statistics", partial(read_screened, run, job))
+        statistics = run.step("statistics", partial(read_statistics, run, job))
         job = as_read(job, statistics)
         job, tuning = with_tuned(run, job, statistics)
         job, choice = with_choice(run, job, statistics)

@@ -41,6 +41,8 @@ class JudgmentForm:
     ----------
     costs, internal_variance : ndarray of shape (d,)
         Of a judgment of each attribute; NaN where the variance is not given.
+    of_raters : bool
+        Whether the first pass finds raters who stand out.
     slabs : SlabForm or None
         How the covariance is cut, where one process cannot hold it.
     """
@@ -52,6 +54,7 @@ class JudgmentForm:
     costs: np.ndarray
     internal_variance: np.ndarray
     buy_from: BuyFrom
+    of_raters: bool = False
     slabs: SlabForm | None = None
 
     @classmethod
@@ -81,6 +84,7 @@ class JudgmentForm:
             costs=resolve_costs(options.costs, layout.names),
             internal_variance=np.array([known.get(name, np.nan) for name in layout.names]),
             buy_from=options.buy_from,
+            of_raters=options.screen_raters is not False and bool(layout.rater_columns),
         )
         if inputs.test is not None:
             test = inputs.test
@@ -220,7 +224,7 @@ def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
         copies=2,
         left_out=tuple(name for name in rules if name not in IN_SLABS),
     )
-    form = replace(form, slabs=slabs)
+    form = replace(form, slabs=slabs, of_raters=False)
     return form.job(
         options,
         statistics_bytes=slabs.statistics_bytes,

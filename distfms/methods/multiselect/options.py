@@ -42,16 +42,15 @@ class MultiselectOptions(Section):
     clip: bool | Literal["auto"] = "auto"
     """Whether judgments beyond the median ± 3 median absolute deviations of their attribute count
     as these bounds, in training and in predictions, so that a few far judgments decide less.
-    `auto`: where more than 1 % of some attribute's judgments are farther from the median than three
-    standard deviations of normal ones, if it lowers the cross-validated loss by more than one
-    standard error of the difference. Estimates are then unbiased for the clipped judgments.
+    `auto`: where more than 1 % of all judgments, or of some attribute's, are farther from the
+    median than three standard deviations of normal ones, if judgments tell more of the label
+    so, one by one. Estimates are then unbiased for the clipped judgments.
     """
-    screen_raters: bool | Literal["auto"] = "auto"
+    screen_raters: bool = True
     """Whether raters are left out, in training and in predictions, whose judgments differ from the
-    mean of the others' (of the same attribute and object) so much that this mean is better without
-    them. `auto`: if it lowers the cross-validated loss by more than one standard error of the
-    difference, after `clip`. Needs rater ids in columns, and predictions need them too. Estimates
-    are then unbiased for the judgments of the other raters.
+    mean of the others' (of the same attribute and object) more than twice as much, squared, as the
+    median rater's: means are better without them. Needs rater ids in columns, and predictions need
+    them too. Estimates are then unbiased for the judgments of the other raters.
     """
     raters: Literal["auto", "columns", "positions", "ignore"] = "auto"
     """Source of rater ids, to separate the errors that one rater's judgments share from the

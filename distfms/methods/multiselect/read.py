@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.files.write import write_table
 from distfms.data.rows.columns import as_arrow, n_positive
-from distfms.data.rows.folds import mix
+from distfms.data.rows.folds import hash_keys, mix
 from distfms.data.rows.judgments import JudgmentBatch, JudgmentLayout, detect_layout, read_judgments
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.engine.storage import Location, whole_file
@@ -34,7 +34,7 @@ from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.raters import Disagreement, by_rater
 from distfms.stats.sample import RowSample
-from distfms.stats.signs import ColumnSigns, sample_of_lists
+from distfms.stats.signs import ColumnSigns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,52 +95,75 @@ class JudgmentSource(FoldedSource):
         }
 
 
-def judgment_reader(source: JudgmentSource, attributes: slice | None = None) -> SummaryReader:
-    """Return the reader of the judgment statistics of each part.
+def judgment_reader(source: JudgmentSource, *, of_raters: bool = False) -> SummaryReader:
+    """Return the reader of ``judgments`` of each part, ``some`` of them and ``signs`` of trouble.
 
-    With a run of `attributes`, of these only, and of the training objects; else also ``some``
-    judgments, and the ``signs`` of trouble in those of all parts, in the first.
+    The signs are those of all parts, in the first. With `of_raters` also of the ``disagreement`` of
+    each rater with the others.
     """
-    known: dict[str, Any] = {}
-    if attributes is not None:
-        known["columns"] = [attributes.start, attributes.stop]
-    summarise = partial(_judgments, attributes)
-    return SummaryReader(source, "judgments and some", summarise, known)
+    known = {"of_raters": True} if of_raters else {}
+    return SummaryReader(source, "judgments and some", partial(_judgments, of_raters), known)
 
 
-def _judgments(attributes: slice | None, batch: JudgmentBatch, part: int) -> dict[str, Any]:
-    if attributes is not None and part == len(batch.part_slices) - 1:
+def slab_reader(source: JudgmentSource, attributes: slice) -> SummaryReader:
+    """Return the reader of ``judgments`` of a run of attributes, of the training objects."""
+    known = {"columns": [attributes.start, attributes.stop]}
+    return SummaryReader(source, "judgments and some", partial(_slab, attributes), known)
+
+
+def _judgments(of_raters: bool, batch: JudgmentBatch, part: int) -> dict[str, Any]:
+    judgments, label, weight = batch.part_view(part)
+    raters = batch.raters_of(batch.part_slices[part])
+    signs = ColumnSigns.empty(len(judgments) + (label is not None)) if part else batch.signs()
+    found: dict[str, Any] = {
+        "judgments": JudgmentStatistics.from_block(judgments, label, weight, raters=raters),
+        "signs": signs,
+        "some": _some(batch, part, of_raters),
+    }
+    if of_raters:
+        found["disagreement"] = Disagreement.from_block(judgments, raters or (), batch.rater_names)
+    return found
+
+
+def _slab(attributes: slice, batch: JudgmentBatch, part: int) -> dict[str, Any]:
+    if part == len(batch.part_slices) - 1:
         return {"judgments": JudgmentStatistics.empty(len(batch.attributes), attributes)}
     raters = batch.raters_of(batch.part_slices[part])
     view = batch.part_view(part)
-    found = JudgmentStatistics.from_block(*view, attributes=attributes, raters=raters)
-    if attributes is not None:
-        return {"judgments": found}
-    signs = ColumnSigns.empty(len(view[0]) + (view[1] is not None)) if part else batch.signs()
-    return {"judgments": found, "signs": signs, "some": _some(batch, part)}
+    return {"judgments": JudgmentStatistics.from_block(*view, attributes=attributes, raters=raters)}
 
 
-def _some(batch: JudgmentBatch, part: int) -> RowSample:
-    """Take some judgments of each attribute, as many of one as of another, by no order of them."""
-    lists = sample_of_lists([ragged.content() for ragged in batch.part_view(part)[0]])
+def _some(batch: JudgmentBatch, part: int, of_raters: bool) -> RowSample:
+    """Take some judgments of each attribute, as many of one as of another, by no order of them.
+
+    Each with the label of its object and, with `of_raters`, the key of its rater: what
+    `SomeJudgments` takes apart.
+    """
+    attributes, label, _ = batch.part_view(part)
+    raters = batch.raters_of(batch.part_slices[part]) if of_raters else None
+    keys = np.append(keys_of_raters(batch.rater_names), np.nan)  # −1 is not known
     most = max(_SOME // len(batch.part_slices), 16)
-    values = lists[:, :: -(-lists.shape[1] // most) or 1]
+    judgments, labels, who = np.full((3, len(attributes), most), np.nan)
+    n_taken = 0
+    for attribute, ragged in enumerate(attributes):
+        content = ragged.content()
+        places = np.arange(0, content.size, -(-content.size // most) or 1)
+        objects = np.searchsorted(ragged.offsets - ragged.offsets[0], places, side="right") - 1
+        judgments[attribute, : places.size] = content[places]
+        labels[attribute, : places.size] = label[objects]
+        if raters is not None:
+            who[attribute, : places.size] = keys[raters[attribute].content()[places]]
+        n_taken = max(n_taken, places.size)
+    kinds = (judgments, labels) if raters is None else (judgments, labels, who)
+    values = np.concatenate(kinds)[:, :n_taken]
     numbers = np.arange(values.shape[1], dtype=np.uint64) + np.uint64(part * _SOME)
     hashes = mix(numbers ^ mix(np.uint64(batch.place)))
     return RowSample.from_rows(most, hashes, numbers.view(np.int64), values)
 
 
-def rater_reader(source: JudgmentSource, variance: np.ndarray) -> SummaryReader:
-    """Return the reader of each rater's ``disagreement`` with others, by the v of attributes."""
-    summarise, known = partial(_disagreement, variance), {"variance": variance.tolist()}
-    return SummaryReader(source, "disagreement", summarise, known)
-
-
-def _disagreement(variance: np.ndarray, batch: JudgmentBatch, part: int) -> dict[str, Any]:
-    judgments, _, _ = batch.part_view(part)
-    raters = batch.raters_of(batch.part_slices[part]) or ()
-    found = Disagreement.from_block(judgments, raters, batch.rater_names, variance)
-    return {"disagreement": found}
+def keys_of_raters(names: Sequence[str]) -> np.ndarray:
+    """Return a number for each id of a rater that a float holds exactly, the same everywhere."""
+    return (hash_keys(list(names)) >> np.uint64(11)).astype(np.float64)
 
 
 def averages_reader(

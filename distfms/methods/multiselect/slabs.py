@@ -19,7 +19,7 @@ from distfms.methods.multiselect.form import JudgmentForm
 from distfms.methods.multiselect.greedy import AttributeSlab, Question, answer, select
 from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.procedure import Found
-from distfms.methods.multiselect.read import judgment_reader
+from distfms.methods.multiselect.read import slab_reader
 from distfms.methods.multiselect.statistics import read_judgments
 from distfms.stats.base import Bundle
 from distfms.stats.judgments import JudgmentEstimates
@@ -42,7 +42,7 @@ def read_in_slabs(run: Run, form: JudgmentForm) -> Slabs:
     own = [slice(*pair) for pair in pairwise(form.slabs.starts)]
 
     def reader(number: int, dataset: Dataset, held_out: bool) -> SummaryReader:
-        return judgment_reader(form.source(dataset, held_out), own[number])
+        return slab_reader(form.source(dataset, held_out), own[number])
 
     def arrays(number: int, statistics: Bundle) -> tuple[Arrays, Arrays]:
         names, variance = form.names[own[number]], form.internal_variance[own[number]]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,54 +12,31 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.errors import DataError, first_of
 from distfms.methods.frame.contract import Inputs, Job, Run
-from distfms.methods.frame.cross_validation import evaluate_here
-from distfms.methods.frame.moments import points_on_folds
 from distfms.methods.frame.remarks import far_remarks
 from distfms.methods.frame.rows import SummaryReader
-from distfms.methods.multiselect.choices import choices
 from distfms.methods.multiselect.form import JudgmentForm
-from distfms.methods.multiselect.options import MEASURES
-from distfms.methods.multiselect.read import Repeats, averages_reader, judgment_reader, rater_reader
+from distfms.methods.multiselect.outliers import LEAST, MANY, SomeJudgments
+from distfms.methods.multiselect.read import (
+    Repeats,
+    averages_reader,
+    judgment_reader,
+    keys_of_raters,
+)
 from distfms.methods.multiselect.same_raters import rater_remarks
-from distfms.stats.base import Bundle, Folded, over_folds
+from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.raters import COUNTS
-
-#: Limits in median absolute deviations from the median, and how many of these make a standard
-#: deviation of normal judgments. A share beyond three of these above `_MANY` is a heavy tail
-#: where it is of all attributes or, of one, at least so many judgments.
-_CLIPPED, _NORMAL, _MANY, _LEAST = 3.0, 1.4826, 0.01, 10
-_CLIPPING = (
-    "judgments are clipped to the median ± 3 median absolute deviations of their attribute "
-    "(`clip: true`)"
-)
-
-
-def limits_of(values: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Return limits (2, d) by some judgments (d, n), NaN for none, and whether many are far beyond.
-
-    Of an attribute most of whose judgments are one value there are none.
-    """
-    values = np.where(np.isnan(values).all(axis=1, keepdims=True), 0.0, values)
-    middle = np.nanmedian(values, axis=1, keepdims=True)
-    away = np.abs(values - middle)
-    deviation = np.nanmedian(away, axis=1, keepdims=True)
-    limits = np.where(deviation > 0, middle + _CLIPPED * deviation * [-1.0, 1.0], [-np.inf, np.inf])
-    n_far = np.sum((away > _CLIPPED * _NORMAL * deviation) & (deviation > 0), axis=1)
-    n = np.sum(~np.isnan(values) & (deviation > 0), axis=1)
-    are_far = (n_far >= _LEAST) & (n_far > _MANY * n)
-    return limits.T, bool(are_far.any() or n_far.sum() > _MANY * n.sum())
 
 
 def within(job: Job, limits: np.ndarray, left_out: Iterable[str] = ()) -> Job:
     """Return the job with limits of judgments (2, d), and without those of some raters."""
     layout = replace(job.form.layout.within(limits), left_out=tuple(left_out))
-    return replace(job, form=replace(job.form, layout=layout))
+    return replace(job, form=replace(job.form, layout=layout, of_raters=False))
 
 
 def outlying(statistics: Bundle) -> list[dict[str, Any]]:
-    """Return the raters that `read_screened` has left out, the farthest from the others first."""
+    """Return the raters that `read_statistics` has left out, the farthest from the others first."""
     if "disagreement" not in statistics.members:
         return []
     found = statistics["disagreement"].train().outlying()
@@ -68,79 +44,74 @@ def outlying(statistics: Bundle) -> list[dict[str, Any]]:
 
 
 def as_read(job: Job, statistics: Bundle) -> Job:
-    """Return the job with the limits, and without the raters, that `read_screened` chose."""
+    """Return the job with the limits, and without the raters, that `read_statistics` chose."""
     limits = job.form.layout.limits
+    left_out = [entry["rater"] for entry in outlying(statistics)]
     if "some" in statistics.members:
-        limits = limits_of(statistics["some"].train().values)[0]
-    return within(job, limits, [own["rater"] for own in outlying(statistics)])
+        limits = _some_judgments(statistics, left_out).limits()
+    return within(job, limits, left_out)
 
 
-def read_screened(run: Run, job: Job) -> Bundle:
-    """Read statistics, clipped or not, without raters who stand out where that is asked or better.
+def _some_judgments(statistics: Bundle, left_out: Sequence[str]) -> SomeJudgments:
+    sampled = statistics["some"].train().values
+    n_attributes = statistics["judgments"].train().n_attributes
+    return SomeJudgments.of(sampled, n_attributes, keys_of_raters(left_out))
 
-    Only then do they have each rater's ``disagreement``, which tells who is left out.
+
+def read_statistics(run: Run, job: Job) -> Bundle:
+    """Read statistics; by a second pass of clipped judgments, or without raters who stand out.
+
+    Only then do they have each rater's ``disagreement`` of the first pass, which tells who is left
+    out, and only of clipped judgments ``some`` as they are, which tell the limits.
     """
-    found, screen = read_clipped(run, job), job.options.screen_raters
-    if not screen or not job.form.layout.rater_columns or (screen == "auto" and job.n_folds < 2):
-        return found
-    before, train = as_read(job, found), found["judgments"].train()
-    variance = np.nan_to_num(train.internal_variance())
-    told = run.reduce(lambda *of: rater_reader(before.form.source(*of), variance))
-    bundle = Bundle({**found.members, **told.members})
-    if not (raters := outlying(bundle)):
-        return found
-    own = run.reduce(partial(bundle_reader, as_read(job, bundle).form))
-    rest, n_all = own["judgments"].train(), train.n_judgments.sum()
-    if (rest.n_repeated < np.minimum(train.n_repeated, _LEAST)).any():
-        return found
-    said = (
-        f"{n_all - rest.n_judgments.sum():,} of {n_all:,} judgments are left out, whose raters' "
-        "mean squared difference from others is more than twice that of the median rater: "
-        f"{first_of(['{rater} ({times:.1f} times)'.format(**each) for each in raters])} "
-        "(`screen_raters: true`)"
-    )
-    if screen is True:
-        run.note(f"Raters are left out as the job asks: {said}.")
-    elif not _is_better(run, before, found, own, said):
-        return found
-    return Bundle({**bundle.members, **{n: own[n] for n in found.members if n != "some"}})
+    first = read_judgments(run, job.form)
+    raters = outlying(first)
+    left_out = [entry["rater"] for entry in raters]
+    some = _some_judgments(first, left_out)
+    share, clips = some.far_share(), job.options.clip
+    if clips == "auto":
+        clips = share > MANY and some.clipping_helps()
+    whole = {name: first[name] for name in ("judgments", "signs")}
+    if not (clips or raters):
+        return Bundle(whole)
+    limits = some.limits() if clips else job.form.layout.limits
+    second = run.reduce(partial(bundle_reader, within(job, limits, left_out).form))
+    judgments, rest = first["judgments"].train(), second["judgments"].train()
+    if (rest.n_repeated < np.minimum(judgments.n_repeated, LEAST)).any():
+        return Bundle(whole)
+    kept = {name: second[name] for name in whole}
+    if raters:
+        _note_raters(run, raters, judgments, rest)
+        kept["disagreement"] = first["disagreement"]
+    if clips:
+        run.note(
+            "Judgments are clipped to the median ± 3 median absolute deviations of their "
+            f"attribute, as {100 * share:.2g} % are farther from it than three standard deviations "
+            "of normal ones, and tell more of the label so (`clip: false` keeps them)."
+        )
+        kept["some"] = first["some"]
+    return Bundle(kept)
 
 
-def read_clipped(run: Run, job: Job) -> Bundle:
-    """Read statistics, of clipped judgments where the job asks for these or folds like them.
-
-    Only then do they have ``some`` judgments as they are, which tell the limits.
-    """
-    clip, raw = job.options.clip, read_judgments(run, job.form)
-    limits, are_far = limits_of(raw["some"].train().values)
-    if clip is True or (clip == "auto" and are_far and job.n_folds > 1):
-        clipped = run.reduce(partial(bundle_reader, within(job, limits).form))
-        if clip is True or _is_better(run, job, raw, clipped, _CLIPPING):
-            return Bundle({**clipped.members, "some": raw["some"]})
-    return Bundle({name: own for name, own in raw.members.items() if name != "some"})
-
-
-def _is_better(run: Run, job: Job, before: Bundle, after: Bundle, said: str) -> bool:
-    """Return whether what is said lowers the loss on folds by more than a standard error."""
-    points, measure, losses = choices(job.options, job.n_folds)[:1], next(iter(MEASURES)), []
-    for own in (before, after):
-        here = partial(evaluate_here, statistics=own, extended=nullcontext)
-        of = job, own, job.form.procedure, points, measure
-        found, values = points_on_folds(run, *of, nested="budget", evaluate=here)
-        losses.append(values[0])
-    gain = over_folds(losses[0] - losses[1], found.weight)
-    if not gain.mean > gain.standard_error:
-        return False
+def _note_raters(
+    run: Run,
+    raters: Sequence[Mapping[str, Any]],
+    judgments: JudgmentStatistics,
+    rest: JudgmentStatistics,
+) -> None:
+    named = first_of([f"{entry['rater']} ({entry['times']:.1f} times)" for entry in raters])
+    n_judgments = int(judgments.n_judgments.sum())
+    n_left_out = n_judgments - int(rest.n_judgments.sum())
     run.note(
-        f"Chosen by cross-validation: {said}. The loss is {gain.mean:.3g} ± "
-        f"{gain.standard_error:.2g} lower."
+        f"Raters are left out: {n_left_out:,} of {n_judgments:,} judgments are theirs, and their "
+        f"mean squared difference from others is more than twice that of the median rater: {named} "
+        "(`screen_raters: false` keeps them)."
     )
-    return True
 
 
 def bundle_reader(form: JudgmentForm, dataset: Dataset, held_out: bool) -> SummaryReader:
     """Return the reader of ``judgments``, ``some`` of them and ``signs`` of trouble by fold."""
-    return judgment_reader(form.source(dataset, held_out))
+    return judgment_reader(form.source(dataset, held_out), of_raters=form.of_raters)
 
 
 def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
