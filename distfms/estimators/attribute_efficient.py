@@ -68,7 +68,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
 
     # --- learning from rows ---
 
-    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:  # type: ignore[override]
         """Learn from available rows, using only the attributes that are drawn.
 
         Parameters
@@ -76,6 +76,9 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         X : array-like, frame, Dask collection or path, of n rows
         y : array-like of shape (n,), Dask collection, or str
             Target, or the name of its column.
+        groups : array-like of shape (n,), Dask collection, or str, optional
+            What each row is of, such as a person, or the name of its column: rows of one stay in
+            one fold.
 
         Returns
         -------
@@ -87,7 +90,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             If data or parameters cannot be used.
         """
         self.__dict__.pop("session_", None)
-        return self._fit(X, y)
+        return self._fit(X, y, roles={"id": groups})
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Learn from more rows, in their order; the first call starts a session.

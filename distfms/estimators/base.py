@@ -130,7 +130,7 @@ class JobEstimator(BaseEstimator):
 
     # --- fitting ---
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Run the job on rows.
 
         Parameters
@@ -143,6 +143,9 @@ class JobEstimator(BaseEstimator):
             of files, whose other columns are the features.
         sample_weight : array-like of shape (n,), Dask collection, or str, optional
             Weights ≥ 0, or the name of their column.
+        groups : array-like of shape (n,), Dask collection, or str, optional
+            What each row is of, such as a person, or the name of its column: rows of one stay in
+            one fold, as those of one ``data.id`` of a job.
 
         Returns
         -------
@@ -153,7 +156,7 @@ class JobEstimator(BaseEstimator):
         ValueError
             If data or parameters cannot be used. The message names the column or parameter.
         """
-        return self._fit(X, y, roles={"weight": sample_weight})
+        return self._fit(X, y, roles={"weight": sample_weight, "id": groups})
 
     def _fit(
         self, X: Any, y: Any, roles: Any = (), beside: Any = (), unlabelled: Any = None
@@ -164,7 +167,7 @@ class JobEstimator(BaseEstimator):
         ----------
         X, y : rows and targets
         roles : mapping
-            Values of ``weight`` and ``query``, or names of their columns.
+            Values of ``weight``, ``query`` and ``id``, or names of their columns.
         beside : mapping
             More columns, by the names the job reads them by.
         unlabelled : rows, optional
@@ -235,7 +238,7 @@ class JobEstimator(BaseEstimator):
     def _given(
         self, X: Any, y: Any, roles: Any, beside: Any, reset: bool = True
     ) -> tuple[Given, dict[str, Any]]:
-        """Open rows to learn from; return them, and the names of target, weight and query."""
+        """Open rows to learn from; return them, and the names of columns by role."""
         if y is None:
             raise DataError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
@@ -250,8 +253,8 @@ class JobEstimator(BaseEstimator):
             if not names:
                 if kind_of(X) == "parquet":
                     raise DataError(
-                        "With a path of Parquet files, y, weights and queries must be names of "
-                        "columns."
+                        "With a path of Parquet files, y, weights, queries and groups must be "
+                        "names of columns."
                     )
                 own = target_names(value) if role == "target" else [_ROLES[role]]
                 names = [free_name(name, known) for name in own]
@@ -432,7 +435,7 @@ class JobEstimator(BaseEstimator):
         return tags
 
 
-_ROLES = {"weight": "sample_weight", "query": "query"}
+_ROLES = {"weight": "sample_weight", "query": "query", "id": "groups"}
 
 
 def _picked(predict: Any, prefix: str, dtype: Any, partition: Any) -> np.ndarray:

@@ -300,7 +300,7 @@ def column_names(X: Any) -> list[str]:
     if kind_of(X) == "parquet":
         return list(open_dataset(X).schema.names)
     if "frame" not in kind_of(X):
-        raise DataError("y or sample_weight names a column, but X has no named columns.")
+        raise DataError("y, sample_weight or groups names a column, but X has no named columns.")
     columns = getattr(X, "column_names", None) or getattr(X, "columns", X)
     # An index of pandas takes a call for each name that it is asked for.
     names = [str(name) for name in (np.asarray(columns) if hasattr(columns, "dtype") else columns)]

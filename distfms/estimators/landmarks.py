@@ -34,7 +34,9 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
     _first = ("similarity",)
     _defaults: ClassVar[Mapping[str, Any]] = {"baselines": ()}
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, unlabelled: Any = None) -> Any:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, unlabelled: Any = None, groups: Any = None
+    ) -> Any:
         """Take landmarks from the rows and fit a model on the similarities to them.
 
         Parameters
@@ -46,6 +48,9 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         sample_weight : array-like of shape (n,), Dask collection, or str, optional
         unlabelled : rows as `X`, optional
             Rows to take landmarks from instead of `X`.
+        groups : array-like of shape (n,), Dask collection, or str, optional
+            What each row is of, such as a person, or the name of its column: rows of one stay in
+            one fold.
 
         Returns
         -------
@@ -56,7 +61,8 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         ValueError
             If data or parameters cannot be used.
         """
-        return self._fit(X, y, roles={"weight": sample_weight}, unlabelled=unlabelled)
+        roles = {"weight": sample_weight, "id": groups}
+        return self._fit(X, y, roles=roles, unlabelled=unlabelled)
 
     def _read(self, run: FinishedRun) -> None:
         super()._read(run)
@@ -149,8 +155,8 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
     Attributes
     ----------
     landmarks_ : ndarray of int, shape (k,)
-        Training rows that are landmarks of the model, in order of choice; columns if similarities
-        are ``precomputed``.
+        Training rows that are landmarks of the model, in order of choice, by their groups where
+        `fit` was given any; columns if similarities are ``precomputed``.
     coef_ : ndarray of shape (k,)
         Weights of the similarities to the landmarks.
     intercept_ : float

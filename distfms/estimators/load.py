@@ -61,7 +61,7 @@ def load_estimator(
     estimator = kind(**{name: known[name] for name in names if known.get(name) is not None})
     target = spec["data"]["target"]
     estimator._target, estimator._class_type = target, None
-    estimator._taken = [*target, *(spec["data"].get(k) for k in ("weight", "query"))]
+    estimator._taken = [*target, *(spec["data"].get(k) for k in ("weight", "query", "id"))]
     estimator._take(files, allow)
     estimator._name_columns(estimator._known_columns())
     return estimator

@@ -129,7 +129,14 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     internal_variance: Any
     buy_from: Any
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, raters: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        raters: Any = None,
+        groups: Any = None,
+    ) -> Self:
         """Select and fit in one pass over the data (two with ``model="refit"``).
 
         Parameters
@@ -146,6 +153,9 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             ``name__raters`` if X has them. For X in memory, the ids themselves, of shape (n, k) for
             all attributes or (n, d, k), None where unknown; ``screen_raters="auto"`` then leaves
             nobody out, as X of a prediction does not have them.
+        groups : array-like of shape (n,), or str, optional
+            What each object is of, such as a person, or the name of its column: objects of one
+            stay in one fold.
 
         Raises
         ------
@@ -157,7 +167,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         self._apart = raters is not None and not isinstance(raters, str)
         beside = self._rater_columns(X, raters)
         try:
-            return self._fit(X, y, roles={"weight": sample_weight}, beside=beside)
+            return self._fit(X, y, roles={"weight": sample_weight, "id": groups}, beside=beside)
         except DataError as error:
             if kind_of(X) != "dask-frame" or "holds" not in str(error):
                 raise

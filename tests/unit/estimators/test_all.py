@@ -17,7 +17,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
+from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
 import distfms
@@ -299,6 +301,45 @@ def test_frames_are_read_as_they_are(name: str) -> None:
         for X_new in (changed, pl.from_pandas(changed), dd.from_pandas(changed, npartitions=2)):
             with pytest.raises(DataError, match=f"column '{column}'"):
                 np.asarray(model.predict(X_new))
+
+
+@pytest.mark.parametrize("name", [*SMALL, "FeatureMultiSelector"])
+def test_folds_hold_the_rows_of_a_group_together(name: str, tmp_path: Any) -> None:
+    person = np.random.default_rng(4).permutation(N) // 8
+    options = SMALL.get(name, {"budget": 4}) | {"folds": 3}
+    model = getattr(distfms, name)(**options)
+    frame = pd.DataFrame(X[:, :4], columns=["a", "b", "c", "d"])
+    if name == "FeatureMultiSelector":
+        frame = pd.DataFrame({"a": [*JUDGED[:, 0]], "b": [*JUDGED[:, 1]]})
+    y = TARGETS["number"]
+    found = clone(model).fit(frame, y, groups=person)
+    whole = frame.assign(person=person, y=y)
+    by_name = clone(model).fit(whole, "y", groups="person")
+    np.testing.assert_array_equal(found.predict(frame), by_name.predict(whole))
+    method = found.model_.method
+    whole.to_parquet(tmp_path / "rows.parquet")
+    content = {
+        "name": "same",
+        "method": method,
+        "seed": 0,
+        "data": {"path": str(tmp_path / "rows.parquet"), "target": "y", "folds": 3, "id": "person"},
+        method: found.model_.files.spec()[method],
+        "output": str(tmp_path / "runs"),
+    }
+    metrics = json.loads((run_job(build_spec(content)).folder / "metrics.json").read_text())
+    assert metrics["folds"] == found.model_.run.metrics["folds"]
+    assert metrics["folds"] == by_name.model_.run.metrics["folds"]
+    assert metrics["folds"] != clone(model).fit(frame, y).model_.run.metrics["folds"]
+
+
+def test_groups_are_routed() -> None:
+    person = np.arange(N) // 8
+    with config_context(enable_metadata_routing=True):
+        model = distfms.GroupSequencer(folds=3).set_fit_request(groups=True)
+        scores = cross_val_score(
+            model, X, TARGETS["number"], cv=GroupKFold(3), params={"groups": person}
+        )
+    assert (scores > 0.5).all()
 
 
 #: Checks of scikit-learn that an estimator cannot pass, and why.
