@@ -35,7 +35,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
     _defaults: ClassVar[Mapping[str, Any]] = {"baselines": ()}
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, unlabelled: Any = None, groups: Any = None
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, unlabelled: Any = None
     ) -> Any:
         """Take landmarks from the rows and fit a model on the similarities to them.
 
@@ -46,11 +46,11 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         y : array-like of shape (n,), Dask collection, or str
             Target, or the name of its column.
         sample_weight : array-like of shape (n,), Dask collection, or str, optional
-        unlabelled : rows as `X`, optional
-            Rows to take landmarks from instead of `X`.
         groups : array-like of shape (n,), Dask collection, or str, optional
             What each row is of, such as a person, or the name of its column: rows of one stay in
             one fold.
+        unlabelled : rows as `X`, optional
+            Rows to take landmarks from instead of `X`.
 
         Returns
         -------

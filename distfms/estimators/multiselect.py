@@ -134,8 +134,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         X: Any,
         y: Any = None,
         sample_weight: Any = None,
-        raters: Any = None,
         groups: Any = None,
+        raters: Any = None,
     ) -> Self:
         """Select and fit in one pass over the data (two with ``model="refit"``).
 
@@ -147,15 +147,15 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             Labels, or the name of their column.
         sample_weight : array-like of shape (n,), or str, optional
             Weights of the objects, at least 0, or the name of their column.
+        groups : array-like of shape (n,), or str, optional
+            What each object is of, such as a person, or the name of its column: objects of one
+            stay in one fold.
         raters : {"auto", "columns", "positions", "ignore"}, or array-like of ids, optional
             Raters, to separate the errors that one rater's judgments share from the attributes. A
             string as in the spec of a job; by default, the columns of ids ``raters`` or
             ``name__raters`` if X has them. For X in memory, the ids themselves, of shape (n, k) for
             all attributes or (n, d, k), None where unknown; ``screen_raters="auto"`` then leaves
             nobody out, as X of a prediction does not have them.
-        groups : array-like of shape (n,), or str, optional
-            What each object is of, such as a person, or the name of its column: objects of one
-            stay in one fold.
 
         Raises
         ------
