@@ -31,8 +31,9 @@ from distfms.stats.comoments import Moments
 MOST_OPERATIONS = 5e7
 #: Most steps, and the change of a weight, in deviations, at which they end.
 _STEPS, _CLOSE = 100, 3e-4
-#: The first λ, its limits, and the least share of the target's variance that is noise.
-_RIDGE, _RIDGES, _LEAST_NOISE = 10.0, (1.0, 1e4), 1e-6
+#: The first λ, its limits (a least λ of 1 would shrink differences of columns correlated at .97),
+#: and the least share of the target's variance that is noise.
+_RIDGE, _RIDGES, _LEAST_NOISE = 10.0, (0.1, 1e4), 1e-6
 #: Numbers that are held at a time.
 _HELD = 2**22
 

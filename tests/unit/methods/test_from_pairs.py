@@ -18,6 +18,7 @@ from distfms.methods.attribute_efficient.from_pairs import (
     solve,
 )
 from distfms.methods.attribute_efficient.lessons import learned_from
+from distfms.methods.attribute_efficient.normal import normal_model
 from distfms.methods.attribute_efficient.pairs import Pairs, RunningPairs
 from distfms.stats.comoments import CoMoments
 from tests.reference import attribute_efficient as literal
@@ -274,3 +275,19 @@ def test_rows_of_public_tables_with_gaps(realdata):
 def test_too_few_rows() -> None:
     with pytest.raises(DataError, match="Too few rows"):
         learned_from(pairs_of(observed_of()[:, :3], Y[:3], FOLD[:3]), "ridge")
+
+
+@pytest.mark.parametrize("structure", ["alike", "neighbours"])
+def test_normal_models_of_correlated_columns_are_as_good_as_maximum_likelihood(structure):
+    rng, d, n = np.random.default_rng(0), 6, 1000
+    apart = abs(np.subtract.outer(range(d), range(d)))
+    covariance = 0.97 ** (apart if structure == "neighbours" else np.minimum(apart, 1))
+    b = np.where(np.arange(d) % 2, -1.0, 1.0)
+    X = np.linalg.cholesky(covariance) @ rng.normal(size=(d, n))
+    y = b @ X + 0.5 * np.sqrt(b @ covariance @ b) * rng.normal(size=n)
+    observed = Draws(3, 0).observe(X, np.arange(n, dtype=np.uint64))
+    model = normal_model(observed, y)
+    weights = model.weights(np.ones((1, d), dtype=bool))[0]
+    away = weights - b
+    explained = 1 - away @ covariance @ away / (b @ covariance @ b)
+    assert explained > 0.9
