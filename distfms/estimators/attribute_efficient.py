@@ -32,8 +32,6 @@ from distfms.spec import parse_section
 from distfms.stats.base import from_bytes, to_bytes
 
 _META = "meta.json"
-#: Attributes that are drawn of a row by default.
-_DRAWN = 5
 
 
 class AttributeEfficientBase(JobRegressor, JobEstimator):
@@ -50,8 +48,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         "n_examples": None,
     }
     _meanings: ClassVar[Mapping[str, str]] = {
-        "attributes_per_example": "Attributes to draw of each row: k + 1 of the paper. Default: 5 "
-        "or, with `missing='pairs'`, all that a row has.",
+        "attributes_per_example": "Attributes to draw of each row: k + 1 of the paper. Default: 5, "
+        "or all of fewer; with `missing='pairs'`, all that a row has.",
         "second_moments": "E[x²] of the attributes, shape (d,), for a session.",
         "n_examples": "Planned number of examples; the online step and two phases depend on it.",
     }
@@ -59,12 +57,6 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     second_moments: Any
     n_examples: int | None
     bound: float | None
-
-    def _section(self) -> dict[str, Any]:
-        found = super()._section()
-        if self.attributes_per_example is None and self.missing != "pairs":
-            found["attributes_per_example"] = _DRAWN
-        return found
 
     # --- learning from rows ---
 
@@ -367,7 +359,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     def _new_learner(self, n_attributes: int, n_examples: int | None) -> Chain | PairsLearner:
         """Return a learner by the parameters alone."""
         options = parse_section(AttributeEfficientOptions, self._section(), self._method)
-        options.require_attributes(n_attributes)
+        options = options.of_attributes(n_attributes, self.missing == "pairs")
         by_pairs = options.solves_pairs(n_attributes)
         if by_pairs:
             options = options.model_copy(update={"solver": "pairs"})

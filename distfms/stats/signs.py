@@ -177,6 +177,14 @@ class ColumnSigns:
         found = np.flatnonzero((self.far[:, 1] > 0) & (away > FAR) & (deviation > 0))
         return {int(c): (self.far[c, 0], float(away[c]), self.far[c, 2]) for c in found}
 
+    @property
+    def unresolved(self) -> np.ndarray:
+        """Which columns differ by so little of their mean that they count as constant, (D,)."""
+        moments = self.moments
+        differs = moments.maximum > moments.minimum
+        unresolved: np.ndarray = differs & moments.constant_columns()
+        return unresolved
+
     def dependent_gaps(self, sources: np.ndarray) -> list[tuple[int, int, float]]:
         """Find gaps that depend on a target, or else on another feature.
 

@@ -235,8 +235,8 @@ def test_rows_that_come_with_gaps(gaps, tmp_path):
     others = {"attributes_per_example": None, "baselines": ["aerr"]}
     with pytest.raises(SpecError, match="compares with a ridge on imputed means and"):
         prepare(pairs_job(folder, tmp_path, others, data=section))
-    with pytest.raises(SpecError, match="attributes_per_example` is missing"):
-        prepare(pairs_job(folder, tmp_path, {"attributes_per_example": None}))
+    drawn = prepare(pairs_job(folder, tmp_path, {"attributes_per_example": None}))
+    assert drawn.job.options.attributes_per_example == 5
     with pytest.raises(SpecError, match=r"needs `attribute_efficient.solver: pairs`"):
         prepare(pairs_job(folder, tmp_path, {"solver": "auto", "step_factor": 2.0}, data=section))
     spec = replace(pairs_job(folder, tmp_path, data=section), method="multiselect")

@@ -115,3 +115,34 @@ def test_columns_that_tell_the_row(tmp_path, distfms, method):
     assert "falls with every row" in found["left"]
     assert "holds whole numbers that all differ" in found["patient_id"]
     assert "exclude: ['late']" in found["late"]
+
+
+@EACH
+@pytest.mark.parametrize(("offset", "is_named"), [(1e15, True), (-1e14, True), (1e9, False)])
+def test_columns_that_vary_by_a_rounding_error_of_their_mean(
+    tmp_path, distfms, method, offset, is_named
+):
+    own = columns()
+    own["x1"] += offset
+    notes = notes_of(distfms, tmp_path, own, method)
+    found = [note for note in notes if "varies by less than 1e-12 of its mean" in note]
+    assert len(found) == is_named
+    if is_named:
+        assert found[0].startswith(
+            f"The column 'x1' varies by less than 1e-12 of its mean ({offset:g})"
+        )
+        assert f"Subtract {offset:g} from it" in found[0]
+
+
+@EACH
+def test_only_columns_that_vary_by_a_rounding_error_are_refused(tmp_path, distfms, method):
+    own = columns()
+    for name in ("x0", "x1", "x2"):
+        own[name] += 1e14
+    pq.write_table(pa.table(own), tmp_path / "a.parquet")
+    data = {"path": str(tmp_path / "a.parquet"), "target": "y", "folds": 2}
+    spec = {"name": "j", "method": method, "data": data, method: METHODS[method]}
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    done = distfms("run", tmp_path / "spec.yaml", "--out", tmp_path / "run")
+    assert done.code == 2
+    assert "No feature is left to learn from. The column 'x0' varies by less" in done.err

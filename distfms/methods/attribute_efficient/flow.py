@@ -88,8 +88,8 @@ def read_statistics(run: Run, learner: Learner) -> Bundle:
     found, form = run.reduce(learner.reader), learner.job.form
     train = TrainMembers(found)
     form.check_values(train, found["counts"].test.n_rows)
-    learner.check(run, train)
     tell_counts(run, form, form.row_plan, found["counts"])
+    learner.check(run, train)
     return found
 
 

@@ -12,6 +12,7 @@ from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, require_observed
 from distfms.engine.memory import format_bytes
 from distfms.errors import DataError, SpecError
+from distfms.methods.attribute_efficient.draws import LARGEST_VALUE
 from distfms.methods.attribute_efficient.lessons import design_of
 from distfms.methods.attribute_efficient.normal import MOST_OPERATIONS
 from distfms.methods.attribute_efficient.options import (
@@ -40,18 +41,12 @@ def make_job(options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> J
     form = AttributeForm(**vars(rows), positive=options.positive)
     _check_roles(form)
     n_attributes, has_gaps = len(form.roles.features), inputs.section.missing == "pairs"
-    options.require_attributes(n_attributes)
+    options = options.of_attributes(n_attributes, has_gaps)
     n_rows = int(inputs.train.n_rows * (1.0 - inputs.section.test))
     if (options.first_examples or 0) >= n_rows:
         raise SpecError(
             f"`attribute_efficient.first_examples` is {options.first_examples:,}, but there are "
             f"{n_rows:,} training rows: leave some for the second phase."
-        )
-    if options.attributes_per_example is None and (options.solver == "online" or not has_gaps):
-        raise SpecError(
-            "`attribute_efficient.attributes_per_example` is missing: set the number of "
-            "attributes to draw of each example. Only `solver: pairs` with `data.missing: "
-            "pairs` does without it."
         )
     if options.solves_pairs(n_attributes):
         return _pairs_job(form, options)
@@ -199,8 +194,16 @@ class AttributeForm(RowForm):
             raise DataError(
                 f"The target {target!r} {label} in all training rows: there is nothing to learn."
             )
-        if not moments.second_moment[:-1].any():
+        largest = np.maximum(np.abs(moments.minimum), np.abs(moments.maximum))[:-1]
+        if not largest.any():
             raise DataError("All attributes are 0 in all training rows: there is nothing to learn.")
+        tiny = np.flatnonzero((largest > 0.0) & (largest < 1.0 / LARGEST_VALUE))
+        if tiny.size:
+            raise DataError(
+                f"The column {self.roles.features[tiny[0]]!r} has values up to "
+                f"{largest[tiny[0]]:.3g}, too small to be squared: multiply it by a constant, or "
+                "leave it out (`data.exclude`)."
+            )
 
     def describe(self, options: AttributeEfficientOptions) -> Mapping[str, str]:
         """Return what the job will do: label → text, from one partition of the data."""

@@ -247,7 +247,8 @@ class Spectrum:
         scale = np.where(moments.variance > _TINY, scale, np.inf)  # what does not vary is left out
         v = moments.variance / scale**2
         uneven = moments.noise_times(1.0 / scale**2) / moments.variance
-        level = float(v @ uneven / v.sum())
+        total = float(v.sum())
+        level = float(v @ uneven) / total if total > 0 else 0.0  # 0 where nothing varies
         if level > 0:
             scale = scale * np.sqrt(np.maximum(1.0, uneven / level))
         cross = moments.cross / scale
@@ -258,7 +259,7 @@ class Spectrum:
         squares = 1.0 / scale**2
         chance = 2.0 * np.sqrt(squares @ moments.noise_times(squares) / len(v))
         noise = float(max(-values[0], chance, _LEAST))
-        mean = float(np.mean(moments.variance / scale**2))
+        mean = float(max(np.mean(moments.variance / scale**2), _LEAST))
         return cls(values, vectors, vectors.T @ cross, scale, mean, noise)
 
     @property

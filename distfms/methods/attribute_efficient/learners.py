@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.files.partition import Dataset
+from distfms.errors import DataError
 from distfms.methods.attribute_efficient.cells import FULL_RIDGE, FULL_TREES, MIXED, TREES
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned
@@ -119,6 +120,13 @@ class FromPairs:
 
     def check(self, run: Run, train: Members) -> None:
         """Refuse what cannot be solved; say what was not observed."""
+        observed: Moments = train["observed"]
+        if observed.constant_columns()[:-1].all():
+            raise DataError(
+                "No attribute varies among what was observed: the column "
+                f"{self.job.features[0]!r} is about {observed.mean[0]:.6g} in all rows. Use more "
+                "rows, or subtract what its values have in common where the data are written."
+            )
         FoldPairs([*train["pairs"].folds.values()])
         unseen = int((train["observed"].weight[:-1] == 0).sum())
         if unseen:

@@ -335,6 +335,11 @@ class LearningProcedure(Procedure):
         n_rows = members["counts"].n_rows
         return n_rows, float(n_rows)
 
+    def learnable(self, train: Members) -> bool:
+        """Return whether an attribute varies among what was observed."""
+        observed = train.get("observed", train["moments"])
+        return not observed.constant_columns()[:-1].all()
+
     def problem(self, train: Members) -> Members:
         """Return the statistics, which designs are made of."""
         return train

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Strict, field_validator, model_validator
 
@@ -24,6 +24,8 @@ ON_FOLDS, FULL = ("pairs", "rows"), ("online", "offline", "rows")
 MOST_PAIRS, LARGEST_PAIRS = 3000, 5000
 #: Attributes up to which what is solved at once has curves, of a solve for each point and repeat.
 MOST_CURVES = 2000
+#: Attributes that are drawn of an example by default.
+N_DRAWN = 5
 #: Options that `tune` may vary, and all options of the online learner alone.
 TUNABLE = (
     "algorithm",
@@ -47,8 +49,8 @@ class AttributeEfficientOptions(Section):
     """How many attributes of each example to observe, and how to learn from them."""
 
     attributes_per_example: Annotated[int, Strict(), Field(ge=2)] | None = None
-    """Attributes to draw of each training example: k + 1 of the paper. Leave it out to use all
-    observed values, with `solver: pairs` and `data.missing: pairs`.
+    """Attributes to draw of each training example: k + 1 of the paper. By default 5, or all of
+    fewer; with `data.missing: pairs`, all values that a row has.
     """
     solver: Literal["auto", "pairs", "online"] = "auto"
     """`pairs` solves once, from the moments of pairs of attributes that were observed together;
@@ -156,14 +158,18 @@ class AttributeEfficientOptions(Section):
             raise ValueError(f"`{self.online_options[0]}` is an option of `solver: online`")
         return self
 
-    def require_attributes(self, n_attributes: int) -> None:
-        """Refuse more draws than there are attributes."""
-        if (self.attributes_per_example or 0) > n_attributes:
+    def of_attributes(self, n_attributes: int, has_gaps: bool) -> Self:
+        """Return options for so many attributes; a SpecError refuses more draws than these."""
+        n_drawn = self.attributes_per_example
+        if n_drawn is None and not has_gaps:
+            n_drawn = max(min(N_DRAWN, n_attributes), 2)
+        if (n_drawn or 0) > n_attributes:
             raise SpecError(
-                f"`attribute_efficient.attributes_per_example` is {self.attributes_per_example}, "
+                f"`attribute_efficient.attributes_per_example` is {n_drawn}, "
                 f"more than there are attributes (n_features = {n_attributes}). Choose at most "
                 f"{n_attributes}."
             )
+        return self.model_copy(update={"attributes_per_example": n_drawn})
 
     @property
     def online_options(self) -> list[str]:

@@ -9,6 +9,8 @@ import numpy as np
 
 from distfms.data.files.partition import Dataset, place_of
 from distfms.data.rows.batches import ColumnPlan
+from distfms.errors import DataError
+from distfms.stats.comoments import CONSTANT_RTOL
 from distfms.stats.signs import ColumnSigns
 
 #: Columns that a note names at most.
@@ -28,9 +30,10 @@ def remarks(
     signs: ColumnSigns, plan: ColumnPlan, datasets: Sequence[Dataset], missing: str
 ) -> list[str]:
     """Return the notes on the columns of a plan."""
-    gaps = gap_remark(signs, plan, missing)
     far = far_remarks(signs, plan.value_names, datasets)
-    return [*far, *row_remarks(signs, plan, datasets), *gaps]
+    unresolved = unresolved_remarks(signs, plan.value_names, plan.n_features)
+    rows = row_remarks(signs, plan, datasets)
+    return [*far, *unresolved, *rows, *gap_remark(signs, plan, missing)]
 
 
 def far_remarks(signs: ColumnSigns, names: Sequence[str], datasets: Iterable[Dataset]) -> list[str]:
@@ -48,6 +51,27 @@ def far_remarks(signs: ColumnSigns, names: Sequence[str], datasets: Iterable[Dat
         "column."
         for column, (value, away, place) in far.items()
     ]
+
+
+def unresolved_remarks(signs: ColumnSigns, names: Sequence[str], n_features: int) -> list[str]:
+    """Name columns that are ignored since their differences are rounding errors of their mean.
+
+    Raises
+    ------
+    DataError
+        If no feature is left.
+    """
+    unresolved = np.flatnonzero(signs.unresolved).tolist()
+    texts = [
+        f"The column {names[column]!r} varies by less than {CONSTANT_RTOL:g} of its mean "
+        f"({signs.moments.mean[column]:.6g}), so it counts as constant and is ignored. Subtract "
+        f"{signs.moments.mean[column]:.6g} from it where the data are written, before it is "
+        "rounded, or exclude it."
+        for column in unresolved
+    ]
+    if n_features and signs.moments.constant_columns()[:n_features].all() and texts:
+        raise DataError(f"No feature is left to learn from. {texts[0]}")
+    return texts
 
 
 def row_remarks(signs: ColumnSigns, plan: ColumnPlan, datasets: Sequence[Dataset]) -> list[str]:

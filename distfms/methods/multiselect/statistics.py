@@ -12,7 +12,7 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.errors import DataError, first_of
 from distfms.methods.frame.contract import Inputs, Job, Run
-from distfms.methods.frame.remarks import far_remarks
+from distfms.methods.frame.remarks import far_remarks, unresolved_remarks
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect.form import JudgmentForm
 from distfms.methods.multiselect.outliers import LEAST, MANY, SomeJudgments
@@ -129,7 +129,8 @@ def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
         )
     columns, signs = (*names, form.roles.target[0]), found["signs"].parts[0]
     far = far_remarks(signs, columns, form.inputs.datasets)
-    for text in (*far, *rater_remarks(train, form.buy_from)):
+    unresolved = unresolved_remarks(signs, columns, len(names))
+    for text in (*far, *unresolved, *rater_remarks(train, form.buy_from)):
         run.note(text)
     if train.raters is not None:
         run.account(raters=dict(zip(COUNTS, train.raters.counts.tolist(), strict=True)))

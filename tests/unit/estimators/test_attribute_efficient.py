@@ -325,3 +325,20 @@ def test_bad_rows_are_named():
         two_phase(AttributeEfficientRidge).partial_fit(X, 100 * Y)
     with pytest.raises(NotFittedError, match="start"):
         AttributeEfficientRidge().ask()
+
+
+@pytest.mark.parametrize("Estimator", [AttributeEfficientRidge, AttributeEfficientLasso])
+def test_few_columns_and_columns_at_the_edge_of_what_numbers_resolve(Estimator):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    y = 2 * X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=200)
+    model = Estimator(n_jobs=1).fit(X, y)
+    assert model.score(X, y) > 0.9
+    assert model.attributes_seen_ == 800
+    with pytest.raises(ValueError, match=r"'x0' has values up to .*too small to be squared"):
+        Estimator(2, n_jobs=1).fit(X * 1e-160, y)
+    with pytest.raises(ValueError, match=r"'x0' varies by less than 1e-12 of its mean"):
+        Estimator(2, n_jobs=1).fit(X + 1e13, y)
+    # Whether columns vary depends on which values are observed.
+    edge = Estimator(2, n_jobs=1).fit(X + 1e12, y)
+    assert np.isfinite(edge.predict(X + 1e12)).all()
