@@ -134,9 +134,11 @@ class DataSection(Section):
     exclude: tuple[str, ...] = ()
     """Names or globs of columns to leave out."""
     numbers: tuple[str, ...] = ()
-    """Columns of text to read as numbers: commas between thousands are left out, and words such as
-    `unknown`, `n/a`, `?` and bounds such as `<5` are missing values.
+    """Columns of text to read as numbers: marks between thousands are left out, and a unit that all
+    have (`$`, `%`); words such as `unknown`, `n/a`, `?` and bounds such as `<5` are missing values.
     """
+    text: tuple[str, ...] = ()
+    """Columns to read as text: of CSV, or of whole numbers that are codes."""
     missing: Literal["error", "drop", "mean", "pairs"] = "error"
     """What to do with missing values: refuse them, drop their rows, replace them with the column's
     mean, or learn from observed pairs of values (`attribute_efficient` with `solver: pairs`).

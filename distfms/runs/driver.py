@@ -288,8 +288,10 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
     kept = Manifest(notes=list(prepared.opened.notes)) if manifest is None else manifest
     stages = [entry.model_dump(exclude_defaults=True) for entry in kept.stages]
     facts = _facts(prepared)
-    inputs = encode(INPUTS, {"inputs": facts.pop("inputs")})
-    content = run.claim(
+    forms = prepared.opened.inputs.train.forms
+    content = {"inputs": facts.pop("inputs"), "forms": forms.content() if forms else None}
+    inputs = encode(INPUTS, content)
+    claimed = run.claim(
         **facts,
         inputs_sha256=hashlib.sha256(inputs).hexdigest(),
         status="running",
@@ -297,7 +299,7 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
         stages=stages,
         notes=kept.notes,
     )
-    if kept.inputs_sha256 != content.inputs_sha256 or not (run.path / INPUTS).exists():
+    if kept.inputs_sha256 != claimed.inputs_sha256 or not (run.path / INPUTS).exists():
         write_atomic(run.path / INPUTS, inputs)
     resumed = manifest is not None
     record.event(
@@ -308,7 +310,7 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
         method=prepared.spec.method,
         engine=prepared.spec.engine.kind,
         resumed=resumed,
-        attempt=content.attempt,
+        attempt=claimed.attempt,
     )
     for text in () if resumed else kept.notes:
         record.note(text)

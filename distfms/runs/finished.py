@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
+from distfms.data.files.formats.base import Forms
 from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, absolute, locate, read_each, read_regular, reading
 from distfms.errors import SpecError
@@ -127,6 +128,13 @@ class RunFiles:
             return self.manifest.inputs
         found: list[dict[str, Any]] = parse_json(self.place / INPUTS, self.files[INPUTS])["inputs"]
         return found
+
+    def forms(self) -> Forms | None:
+        """Return how text of the training data was read."""
+        if INPUTS not in self.files:
+            return None
+        content = parse_json(self.place / INPUTS, self.files[INPUTS]).get("forms")
+        return Forms.parsed(content) if content else None
 
     @property
     def found_at(self) -> str:

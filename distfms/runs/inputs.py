@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from distfms.data.files.age import remember
 from distfms.data.files.builtin import BUILTIN, builtin_dataset
 from distfms.data.files.convert import CONVERSION, CONVERTER_VERSION, convert, file_version
 from distfms.data.files.dataset import open_dataset
+from distfms.data.files.formats.base import Forms
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.known_footers import KnownFooters
 from distfms.data.files.partition import Dataset, digest
@@ -20,7 +22,7 @@ from distfms.data.files.storage import delete_unused, list_files
 from distfms.data.rows.roles import require_columns
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, locked_file, writing
-from distfms.errors import SpecError
+from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import Inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import DataSection, expanded
@@ -72,7 +74,7 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
     footers = tuple(_known(root, own) for own in (path, section.test_path, section.unlabelled_path))
     train = _open(section, path, copies, footers[0])
     test, unlabelled = (
-        None if named is None else _open(section, named, copies, known)
+        None if named is None else _open(section, named, copies, known, train.forms)
         for named, known in zip(
             (section.test_path, section.unlabelled_path), footers[1:], strict=True
         )
@@ -111,7 +113,11 @@ def _refuse_overlap(train: Dataset, test: Dataset) -> None:
 
 
 def _open(
-    section: DataSection, path: Any, copies: Copies, known: KnownFooters | None = None
+    section: DataSection,
+    path: Any,
+    copies: Copies,
+    known: KnownFooters | None = None,
+    forms: Forms | None = None,
 ) -> Dataset:
     dataset = open_dataset(
         path,
@@ -120,10 +126,26 @@ def _open(
         storage_options=section.storage_options or None,
         copies=copies,
         numbers=section.numbers,
+        texts=section.text,
+        forms=forms,
         known=known,
     )
     require_columns(dataset.schema, section.numbers, "one of `numbers`")
+    require_columns(dataset.schema, section.text, "one of `text`")
+    if section.time is not None and dataset.forms is not None:
+        _refuse_two_readings(dataset, section.time)
     return dataset
+
+
+def _refuse_two_readings(dataset: Dataset, time: str) -> None:
+    """Refuse times that can be read in two ways: which rows are old would be a guess."""
+    forms = dataset.forms.times.get(time, ())
+    if len(forms) > 1:
+        readings = [f"{datetime(2026, 3, 5):{form}} as 5 March ({form})" for form in forms]
+        raise DataError(
+            f"All times in column {time!r} (`data.time`) of {dataset.place} can be read in several "
+            f"ways: {' or '.join(readings)}. Write them as 2026-03-05."
+        )
 
 
 def _made(section: DataSection, name: str, say: Callable[[str], None]) -> tuple[DataSection, str]:

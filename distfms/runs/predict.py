@@ -119,7 +119,7 @@ def predict_file(
     target = storage.locate(out, options)
     files = read_run(run, storage_options, registry)
     method, finished = files.open(allow)
-    dataset = open_rows(data, options or None, files.spec())
+    dataset = open_rows(data, options or None, files)
     predictor = method.applied(finished, dataset, budget, rows)
     parts = _Parts.of(files, dataset) if with_folds else None
     _refuse_place(target, data, options, into_folder)
@@ -150,8 +150,9 @@ def predict_file(
     return "\n".join(lines)
 
 
-def open_rows(data: str, options: Mapping[str, Any] | None, spec: Mapping[str, Any]) -> Dataset:
-    """Open data to predict, read as those of a job; judgments in long form are converted first."""
+def open_rows(data: str, options: Mapping[str, Any] | None, run: RunFiles) -> Dataset:
+    """Open data to predict, read as those of a run; judgments in long form are converted first."""
+    spec = run.spec()
     section, copies = spec["data"], Copies()
     if section.get("long") is not None:
         form = LongForm(**section["long"]).model_copy(update={"labels": None})
@@ -168,6 +169,8 @@ def open_rows(data: str, options: Mapping[str, Any] | None, spec: Mapping[str, A
         storage_options=options,
         without_rows="there is nothing to predict",
         numbers=section.get("numbers", ()),
+        texts=section.get("text", ()),
+        forms=run.forms(),
     )
 
 

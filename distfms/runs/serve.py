@@ -134,7 +134,7 @@ class Model:
         if isinstance(rows, str | PathLike):
             from distfms.runs.predict import open_rows
 
-            dataset = open_rows(fspath(rows), None, self.files.spec())
+            dataset = open_rows(fspath(rows), None, self.files)
         else:
             held = frame_rows(rows)
             if not len(held):

@@ -32,7 +32,9 @@ def with_gaps(rng):
 def with_words(rng):
     """Numbers with words for gaps and thousands, and a column of codes."""
     frame = diabetes(rng)
-    frame["bmi"] = [f"{1e4 * (v + 1):,.1f}" if k % 9 else "n/a" for k, v in enumerate(frame["bmi"])]
+    frame["bmi"] = [
+        f"{1e4 * (v + 1):,.1f}" if k % 9 else "unknown" for k, v in enumerate(frame["bmi"])
+    ]
     return frame.assign(zip=[f"{k % 7:05}" for k in range(len(frame))])
 
 

@@ -18,6 +18,7 @@ from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -29,6 +30,7 @@ from distfms.data.files.footers import (
     readable,
     refuse_duplicate_columns,
 )
+from distfms.data.files.formats.base import Forms
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.known_footers import KnownFooters
 from distfms.data.files.partition import (
@@ -42,7 +44,7 @@ from distfms.data.files.partition import (
     digest,
 )
 from distfms.data.files.storage import common_filesystem, list_files
-from distfms.data.files.texts import as_numbers
+from distfms.data.files.texts import NumberForm, NumberTexts, as_numbers
 from distfms.data.rows.roles import is_categorical, plain_type
 from distfms.engine.memory import n_processors
 from distfms.engine.storage import File
@@ -81,8 +83,10 @@ class PartitionReader:
     filesystem: Any
     #: Columns of whole numbers in some files and of floats in others: floats in all.
     floats: frozenset[str] = frozenset()
-    #: Columns of text that is read as numbers.
-    numbers: frozenset[str] = frozenset()
+    #: Columns of text that is read as numbers, with the form of these.
+    numbers: Mapping[str, NumberForm] = field(default_factory=dict)
+    #: Columns that are read as text.
+    texts: frozenset[str] = frozenset()
 
     def open(self, partition: Partition) -> pq.ParquetFile:
         """Open the file of a partition; a DataError if it is no longer the one listed."""
@@ -135,18 +139,22 @@ class PartitionReader:
 
     def _as_read(self, table: pa.Table, partition: Partition) -> pa.Table:
         """Return columns with the types in which they are read."""
-        for name in self.numbers.intersection(table.column_names):
-            read = as_numbers(table.column(name), name, partition.called)
+        for name in self.numbers.keys() & {*table.column_names}:
+            form = self.numbers[name]
+            read = as_numbers(table.column(name), name, partition.called, form)
             table = table.set_column(table.column_names.index(name), name, read)
         types = self._types(table.schema)
         return table if types.equals(table.schema) else table.cast(types)
 
     def _types(self, schema: pa.Schema) -> pa.Schema:
         """Return columns as they are read."""
-        floats = self.floats | self.numbers
         fields = []
         for column in schema:
-            kind = pa.float64() if column.name in floats else plain_type(column.type)
+            kind = plain_type(column.type)
+            if column.name in self.floats or column.name in self.numbers:
+                kind = pa.float64()
+            elif column.name in self.texts:
+                kind = pa.string()
             fields.append(column if kind == column.type else column.with_type(kind))
         return pa.schema(fields, metadata=schema.metadata)
 
@@ -309,6 +317,8 @@ def open_dataset(
     without_rows: str = "nothing can be learned from it",
     copies: Copies | None = None,
     numbers: Iterable[str] = (),
+    texts: Iterable[str] = (),
+    forms: Forms | None = None,
     known: KnownFooters | None = None,
 ) -> Dataset:
     """Open Parquet data by reading the footers of its files; other formats are converted first.
@@ -333,6 +343,11 @@ def open_dataset(
         Where files of other formats are kept as Parquet; by default below the user's cache folder.
     numbers : iterable of str
         Columns to read as numbers where they are there and hold text.
+    texts : iterable of str
+        Columns to read as text where they are there and hold whole numbers, or are of files without
+        types.
+    forms : Forms, optional
+        How text is read, as that of other data was: as far as it is known.
     known : KnownFooters, optional
         Footers that need not be read again.
 
@@ -343,7 +358,9 @@ def open_dataset(
         schemas differ, a column name occurs twice, or there is no row at all.
     """
     named = list_files(path, storage_options)
-    stored = (copies or Copies()).converted(named)
+    numbers, texts = {*numbers}, {*texts}
+    forms = Forms(dict.fromkeys(texts, "string")).beside(forms or Forms())
+    stored, forms = (copies or Copies()).converted(named, forms=forms)
     filesystem = common_filesystem(stored)
     footers = (known or KnownFooters()).read(filesystem, stored)
     schema = footers[0][1]
@@ -356,9 +373,41 @@ def open_dataset(
         where = named[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
         raise DataError(f"There are no rows in {where}: {without_rows}.")
     partitions = _layout(files, schema, max_rows, max_bytes or default_bytes(len(schema)))
-    texts = {n for n in numbers if n in schema.names and is_categorical(schema.field(n).type)}
-    reader = PartitionReader(filesystem, frozenset(floats), frozenset(texts))
-    return Dataset(reader._types(schema), partitions, reader, files)
+    of_numbers, of_texts = [], []
+    for name in schema.names:
+        kind = schema.field(name).type
+        if name in numbers and is_categorical(kind):
+            of_numbers.append(name)
+        if name in texts and not is_categorical(kind):
+            _require_codes(kind, name, stored[0])
+            of_texts.append(name)
+    plain = PartitionReader(filesystem, frozenset(floats), texts=frozenset(of_texts))
+    forms = _with_numbers(forms, of_numbers, plain, partitions[0])
+    reader = replace(plain, numbers={name: forms.numbers[name] for name in of_numbers})
+    return Dataset(reader._types(schema), partitions, reader, files, forms)
+
+
+def _require_codes(kind: pa.DataType, name: str, file: File) -> None:
+    """Refuse to read numbers as text that have more than one form."""
+    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        raise DataError(
+            f"The column {name!r} of {file.source or file.path} holds {kind}, which cannot be read "
+            "as text: take it out of `data.text`, or write it as text."
+        )
+
+
+def _with_numbers(
+    forms: Forms, names: Sequence[str], reader: PartitionReader, first: Partition
+) -> Forms:
+    """Return forms with those of text that is read as numbers: by the rows of a partition."""
+    unknown = [name for name in names if name not in forms.numbers]
+    found = dict(forms.numbers)
+    if unknown:
+        table = reader.read(first, unknown)
+        found |= {name: NumberTexts.of(pc.unique(table.column(name))).form for name in unknown}
+    of_text = {name for name, kind in forms.types.items() if kind == "string"}
+    kept = {name: form for name, form in found.items() if name in names or name not in of_text}
+    return replace(forms, numbers=kept)
 
 
 def _require_columns(names: Sequence[str], partition: Partition, columns: Sequence[str]) -> None:

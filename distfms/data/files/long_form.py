@@ -48,7 +48,7 @@ class LongSource:
             for role, name in named.items():
                 _require_column(columns, name, role, file.path)
         types = dict.fromkeys(named.values(), pa.string()) | {named["object"]: object_type}
-        read = copies.converted(files, types)
+        read, _ = copies.converted(files, types)
         if object_type is None:
             with opened(read[0]) as stream:
                 schema = pq.ParquetFile(stream).schema_arrow

@@ -117,12 +117,15 @@ class Dataset:
         What reads partitions; give tasks this rather than the dataset, it is smaller.
     files : tuple of distfms.engine.storage.File
         None where rows are in memory.
+    forms : Forms, optional
+        How text is read, where it is.
     """
 
     schema: pa.Schema
     partitions: tuple[Partition, ...]
     reader: Any
     files: tuple[Any, ...] = ()
+    forms: Any = None
 
     def restricted(self, partitions: Sequence[Partition]) -> Dataset:
         """Return the dataset of some partitions, and their files."""

@@ -1,7 +1,10 @@
-"""Numbers that are written as text, among words for values that are missing."""
+"""Numbers and times that are written as text, among words for values that are missing."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -16,26 +19,136 @@ GAPS = (
 )  # fmt: skip
 #: A bound in place of a value, such as <5, is no value either.
 _BOUND = r"^[<>≤≥]=?\s*[\d.,]+$"
-_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$"
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+#: Blanks between thousands, or between a number and its unit.
+_BLANKS = "[ \u00a0\u2009\u202f]"
+_UNIT = r"(?:\p{Sc}|%|‰|[A-Z]{2}\p{Sc}|USD|EUR|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|PLN|CZK|HUF|kr\.?)"
+#: A number before which and in which there are no marks but that of decimals.
+_PLAIN = r"^[+-]?\d*[.,]?\d*([eE][+-]?\d+)?$"
+#: Parts of the forms of times.
+_TIME_PARTS = {
+    "%d": r"(?P<day>\d{1,2})",
+    "%m": r"\d{1,2}",
+    "%Y": r"\d{4}",
+    "%b": r"\pL+",
+    "%H": r"\d{1,2}",
+    "%M": r"\d{2}",
+    "%S": r"\d{2}",
+}
 
 
-def read_numbers(texts: Any) -> tuple[pa.Array, pa.Array]:
+@dataclass(frozen=True)
+class NumberForm:
+    """How the numbers of a column are written: with a decimal mark, and each with one unit."""
+
+    decimal: str = "."
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class NumberTexts:
+    """What texts say as numbers.
+
+    `decimals` are the marks with which all those that are numbers can be read, the point first;
+    `marks` are the points and commas that occur, `is_plain` is whether there are no others and no
+    `unit`. Other texts are `GAPS` and bounds, or odd.
+    """
+
+    decimals: str
+    marks: str
+    unit: str
+    is_plain: bool
+    n_numbers: int
+    n_gaps: int
+    n_odd: int
+
+    @classmethod
+    def of(cls, texts: Any) -> NumberTexts:
+        """Look at texts."""
+        plain = trimmed(texts)
+        found = {decimal: _parts(plain, decimal) for decimal in ".,"}
+        is_number = pc.or_(*(parts.is_valid() for parts in found.values()))
+        n_numbers = is_number.true_count
+        numbers = plain.filter(is_number)
+        units = {decimal: _units(parts) for decimal, parts in found.items()}
+        fits = [
+            decimal
+            for decimal, parts in found.items()
+            if parts.is_valid().true_count == n_numbers and len(units[decimal]) == 1
+        ]
+        marks = [mark for mark in ".," if pc.any(pc.match_substring(numbers, mark)).as_py()]
+        is_plain = pc.all(pc.match_substring_regex(numbers, _PLAIN)).as_py()
+        unit = units[fits[0]][0] if fits else ""
+        n_gaps = _is_gap(plain).true_count
+        n_odd = len(plain) - plain.null_count - n_numbers - n_gaps
+        return cls("".join(fits), "".join(marks), unit, bool(is_plain), n_numbers, n_gaps, n_odd)
+
+    @property
+    def form(self) -> NumberForm:
+        """The form of numbers where nothing else tells their decimal mark."""
+        return NumberForm(self.decimals[:1] or ".", self.unit)
+
+
+def trimmed(texts: Any) -> pa.Array:
+    """Return texts without blanks around them, and with one sign for minus."""
+    plain = pc.utf8_trim_whitespace(texts.cast(pa.string()))
+    return pc.replace_substring(plain, "−", "-")
+
+
+def read_numbers(texts: Any, form: NumberForm | None = None) -> tuple[pa.Array, pa.Array]:
     """Read texts as numbers; return float64, null where there is none, and which have neither form.
 
-    Commas between thousands are left out; `GAPS` and bounds such as ``<5`` are missing values.
+    Marks between thousands (``1.234,5``, ``1 234``, ``1'234``) are left out, and a unit that goes
+    with every number (``$``, ``%``, ``EUR``); `GAPS` and bounds such as ``<5`` are missing values.
+    The default form is the one that the texts have.
     """
-    plain = pc.utf8_trim_whitespace(texts.cast(pa.string()))
-    grouped = pc.match_substring_regex(plain, _THOUSANDS)
-    plain = pc.if_else(grouped, pc.replace_substring(plain, ",", ""), plain)
-    is_number = pc.match_substring_regex(plain, _NUMBER)
-    is_gap = pc.is_in(pc.utf8_lower(plain), pa.array(GAPS))
-    is_gap = pc.or_(is_gap, pc.match_substring_regex(plain, _BOUND))
-    numbers = pc.if_else(is_number, plain, None).cast(pa.float64())
-    return numbers, pc.invert(pc.or_(is_number, is_gap)).fill_null(False)
+    plain = trimmed(texts)
+    form = form or NumberTexts.of(plain).form
+    numbers = numbers_of(plain, form)
+    is_read = pc.or_(numbers.is_valid(), _is_gap(plain))
+    return numbers, pc.invert(is_read).fill_null(False)
 
 
-def as_numbers(column: pa.ChunkedArray, name: str, path: str) -> pa.Array:
+def _is_gap(plain: pa.Array) -> pa.Array:
+    is_word = pc.is_in(pc.utf8_lower(plain), pa.array(GAPS))
+    return pc.or_(is_word, pc.match_substring_regex(plain, _BOUND))
+
+
+def numbers_of(plain: pa.Array, form: NumberForm) -> pa.Array:
+    """Return trimmed texts of a form as float64, null where they have another."""
+    parts = _parts(plain, form.decimal)
+    unit = pc.binary_join_element_wise(parts.field("before"), parts.field("after"), "")
+    digits = pc.replace_substring_regex(parts.field("number"), rf"[^\d{form.decimal}eE+-]", "")
+    digits = pc.replace_substring(digits, form.decimal, ".")
+    signs = [parts.field("sign"), parts.field("sign_within")]
+    digits = pc.binary_join_element_wise(*signs, digits, "")
+    has_form = pc.and_(parts.is_valid(), pc.equal(unit, form.unit))
+    return pc.if_else(has_form, digits, None).cast(pa.float64())
+
+
+def _parts(plain: pa.Array, decimal: str) -> pa.Array:
+    """Split numbers with a decimal mark into sign, unit and digits; null for all else."""
+    return pc.extract_regex(plain, _number_pattern(decimal))
+
+
+@cache
+def _number_pattern(decimal: str) -> str:
+    mark, thousands = (r"\.", ",") if decimal == "." else (",", r"\.")
+    groups = "|".join(rf"(?:{between}\d{{3}})+" for between in (thousands, _BLANKS, "['’]"))
+    whole = rf"(?:\d+|[1-9]\d{{0,2}}(?:{groups}))"
+    number = rf"(?:{whole}(?:{mark}\d*)?|{mark}\d+)(?:[eE][+-]?\d+)?"
+    before = rf"(?P<sign>[+-]?)(?P<before>{_UNIT}?){_BLANKS}?(?P<sign_within>[+-]?)"
+    return rf"^{before}(?P<number>{number}){_BLANKS}?(?P<after>{_UNIT}?)$"
+
+
+def _units(parts: pa.Array) -> list[str]:
+    """Return the different units of numbers."""
+    numbers = parts.filter(parts.is_valid())
+    units = pc.binary_join_element_wise(numbers.field("before"), numbers.field("after"), "")
+    different: list[str] = pc.unique(units).to_pylist()
+    return different
+
+
+def as_numbers(column: pa.ChunkedArray, name: str, path: str, form: NumberForm) -> pa.Array:
     """Return a column of text as numbers.
 
     Raises
@@ -44,11 +157,24 @@ def as_numbers(column: pa.ChunkedArray, name: str, path: str) -> pa.Array:
         If a text is neither a number nor a word for a missing value.
     """
     texts = column.combine_chunks()
-    numbers, wrong = read_numbers(texts)
+    numbers, wrong = read_numbers(texts, form)
     if wrong.true_count:
         text = texts.filter(wrong)[0].as_py()
+        of_form = f"with decimal {'commas' if form.decimal == ',' else 'points'}"
+        of_form += f" and the unit {form.unit}" if form.unit else ""
         raise DataError(
-            f"The column {name!r} of {path} has {text!r}, which is neither a number nor a word for "
-            f"a missing value: correct it, or take the column out of `data.numbers`."
+            f"The column {name!r} of {path} has {text!r}, which is neither a number {of_form}, as "
+            "in the rows before, nor a word for a missing value: correct it, or take the column "
+            "out of `data.numbers`."
         )
     return numbers
+
+
+def read_times(texts: Any, form: str) -> pa.Array:
+    """Read texts as times of a form, as of ``strptime``; null where they have another."""
+    pattern = re.sub("%.", lambda part: _TIME_PARTS[part[0]], re.escape(form).replace(r"\ ", " "))
+    parts = pc.extract_regex(texts, f"^{pattern}$")
+    times = pc.strptime(texts, format=form, unit="s", error_is_null=True)
+    # Arrow takes 30 February for 1 March, and the year 24 for that after Christ.
+    day = pc.if_else(parts.is_valid(), parts.field("day"), None).cast(pa.int64())
+    return pc.if_else(pc.equal(pc.day(times), day), times, None)

@@ -1,4 +1,5 @@
 import gzip
+import json
 import os
 
 import numpy as np
@@ -52,7 +53,8 @@ def rows(dataset):
             "a,b,day\n1,2,2026-01-01\n1,x,2026-01-01\n",
             r"2\.csv has invalid value 'x' in column 'b', row 3 .*is double",
         ),
-        ("a,b,day\nx,2,2026-01-01\n", r"invalid value 'x' in column 'a', row 2 "),
+        ('a,b,day\n1,2,"05/03/2026"\n', r"'05/03/2026' in column 'day', row 2 .*`data.text`"),
+        ('a,b,day\n1,"2,5",2026-01-01\n', r"invalid value '2,5' in column 'b', row 2 "),
         ("", r"2\.csv is empty \(0 bytes\)"),
         ("a,a,day\n1,2,3\n", r"'a' occurs 2 times in .*2\.csv"),
         ("a,day\n1,2026-01-01\n", r"2\.csv lacks the column 'b', unlike .*1\.csv"),
@@ -142,6 +144,91 @@ def test_csv_as_people_write_it(tmp_path, name, content, expected, note):
         found["d"] = found["d"].dt.strftime("%Y-%m-%d")
     assert found.to_dict("list") == expected
     assert note is None or note in "\n".join(said)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ((["1", "2"], ["X", "1"]), ["1", "2", "X", "1"]),
+        ((["01", "02"], ["10", "11"]), ["01", "02", "10", "11"]),
+        ((["0", "1"], ["true", "false"]), [False, True, True, False]),
+        ((["05/03/2024"], ["03/20/2024"]), [("2024-05-03"), ("2024-03-20")]),
+        ((["5.3.2024 10:00"], ["", "20.3.2024 11:30"]), ["2024-03-05", None, "2024-03-20"]),
+        ((["2024-03-05"], ["2024-03-06 10:00:00"]), ["2024-03-05", "2024-03-06"]),
+        ((["NA", "DE"], ["FR"]), ["NA", "DE", "FR"]),
+        ((["NA", "DE"], ["n/a"]), [None, "DE", None]),
+        ((["7", "20.788"], ["1.234,5"]), [7, 20788, 1234.5]),
+        ((["$42,000", "$7"], ["-$1.5"]), [42000, 7, -1.5]),
+        ((["80.5 %"], ["3%", ""]), [80.5, 3, None]),
+        ((["1 234", "5"], ["7\u202f000,5"]), [1234, 5, 7000.5]),
+        ((["1,234", "1,234,567"], ["1'234.5"]), [1234, 1234567, 1234.5]),
+        ((["5 %", "3"], ["7"]), ["5 %", "3", "7"]),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_column_is_what_fits_all_files(put, opened, texts, expected, turned):
+    """Whatever their order."""
+    for number, values in enumerate(texts):
+        cells = "".join(f'"{value}"\t{k}\n' for k, value in enumerate(values))
+        put(f"{1 - number if turned else number}.tsv", f"a\tb\n{cells}")
+    if turned:
+        expected = expected[len(texts[0]) :] + expected[: len(texts[0])]
+    found = rows(opened()).a
+    if found.dtype.kind == "M":
+        found = found.dt.strftime("%Y-%m-%d")
+    assert found.astype(object).where(found.notna(), None).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("others", "numbers", "expected"),
+    [
+        ("2,5", ["12,125", "7", "unknown"], [12.125, 7, None]),
+        ("2,5", ["20.788", "7", "?"], [20788, 7, None]),
+        ("2.5", ["12,125", "7", "?"], [12125, 7, None]),
+        ("2", ["12,125", "0,500", "?"], [12.125, 0.5, None]),
+    ],
+)
+def test_numbers_are_written_as_the_others_of_a_file(put, tmp_path, others, numbers, expected):
+    put("1.csv", "a;b\n" + "".join(f"{value};{others}\n" for value in numbers))
+    dataset = open_dataset(
+        tmp_path / "days", copies=Copies(tmp_path / "copies"), numbers=["a"], texts=["b"]
+    )
+    found = rows(dataset)
+    assert found.a.astype(object).where(found.a.notna(), None).tolist() == expected
+    assert found.b.tolist() == [others] * len(numbers)
+
+
+def test_what_late_rows_tell(put, opened, monkeypatch):
+    monkeypatch.setattr(csv, "_BLOCK_BYTES", 128)
+    early = "03/03/2024;1,5;2\n" * 20
+    put("1.csv", f"day;price;n\n{early}03/20/2024;1.234,5;2,5\n")
+    found = rows(opened())
+    assert str(found.day.iloc[-1].date()) == "2024-03-20"
+    assert found.price.tolist() == [1.5] * 20 + [1234.5]
+    assert found.n.tolist() == [2] * 20 + [2.5]
+
+
+def test_new_data_are_read_as_other_data_were(put, opened, tmp_path):
+    put("1.csv", "code,price,day,n\n01,$5,04/20/2024,1\nX,$7,04/05/2024,2\n")
+    forms = opened().forms
+    forms = type(forms).parsed(json.loads(json.dumps(forms.content())))
+    (tmp_path / "new.csv").write_text("n,day,price,code\n1.5,05/03/2024,$2,10\n")
+    dataset = open_dataset(tmp_path / "new.csv", copies=Copies(tmp_path / "copies"), forms=forms)
+    found = rows(dataset)
+    assert [str(found.day[0].date()), found.code[0]] == ["2024-05-03", "10"]
+    assert found[["n", "price"]].values.tolist() == [[1.5, 2]]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_line_breaks_within_quotes(put, opened, monkeypatch, delimiter):
+    """What decides about a file ends at the end of a record."""
+    monkeypatch.setattr(csv, "_BLOCK_BYTES", 2**13)
+    monkeypatch.setattr(csv, "_SNIFFED_BYTES", 2**11)
+    note = f"it hurts{delimiter} less\n\nthan, before;\nso: we\nlower it"
+    frame = pd.DataFrame({"id": range(400), "note": note, "price": 0.5})
+    frame.loc[::3, "note"] = "good"
+    put("1.csv", frame.to_csv(index=False, sep=delimiter))
+    pd.testing.assert_frame_equal(rows(opened()), frame, check_dtype=False)
 
 
 @pytest.mark.parametrize("ending", ["feather", "arrow", "xlsx"])

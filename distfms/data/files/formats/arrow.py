@@ -29,4 +29,4 @@ def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator
         yield file.get_batch(number).select(columns).cast(wanted)
 
 
-FORMAT = Format("Arrow", (".arrow", ".feather"), _schema, _batches, typed=True)
+FORMAT = Format("Arrow", (".arrow", ".feather"), _schema, _batches)

@@ -2,11 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+
+from distfms.data.files.texts import NumberForm
+
+
+@dataclass(frozen=True)
+class Forms:
+    """How text in files without types is read: the same in all files of a dataset.
+
+    Attributes
+    ----------
+    types : mapping of str to str
+        The type of each column.
+    decimal : str
+        The decimal mark; empty where nothing tells it.
+    numbers : mapping of str to NumberForm
+        Columns of text that is read as numbers.
+    times : mapping of str to tuple of str
+        Forms, as of ``strptime``, that fit all times of a column; the first one is taken.
+    keeps_na : tuple of str
+        Columns of text in which ``NA`` is no missing value.
+    """
+
+    types: Mapping[str, str] = field(default_factory=dict)
+    decimal: str = ""
+    numbers: Mapping[str, NumberForm] = field(default_factory=dict)
+    times: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keeps_na: tuple[str, ...] = ()
+
+    def content(self) -> dict[str, Any]:
+        """Return what `parsed` reads."""
+        return asdict(self)
+
+    @classmethod
+    def parsed(cls, content: Mapping[str, Any]) -> Forms:
+        """Return forms from their `content`, by way of JSON too."""
+        numbers = {name: NumberForm(**form) for name, form in content["numbers"].items()}
+        times = {name: tuple(forms) for name, forms in content["times"].items()}
+        return cls(content["types"], content["decimal"], numbers, times, tuple(content["keeps_na"]))
+
+    def beside(self, other: Forms) -> Forms:
+        """Return these forms, and those of other columns."""
+        return replace(
+            self,
+            types={**other.types, **self.types},
+            decimal=self.decimal or other.decimal,
+            numbers={**other.numbers, **self.numbers},
+            times={**other.times, **self.times},
+            keeps_na=self.keeps_na + other.keeps_na,
+        )
+
+
+def with_fractions(schema: pa.Schema, name: str) -> pa.Schema | None:
+    """Return a schema with floats in place of a column's whole numbers; None if it has none."""
+    at = schema.names.index(name)
+    if not pa.types.is_int64(schema.field(at).type):
+        return None
+    return schema.set(at, schema.field(at).with_type(pa.float64()))
+
+
+#: See :attr:`Format.settle`.
+Settle = Callable[
+    [Sequence[pa.Schema], Mapping[str, pa.DataType | None], Forms], tuple[list[pa.Schema], Forms]
+]
 
 
 @dataclass(frozen=True)
@@ -26,10 +89,15 @@ class Format:
     batches : callable (stream, schema, columns) -> iterable of RecordBatch
         The rows of a file in their order, some at a time: of `columns` in this order, with their
         types in `schema`, which has all columns of the file.
-    typed : bool
-        Whether the file says what is text and what are numbers.
+    settle : callable (schemas, given, forms) -> list of Schema, optional
+        Of files that do not say what is text and what are numbers: how the columns of all files are
+        read, from what the rows of each suggest, the types `given` to some columns, and the forms
+        that are known; and all forms.
     sparse : bool
         Whether a file may lack a column of the other files; `batches` fills it with nulls.
+    loosened : callable (schema, name) -> Schema or None
+        How a file is read where a column has turned out to hold more than its first rows suggest:
+        None where its values are at fault.
     notes : callable (schema) -> list of str
         What users should know of how a file is read.
     version : int
@@ -43,8 +111,9 @@ class Format:
     suffixes: tuple[str, ...]
     schema: Callable[[Any], pa.Schema]
     batches: Callable[[Any, pa.Schema, Sequence[str]], Iterable[pa.RecordBatch]]
-    typed: bool = False
+    settle: Settle | None = None
     sparse: bool = False
+    loosened: Callable[[pa.Schema, str], pa.Schema | None] = with_fractions
     notes: Callable[[pa.Schema], list[str]] = lambda schema: []
     version: int = 1
 
@@ -61,9 +130,11 @@ class FormatError(Exception):
 class MisfitError(FormatError):
     """A value that has another type than its column."""
 
-    def __init__(self, column: str, kind: pa.DataType, where: str, value: str) -> None:
+    def __init__(
+        self, column: str, kind: pa.DataType | str, where: str, value: str, remedy: str = ""
+    ) -> None:
         self.column = column
         super().__init__(
             f"has {value} in column {column!r}, {where}; the column's type, in rows or files "
-            f"before, is {kind}. Correct the value or remove the file from the dataset."
+            f"before, is {kind}. Correct the value{remedy} or remove the file from the dataset."
         )

@@ -1,7 +1,8 @@
 """Copies in Parquet of files in other formats: made once, and again when a file changes.
 
-A column has one type in all files, that of the first file whose rows suggest any; but whole numbers
-may be floats in other files, as `distfms.data.files.footers.check_same_schema` allows.
+A column has one type in all files: in formats without types the one that fits all of them, else
+that of the first file whose rows suggest any. Whole numbers may be floats in other files, as
+`distfms.data.files.footers.check_same_schema` allows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 
 from distfms.data.files.footers import check_same_schema, readable, refuse_duplicate_columns
 from distfms.data.files.formats import format_of
-from distfms.data.files.formats.base import Format, FormatError, MisfitError
+from distfms.data.files.formats.base import Format, FormatError, Forms, MisfitError
 from distfms.data.files.partition import digest
 from distfms.data.files.storage import cache_folder, delete_unused
 from distfms.data.files.write import GroupedFile
@@ -30,7 +31,7 @@ from distfms.engine.storage import File, Location
 from distfms.errors import DataError
 
 #: Raised with every change of how copies of all formats are made.
-_VERSION = "3"
+_VERSION = "4"
 _THREADS = 4
 #: Types found in a file, beside the copy; written again as a sign of use, but not at each use.
 _TYPES, _USED_S = "types.json", 3600.0
@@ -61,8 +62,11 @@ class Copies:
         return names
 
     def converted(
-        self, files: Sequence[File], columns: Mapping[str, pa.DataType | None] | None = None
-    ) -> list[File]:
+        self,
+        files: Sequence[File],
+        columns: Mapping[str, pa.DataType | None] | None = None,
+        forms: Forms | None = None,
+    ) -> tuple[list[File], Forms]:
         """Return files with copies in place of those that are not Parquet, under the same names.
 
         Parameters
@@ -71,6 +75,14 @@ class Copies:
         columns : mapping of str to pyarrow.DataType or None, optional
             The only columns to copy, which all files have. A type holds in formats without types;
             None is the one that the rows suggest.
+        forms : Forms, optional
+            How text is read in formats without types, as far as that is known.
+
+        Returns
+        -------
+        files : list of File
+        forms : Forms
+            How text is read in all files.
 
         Raises
         ------
@@ -79,17 +91,16 @@ class Copies:
             files, or a value does not have the type of its column.
         """
         others = [file for file in files if format_of(file.path) is not None]
+        forms = forms or Forms()
         if not others:
-            return list(files)
+            return list(files), forms
         with storage.writing(self.folder), ThreadPoolExecutor(_THREADS) as pool:
             found = list(pool.map(self._types, others))
-            schemas = _schemas(others, found, columns)
+            schemas, forms = _schemas(others, found, columns, forms)
             names = [list(columns or schema.names) for schema in schemas]
             places = [
                 # Later errors name the copy.
-                self._place(file)
-                / digest(*(str(schema.field(name)) for name in own))[:8]
-                / f"{file.place.name}.parquet"
+                self._place(file) / _state(schema, own) / f"{file.place.name}.parquet"
                 for file, schema, own in zip(others, schemas, names, strict=True)
             ]
             if None in (there := list(pool.map(storage.file_entry, places))):
@@ -102,7 +113,7 @@ class Copies:
             copies = pool.map(_copy, others, schemas, names, places)
             copy_of = dict(zip((file.path for file in others), copies, strict=True))
         delete_unused(self.folder, {self._place(file).name for file in others}, self.max_bytes)
-        return [copy_of.get(file.path, file) for file in files]
+        return [copy_of.get(file.path, file) for file in files], forms
 
     def _converting(
         self, files: Sequence[File], schemas: Sequence[pa.Schema], n: int
@@ -152,30 +163,60 @@ def _format(file: File) -> Format:
     return form
 
 
+def _state(schema: pa.Schema, names: Sequence[str]) -> str:
+    """Return what changes with how columns are read."""
+    metadata = sorted((schema.metadata or {}).items())
+    return digest(*(str(schema.field(name)) for name in names), repr(metadata))[:8]
+
+
 def _schemas(
-    files: Sequence[File], found: Sequence[Types], columns: Mapping[str, pa.DataType | None] | None
+    files: Sequence[File],
+    found: Sequence[Types],
+    columns: Mapping[str, pa.DataType | None] | None,
+    forms: Forms,
+) -> tuple[list[pa.Schema], Forms]:
+    """Return how each file is read, from what the rows of all files suggest."""
+    schemas: dict[int, pa.Schema] = {}
+    formats = [_format(file) for file in files]
+    for form in dict.fromkeys(formats):
+        numbers = [number for number, own in enumerate(formats) if own is form]
+        types = [found[number] for number in numbers]
+        if form.settle is None:
+            settled = _typed(types, columns or {}, form.sparse)
+        else:
+            suggested = [
+                pa.schema(
+                    [(name, pa.type_for_alias(kind)) for name, kind in own.columns]
+                ).with_metadata(own.metadata)
+                for own in types
+            ]
+            settled, forms = form.settle(suggested, columns or {}, forms)
+        schemas |= dict(zip(numbers, settled, strict=True))
+    if columns is None:
+        for number, file in enumerate(files):
+            _check(schemas[number], file)
+            check_same_schema(schemas[0], files[0], schemas[number], file)
+    return [schemas[number] for number in range(len(files))], forms
+
+
+def _typed(
+    found: Sequence[Types], given: Mapping[str, pa.DataType | None], is_sparse: bool
 ) -> list[pa.Schema]:
-    """Return the schema of each file, from the types that the rows of all files suggest."""
+    """Return the schemas of files that say what is text and what are numbers."""
     decided: dict[str, str] = {}
     for types in found:
         decided |= {n: t for n, t in types.columns if decided.get(n, "null") == "null"}
-    # A column without any value is one of numbers; text is binary where it is not UTF-8.
-    decided = {n: {"null": "double", "binary": "string"}.get(t, t) for n, t in decided.items()}
-    schemas: list[pa.Schema] = []
-    for file, types in zip(files, found, strict=True):
-        form, fields = _format(file), []
+    # A column without any value is one of numbers.
+    decided = {name: kind if kind != "null" else "double" for name, kind in decided.items()}
+    schemas = []
+    for types in found:
+        kinds: dict[str, str] = {}
         for name, own in types.columns:
-            given = (columns or {}).get(name)
-            as_found = {own, decided[name]} == {"int64", "double"} or (given and form.typed)
-            kind = pa.type_for_alias(own if as_found else decided[name])
-            fields.append((name, kind if form.typed else given or kind))
-        if form.sparse:
-            names = dict(types.columns)
-            fields += [(n, pa.type_for_alias(t)) for n, t in decided.items() if n not in names]
-        schemas.append(pa.schema(fields, types.metadata))
-        if columns is None:
-            _check(schemas[-1], file)
-            check_same_schema(schemas[0], files[0], schemas[-1], file)
+            as_found = {own, decided[name]} == {"int64", "double"} or given.get(name) is not None
+            kinds[name] = own if as_found else decided[name]
+        if is_sparse:
+            kinds |= {name: kind for name, kind in decided.items() if name not in kinds}
+        schemas.append(pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()]))
     return schemas
 
 
@@ -207,7 +248,7 @@ def _copy(file: File, schema: pa.Schema, columns: Sequence[str], place: Location
 
 
 def _write(file: File, schema: pa.Schema, columns: Sequence[str], out: Path) -> None:
-    """Write a file as Parquet; whole numbers become floats where a fraction turns up late."""
+    """Write a file as Parquet; numbers of another form may turn up late."""
     try:
         with opened(file) as stream, GroupedFile(out) as copy:
             copy.write(pa.schema([schema.field(name) for name in columns]).empty_table())
@@ -217,11 +258,10 @@ def _write(file: File, schema: pa.Schema, columns: Sequence[str], out: Path) -> 
         misfit = error.__cause__
         if not isinstance(misfit, MisfitError):
             raise
-        at = schema.names.index(misfit.column)
-        if not pa.types.is_int64(schema.field(at).type):
+        loosened = _format(file).loosened(schema, misfit.column)
+        if loosened is None:
             raise
-        floats = schema.set(at, schema.field(at).with_type(pa.float64()))
-        _write(file, floats, columns, out)
+        _write(file, loosened, columns, out)
 
 
 @contextmanager

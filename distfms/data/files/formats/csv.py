@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pv
 from pyarrow import ArrowInvalid
 
-from distfms.data.files.formats.base import Format, MisfitError
+from distfms.data.files.formats.base import Format, Forms, MisfitError, with_fractions
+from distfms.data.files.formats.csv_columns import (
+    NA,
+    NULLS,
+    Columns,
+    Facts,
+    packed,
+    time_forms,
+    unpacked,
+)
+from distfms.data.files.texts import NumberForm, numbers_of, read_times, trimmed
 
 #: Bytes of a file that are parsed at once; the first ones decide about types.
 _BLOCK_BYTES = 2**24
@@ -25,17 +37,10 @@ _BLOCK_BYTES = 2**24
 _SNIFFED_BYTES = 2**20
 #: How pyarrow says that a value has not the type of its column.
 _MISFIT = re.compile(r".*column #(\d+): Row #(\d+): CSV conversion error to .*?: (.*)", re.DOTALL)
+_REMEDY = ", read the column as text (`data.text`)"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
-_WITH_COMMA, _COMMA = re.compile(r"[+-]?\d*(,\d+)?$"), re.compile(r"[+-]?\d*,\d+$")
-_POINT, _LEADING_ZERO = re.compile(r"[+-]?\d*\.\d+$"), re.compile(r"0\d+$")
-#: Where the dialect of a file stands in the metadata of its schema.
-_DIALECT = b"dialect"
-#: Forms of dates and times that are no numbers, besides those of ISO 8601.
-_TIMES = [
-    f"{date}{time}"
-    for time in ("", " %H:%M", " %H:%M:%S")
-    for date in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%d %b %Y")
-]
+#: Where the dialect of a file, what its columns can be and how they are read stand in metadata.
+_DIALECT, _FACTS, _COLUMNS = b"dialect", b"facts", b"columns"
 
 
 @dataclass(frozen=True)
@@ -43,59 +48,137 @@ class Dialect:
     """How a file is written.
 
     `names` are those of columns where the first line has none, `has_index` is whether the first
-    column has no name, `times` are formats of dates that all values of a sample have.
+    column has no name.
     """
 
     encoding: str = "utf8"
     delimiter: str = ","
     quote: str = '"'
-    decimal: str = "."
     names: tuple[str, ...] = ()
     has_index: bool = False
-    times: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
         """Return what is not as usual."""
         told = {
             f"read as {self.encoding}": self.encoding != "utf8",
             f"values are separated by {self.delimiter!r}": self.delimiter not in ",\t",
-            "decimal commas": self.decimal != ".",
             f"no line of names; the columns are c1 … c{len(self.names)}": self.names,
             "the first column has no name and is left out": self.has_index,
-            f"dates are read as {'; '.join(self.times)} fits, too": self.times[1:],
         }
         return [text for text, holds in told.items() if holds]
 
 
 def _schema(stream: Any) -> pa.Schema:
+    """Return the columns of a file, and what the texts of each can be read as."""
     head = stream.read(_BLOCK_BYTES)
+    encoding = _encoding(head)
+    text = codecs.getincrementaldecoder(encoding)("ignore").decode(head)
     if len(head) == _BLOCK_BYTES:
-        head = head[: head.rfind(b"\n") + 1] or head
-    dialect, sample = _sniffed(head)
-    schema: pa.Schema = _parsed(pa.BufferReader(head), dialect).schema
-    for at, field in enumerate(schema):
-        if pa.types.is_int64(field.type) and any(map(_LEADING_ZERO.match, sample[at])):
-            schema = schema.set(at, field.with_type(pa.string()))
-    if dialect.has_index:
-        schema = schema.remove(0)
-    return schema.with_metadata({_DIALECT: json.dumps(asdict(dialect))})
+        text = _whole_records(text)
+    start = text if len(text) <= _SNIFFED_BYTES else _whole_records(text[:_SNIFFED_BYTES])
+    dialect = _sniffed(encoding, start)
+    found = _table(text, dialect)
+    texts = _table(start, dialect, column_types=dict.fromkeys(found.schema.names, pa.string()))
+    facts: dict[str, Facts] = {}
+    for name, column in zip(found.schema.names, found.columns, strict=True):
+        is_text = pa.types.is_string(column.type)
+        at = found.schema.names.index(name)
+        facts[name] = Facts.of(column.type, column if is_text else texts.column(at))
+    if len(head) == _BLOCK_BYTES and stream.seekable():
+        facts |= _with_late_times(stream, dialect, facts)
+    schema = found.schema.remove(0) if dialect.has_index else found.schema
+    content = {_DIALECT: json.dumps(asdict(dialect)), _FACTS: json.dumps(packed(facts))}
+    return schema.with_metadata(content)
+
+
+def _with_late_times(stream: Any, dialect: Dialect, facts: Mapping[str, Facts]) -> dict[str, Facts]:
+    """Return facts of times of several forms: all rows may tell which it is."""
+    found = {name: own for name, own in facts.items() if len(own.times) > 1}
+    if not found:
+        return found
+    stream.seek(0)
+    types = dict.fromkeys(found, pa.string())
+    for batch in _parsed(stream, dialect, include_columns=list(found), column_types=types):
+        for name, own in found.items():
+            values = pc.unique(batch.column(name))
+            values = values.filter(pc.invert(pc.is_in(values, pa.array(NULLS))))
+            found[name] = replace(own, times=time_forms(values, own.times) or own.times)
+    return found
+
+
+def _table(text: str, dialect: Dialect, **options: Any) -> pa.Table:
+    stream = pa.BufferReader(text.encode())
+    return _parsed(stream, replace(dialect, encoding="utf8"), **options).read_all()
+
+
+def _settled(
+    schemas: Sequence[pa.Schema], given: Mapping[str, pa.DataType | None], forms: Forms
+) -> tuple[list[pa.Schema], Forms]:
+    """Return how the columns of all files are read, by what each can be read as."""
+    dialects = [_dialect_of(schema) for schema in schemas]
+    facts = [unpacked(json.loads(schema.metadata[_FACTS])) for schema in schemas]
+    types = {name: str(kind) for name, kind in given.items() if kind is not None}
+    known = replace(forms, types={**forms.types, **types})
+    columns = Columns.of(facts, "".join(own.delimiter for own in dialects), known)
+    settled = []
+    for schema, own in zip(schemas, facts, strict=True):
+        kinds = dict(columns.types)
+        for name, fact in own.items():
+            if kinds[name] == "double" and fact.kinds == ("int64",) and name not in types:
+                # As of a file alone: files that come later do not change the copy.
+                kinds[name] = "double" if name in columns.written else "int64"
+        read = [(name, pa.type_for_alias(kinds[name])) for name in schema.names]
+        used = json.dumps(_used(columns, schema.names))
+        content = {_DIALECT: schema.metadata[_DIALECT], _COLUMNS: used}
+        settled.append(pa.schema(read, content))
+    return settled, columns.forms
+
+
+def _used(columns: Columns, names: Sequence[str]) -> dict[str, Any]:
+    """Return how columns are read, as what JSON holds."""
+    times = columns.forms.times
+    return {
+        "decimal": columns.forms.decimal,
+        "written": {name: asdict(form) for name, form in columns.written.items() if name in names},
+        "times": {name: times[name] for name in names if name in times},
+        "keeps_na": [name for name in columns.forms.keeps_na if name in names],
+    }
 
 
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    dialect = _dialect_of(schema)
+    dialect, used = _dialect_of(schema), json.loads(schema.metadata[_COLUMNS])
+    as_text = {*used["written"], *used["times"]}
+    types = {field.name: field.type for field in schema}
+    types |= dict.fromkeys(as_text & types.keys(), pa.string())
+    options = {"column_types": types, "include_columns": columns}
+    first = 1 if dialect.names else 2
     try:
-        yield from _parsed(stream, dialect, column_types=schema, include_columns=columns)
+        for batch in _parsed(stream, dialect, used["decimal"], **options):
+            arrays = [
+                _read(batch.column(name), schema.field(name), used, (first, dialect))
+                for name in columns
+            ]
+            yield pa.record_batch(arrays, names=list(columns))
+            first += batch.num_rows
     except ArrowInvalid as error:
         misfit = _MISFIT.match(str(error))
         if misfit is None:
             raise
         column = schema.field(int(misfit[1]) - dialect.has_index)
-        where = f"row {misfit[2]} ({'counted from 1' if dialect.names else 'the header is row 1'})"
-        raise MisfitError(column.name, column.type, where, misfit[3]) from error
+        raise MisfitError(
+            column.name, column.type, _row(misfit[2], dialect), misfit[3], _REMEDY
+        ) from error
 
 
-def _parsed(stream: Any, dialect: Dialect, **options: Any) -> Any:
-    """Parse CSV in one thread: only so does pyarrow tell the row of an error."""
+def _row(number: Any, dialect: Dialect) -> str:
+    return f"row {number} ({'counted from 1' if dialect.names else 'the header is row 1'})"
+
+
+def _parsed(stream: Any, dialect: Dialect, decimal: str = ".", **options: Any) -> Any:
+    """Parse CSV in one thread: only so does pyarrow tell the row of an error.
+
+    Texts are as they stand.
+    """
     return pv.open_csv(
         stream,
         pv.ReadOptions(
@@ -107,60 +190,98 @@ def _parsed(stream: Any, dialect: Dialect, **options: Any) -> Any:
         pv.ParseOptions(
             delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True
         ),
-        pv.ConvertOptions(
-            strings_can_be_null=True,
-            decimal_point=dialect.decimal,
-            timestamp_parsers=[pv.ISO8601, *dialect.times[:1]],
-            **options,
-        ),
+        pv.ConvertOptions(strings_can_be_null=False, decimal_point=decimal, **options),
     )
+
+
+def _read(
+    texts: pa.Array, field: pa.Field, used: Mapping[str, Any], place: tuple[int, Dialect]
+) -> pa.Array:
+    """Return the values of a column; of text, those that are missing are null."""
+    if not pa.types.is_string(texts.type):
+        return texts
+    nulls = [text for text in NULLS if text != NA or field.name not in used["keeps_na"]]
+    texts = pc.if_else(pc.is_in(texts, pa.array(nulls)), None, texts)
+    written, times = used["written"].get(field.name), used["times"].get(field.name)
+    if written is not None:
+        form = NumberForm(**written)
+        values = numbers_of(trimmed(texts), form)
+        called = f"{field.type} with decimal {'commas' if form.decimal == ',' else 'points'}"
+        called += f" and the unit {form.unit}" if form.unit else ""
+    elif times is not None:
+        values = read_times(texts, times[0]).cast(field.type)
+        called = f"time of the form {times[0]}"
+    else:
+        return texts
+    wrong = pc.and_(texts.is_valid(), values.is_null())
+    if wrong.true_count:
+        at = pc.index(wrong, True).as_py()
+        where = _row(place[0] + at, place[1])
+        raise MisfitError(
+            field.name, called, where, f"invalid value {texts[at].as_py()!r}", _REMEDY
+        )
+    return values
+
+
+def _loosened(schema: pa.Schema, name: str) -> pa.Schema | None:
+    """Return how numbers with marks between thousands are read where only late rows have them."""
+    used = json.loads(schema.metadata[_COLUMNS])
+    if not pa.types.is_float64(schema.field(name).type) or name in used["written"]:
+        return with_fractions(schema, name)
+    used["written"][name] = asdict(NumberForm(used["decimal"]))
+    return schema.with_metadata({**schema.metadata, _COLUMNS: json.dumps(used)})
 
 
 def notes(schema: pa.Schema) -> list[str]:
     """Return what users should know of how a file is read."""
-    return _dialect_of(schema).notes()
+    used = json.loads(schema.metadata[_COLUMNS])
+    found = _dialect_of(schema).notes()
+    if used["decimal"] == ",":
+        found.append("decimal commas")
+    for name, times in used["times"].items():
+        if times[1:]:
+            found.append(f"dates of {name!r} are read as {times[0]}; {times[1]} fits, too")
+    for name, form in used["written"].items():
+        if form["unit"]:
+            found.append(f"{name!r} holds numbers with the unit {form['unit']}")
+    return found
 
 
 def _dialect_of(schema: pa.Schema) -> Dialect:
     stored: dict[str, Any] = json.loads(schema.metadata[_DIALECT])
-    lists: Any = {key: tuple(stored[key]) for key in ("names", "times")}
-    return Dialect(**{**stored, **lists})
+    return Dialect(**{**stored, "names": tuple(stored["names"])})
 
 
 # --- what a file is like --------------------------------------------------------------------------
 
 
-def _sniffed(head: bytes) -> tuple[Dialect, list[list[str]]]:
-    """Find the dialect of a file by its beginning; return the texts of columns there, too."""
-    encoding = _encoding(head)
-    lines = head[:_SNIFFED_BYTES].decode(encoding, "ignore").splitlines(keepends=True)
-    if len(head) > _SNIFFED_BYTES:
-        lines.pop()  # it is not whole
-    facts, top = _facts("".join(lines)), lines[0] if lines else ""
+def _whole_records(text: str) -> str:
+    """Return the whole records that text begins with: a line may end within quotes."""
+    content = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    ends = np.flatnonzero(content == ord("\n"))
+    n_quotes = np.cumsum(content == ord('"'))[ends]
+    outside = ends[n_quotes % 2 == 0]
+    ends = outside if len(outside) else ends
+    return text[: ends[-1] + 1] if len(ends) else text
+
+
+def _sniffed(encoding: str, text: str) -> Dialect:
+    """Find the dialect of a file by its first records."""
+    lines = list(io.StringIO(text, newline=""))
+    facts, top = _facts(text), lines[0] if lines else ""
     if facts.get("Delimiter", ",") not in top:
         # Where all numbers have decimal commas, these are more regular than the line of names.
         delimiter = max(";\t|", key=top.count)
         is_there = delimiter in top
-        facts = _facts("".join(lines), delimiter) if is_there else {**facts, "Delimiter": ","}
+        facts = _facts(text, delimiter) if is_there else {**facts, "Delimiter": ","}
     dialect = Dialect(encoding, facts.get("Delimiter", ","))
     if facts.get("Quote") == "'":
         dialect = replace(dialect, quote="'")
-    rows = list(csv.reader(lines, delimiter=dialect.delimiter, quotechar=dialect.quote))
-    first, width = rows[0] if rows else [], len(rows[0]) if rows else 0
+    rows = csv.reader(lines, delimiter=dialect.delimiter, quotechar=dialect.quote)
+    first: list[str] = next(rows, [])
     if not facts.get("HasHeader", True) and any(map(_NUMBER.match, first)):
-        dialect = replace(dialect, names=tuple(f"c{k}" for k in range(1, width + 1)))
-    else:
-        rows, dialect = rows[1:], replace(dialect, has_index=width > 1 and not first[0])
-    whole = [row for row in rows if len(row) == width]
-    sample = [[text for text in column if text] for column in zip(*whole, strict=True)]
-    sample = sample or [[] for _ in range(width)]
-    if dialect.delimiter != ",":
-        commas, points = (
-            sum(any(map(form.match, column)) for column in sample if all(map(number.match, column)))
-            for form, number in ((_COMMA, _WITH_COMMA), (_POINT, _NUMBER))
-        )
-        dialect = replace(dialect, decimal="," if commas > points else ".")
-    return replace(dialect, times=_times(sample)), sample
+        return replace(dialect, names=tuple(f"c{k}" for k in range(1, len(first) + 1)))
+    return replace(dialect, has_index=len(first) > 1 and not first[0])
 
 
 def _facts(text: str, delimiter: str | None = None) -> dict[str, Any]:
@@ -190,21 +311,13 @@ def _encoding(head: bytes) -> str:
     return "utf8"
 
 
-def _times(sample: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return the formats that the dates of all columns with dates have."""
-    found = set[tuple[str, ...]]()
-    for column in sample:
-        fits = [form for form in _TIMES if column and all(_has_form(form, t) for t in column)]
-        found |= {tuple(fits)} if fits else set()
-    return max(found, key=lambda forms: -len(forms)) if found else ()
-
-
-def _has_form(form: str, text: str) -> bool:
-    try:
-        datetime.strptime(text, form)
-    except ValueError:
-        return False
-    return True
-
-
-FORMAT = Format("CSV", (".csv", ".tsv"), _schema, _batches, notes=notes, version=2)
+FORMAT = Format(
+    "CSV",
+    (".csv", ".tsv"),
+    _schema,
+    _batches,
+    settle=_settled,
+    loosened=_loosened,
+    notes=notes,
+    version=3,
+)

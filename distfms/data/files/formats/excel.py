@@ -33,4 +33,4 @@ def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator
     yield from _table(stream).select(columns).cast(wanted).to_batches()
 
 
-FORMAT = Format("Excel", (".xlsx",), _schema, _batches, typed=True)
+FORMAT = Format("Excel", (".xlsx",), _schema, _batches)

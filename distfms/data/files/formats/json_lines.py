@@ -138,4 +138,4 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return is_number and abs(value) <= sys.float_info.max
 
 
-FORMAT = Format("JSON lines", (".jsonl", ".ndjson"), _schema, _batches, typed=True, sparse=True)
+FORMAT = Format("JSON lines", (".jsonl", ".ndjson"), _schema, _batches, sparse=True)
