@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any, Literal
 
-from distfms.data.files.dataset import streams_at_once
-from distfms.data.files.partition import Partition
 from distfms.engine.cache import PACK_UNITS
 from distfms.engine.graph import batch_size
 from distfms.engine.memory import (
@@ -68,14 +65,6 @@ class Projection:
 _CACHE_FREELY_BYTES = 2**30
 
 
-def _held_at_once(partitions: Sequence[Partition], workers: int, threads: bool) -> int:
-    """Return what workers hold of partitions; threads of a process take turns at large ones."""
-    large = [partition.held_bytes for partition in partitions if partition.batch_rows]
-    others = [partition.held_bytes for partition in partitions if not partition.batch_rows]
-    large = nlargest(streams_at_once() if threads else workers, large)
-    return sum(nlargest(workers, large + others))
-
-
 def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = None) -> Projection:
     """Project a job's size from its data's footers and its statistics.
 
@@ -92,8 +81,7 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     cached = next(kind for kind, n in kinds.items() if n * value_bytes <= most)
     workers = workers or spec.engine.workers or n_processors()
     largest = max(p.held_bytes for p in partitions)
-    threads = spec.engine.kind == "local" and not spec.engine.processes
-    units_bytes = _held_at_once(partitions, workers, threads)
+    units_bytes = sum(nlargest(workers, (partition.held_bytes for partition in partitions)))
     units_bytes += COLUMN_BYTES * len(job.columns) * min(workers, len(partitions))
     n_files = sum(len(dataset.files) for dataset in inputs.datasets)
     memory = project(

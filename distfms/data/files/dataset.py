@@ -8,13 +8,9 @@ same bits everywhere.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import islice
-from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -38,6 +34,7 @@ from distfms.data.files.partition import (
     Dataset,
     HeldPartition,
     Partition,
+    Rows,
     RowsReader,
     column_runs,
     default_bytes,
@@ -46,7 +43,6 @@ from distfms.data.files.partition import (
 from distfms.data.files.storage import common_filesystem, list_files
 from distfms.data.files.texts import NumberForm, NumberTexts, as_numbers
 from distfms.data.rows.roles import is_categorical, plain_type
-from distfms.engine.memory import n_processors
 from distfms.engine.storage import File
 from distfms.errors import DataError
 
@@ -65,9 +61,6 @@ _PAGES_BYTES = 3 * 2**20
 
 # What is read ahead of each column of such a row group, from a local disk and from elsewhere.
 _STREAM_BYTES, _REMOTE_STREAM_BYTES = 2**14, 2**20
-
-# Batches of such a row group that are worked on side by side, each by a thread.
-_BATCHES = 2
 
 T = TypeVar("T")
 
@@ -163,63 +156,31 @@ class PartitionReader:
     ) -> Iterator[T]:
         """Call a function for a partition, or for some rows of a large one after the others.
 
-        It is called with what stands in for this reader, and for the partition, and may read each
-        of the columns once; of a large partition, in two threads. Yields what it returns, in the
-        order of the rows.
+        It is called with what stands in for this reader, and for the partition. Yields what it
+        returns, in the order of the rows.
         """
         if not partition.batch_rows:
             yield function(self, partition)
             return
-        step, n_rows = partition.batch_rows, partition.n_rows
+        self._verify(partition)
+        file = self._opened(partition, _REMOTE_STREAM_BYTES if self._is_remote else _STREAM_BYTES)
+        _require_columns(file.schema_arrow.names, partition, columns)
+        batches = file.iter_batches(
+            partition.batch_rows, list(partition.row_groups), list(columns), use_threads=False
+        )
         where = f"row group {partition.row_groups[0]}, first at its row"
-
-        def call(number: int) -> T:
-            start = number * step
-            own_rows = min(step, n_rows - start)
-            piece = replace(
-                partition,
-                n_rows=own_rows,
-                n_bytes=partition.n_bytes * own_rows // n_rows,
-                row_offset=partition.row_offset + start,
-                file_row_offset=partition.file_row_offset + start,
-                batch_rows=0,
-            )
-            rows = _BatchRows(streams, number, lambda table: self._as_read(table, partition))
-            try:
-                held = HeldPartition(**vars(piece), rows=rows)
-                return function(RowsReader(where, start), held)
-            finally:
-                rows.let_go()
-
-        numbers = iter(range(-(-n_rows // step)))
-        with _streams(), ThreadPoolExecutor(_BATCHES) as pool:
-            streams = self._column_streams(partition, columns)
-            calls = deque(pool.submit(call, number) for number in islice(numbers, _BATCHES))
-            try:
-                while calls:
-                    found = calls.popleft().result()
-                    calls.extend(pool.submit(call, number) for number in islice(numbers, 1))
-                    yield found
-            finally:
-                pool.shutdown(cancel_futures=True)
-                streams.clear()
+        start = 0
+        with ThreadPoolExecutor(1) as ahead:
+            coming = ahead.submit(next, batches, None)
+            while start < partition.n_rows:
+                with readable(partition.path):
+                    batch = coming.result()
+                coming = ahead.submit(next, batches, None)
+                table = pa.Table.from_batches([batch]).select(list(columns))
+                rows = Rows(self._as_read(table, partition))
+                yield function(RowsReader(where, start), _piece(partition, start, rows))
+                start += len(rows)
         self._verify(partition)
-
-    def _column_streams(
-        self, partition: Partition, columns: Sequence[str]
-    ) -> dict[str, _ColumnStream]:
-        """Open a large row group once for each of some columns that are decoded together."""
-        self._verify(partition)
-        buffer_size = _REMOTE_STREAM_BYTES if self._is_remote else _STREAM_BYTES
-        streams: dict[str, _ColumnStream] = {}
-        for run in column_runs(columns, partition.batch_rows):
-            file = self._opened(partition, buffer_size)
-            _require_columns(file.schema_arrow.names, partition, run)
-            batches = file.iter_batches(
-                partition.batch_rows, list(partition.row_groups), list(run), use_threads=False
-            )
-            streams |= dict.fromkeys(run, _ColumnStream(partition, batches))
-        return streams
 
     @property
     def _is_remote(self) -> bool:
@@ -246,59 +207,18 @@ class PartitionReader:
             raise _changed(partition)
 
 
-class _ColumnStream:
-    """Some columns of a large row group, decoded batch after batch by whoever asks."""
-
-    def __init__(self, partition: Partition, batches: Iterator[pa.RecordBatch]) -> None:
-        self._path, self._batches = partition.path, batches
-        self._lock, self._n_decoded = Lock(), 0
-        self._waiting: dict[int, pa.RecordBatch] = {}
-
-    def take(self, number: int) -> pa.RecordBatch | None:
-        """Return the batch of a number; None when it has been taken."""
-        with self._lock, readable(self._path):
-            while self._n_decoded <= number:
-                self._waiting[self._n_decoded] = next(self._batches)
-                self._n_decoded += 1
-            return self._waiting.pop(number, None)
-
-
-@dataclass(eq=False)
-class _BatchRows:
-    """Rows of a batch in place of `Rows`; each column is decoded when it is read, and let go."""
-
-    streams: Mapping[str, _ColumnStream]
-    number: int
-    as_read: Callable[[pa.Table], pa.Table]
-    decoded: dict[str, pa.Array] = field(default_factory=dict)
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return columns, in the order given, each at most once."""
-        for name in columns:
-            if name not in self.decoded:
-                batch = self.streams[name].take(self.number)
-                assert batch is not None, f"{name} is read twice"
-                self.decoded.update(zip(batch.schema.names, batch.columns, strict=True))
-        return self.as_read(pa.table({name: self.decoded.pop(name) for name in columns}))
-
-    def matrix(self, columns: Sequence[str]) -> None:
-        """Return None: columns of a file are no array."""
-
-    def let_go(self) -> None:
-        """Pass by what has not been read."""
-        for stream in set(self.streams.values()):
-            stream.take(self.number)
-
-
-@cache
-def _streams() -> BoundedSemaphore:
-    """Return how many large row groups a process reads at once: each holds pages of all columns."""
-    return BoundedSemaphore(streams_at_once())
-
-
-def streams_at_once() -> int:
-    """Return how many large row groups a process reads at once, each in two threads."""
-    return max(1, n_processors() // _BATCHES)
+def _piece(partition: Partition, start: int, rows: Rows) -> HeldPartition:
+    """Return some rows of a partition as one."""
+    n_rows = len(rows)
+    piece = replace(
+        partition,
+        n_rows=n_rows,
+        n_bytes=partition.n_bytes * n_rows // partition.n_rows,
+        row_offset=partition.row_offset + start,
+        file_row_offset=partition.file_row_offset + start,
+        batch_rows=0,
+    )
+    return HeldPartition(**vars(piece), rows=rows)
 
 
 def _changed(partition: Partition) -> DataError:
@@ -433,7 +353,7 @@ def _layout(
                 batch_rows, held_bytes = 0, 2 * n_bytes
                 if n_rows > _LARGE * max_rows or n_bytes > _LARGE * max_bytes:
                     batch_rows = _whole_pages(min(max_rows, max_bytes * n_rows // (2 * n_bytes)))
-                    # Two batches filled, one as it was decoded; pages of all columns.
+                    # Two batches as they were decoded, one filled; pages of all columns.
                     pages = min(2 * encoded, n_columns * _PAGES_BYTES)
                     held_bytes = 3 * n_bytes * batch_rows // n_rows + pages
                 content = (file.key, file.version, repr(groups), described)
