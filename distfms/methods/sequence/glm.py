@@ -454,8 +454,9 @@ class GlmFits:
             # Where the loss is far from quadratic a guide leads astray.
             if known is None or there[0] < known[0]:
                 start, known = guided, there
-        how: Any = {"known": known, "factor": factor, "tol": self.threshold}
-        found = yield from minimise(objective, start, **how)
+        found = yield from minimise(
+            objective, start, at_start=known, factor=factor, tol=self.threshold
+        )
         loss = found.value - 0.5 * ridge * float(np.square(found.weights[:-1]).sum())
         return _Fit(n_groups, whole(found.weights), loss, found.status, found.gradient_norm)
 
