@@ -220,6 +220,20 @@ def test_columns_that_no_job_can_use(tmp_path, kind, change, changes, message):
     assert not list(tmp_path.rglob("metrics.json"))
 
 
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("test", [0, 0.2])
+@pytest.mark.parametrize("kind", ["judgments", "rows", "smooth", "few"])
+def test_an_id_that_is_the_same_in_all_rows_is_named(tmp_path, kind, test, others):
+    """Its rows are all in one fold, or held out."""
+    columns = KINDS[kind][0]()
+    n = len(columns["id"])
+    columns["id"] = [*["one"] * (n - others), *["other"] * others]
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    changes = {"data.folds": 3, "data.test": test}
+    text = is_refused(lambda: spec_of(kind, tmp_path / "rows.parquet", tmp_path / "runs", changes))
+    assert "with the same 'id' stay together" in text
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [

@@ -6,6 +6,7 @@ version of Python and of the libraries, and it must run over whole columns at on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -28,6 +29,42 @@ _FOLD_TAG = np.uint64(0xE7037ED1A0B428DB)
 
 MAX_FOLDS = 200
 """Most folds; part numbers are stored in one byte."""
+
+
+def require_divided(
+    n_rows: Sequence[int], key: str | None, place: object, rows: str = "rows"
+) -> None:
+    """Refuse rows that are too few to learn from, or all in one fold.
+
+    Parameters
+    ----------
+    n_rows : sequence of int
+        Rows of each fold, and of the held-out ones.
+    key : str or None
+        Column whose values keep rows together.
+    place : object
+        Where the rows are, for messages.
+    rows : str
+        What they are called.
+    """
+    *folds, n_test = n_rows
+    n_train, together = sum(folds), ""
+    if key is not None:
+        together = (
+            f" {rows.capitalize()} with the same {key!r} stay together: check that it is not the "
+            "same in all, or leave it out of the spec."
+        )
+    if n_train < 2:
+        raise DataError(
+            f"{place} has {n_train} {rows} to train on (held out: {n_test}); at least 2 are "
+            f"needed. Add {rows}, or lower `data.test`.{together}"
+        )
+    n_usable = sum(n > 1 for n in folds)
+    if key is not None and len(folds) > 1 and n_usable < 2:
+        raise DataError(
+            f"Of {len(folds)} folds, {n_usable} has at least two of the {n_train:,} {rows} to "
+            f"train on in {place}.{together}"
+        )
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from distfms.methods.frame.cross_validation import FoldWork, Members, evaluate_o
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judging import HELD_OUT, TRAIN, judged
 from distfms.methods.frame.moments import Solved, TrainMembers, head_of, on_folds, points_on_folds
-from distfms.methods.frame.row_data import tell_counts
+from distfms.methods.frame.row_data import require_rows, tell_counts
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import ChosenOptions, choose_options
 from distfms.stats.base import Bundle, joined, over_folds
@@ -87,7 +87,8 @@ def read_statistics(run: Run, learner: Learner) -> Bundle:
     """Add up moments of all rows; refuse what nothing can be learned from."""
     found, form = run.reduce(learner.reader), learner.job.form
     train = TrainMembers(found)
-    form.check_values(train, found["counts"].test.n_rows)
+    require_rows(form, [part.n_rows for part in found["counts"].parts])
+    form.check_values(train)
     tell_counts(run, form, form.row_plan, found["counts"])
     learner.check(run, train)
     return found

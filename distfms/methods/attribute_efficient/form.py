@@ -25,7 +25,7 @@ from distfms.methods.attribute_efficient.read import row_bytes, sampled_share, s
 from distfms.methods.frame.contract import Inputs, Job
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.moments import TrainMembers, actors_on_moments
-from distfms.methods.frame.row_data import RowForm, require_rows
+from distfms.methods.frame.row_data import RowForm
 from distfms.methods.frame.rows import RowSource, plus_minus
 from distfms.report.formatting import number
 
@@ -183,10 +183,9 @@ class AttributeForm(RowForm):
         """What learns the target as plus and minus one, where it is labels."""
         return np.asarray if self.positive is None else partial(plus_minus, self.positive)
 
-    def check_values(self, train: Members, n_test: int = 0) -> None:
+    def check_values(self, train: Members) -> None:
         """Refuse rows that nothing can be learned from, by their moments and counts."""
         moments = train["moments"]
-        require_rows(self, train["counts"].n_rows, n_test)
         require_observed(self.roles.features, moments.weight[:-1])
         target, lowest, highest = self.roles.target[0], moments.minimum[-1], moments.maximum[-1]
         if lowest == highest:

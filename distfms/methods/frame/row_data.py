@@ -12,6 +12,7 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, require_observed
 from distfms.data.rows.columns import as_floats
+from distfms.data.rows.folds import require_divided
 from distfms.data.rows.roles import Roles, is_categorical
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
@@ -197,19 +198,15 @@ def check_moments(run: Run, form: RowForm, plan: ColumnPlan, statistics: Bundle)
     """Refuse too few rows and columns without values; count and note what was left out."""
     moments: Folded[CoMoments] = statistics["moments"]
     train = moments.train()
-    require_rows(form, train.n_samples, moments.test.n_samples)
+    require_rows(form, [part.n_samples for part in moments.parts])
     require_observed(plan.feature_names, train.observed_weight[: plan.n_features])
     tell_counts(run, form, plan, statistics["counts"])
 
 
-def require_rows(form: RowForm, n_train: int, n_test: int) -> None:
-    """Refuse too few rows to learn from."""
-    refuse_dropped(form, n_train + n_test)
-    if n_train < 2:
-        raise DataError(
-            f"There are {n_train} rows to train on in {form.inputs.train.place} "
-            f"(held out: {n_test}); at least 2 are needed. Add rows, or lower `data.test`."
-        )
+def require_rows(form: RowForm, n_rows: Sequence[int]) -> None:
+    """Refuse too few rows to learn from, given those of each fold and the held-out ones."""
+    refuse_dropped(form, sum(n_rows))
+    require_divided(n_rows, form.roles.fold_key, form.inputs.train.place)
 
 
 def refuse_dropped(form: RowForm, n_rows: int) -> None:

@@ -197,7 +197,7 @@ def take_landmarks(run: Run, form: LandmarkForm, plan: ColumnPlan) -> Landmarks:
     sample: Folded[RowSample] = found["sample"]
     train, moments, options = sample.train(), found["moments"].train(), form.options
     pool = train if form.inputs.unlabelled is None else sample_unlabelled(run, form, plan)
-    require_rows(form, train.n_rows, sample.test.n_rows)
+    require_rows(form, [part.n_rows for part in sample.parts])
     given = 2 if options.landmarks == "auto" else options.landmarks
     wanted = 2 if options.is_precomputed else max(2, given)
     if pool.n_rows < wanted:

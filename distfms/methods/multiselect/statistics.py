@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from distfms.data.files.partition import Dataset
+from distfms.data.rows.folds import require_divided
 from distfms.errors import DataError, first_of
 from distfms.methods.frame.contract import Inputs, Job, Run
 from distfms.methods.frame.remarks import far_remarks, unresolved_remarks
@@ -119,7 +120,9 @@ def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
     found = run.reduce(partial(bundle_reader, form))
     judgments: Folded[JudgmentStatistics] = found["judgments"]
     train, test, names = judgments.train(), judgments.test, form.names
-    _check_objects(train, test, form.inputs)
+    n_objects = [part.n_objects for part in judgments.parts]
+    require_divided(n_objects, form.roles.fold_key, form.inputs.train.place, "objects")
+    _check_label(train, form.inputs)
     train.estimates(form.internal_variance, names)
     n_rows = sum(data.n_rows for data in form.inputs.datasets)
     left_out = n_rows - train.n_objects - test.n_objects
@@ -144,17 +147,12 @@ def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
     return found
 
 
-def _check_objects(train: JudgmentStatistics, test: JudgmentStatistics, inputs: Inputs) -> None:
-    n = train.n_objects
-    if n < 2:
-        raise DataError(
-            f"{inputs.train.place} has {n} object{'' if n == 1 else 's'} to train on (held "
-            f"out: {test.n_objects}); at least 2 are needed. Add objects, or lower `data.test`."
-        )
+def _check_label(train: JudgmentStatistics, inputs: Inputs) -> None:
     if train.means.constant_columns()[-1]:
         raise DataError(
-            f"The label {inputs.section.target[0]!r} is {train.means.mean[-1]:.6g} for all {n} "
-            "training objects, so there is nothing to predict. Check `data.target`."
+            f"The label {inputs.section.target[0]!r} is {train.means.mean[-1]:.6g} for all "
+            f"{train.n_objects} training objects, so there is nothing to predict. Check "
+            "`data.target`."
         )
 
 

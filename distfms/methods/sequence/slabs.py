@@ -59,7 +59,7 @@ def read_in_slabs(run: Run, data: SequenceData) -> SequenceData:
     def arrays(number: int, statistics: Bundle) -> tuple[Arrays, Arrays]:
         own, slab = columns(number), statistics["moments"].train()
         if number == 0:
-            require_rows(form, slab.n_samples, statistics["counts"].test.n_rows)
+            require_rows(form, [part.n_rows for part in statistics["counts"].parts])
             tell_counts(run, form, data.plan, statistics["counts"])
         require_observed(data.plan.value_names[own], slab.observed_weight[own])
         known = {
