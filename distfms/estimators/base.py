@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from html import escape
 from inspect import Parameter, Signature
@@ -36,6 +38,7 @@ from distfms.estimators.inputs import (
     of_dask,
     of_files,
     of_memory,
+    renamed,
     without,
 )
 from distfms.estimators.parameters import (
@@ -49,7 +52,7 @@ from distfms.estimators.parameters import (
     signature_of,
     target_names,
 )
-from distfms.methods.frame.contract import FinishedRun, Inputs
+from distfms.methods.frame.contract import FinishedRun, Inputs, Job
 from distfms.methods.frame.row_predictor import label_array, levels_of, plan_of_model, set_missing
 from distfms.spec import Section
 
@@ -93,6 +96,8 @@ class JobEstimator(BaseEstimator):
     _left_out: ClassVar[Sequence[str]] = ()
     #: Values of options by which jobs of this estimator are told from others.
     _takes: ClassVar[Mapping[str, Sequence[str]]] = {}
+    #: Names and globs of columns that a model was made without, where it was not fitted here.
+    _excluded: Sequence[str] = ()
 
     missing: str
     exclude: Any
@@ -177,7 +182,7 @@ class JobEstimator(BaseEstimator):
             given, named = self._given(X, y, dict(roles), dict(beside))
             others = unlabelled
             if others is not None:
-                others = self._opened(unlabelled, {}, reset=True).dataset
+                others = self._opened(self._with_names(others, True), {}, reset=True).dataset
             files, functions = self._run(given, named, others)
         self._target = list(named["target"])
         if get_tags(self).estimator_type == "classifier":
@@ -197,7 +202,8 @@ class JobEstimator(BaseEstimator):
         from distfms.runs.job_spec import build_spec
         from distfms.runs.prepare import prepare
 
-        names = [n for n in given.schema.names if n not in (*named["target"], *named.values())]
+        others = (*named["target"], *named.values(), *index_columns(given.schema))
+        names = [name for name in given.schema.names if name not in others]
         options = self._options(names, given, named["target"])
         data = {name: plain(getattr(self, name)) for name in ("missing", "folds", "exclude")}
         n_jobs = plain(getattr(self, "n_jobs", None))  # −1 and None: as many as there are cores
@@ -217,13 +223,17 @@ class JobEstimator(BaseEstimator):
         if inputs.train.n_rows < 2:
             raise DataError("At least 2 rows are needed; there are n_samples = 1.")
         prepared = prepare(spec, opened=Opened(inputs, (inputs.train.fingerprint,)))
-        check_columns(self, prepared.job.features, given.named, reset=True)
+        check_columns(self, self._names_seen(names, prepared.job), given.named, reset=True)
         say = print if getattr(self, "verbose", False) else silent
         return run_in_memory(prepared, say), spec.options.functions
 
     def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
         """Return the section of the method for data whose columns have these `names`."""
         return self._section()
+
+    def _names_seen(self, names: Sequence[str], job: Job) -> Sequence[str]:
+        """Return the columns of X that a fit has seen, also those that `exclude` leaves out."""
+        return names
 
     def _section(self) -> dict[str, Any]:
         """Return the section of the method as the parameters have it."""
@@ -244,6 +254,7 @@ class JobEstimator(BaseEstimator):
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None: give values, or the name of their column."
             )
+        X, has_names = self._with_names(X, reset), are_named(X)
         given_roles = {"target": y, **{k: v for k, v in roles.items() if v is not None}}
         named: dict[str, Any] = {}
         values: dict[Any, Any] = {}
@@ -266,7 +277,29 @@ class JobEstimator(BaseEstimator):
             known |= set(names)
             named[role] = names if role == "target" else names[0]
         values |= {(name,): value for name, value in beside.items()}
-        return self._opened(X, values, tuple(named["target"]), reset=reset), named
+        given = self._opened(X, values, tuple(named["target"]), reset=reset)
+        return replace(given, named=has_names), named
+
+    def _with_names(self, X: Any, reset: bool = False) -> Any:
+        """Return a frame whose columns have names, by position as in scikit-learn.
+
+        Labels that are no texts are no names, and a model of columns without names has those of an
+        array.
+        """
+        if "frame" not in kind_of(X):
+            return X
+        if reset:
+            return X if are_named(X) else renamed(X, array_names((0, len(column_names(X)))))
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None and are_named(X):
+            return X
+        check_columns(self, column_names(X), are_named(X))
+        return renamed(X, self._input_names)
+
+    @property
+    def _input_names(self) -> Sequence[str]:
+        """Return the names of the columns of X, in their order; ``x0``, … where they have none."""
+        return array_names((0, self.n_features_in_), getattr(self, "feature_names_in_", None))
 
     def _opened(
         self, X: Any, beside: dict[Any, Any], target: tuple[str, ...] = (), reset: bool = False
@@ -411,12 +444,19 @@ class JobEstimator(BaseEstimator):
         if kind == "dask-array":
             check_columns(self, array_names(X.shape[:2]), False)
         if "frame" in kind:
-            X = without(X, self._taken)
-            names = self._names_of(X)
-            known = set(getattr(self, "feature_names_in_", ()))
-            if not set(needed) <= set(names) or known <= set(names):
-                check_columns(self, names, known != set() or are_named(X))
+            has_names = are_named(X) and hasattr(self, "feature_names_in_")
+            X = self._with_names(X)
+            if has_names:
+                self._check_names(without(X, self._taken), needed)
         return self._opened(X, {(name,): value for name, value in (beside or {}).items()})
+
+    def _check_names(self, X: Any, needed: Sequence[str]) -> None:
+        """Check the names of a frame, which may lack columns that are not needed."""
+        names, known = self._names_of(X), set(self.feature_names_in_)
+        if set(needed) <= set(names) and not known <= set(names):
+            return
+        excluded = {name for pattern in self._excluded for name in fnmatch.filter(names, pattern)}
+        check_columns(self, [name for name in names if name not in excluded - known], True)
 
     def _names_of(self, X: Any) -> Sequence[str]:
         """Return the features that a frame has."""
@@ -424,7 +464,7 @@ class JobEstimator(BaseEstimator):
 
     def _needed(self, budget: float | None, **stop: Any) -> Sequence[str]:
         """Return the columns that a prediction needs."""
-        return list(getattr(self, "feature_names_in_", ()))
+        return list(self._levels)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

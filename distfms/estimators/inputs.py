@@ -317,6 +317,28 @@ def are_named(X: Any) -> bool:
     )
 
 
+def renamed(X: Any, names: Sequence[str]) -> Any:
+    """Return a frame whose columns, in their order, have other names."""
+    if hasattr(X, "iloc"):
+        return X.rename(columns=dict(zip(X.columns, names, strict=True)))
+    return as_table(X).rename_columns(list(names))
+
+
+def picked(X: Any, mask: np.ndarray) -> Any:
+    """Return some columns of a frame, as a frame of the same kind."""
+    if hasattr(X, "iloc"):
+        return X[X.columns[mask]]
+    labels = [label for label, chosen in zip(column_names(X), mask, strict=True) if chosen]
+    return {label: X[label] for label in labels} if type(X) is dict else X.select(labels)
+
+
+def taken(X: Any, rows: np.ndarray) -> Any:
+    """Return rows of a frame or an array."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    return as_table(X).take(rows) if kind_of(X) == "frame" else np.asarray(X)[rows]
+
+
 def without(X: Any, names: Sequence[str]) -> Any:
     """Return a frame without some columns, as far as it has them."""
     own = [name for name in column_names(X) if name in names]

@@ -10,12 +10,11 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from distfms.data.files.partition import as_table
 from distfms.data.rows.batches import RowBatch
 from distfms.data.rows.folds import hash_keys
 from distfms.errors import DataError
 from distfms.estimators.base import JobClassifier, JobEstimator, JobRegressor, PredictingEstimator
-from distfms.estimators.inputs import in_memory, kind_of
+from distfms.estimators.inputs import in_memory, kind_of, taken
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.frame.ranking import WHOLE, RankingScores
 from distfms.methods.landmarks.method import LandmarkModel
@@ -299,7 +298,7 @@ class LandmarkRanker(PredictingEstimator, LandmarkBase):
             order = np.argsort(keys, kind="stable")
             if len(order) != len(in_memory(X, y)):
                 raise DataError(f"query has {len(order)} rows, but y has a different number.")
-            X = as_table(X).take(order) if kind_of(X) == "frame" else np.asarray(X)[order]
+            X = taken(X, order)
             y, query, sample_weight = (
                 v if v is None or isinstance(v, str) else np.asarray(v)[order]
                 for v in (y, query, sample_weight)

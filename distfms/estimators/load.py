@@ -62,6 +62,7 @@ def load_estimator(
     target = spec["data"]["target"]
     estimator._target, estimator._class_type = target, None
     estimator._taken = [*target, *(spec["data"].get(k) for k in ("weight", "query", "id"))]
+    estimator._excluded = spec["data"]["exclude"]
     estimator._take(files, allow)
     estimator._name_columns(estimator._known_columns())
     return estimator

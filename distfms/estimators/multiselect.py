@@ -19,7 +19,7 @@ from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator, JobRegressor
 from distfms.estimators.inputs import Given, column_names, kind_of
 from distfms.estimators.parameters import in_words_of_python, plain
-from distfms.methods.frame.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun, Job
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect import read
 from distfms.methods.multiselect.model import LinearModel, averages
@@ -203,6 +203,10 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             raise DataError(f"raters must have ids for {len(names)} attributes.")
         columns = zip(*rows, strict=True)
         return {n + OF_ONE: _lists(own) for n, own in zip(names, columns, strict=True)}
+
+    def _names_seen(self, names: Sequence[str], job: Job) -> Sequence[str]:
+        """Return the attributes that are judged."""
+        return job.features
 
     def _names_of(self, X: Any) -> Sequence[str]:
         """Return the attributes of a frame that judges them."""

@@ -13,7 +13,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distfms.data.rows.batches import RowBatch
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobClassifier, JobEstimator, JobRegressor
-from distfms.estimators.inputs import Given, array_names, column_names, kind_of, without
+from distfms.estimators.inputs import (
+    Given,
+    are_named,
+    array_names,
+    column_names,
+    kind_of,
+    picked,
+    without,
+)
 from distfms.estimators.parameters import check_columns, plain
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.frame.row_predictor import COST
@@ -153,7 +161,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
     def _get_support_mask(self, budget: float | None = None) -> np.ndarray:
         check_is_fitted(self)
         chosen = set(self._needed(budget))
-        return np.array([name in chosen for name in self.model_.run.model["sources"]])
+        return np.array([name in chosen for name in self._input_names])
 
     def get_support(self, indices: bool = False, budget: float | None = None) -> np.ndarray:
         """Columns of the data that a prediction reads.
@@ -191,9 +199,9 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
                 "transform does not take Parquet files; read the columns of get_support."
             )
         if "frame" in kind:
-            frame = without(X, self._taken)
-            check_columns(self, column_names(frame), True)
-            return frame[[n for n, own in zip(column_names(frame), mask, strict=True) if own]]
+            frame = without(X, self._taken) if are_named(X) else X
+            check_columns(self, column_names(frame), are_named(frame))
+            return picked(frame, mask)
         if kind == "dask-array":
             check_columns(self, array_names(X.shape[:2]), False)
             return X[:, np.flatnonzero(mask)]

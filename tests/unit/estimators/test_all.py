@@ -332,6 +332,52 @@ def test_folds_hold_the_rows_of_a_group_together(name: str, tmp_path: Any) -> No
     assert metrics["folds"] != clone(model).fit(frame, y).model_.run.metrics["folds"]
 
 
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.filterwarnings("ignore:X (does not have|has) .*feature names")
+def test_columns_without_names_go_by_their_position(name: str) -> None:
+    y = TARGETS["number"]
+    numbered = pd.DataFrame(X)
+    named = pd.DataFrame(X, columns=NAMES)
+    forms = [X, numbered, named, numbered.set_axis(range(5, 10), axis=1)]
+    forms.append(dd.from_pandas(numbered, npartitions=2))
+    model = getattr(distfms, name)(**SMALL[name])
+    expected = clone(model).fit(X, y).predict(X)
+    for given in forms:
+        fitted = clone(model).fit(given, y)
+        assert fitted.n_features_in_ == len(NAMES)
+        assert hasattr(fitted, "feature_names_in_") == (given is named)
+        for new in forms:
+            _close(np.asarray(fitted.predict(new)), expected)
+        with pytest.raises(ValueError, match="features"):
+            fitted.predict(numbered[[0, 1]])
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_columns_that_are_left_out_may_come_again(name: str, tmp_path: Any) -> None:
+    y = TARGETS["number"]
+    frame = pd.DataFrame(X[:, :3], columns=["a", "b", "c"])
+    frame.insert(0, "id_1", np.arange(N) % 7)
+    frame.insert(1, "id_2", "x")
+    model = getattr(distfms, name)(**SMALL[name], exclude=["id_*"])
+    fitted = clone(model).fit(frame, y)
+    assert fitted.feature_names_in_.tolist() == list(frame.columns)
+    kept = frame[["a", "b", "c"]]
+    expected = clone(model).set_params(exclude=()).fit(kept, y).predict(kept)
+    loaded = distfms.load_estimator(fitted.save(tmp_path / "saved"))
+    for new in (frame, kept, frame[["id_2", "a", "b", "c"]]):
+        for estimator in (fitted, loaded):
+            np.testing.assert_array_equal(estimator.predict(new), expected)
+    assert not np.isnan(cross_val_score(model, frame, y, cv=2)).any()
+    if name == "GroupSequencer":
+        chosen = frame.columns[fitted.get_support()]
+        assert list(fitted.transform(frame).columns) == list(chosen)
+        assert not set(chosen) & {"id_1", "id_2"}
+    numbers = kept.to_numpy()
+    by_position = clone(model).set_params(exclude=["x0"]).fit(numbers, y)
+    assert by_position.n_features_in_ == 3
+    assert by_position.predict(numbers).shape == (N,)
+
+
 def test_groups_are_routed() -> None:
     person = np.arange(N) // 8
     with config_context(enable_metadata_routing=True):
