@@ -196,45 +196,15 @@ def gc(
 
 @app.command()
 def verify(name: NameOrNone = None, registry: Registry = None, storage: Storage = None) -> None:
-    """Check records, signatures and files; exit with code 2 if any is damaged."""
+    """Check records and files; exit with code 2 if any is damaged."""
     kept = _open(registry, storage)
     names = kept.names() if name is None else [name]
-    problems = [f"{n}: {one.problem}" for n in names for one in kept.verify(n)]
+    problems = [f"{n}: {problem}" for n in names for problem in kept.verify(n)]
     for problem in problems:
         say(problem)
     if problems:
         raise SpecError(
-            f"Damaged records or versions: {len(problems)}. Set them aside with `distfms models "
-            "repair NAME`."
+            f"Damaged records or versions: {len(problems)}. Restore them from a copy of the "
+            "registry; until then they are passed over."
         )
     say(f"No damage found: {', '.join(names) or 'there are no models'}.")
-
-
-@app.command()
-def repair(
-    name: Name, because: Because = "", registry: Registry = None, storage: Storage = None
-) -> None:
-    """Set damaged records and versions aside; roll back if the current version is damaged."""
-    from distfms.registry import author
-
-    kept = _open(registry, storage)
-    with kept.locked(name, author()):
-        found = kept.repair(name, because)
-    for one in found:
-        say(f"Set aside: {one.place}")
-    current = kept.last(name).version
-    state = "no version is current" if current is None else f"version {current} is current"
-    say(f"{name}: {state}; {len(found) or 'nothing'} set aside.")
-
-
-@app.command()
-def sign(
-    model: Annotated[str, typer.Argument(metavar="NAME[@VERSION]")],
-    registry: Registry = None,
-    storage: Storage = None,
-) -> None:
-    """Sign a version, by default the current one, with the key in DISTFMS_SIGNING_KEY."""
-    from distfms.runs.finished import parse_model
-
-    signed = _open(registry, storage).sign(*parse_model(model))
-    say(f"{model}: version {signed.number} is signed.")

@@ -4,7 +4,7 @@ Below the registry's root each model has a folder of its name::
 
     versions/00000003.json    what version 3 holds: its files with their sha256, facts, parent
     files/TOKEN/…             these files, written before the version is
-    changes/00000005.json     the fifth change: promotion, rollback, removal, repair
+    changes/00000005.json     the fifth change: promotion, rollback, removal
     locks/00000002.json       who works on the next version, and for how long
 
 These are journals: a record is written once, whole, and only if nobody else has written that

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import hashlib
-import hmac
 import json
 import os
 import re
@@ -12,11 +10,10 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -27,9 +24,6 @@ from distfms.errors import DistfmsError, EngineError, SpecError
 
 #: Where the environment names a registry.
 VARIABLE = "DISTFMS_REGISTRY"
-
-#: Where the environment has the key that versions are signed with.
-SIGNING_KEY = "DISTFMS_SIGNING_KEY"
 
 #: Seconds for which the lock of a process of another machine that was killed keeps others out.
 LOCK_S = 60.0
@@ -82,7 +76,7 @@ class Version(Record):
 class Change(Record):
     """A change of which version is current, or of which there are."""
 
-    kind: Literal["promote", "rollback", "remove", "repair"]
+    kind: Literal["promote", "rollback", "remove"]
     version: int | None
     """Current from now on."""
     below: int | None = None
@@ -118,22 +112,19 @@ R = TypeVar("R", bound=Record)
 _FORM = 1
 
 
-def encode(record: Record, model: str) -> bytes:
-    """Return a record as bytes, a version signed if there is a key."""
+def encode(record: Record) -> bytes:
+    """Return a record as bytes."""
     content = record.model_dump(mode="json")
-    if isinstance(record, Version) and (signature := _signature(content, model)):
-        content["signature"] = signature
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def decode(kind: type[R], payload: bytes, model: str, place: object, *, signed: bool = True) -> R:
+def decode(kind: type[R], payload: bytes, place: object) -> R:
     """Read a record.
 
     Raises
     ------
     SpecError
-        If it has another form; if it is a version and, with ``signed``, not signed with the key
-        that there is.
+        If it has another form.
     ValueError
         If it is damaged.
     """
@@ -145,27 +136,7 @@ def decode(kind: type[R], payload: bytes, model: str, place: object, *, signed: 
             f"{place} was written by another version of distfms, in a form that this one does not "
             "read. Use that version, or name another registry."
         )
-    found = content.pop("signature", None)
-    record = kind.model_validate(content)
-    if signed and kind is Version and (signature := _signature(content, model)):
-        if found is None:
-            raise SpecError(
-                f"{place} is not signed, and {SIGNING_KEY} is set. If you trust this version, sign "
-                f"it with `distfms models sign {model}@NUMBER`; if not, retrain with --anew."
-            )
-        if not hmac.compare_digest(signature.encode(), json.dumps(found).strip('"').encode()):
-            raise SpecError(
-                f"{place} is not signed with the key in {SIGNING_KEY}: it was changed, or signed "
-                "with another key. Use another version, or the right key."
-            )
-    return record
-
-
-def _signature(content: Mapping[str, Any], model: str) -> str:
-    """Return the HMAC-SHA256 of a record of a model; empty without a key."""
-    key = os.environ.get(SIGNING_KEY, "")
-    signed = json.dumps({**content, "model": model}, sort_keys=True, separators=(",", ":"))
-    return hmac.new(key.encode(), signed.encode(), hashlib.sha256).hexdigest() if key else ""
+    return kind.model_validate(content)
 
 
 def author() -> str:
@@ -180,8 +151,6 @@ def author() -> str:
 # --- journals -------------------------------------------------------------------------------------
 
 _RECORD = re.compile(r"(\d{8})\.json")
-#: What is added to the name of a record that is set aside.
-_ASIDE = ".damaged"
 
 
 def listed(folder: storage.Location) -> list[str]:
@@ -219,15 +188,14 @@ class Journal(Generic[R]):
         return [int(name[:8]) for name in listed(self.folder) if _RECORD.fullmatch(name)]
 
     def next_number(self) -> int:
-        """Return a number that no record has, nor had before it was set aside."""
-        names = [name.removesuffix(_ASIDE) for name in listed(self.folder)]
-        return 1 + max((int(name[:8]) for name in names if _RECORD.fullmatch(name)), default=0)
+        """Return a number that no record has, damaged or not."""
+        return 1 + max(self.numbers(), default=0)
 
     def place(self, number: int) -> storage.Location:
         """Return the place of a record."""
         return self.folder / f"{number:08d}.json"
 
-    def read(self, number: int, *, signed: bool = True) -> R:
+    def read(self, number: int) -> R:
         """Read a record; FileNotFoundError if there is none, SpecError if it cannot be used."""
         place = self.place(number)
         if not 0 < number < 10**8:
@@ -235,7 +203,7 @@ class Journal(Generic[R]):
         with storage.reading(place):
             payload = storage.read_regular(place)
         try:
-            found = decode(self.kind, payload or b"", self.model.name, place, signed=signed)
+            found = decode(self.kind, payload or b"", place)
             if found.number == number:
                 return found
             reason = f"it has the number {found.number}"
@@ -244,18 +212,15 @@ class Journal(Generic[R]):
         except (ValueError, RecursionError) as error:
             reason = str(error).partition("\n")[0]
         raise DamagedError(
-            f"{place} is damaged ({reason}). Restore it from a copy of the registry, or set it "
-            f"aside with `distfms models repair {self.model.name}`."
+            f"{place} is damaged ({reason}). Restore it from a copy of the registry, or promote "
+            f"another version: distfms models promote {self.model.name}@NUMBER."
         )
 
-    def last(self, most: int | None = None, *, skip: bool = False) -> R | None:
-        """Read the last record, or the last up to a number; None if there is none.
-
-        With ``skip`` those that cannot be used are passed over, else they raise SpecError.
-        """
+    def last(self, most: int | None = None) -> R | None:
+        """Read the last record that is not damaged, or the last up to a number; None without."""
         for number in reversed(self.numbers()):
             if most is None or number <= most:
-                with suppress(FileNotFoundError, *([SpecError] if skip else [])):
+                with suppress(FileNotFoundError, DamagedError):
                     return self.read(number)
         return None
 
@@ -273,25 +238,18 @@ class Journal(Generic[R]):
         """Write a record if there is none of its number, or again; return whether it is written."""
         with writing(self.folder):
             write = storage.write_whole if again else storage.create_whole
-            return write(self.place(record.number), encode(record, self.model.name)) is not False
-
-    def set_aside(self, number: int) -> None:
-        """Take a record out of the journal, without losing it."""
-        place = self.place(number)
-        with writing(self.folder), suppress(FileNotFoundError):
-            if isinstance(place, Path):
-                place.replace(f"{place}{_ASIDE}")
-            else:
-                storage.write_whole(self.folder / f"{place.name}{_ASIDE}", place.read_bytes())
-                place.unlink()
+            return write(self.place(record.number), encode(record)) is not False
 
 
 def _last(journal: Journal[Lock]) -> Lock | None:
     """Return the last lock; for one that cannot be read, an owner that nobody knows."""
+    numbers = journal.numbers()
+    if not numbers:
+        return None
     try:
-        return journal.last()
-    except SpecError:
-        return Lock(number=journal.numbers()[-1], owner="Somebody", until=1.0)
+        return journal.read(numbers[-1])
+    except (FileNotFoundError, SpecError):
+        return Lock(number=numbers[-1], owner="Somebody", until=1.0)
 
 
 def _expires(journal: Journal[Lock], lock: Lock) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -14,7 +13,6 @@ from typing import Any
 from distfms.engine import storage
 from distfms.errors import EngineError, SpecError, nearest, plain_name
 from distfms.registry.journal import (
-    SIGNING_KEY,
     Change,
     DamagedError,
     Journal,
@@ -38,32 +36,6 @@ _NOTHING = Change(number=0, kind="remove", version=None, removed=[])
 
 #: What a model's folders hold; others have records that only their writers know more of.
 _KINDS: Mapping[str, type[Record]] = {"locks": Lock, "changes": Change, "versions": Version}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong with a record of a model, or with the files of a version.
-
-    Attributes
-    ----------
-    problem : str
-    journal : Journal
-    number : int
-        Of the record.
-    repairable : bool
-        Whether `repair` sets the record aside; not where it only lacks a signature, or a newer
-        distfms wrote it.
-    """
-
-    problem: str
-    journal: Journal[Any]
-    number: int
-    repairable: bool = True
-
-    @property
-    def place(self) -> storage.Location:
-        """Place of the record."""
-        return self.journal.place(self.number)
 
 
 @dataclass(frozen=True)
@@ -93,12 +65,12 @@ class Registry:
 
     def versions(self, name: str) -> list[Version]:
         """Return the versions of a model, the oldest first; none if there is no such model."""
-        gone = self.last(name, skip=True).removed
+        gone = self.last(name).removed
         found = self.journal(name, Version).each(self.note)
         return [version for version in found if version.number not in gone]
 
     def version(self, name: str, number: int | None = None) -> Version:
-        """Return a version, or the current one; signed, if there is a key.
+        """Return a version, or the current one.
 
         Raises
         ------
@@ -106,7 +78,7 @@ class Registry:
             If there is none; it says what there is.
         """
         while True:
-            last = self.last(name, skip=number is not None)
+            last = self.last(name)
             wanted = last.version if number is None else number
             if wanted is not None and wanted not in last.removed:
                 with suppress(FileNotFoundError):
@@ -126,7 +98,7 @@ class Registry:
 
     def numbers(self, name: str, last: Change | None = None) -> list[int]:
         """Return the numbers of all versions, ascending; their records may be damaged."""
-        gone = (last or self.last(name, skip=True)).removed
+        gone = (last or self.last(name)).removed
         return [n for n in self.journal(name, Version).numbers() if n not in gone]
 
     def in_use(self, name: str, last: Change | None = None) -> list[int]:
@@ -135,23 +107,12 @@ class Registry:
         found = [last, self._beneath(name, last)]
         return [one.version for one in found if one is not None and one.version is not None]
 
-    def last(self, name: str, most: int | None = None, *, skip: bool = False) -> Change:
-        """Return the last change, one without a version if there is none.
+    def last(self, name: str, most: int | None = None) -> Change:
+        """Return the last change, or the last up to a number; one without a version without any.
 
-        Parameters
-        ----------
-        name : str
-        most : int, optional
-            The last one up to this number.
-        skip : bool
-            Whether to pass over those that cannot be read.
-
-        Raises
-        ------
-        SpecError
-            If it is damaged.
+        Damaged ones are passed over.
         """
-        return self.journal(name, Change).last(most, skip=skip) or _NOTHING
+        return self.journal(name, Change).last(most) or _NOTHING
 
     def history(self, name: str) -> list[Change]:
         """Return all changes, the first one first."""
@@ -179,9 +140,8 @@ class Registry:
                 if hashlib.sha256(payloads.get(file, b"")).hexdigest() != sha256:
                     raise DamagedError(
                         f"Version {found.number} of {name!r} is damaged: {folder / file} has "
-                        "changed since it was added (its sha256 differs). Roll back with `distfms "
-                        f"models rollback {name}`, or set this version aside with `distfms models "
-                        f"repair {name}`."
+                        "changed since it was added (its sha256 differs). Restore it from a copy "
+                        f"of the registry, or roll back with `distfms models rollback {name}`."
                     )
             return found, payloads
 
@@ -280,22 +240,6 @@ class Registry:
 
         return self._change(name, because, change)
 
-    def sign(self, name: str, number: int | None = None) -> Version:
-        """Sign a version, or the current one, with the key in the environment, whoever made it.
-
-        Raises
-        ------
-        SpecError
-            If there is no key or no such version, or it is damaged.
-        """
-        if not os.environ.get(SIGNING_KEY):
-            raise SpecError(f"There is no signing key: set {SIGNING_KEY}.")
-        number = self.last(name).version if number is None else number
-        if number in self.numbers(name):
-            journal = self.journal(name, Version)
-            journal.write(journal.read(number, signed=False), again=True)
-        return self.read(name, number)[0]
-
     def gc(self, name: str, keep: int, because: str = "") -> list[int]:
         """Remove versions, and files a day old that none has; return the numbers removed.
 
@@ -319,7 +263,7 @@ class Registry:
                 for number in old:
                     places.place(number).unlink(missing_ok=True)
             try:
-                used = {journal.read(number, signed=False).token for number in journal.numbers()}
+                used = {journal.read(number).token for number in journal.numbers()}
                 self._sweep(self._of(name), used)
             except SpecError as error:  # of which files are the version's is not known
                 self.note(f"No files were deleted. {error}")
@@ -359,10 +303,10 @@ class Registry:
         """
         return locked(self.journal(name, Lock), name, owner, self.note)
 
-    # --- repair ---
+    # --- verifying ---
 
-    def verify(self, name: str) -> list[Finding]:
-        """Check all records of a model, their signatures, and the hashes of all files.
+    def verify(self, name: str) -> list[str]:
+        """Check all records of a model and the hashes of all files; return what is wrong.
 
         Raises
         ------
@@ -371,12 +315,12 @@ class Registry:
         EngineError
             If remote storage does not answer.
         """
-        found = list(self._findings(name))
-        if not found and not self.numbers(name):
+        problems = list(self._problems(name))
+        if not problems and not self.numbers(name):
             self.version(name)
-        return found
+        return problems
 
-    def _findings(self, name: str) -> Iterator[Finding]:
+    def _problems(self, name: str) -> Iterator[str]:
         versions = self.journal(name, Version)
         for folder in listed(versions.model):
             if folder == "files" or not (versions.model / folder).is_dir():
@@ -389,31 +333,10 @@ class Registry:
                 except FileNotFoundError:  # it was removed meanwhile
                     continue
                 except SpecError as error:
-                    yield Finding(str(error), journal, number, isinstance(error, DamagedError))
-        current = self.last(name, skip=True).version
+                    yield str(error)
+        current = self.last(name).version
         if current is not None and current not in versions.numbers():
-            yield Finding(
-                f"Version {current} is current, but its files are gone.", versions, current
-            )
-
-    def repair(self, name: str, because: str = "") -> list[Finding]:
-        """Set aside what is damaged; return what that was.
-
-        Where the current version is among it, the one before it is current again, or none. Files
-        stay: a record that is set aside has ``.damaged`` added to its name.
-        """
-        found = [finding for finding in self.verify(name) if finding.repairable]
-        for finding in found:
-            finding.journal.set_aside(finding.number)
-
-        def change(last: Change) -> dict[str, Any] | None:
-            if last.version is None or last.version in self.numbers(name, last):
-                return None
-            before = self._beneath(name, last) or _NOTHING
-            return {"kind": "repair", **before.model_dump(include=_STATE)}
-
-        self._change(name, because, change)
-        return found
+            yield f"Version {current} is current, but its files are gone."
 
     # --- places ---
 
@@ -436,7 +359,7 @@ class Registry:
         """Return what a rollback returns to; versions that are gone are passed over."""
         alive = self.numbers(name, top)
         while top.below is not None:
-            top = self.last(name, top.below, skip=True)
+            top = self.last(name, top.below)
             if top.version in alive:
                 return top
         return None
@@ -446,13 +369,15 @@ class Registry:
     ) -> Change:
         """Write the change that follows from the last one, which others may write meanwhile."""
         while True:
+            # First: what others write meanwhile takes this number.
+            number = self.journal(name, Change).next_number()
             last = self.last(name)
             wanted = change(last)
             if wanted is None:
                 return last
             there = self.journal(name, Version).numbers()
             gone = {*last.removed, *wanted.get("removed", ())}.intersection(there)
-            own = {"number": last.number + 1, "author": author(), "because": because}
+            own = {"number": number, "author": author(), "because": because}
             state = last.model_dump(include=_STATE)
             new = Change.model_validate({**state, **wanted, **own, "removed": sorted(gone)})
             if self.journal(name, Change).write(new):

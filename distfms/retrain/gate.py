@@ -96,7 +96,7 @@ class Refusal(Record):
     @classmethod
     def read(cls, registry: Registry, name: str) -> Refusal:
         """Read the last record of a model."""
-        return registry.journal(name, cls).last(skip=True) or cls(number=0)
+        return registry.journal(name, cls).last() or cls(number=0)
 
     def write(self, registry: Registry, name: str, files: dict[str, tuple[str, bool]]) -> Refusal:
         """Write the next record, unless it would say the same."""

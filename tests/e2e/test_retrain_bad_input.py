@@ -166,18 +166,6 @@ def test_a_model_promoted_meanwhile_is_not_replaced(trained, days, monkeypatch):
     assert in_place(trained) == 2
 
 
-def test_what_was_rolled_back_stays_so_where_no_model_is_left(trained, days):
-    write_day(days, "2026-01-04", 4)
-    registry = registry_of(trained)
-    again(trained)
-    registry.rollback("growing")
-    (registry.files("growing", registry.version("growing")) / "model.json").write_text("{}")
-    registry.repair("growing")
-    assert again(trained).version is None
-    (days / "2026-01-04.parquet").unlink()
-    assert again(trained).version == 3
-
-
 def test_a_damaged_version_in_place_is_said(trained, days):
     registry = registry_of(trained)
     version = registry.version("growing")

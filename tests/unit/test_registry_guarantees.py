@@ -12,7 +12,7 @@ from distfms.engine.storage import locate
 from distfms.errors import EngineError, SpecError
 from distfms.registry import Registry
 from distfms.registry import journal as registry_journal
-from distfms.registry.journal import SIGNING_KEY, Change, Journal, Lock, Version
+from distfms.registry.journal import Change, Journal, Lock, Version
 from tests.unit.test_registry import files, filled
 
 DAMAGES = [b"{", b"[]", b"", b"\xff", b'{"until": Infinity}', "no token", "a pipe"]
@@ -43,7 +43,7 @@ def registry(tmp_path, noted):
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", [Version, Change, Lock])
-def test_a_damaged_record_is_skipped_found_and_set_aside(registry, noted, kind, damage):
+def test_a_damaged_record_is_passed_over_and_named(registry, noted, kind, damage):
     filled(Registry(registry.root.parent / "other"))
     (registry.root.parent / "other/a").rename(registry.root / "other")
     with registry.locked("a", "night"):
@@ -55,23 +55,21 @@ def test_a_damaged_record_is_skipped_found_and_set_aside(registry, noted, kind, 
     assert [v.number for v in registry.versions("a")] == good
     assert (str(place) in "".join(noted)) == (kind is Version)
     assert registry.read("a", 2)[1] == files(2)
-    if kind is not Lock:
-        with pytest.raises(SpecError, match=r"00000003.json is damaged .*models repair a"):
+    if kind is Version:
+        with pytest.raises(SpecError, match=r"00000003.json is damaged .*models promote a@"):
             registry.read("a")
-    (found,) = registry.verify("a")
-    assert str(place) in found.problem
-    with registry.locked("a", "day"):
-        assert registry.repair("a", "a bad disk") == [found]
-    assert registry.verify("a") == []
-    assert registry.last("a").version == (3 if kind is Lock else 2)
-    assert registry.rollback("a").version == (2 if kind is Lock else 1)
+    (problem,) = registry.verify("a")
+    assert str(place) in problem
+    assert registry.last("a").version == (2 if kind is Change else 3)
+    assert registry.rollback("a").version == (1 if kind is Change else 2)
     # Numbers are not used again.
+    assert registry.history("a")[-1].number == 4
     assert registry.add("a", files(7), {}).number == 4
 
 
 @pytest.mark.parametrize("damaged", ["version", "file", "gone"])
-def test_the_only_version_is_damaged(tmp_path, damaged):
-    registry = filled(Registry(tmp_path), 1)
+def test_the_only_version_is_damaged(tmp_path, noted, damaged):
+    registry = filled(Registry(tmp_path, noted.append), 1)
     place = registry.files("a", registry.version("a")) / "weights.npz"
     if damaged != "file":
         place = registry.journal("a", Version).place(1)
@@ -84,12 +82,8 @@ def test_the_only_version_is_damaged(tmp_path, damaged):
         with pytest.raises(SpecError, match="is damaged"):
             registry.promote("a", 1)
     assert len(registry.verify("a")) == 1
-    registry.repair("a", "a bad disk")
-    assert registry.last("a").version is None
-    last = registry.history("a")[-1]
-    assert (last.kind, last.version, last.because) == ("repair", None, "a bad disk")
     version = registry.add("a", files(1), {})
-    registry.promote("a", version.number, expected=None)
+    registry.promote("a", version.number, expected=1)
     assert registry.read("a")[1] == files(1)
 
 
@@ -171,55 +165,11 @@ def test_each_change_is_written_once_and_says_who_and_why(tmp_path):
     assert max(sizes) < min(sizes) + 20
 
 
-def test_versions_are_signed(tmp_path, monkeypatch, noted):
-    registry = filled(Registry(tmp_path, noted.append), 1)
-    monkeypatch.setenv(SIGNING_KEY, "secret")
-    with pytest.raises(SpecError, match=rf"is not signed, and {SIGNING_KEY} is set.*models sign a"):
-        registry.read("a")
-    assert registry.versions("a") == []
-    assert len(noted) == 1
-    assert [one.repairable for one in registry.verify("a")] == [False]
-    registry.repair("a")
-    for entry in storage.files_below(tmp_path / "a/files"):
-        os.utime(entry.place, (0, 0))
-    registry.gc("a", keep=1)
-    registry.sign("a")
-    assert registry.read("a")[1] == files(1)
-    registry.add("a", files(2), {"loss": 1.5})
-    registry.promote("a", 2)
-    place = registry.journal("a", Version).place(2)
-    signed = place.read_bytes()
-    assert b"secret" not in signed
-    changes = (
-        (signed.replace(b"1.5", b"0.1"), "secret"),
-        (signed.replace(b'"number":2', b'"number":3'), "secret"),
-        (signed.replace(b'"signature":"', '"signature":"é'.encode()), "secret"),
-        (signed, "another"),
-    )
-    for record, key in changes:
-        monkeypatch.setenv(SIGNING_KEY, key)
-        place.write_bytes(record)
-        with pytest.raises(SpecError, match="is not signed with the key"):
-            registry.read("a")
-    monkeypatch.setenv(SIGNING_KEY, "secret")
-    place.write_bytes(signed)
-    assert registry.read("a")[1] == files(2)
-    # Nor is it a version of another model.
-    (tmp_path / "a").rename(tmp_path / "b")
-    with pytest.raises(SpecError, match="is not signed with the key"):
-        registry.read("b")
-    monkeypatch.delenv(SIGNING_KEY)
-    assert registry.read("b")[1] == files(2)
-    with pytest.raises(SpecError, match="no signing key"):
-        registry.sign("b")
-
-
 def test_a_record_of_another_form_is_left_alone(registry):
     place = registry.journal("a", Version).place(3)
     place.write_text(json.dumps({**json.loads(place.read_text()), "form": 99}))
     with pytest.raises(SpecError, match="written by another version of distfms"):
         registry.read("a")
-    assert registry.repair("a") == []
     assert registry.last("a").version == 3
 
 
@@ -231,8 +181,8 @@ def test_no_such_number(registry, number):
 
 def test_the_same_on_object_storage(noted):
     registry = filled(Registry(locate("memory://guarantees"), noted.append))
-    registry.journal("a", Version).place(3).put(b"{")
-    assert len(registry.repair("a")) == 1
+    registry.journal("a", Change).place(3).put(b"{")
+    assert len(registry.verify("a")) == 1
     assert registry.last("a").version == 2
-    assert [v.number for v in registry.versions("a")] == [1, 2]
+    assert registry.promote("a", 3).number == 4
     assert noted == []
