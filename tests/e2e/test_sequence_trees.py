@@ -11,7 +11,7 @@ from distfms import GroupSequenceClassifier
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
-from distfms.methods.sequence import flow
+from distfms.methods.sequence import race
 from distfms.methods.sequence.greedy import Trail
 from distfms.methods.sequence.read_trees import inputs_of
 from distfms.methods.sequence.trees import TreeFit
@@ -117,34 +117,25 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
     assert [fold["n_rows"] for fold in metrics["folds"]] == np.bincount(parts)[:2].tolist()
 
 
-@pytest.mark.parametrize("model", ["linear", "lightgbm"])
 @pytest.mark.parametrize("family", ["gaussian", "logistic"])
-def test_the_ridge_is_of_linear_models_and_needs_no_search_but_for_a_sequence_that_ends(
-    rows, tmp_path, monkeypatch, family, model
-):
-    choose, looks = flow.choose_ridge, []
-
+def test_the_ridge_of_trees_is_that_of_all_columns(rows, tmp_path, monkeypatch, family):
     def refuse(*_):
         raise AssertionError("The choice of the ridge fits trees.")
 
-    def counted(*of):
+    choose = race.choose_ridge
+
+    def without_trees(*of):
         with monkeypatch.context() as patch:
             patch.setattr(TreeFit, "__call__", refuse)
-            look = Trail._choose
-            patch.setattr(Trail, "_choose", lambda *of: looks.append(0) or look(*of))
+            patch.setattr(Trail, "_choose", refuse)
             return choose(*of)
 
-    monkeypatch.setattr(flow, "choose_ridge", counted)
-    asked = {"ridge": "auto", "model": model}
-    tried = {}
-    for end in (None, 4, 2):
-        folder = run(rows, tmp_path / str(end), family, {**asked, "max_groups": end})
-        tried[end] = [entry["mean"] for entry in content(folder, "ridge.json")["tried"]]
-        assert len(set(tried[end])) == 6
-        assert bool(looks) == (end is not None)
-    # All groups explain the same in any order, and fewer do not.
-    np.testing.assert_allclose(tried[None], tried[4], rtol=1e-4)
-    assert not np.allclose(tried[None], tried[2], rtol=1e-2)
+    monkeypatch.setattr(race, "choose_ridge", without_trees)
+    folder = run(rows, tmp_path, family, {"ridge": "auto", "model": "lightgbm"})
+    tried = content(folder, "ridge.json")["tried"]
+    losses = [entry["loss"] for entry in tried]
+    assert [entry["ridge"] for entry in tried] == sorted((r["ridge"] for r in tried), reverse=True)
+    assert content(folder, "ridge.json")["ridge"] == tried[int(np.argmin(losses))]["ridge"]
 
 
 @pytest.mark.parametrize("weights", [None, {"1": 3.0}])

@@ -110,7 +110,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
             budgets=[3.0],
             **{**LIGHTGBM, "model": "auto"},
         ),
-        "categories, expand, statistics, ridge, reference, kind, tune, select, evaluate",
+        "categories, expand, statistics, rows, ridge, reference, kind, tune, select, evaluate",
     ),
     "sequence, logistic": (
         mixed_classes,
@@ -120,8 +120,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     "sequence, trees": (
         mixed_classes,
         sequence(prefixes=[2], budgets=[3.0], **LIGHTGBM),
-        "categories, statistics, reference, expand, statistics of splines, order, tune, select, "
-        "models, evaluate",
+        "categories, statistics, rows, reference, kind, tune, select, models, evaluate",
     ),
     "sequence, slabs": (
         mixed_rows,
@@ -191,7 +190,7 @@ def test_a_fault_before_and_after_every_step(form: str, tmp_path: Path, monkeypa
     found = manifest(folder)
     for entry in ("notes", "attributes"):
         assert found.get(entry) == expected.get(entry)
-    reads = [[entry.get("n_read") for entry in of["stages"]] for of in (found, expected)]
+    reads = [[entry.get("n_read", 0) for entry in of["stages"]] for of in (found, expected)]
     assert reads[0] == reads[1]
 
 

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from distfms.data.rows.batches import ColumnPlan
+from distfms.data.rows.batches import ColumnPlan, SourceColumn
 from distfms.errors import SpecError
 from distfms.methods.frame.classes import Classes, count_classes
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.moments import TrainMembers
 from distfms.methods.frame.row_data import Levels, check_moments, read_levels
-from distfms.methods.frame.rows import moment_reader
+from distfms.methods.frame.rows import moment_reader, moment_reader_with
 from distfms.methods.frame.slabs import Place
+from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES
 from distfms.methods.sequence.choice import Candidate
 from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.options import ExpandSection, SequenceOptions
 from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
-from distfms.methods.sequence.read import expanded, prior_of, weights_of_classes
+from distfms.methods.sequence.read import expanded, knots_of, prior_of, weights_of_classes
+from distfms.methods.sequence.read_trees import (
+    ROWS,
+    TreeRows,
+    TreeSource,
+    in_order,
+    sampled_rows,
+    spans_of,
+)
 from distfms.methods.sequence.rules import Rules
-from distfms.stats.base import Bundle
+from distfms.stats.base import Bundle, Folded
+from distfms.stats.comoments import CoMoments
+
+#: Share of its deviation in all training rows by which a column is divided at least.
+_LEAST_SCALE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +65,12 @@ class SequenceData:
         What the chosen kind of models was chosen among, beside itself.
     fitted : mapping of (tuple of int, int) to str
         Boosted trees that are known already, by their features and the fold without which they are.
+    ridges : Ridges, optional
+        What folds say of ridges, where one was chosen.
+    sample : numpy.ndarray of shape (S + 3, n), optional
+        Training rows in memory: features, target, weights, folds.
+    share : float
+        Of all training rows that these are.
     """
 
     form: SequenceForm
@@ -65,6 +84,9 @@ class SequenceData:
     gains: Mapping[int, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     rivals: Sequence[Candidate] = ()
     fitted: Mapping[tuple[tuple[int, ...], int], str] = field(default_factory=dict)
+    ridges: Any = None
+    sample: np.ndarray | None = None
+    share: float = 0.0
 
     @property
     def class_values(self) -> tuple[float, ...] | None:
@@ -91,6 +113,30 @@ class SequenceData:
         """What weights of classes add to scores."""
         return prior_of(self.class_weights, self.form.options.family)
 
+    @cached_property
+    def rows(self) -> TreeRows | None:
+        """Training rows in memory, where a job keeps any."""
+        if self.sample is None:
+            return None
+        source: Any = None  # which is read already
+        own = self.class_values, self.class_weights
+        return TreeSource(source, (), self.form.options.family, *own).rows(self.sample, self.share)
+
+    @cached_property
+    def least_scale(self) -> np.ndarray | None:
+        """The least that each column (D,) is divided by, also without a fold; None in slabs.
+
+        One that hardly varies without a fold would have a coefficient that explodes on the fold.
+        """
+        if "moments" not in self.statistics.members:
+            return None
+        moments = self.statistics["moments"].train()
+        if not moments.weight > 0:
+            return None
+        variance = np.diagonal(np.asarray(moments.covariance(pairwise=False)))
+        deviations = np.sqrt(np.clip(variance, 0.0, None))
+        return _LEAST_SCALE * deviations[: len(self.plan.feature_names)]
+
     def procedure(self, options: SequenceOptions) -> SequenceProcedure:
         """Return the pure part with some options."""
         form, rows = self.form, list(self.plan.column_groups.values())
@@ -110,6 +156,7 @@ class SequenceData:
             n_outputs=len(self.output_names),
             model=options.model,
             ladder=replace(options.ladder, budgets=budgets),
+            least_scale=self.least_scale,
         )
 
 
@@ -130,27 +177,108 @@ def read_columns(run: Run, form: SequenceForm) -> SequenceData:
 
 
 def read_statistics(run: Run, data: SequenceData) -> SequenceData:
-    """Read co-moments; step ``statistics``."""
-    return replace(data, statistics=run.step("statistics", lambda: _statistics(run, data)))
+    """Read co-moments, and the rows that trees learn from, in one pass.
 
-
-def with_splines(run: Run, data: SequenceData) -> SequenceData:
-    """Return data with co-moments of splines; steps ``expand`` and ``statistics of splines``.
-
-    These put groups in order for trees, which are fitted to the columns as they are.
+    Steps ``statistics`` and ``rows``.
     """
-    form = data.form
-    data = replace(data, plan=expanded(run, form, form.expand, data.plain))
+    share = share_of_rows(data.form)
+    if not share:
+        return replace(data, statistics=run.step("statistics", lambda: _statistics(run, data)))
+    spans, seed = spans_of(data.plan), data.form.seed
+    bundles = list[Bundle]()
+
+    def read() -> Bundle:
+        if not bundles:
+            bundles.append(
+                run.reduce(
+                    lambda *of: moment_reader_with(
+                        data.form.source(data.plan, *of),
+                        {"rows": share},
+                        partial(sampled_rows, spans, seed, share),
+                    )
+                )
+            )
+        return bundles[0]
+
+    def statistics() -> Bundle:
+        members = {name: own for name, own in read().members.items() if name != ROWS}
+        return _checked(run, data, Bundle(members))
+
+    moments = run.step("statistics", statistics)
+    sample = run.step("rows", lambda: in_order(read()[ROWS].train()))
+    return replace(data, statistics=moments, sample=sample, share=share)
+
+
+def share_of_rows(form: SequenceForm) -> float:
+    """Return the share of the training rows that a job keeps in memory for trees; 0 for none."""
+    if not form.has_reference or form.inputs.by_age:
+        return 0.0
+    most = min(MOST_ROWS, MOST_VALUES // len(form.roles.features))
+    n_rows = form.inputs.train.n_rows * (1 - form.inputs.section.test)
+    return min(1.0, most / max(n_rows, 1.0))
+
+
+def splines_of_rows(data: SequenceData) -> SequenceData:
+    """Return splines of the rows in memory, with co-moments of these, none of held-out rows."""
+    rows = data.rows
+    assert rows is not None
+    plan = with_knots(data)
+    block = np.empty((plan.n_columns, len(rows.fold)))
+    for column, values in zip(plan.columns, rows.inputs.T, strict=False):
+        fill_inputs(block, column, values)
+    block[-1] = rows.target
+    n_folds = data.statistics["moments"].n_folds
+    parts = [
+        CoMoments.from_block(block[:, rows.fold == fold], rows.weight[rows.fold == fold])
+        for fold in range(n_folds)
+    ]
+    nothing = CoMoments.empty(plan.n_columns)
+    moments = Folded((*parts, nothing))
+    bundle = Bundle({"moments": moments, "counts": data.statistics["counts"]})
+    return replace(data, plan=plan, statistics=bundle, step="", ridges=None)
+
+
+def with_knots(data: SequenceData) -> ColumnPlan:
+    """Return the plan with knots of numbers at quantiles of the rows in memory."""
+    assert data.rows is not None
+    n_knots = data.form.expand.splines
+    knots, limits = dict[str, list[float]](), dict[str, tuple[float, float]]()
+    for column, values in zip(data.plan.columns, data.rows.inputs.T, strict=False):
+        if column.levels is None and (found := knots_of(values, n_knots)):
+            knots[column.name] = found
+            limits[column.name] = (float(np.nanmin(values)), float(np.nanmax(values)))
+    return data.plan.expanded(knots, (), limits)
+
+
+def fill_inputs(block: np.ndarray, column: SourceColumn, values: np.ndarray) -> None:
+    """Fill the rows of a batch (D + 1, n) that are of a column from what trees take of it (n,)."""
+    if column.levels is None:
+        block[column.start] = values
+        for row, knot in enumerate(column.knots, start=column.start + 1):
+            block[row] = np.maximum(values - knot, 0.0)
+        return
+    for code in range(len(column.levels)):
+        indicator = (values == code).astype(float)
+        block[column.start + code] = np.where(np.isnan(values), np.nan, indicator)
+
+
+def read_splines(run: Run, data: SequenceData) -> SequenceData:
+    """Return data with co-moments of splines of all rows; step ``statistics of splines``."""
+    data = replace(data, plan=with_knots(data), ridges=None)
     step = "statistics of splines"
-    found = run.step(step, lambda: _statistics(run, data))
-    return replace(data, statistics=found, step=step)
+    return replace(data, statistics=run.step(step, lambda: _statistics(run, data)), step=step)
 
 
 def _statistics(run: Run, data: SequenceData) -> Bundle:
     found = run.reduce(lambda *of: moment_reader(data.form.source(data.plan, *of)))
+    return _checked(run, data, found)
+
+
+def _checked(run: Run, data: SequenceData, found: Bundle) -> Bundle:
     check_moments(run, data.form, data.plan, found)
     # What else can be wrong with the data shows here, before anything is written.
-    data.procedure(data.form.options).problem(TrainMembers(found))
+    known = replace(data, statistics=found)
+    known.procedure(data.form.options).problem(TrainMembers(found))
     return found
 
 

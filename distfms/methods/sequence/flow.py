@@ -17,7 +17,7 @@ from distfms.methods.frame.judging import by_statistics
 from distfms.methods.frame.moments import head_of, points_on_folds
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
-from distfms.methods.frame.tuning import changed_options, choose_options, note_edge
+from distfms.methods.frame.tuning import choose_options
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.choice import Candidate, grid_of
 from distfms.methods.sequence.data import SequenceData, read_columns, read_statistics
@@ -39,19 +39,12 @@ from distfms.methods.sequence.evaluate import (
 from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
-from distfms.methods.sequence.options import TREES, SequenceOptions
+from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
-from distfms.methods.sequence.procedure import RIDGES
+from distfms.methods.sequence.race import chooses_ridge, with_kind, with_ridge
 from distfms.methods.sequence.read import few_rows, step_entries
 from distfms.methods.sequence.read_stages import learn_stopping
-from distfms.methods.sequence.reference import (
-    beside_sequence,
-    best_linear,
-    chooses_ridge,
-    fit_reference,
-    ordered_for_trees,
-    with_kind,
-)
+from distfms.methods.sequence.reference import beside_sequence, fit_reference
 from distfms.methods.sequence.slabs import on_chosen, read_in_slabs
 from distfms.methods.sequence.stopping import Stopping
 from distfms.stats.base import over_folds
@@ -66,10 +59,10 @@ def sequence(run: Run, job: Job) -> Finished:
     """Put groups in order by what they explain per cost, and find what each budget buys.
 
     Steps: `categories` (levels of text), `expand` (knots of numbers), `classes` (of the target),
-    `statistics` (co-moments; in slabs `statistics 1 of n` and so on), `ridge` (where it is `auto`),
-    `reference` (boosted trees on all columns), `expand` and `statistics of splines` (where models
-    may be splines, or trees, for which these put groups in order), `kind` (of models, where it is
-    `auto`), `order` (which order trees take),
+    `statistics` (co-moments; in slabs `statistics 1 of n` and so on), `rows` (some in memory, for
+    trees), `ridge` (where it is `auto`), `reference` (boosted trees on all columns), `kind` (of
+    models, where it is `auto`, and the order that trees take), `statistics of splines` (where
+    models are splines),
     `tune` (with a grid), `select` (the order of the groups by every rule, and the set of every
     budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
     of what was chosen), `models` (trees, and models without each fold; linear regressions come with
@@ -80,13 +73,11 @@ def sequence(run: Run, job: Job) -> Finished:
     form = data.form  # with what the classes of the target say of it
     job = replace(job, form=form, options=form.options)
     data = read_in_slabs(run, data) if form.slabs else read_statistics(run, data)
-    job = with_ridge(run, job, data)
+    job, data = with_ridge(run, job, data)
     reference = None
-    if form.has_reference:
+    if data.rows is not None:
         reference = run.step("reference", lambda: fit_reference(run, learner_of(run, job, data)))
     job, data = with_kind(run, job, data, reference)
-    if job.options.model == TREES:
-        job, data = ordered_for_trees(run, job, data, reference)
     job, tuning = with_tuned(run, job, data)
     learner = learner_of(run, job, data)
     orders = run.step("select", lambda: find_orders(learner))
@@ -108,34 +99,6 @@ def sequence(run: Run, job: Job) -> Finished:
 
 
 # --- options and learners -------------------------------------------------------------------------
-
-
-def with_ridge(run: Run, job: Job, data: SequenceData) -> Job:
-    """Return the job with a ridge in place of ``auto``; step ``ridge``."""
-    if not chooses_ridge(job):
-        return job
-    found = run.step("ridge", lambda: choose_ridge(run, job, data), "ridge.json")
-    return replace(job, options=changed_options(job.options, {"ridge": found["ridge"]}))
-
-
-def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
-    """Choose the ridge by cross-validation; where that tells nothing it is the least.
-
-    Linear models are compared, which decide the order of the groups, at the end of the sequence.
-    Where that has all groups no search is needed.
-    """
-    *_, choice = best_linear(run, job, data, RIDGES, as_one=job.options.max_groups is None)
-    if choice is None:
-        return {"ridge": RIDGES[-1], "tried": []}
-    ridge = RIDGES[choice.chosen]
-    run.note(
-        f"Chosen by cross-validation among {len(RIDGES)} ridges from {RIDGES[-1]:g} to "
-        f"{RIDGES[0]:g}: {ridge:g} (`sequence.ridge`)."
-    )
-    if ridge == max(RIDGES):  # the least of them is as good as none
-        note_edge(run, "sequence.ridge", ridge, RIDGES)
-    pairs = zip(RIDGES, choice.mean.tolist(), strict=True)
-    return {"ridge": ridge, "tried": [{"ridge": r, "mean": m} for r, m in pairs]}
 
 
 def with_tuned(run: Run, job: Job, data: SequenceData) -> tuple[Job, dict[str, Any] | None]:
@@ -208,6 +171,14 @@ def candidate_of(learner: Learner, path: Path, folds: FoldAnswers | None) -> Can
     return Candidate(losses, grid_of(learner.procedure.grid(path)))
 
 
+def rivals_of(learner: Learner, candidate: Candidate) -> list[Candidate]:
+    """Return what the chosen kind and ridge were chosen among, of the same folds."""
+    ridges = learner.data.ridges
+    rivals = [*learner.data.rivals, *([] if ridges is None else ridges.others())]
+    n_folds = candidate.losses.shape[1]
+    return [rival for rival in rivals if rival.losses.shape[1] == n_folds]
+
+
 def scores_at_stop(
     learner: Learner,
     path: Path,
@@ -218,7 +189,7 @@ def scores_at_stop(
     """Return what is explained of each fold where predictions stop, which it did not choose."""
     share = learner.procedure.share
     if stop["rule"] == "one_standard_error" and candidate is not None:
-        return honest_at_stop([candidate, *learner.data.rivals], folds, share)
+        return honest_at_stop([candidate, *rivals_of(learner, candidate)], folds, share)
     which = chosen_rule(learner, path, stop)
     return at_stop(folds, share, *which, learner.procedure.grid(path))
 

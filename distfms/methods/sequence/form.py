@@ -243,9 +243,9 @@ class SequenceForm(RowForm):
 
     @property
     def expand(self) -> ExpandSection:
-        """Columns to derive, for models that are linear in them or, with `auto`, for their order.
+        """Columns to derive; with `auto` those of splines, where models may be these.
 
-        With `auto` only where models may be trees, and where the statistics stay small.
+        Their statistics stay small.
         """
         options, n_features = self.options, len(self.roles.features)
         if options.expand != "auto":
@@ -253,7 +253,7 @@ class SequenceForm(RowForm):
         splines = ExpandSection(splines=N_SPLINES)
         n_columns = n_features * (1 + splines.splines)
         is_small = 8 * n_columns**2 * self.inputs.n_parts <= MOST_OF_SPLINES_BYTES
-        return splines if is_small and options.model != "linear" else ExpandSection()
+        return splines if is_small and options.model == "auto" else ExpandSection()
 
     @property
     def guessed_widths(self) -> dict[str, int]:

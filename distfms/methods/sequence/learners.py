@@ -24,6 +24,7 @@ from distfms.methods.frame.cross_validation import (
 from distfms.methods.frame.judging import Asked, judged, one_part
 from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds
 from distfms.methods.frame.passes import Passes, Sums, side_by_side
+from distfms.methods.frame.trees import scores
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import kept_prefixes
 from distfms.methods.sequence.form import SequenceForm
@@ -45,8 +46,8 @@ from distfms.methods.sequence.problem import (
     SequenceProblem,
 )
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
-from distfms.methods.sequence.read import GlmReader, PrefixJudge, measures_of
-from distfms.methods.sequence.read_trees import TreeSource, spans_of
+from distfms.methods.sequence.read import GlmReader, PrefixJudge, measures_of, sums_of_scores
+from distfms.methods.sequence.read_trees import TreeRows, TreeSource, spans_of
 from distfms.methods.sequence.residual import SequencePath
 from distfms.methods.sequence.rules import Rules
 from distfms.methods.sequence.slabs import search_in_slabs
@@ -303,6 +304,42 @@ class ByRows(Learner):
         folds = on_folds(self.run, self.job, self.solved(models), evaluate=answers)
         return Scores(curves, folds)
 
+    def losses_at(self, procedure: SequenceProcedure, budgets: Sequence[float]) -> np.ndarray:
+        """Return the losses of no group and of what budgets pay for, (1 + n_budgets, n_folds).
+
+        In the order of the first rule, searched and fitted without each fold.
+        """
+        own = procedure.scored_at(np.array(budgets))
+        rule = own.rules[0]
+        searches = {
+            fold.number: Search(own, rule, own.problem_on(fold), fold.number)
+            for fold in self.folds()
+        }
+        paths = self._refitted(searches, self._ordered(searches))
+        asked = {fold: (path, [fold]) for fold, path in paths.items()}
+        curves = self.measured_here(paths) if own.model != "linear" else self.measured(asked)
+        name = "mse" if own.family == "gaussian" else "deviance"
+        losses = []
+        for fold, path in paths.items():
+            prefixes = [0, *(path.affordable(budget) for budget in budgets)]
+            losses.append(curves[fold][name][prefixes])
+        return np.stack(losses, axis=-1)
+
+    def measured_here(self, paths: Mapping[int, TreePath]) -> dict[int, Answer]:
+        """Measure prefixes of trees on their folds, as far as their rows are in memory."""
+        rows = self.data.rows
+        assert rows is not None
+        spans, found = spans_of(self.data.plan), dict[int, Answer]()
+        everything = range(len(spans))
+        for fold, path in paths.items():
+            held_out = rows.taken(rows.fold == fold, everything)
+            features = [features_of(path, n, spans) for n in path.refit_at]
+            texts = path.models.texts[1:]
+            sums = losses_of_texts(texts, path.models.null, features, held_out, self.data)
+            measures = measures_of({"scores": sums}).items()
+            found[fold] = {name: path.of_prefixes(path.fitted, own) for name, own in measures}
+        return found
+
     # --- paths ---
 
     def _of_rules(self) -> dict[str, Search]:
@@ -408,22 +445,47 @@ def with_trees(
     }
 
 
-def tree_fit(run: Run, data: SequenceData, share: float | None = None) -> TreeFit:
-    """Return what fits trees: to a share of the rows, read once, where nobody asks for trees."""
+def tree_fit(run: Run, data: SequenceData, rows: TreeRows | None = None) -> TreeFit:
+    """Return what fits trees to rows in memory, or to those that the options ask for."""
     form, options, plan, train = data.form, data.form.options, data.plan, run.inputs.train
-    own = data.class_values, data.class_weights
-    source = TreeSource(form.source(plan, train, False), train.partitions, options.family, *own)
-    if share is None and options.model == "auto":
+    learned: TreeRows | TreeSource | None = rows
+    if learned is None:
         share = share_of_auto(form)
+        own = data.class_values, data.class_weights
+        source = TreeSource(form.source(plan, train, False), train.partitions, options.family, *own)
+        if data.rows is not None and data.rows.share >= share:
+            learned = data.rows
+        elif options.model == "auto":
+            learned = source.sample(run, share)
+        else:
+            learned = source
     is_wide = len(form.roles.features) > _WIDE
     return TreeFit(
-        source if share is None else source.sample(run, share),
+        learned,
         spans_of(plan)[:, 2] > 0,
         options.family,
         {**(_FEW_BINS if is_wide else {}), **options.lightgbm},
         form.seed,
         len(data.class_values or ()),
     )
+
+
+def losses_of_texts(
+    texts: Sequence[str],
+    null: np.ndarray,
+    features: Sequence[Sequence[int]],
+    rows: TreeRows,
+    data: SequenceData,
+) -> Sums:
+    """Add up what models of LightGBM, the first that of no group, are measured by on rows."""
+    models = [np.tile(null, (len(rows.fold), 1))]
+    for text, columns in zip(texts, features, strict=True):
+        found = scores(text, rows.inputs[:, list(columns)])
+        models.append(found.reshape(len(rows.fold), -1))
+    weighted = data.class_values, data.class_weights
+    stacked = np.stack(models, axis=1)
+    target = rows.target[np.newaxis]
+    return sums_of_scores(stacked, target, rows.weight, data.form.options.family, *weighted)
 
 
 def share_of_auto(form: SequenceForm) -> float:

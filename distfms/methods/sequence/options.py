@@ -250,9 +250,8 @@ class SequenceOptions(Section):
     others that are not bought yet, plus its own entry in `costs`.
     """
     expand: ExpandSection | Literal["auto"] | None = "auto"
-    """Derived columns, for models that are not linear in the data. `auto`: none for `model:
-    linear`; splines of five knots where `model: auto` finds them better; for LightGBM, which needs
-    none, groups are put in order by these, where their statistics take up to 256 MiB.
+    """Derived columns, for models that are not linear in the data. `auto`: splines of five knots
+    where `model: auto` finds them better, none otherwise.
     """
     criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten", "gain"] | None = None
     """What each step maximises: `fr` (the default), the gain in explained variance, for families
@@ -266,8 +265,10 @@ class SequenceOptions(Section):
     doubling: bool = False
     """Choose only among groups that cost at most the cost spent so far."""
     ridge: NonNegative | Literal["auto"] = "auto"
-    """λ of linear models, in units of the standardised columns. `auto`: of 1, 0.1, … 1e-5 the best
-    for the whole sequence in cross-validation; without `data.folds`, 1e-5.
+    """λ of linear models, in units of the standardised columns. `auto`: of 1000 (nearly the mean)
+    down to 1e-5 the best in cross-validation, on average over budgets of 5 to 100 % of the cost for
+    the family `gaussian`, for all columns for others; without `data.folds` by generalised
+    cross-validation (`gaussian`), or 1e-5.
     """
     family: Family = "auto"
     """Target: a number (`gaussian`), one of two classes (`logistic`), one of several (`softmax`; of
@@ -275,12 +276,14 @@ class SequenceOptions(Section):
     `class_weights` or a `threshold` are set, otherwise a number.
     """
     model: Literal["linear", "lightgbm", "auto"] = "auto"
-    """Model of a prefix. Linear models, or those of splines (`expand`), always decide the order of
-    the groups. `lightgbm` needs one target, and takes missing values and categories as LightGBM
-    does. `auto`: the first of `linear`, `lightgbm` (on up to about 100,000 rows and 20 million
-    numbers) and, with `expand: auto` where these take seconds, linear models of splines, that is
-    on all columns within a standard error of the best, in cross-validation; `linear` for several
-    targets, without `data.folds`, in slabs, and for more than 10⁶ rows or 10³ columns.
+    """Model of a prefix. Linear models, or those of splines (`expand`), decide the order of the
+    groups, unless `criterion` is `gain`. `lightgbm` needs one target, and takes missing values and
+    categories as LightGBM does. `auto`: the best in cross-validation of `linear`, linear models of
+    splines (with `expand: auto`, for up to 50,000 rows and five million numbers, where these take
+    seconds) and `lightgbm` (on up to about 100,000 rows and 20 million numbers), on average over
+    budgets of 5 to 100 % of the cost. One that is behind another on all columns by more than two
+    standard errors, paired by fold, is out before. `linear` for several targets, without
+    `data.folds`, in slabs, and for more than 10⁶ rows or 10³ columns.
     """
     lightgbm: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Parameters of LightGBM, such as `num_leaves`. Without `num_iterations` the models of a prefix
@@ -313,10 +316,10 @@ class SequenceOptions(Section):
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
     `random`, `sparse` (the order in which groups enter a cost-weighted group lasso; for the family
     `gaussian`); and `lightgbm`, boosted trees on all columns, fitted to about 50,000 rows at most
-    and judged on about 100,000 rows of the folds at most, and all held-out rows.
-    `oracle:omp` is the oracle of `omp`, which is then compared too; `oracle` that of the chosen
-    rule. Left out: `omp, fr-blind, oracle`, for families other than `gaussian` `oracle`; and for
-    one target, up to 10⁶ rows and 10³ columns, `lightgbm`.
+    and judged on about 100,000 rows of the folds at most, and all held-out rows. `oracle:omp` is
+    the oracle of `omp`, which is then compared too; `oracle` that of the chosen rule. Left out:
+    `omp`, `fr-blind` (where costs differ) and `oracle`, for families other than `gaussian`
+    `oracle`; and for one target, up to 10⁶ rows and 10³ columns, `lightgbm`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective of `omp` (or of the rule itself, if `omp` is not a baseline) at

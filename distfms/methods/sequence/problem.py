@@ -83,6 +83,11 @@ class GroupCosts:
         return np.array([item.cost for item in self.shared], dtype=np.float64)
 
     @property
+    def differ(self) -> bool:
+        """Whether one group may cost more than another."""
+        return bool(self.shared or self.requires or np.ptp(self.own))
+
+    @property
     def alone(self) -> np.ndarray:
         """Cost of each group when it is the first, shape (J,)."""
         return self.marginal(())
@@ -225,7 +230,8 @@ def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProbl
     scaling = outline.scaling
     kept, scale = scaling.kept, scaling.scale[scaling.kept]
     gram = covariance[np.ix_(kept, kept)] / np.outer(scale, scale)
-    np.fill_diagonal(gram, 1.0)
+    is_own = scale == np.sqrt(np.diagonal(covariance)[kept])
+    np.fill_diagonal(gram, np.where(is_own, 1.0, np.diagonal(gram)))
     target = covariance[kept, len(scaling.feature_names) :] / np.outer(scale, scaling.target_scale)
     return SequenceProblem(gram=gram, target=np.ascontiguousarray(target), **vars(outline))
 
@@ -240,14 +246,20 @@ def outline_from_columns(
     groups: FeatureGroups,
     costs: GroupCosts,
     ridge: float = 0.0,
+    least_scale: np.ndarray | None = None,
 ) -> SequenceOutline:
-    """Find the outline of a problem from what is known of single columns."""
+    """Find the outline of a problem from what is known of single columns.
+
+    Columns are divided by their deviations, but by their `least_scale` (D,) at least.
+    """
     n = len(feature_names)
     require_varying_targets(constant[n:], target_names)
     kept = np.flatnonzero(~constant[:n])
     if not len(kept):
         raise DataError("Every feature column is constant: there is nothing to select from.")
     scale = np.sqrt(np.clip(variance, 0.0, None))
+    if least_scale is not None:
+        scale[:n] = np.maximum(scale[:n], least_scale)
     kept_groups, surviving = groups.restrict(kept.tolist())
     known = set(surviving)
     return SequenceOutline(

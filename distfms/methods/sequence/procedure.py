@@ -31,15 +31,15 @@ MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": T
 """What `tune` compares sequences by, and whether more is better."""
 
 
-RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
-"""What the ridge ``auto`` chooses from, the simplest models first; the last without folds."""
+RIDGES = (1e3, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 3e-2, 1e-2, 1e-3, 1e-4, 1e-5)
+"""What the ridge ``auto`` chooses from, the simplest models first: the first is nearly the mean."""
 
 #: Name among the statistics of a fold of a path that was found before, and its measures there.
 FOUND = "found"
 #: How much larger the gradient may be where a fit on a fold ends.
 _OF_FOLDS = 1000.0
 #: Fields of the procedure that a problem has too.
-_POSED = ("feature_names", "target_names", "groups", "costs", "ridge")
+_POSED = ("feature_names", "target_names", "groups", "costs", "ridge", "least_scale")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class SequenceProcedure(Procedure):
     gaussian, the classes of ``softmax``; `tol` ends each fit of such a model. With `as_one` all
     columns are one group, whose model is that of all groups in any order. With `with_models`
     `evaluate` also answers with the linear models, for what only rows tell. `gains` are what
-    boosted trees gain by each group, by its name, for the rule `gain`.
+    boosted trees gain by each group, by its name, for the rule `gain`. No column is scaled by less
+    than its `least_scale` (D,).
     """
 
     rules: tuple[OrderRule, ...]
@@ -69,6 +70,7 @@ class SequenceProcedure(Procedure):
     as_one: bool = False
     with_models: bool = False
     gains: tuple[tuple[str, float], ...] = ()
+    least_scale: np.ndarray | None = None
 
     @property
     def posed(self) -> dict[str, Any]:
@@ -184,7 +186,7 @@ class SequenceProcedure(Procedure):
         path, curve = self.found_on(fold, self.rules[0])
         last = [len(path) if end is None else min(end, len(path)) for end in ends]
         if not measure.endswith("timeliness"):
-            return curve["mse" if measure == "mse" else self.share][last]
+            return curve[measure if measure in ("mse", "deviance") else self.share][last]
         # On one scale for all points: what all groups cost, and all that can be explained.
         whole = float(self.costs.own.sum() + sum(item.cost for item in self.costs.shared))
         scale: dict[str, Any] = {"stop": whole, "final": 1.0, "steps": measure == "step_timeliness"}

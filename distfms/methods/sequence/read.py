@@ -184,44 +184,75 @@ class PrefixJudge:
         for start in range(rows.start, rows.stop, step):
             chunk = slice(start, min(start + step, rows.stop))
             scores = models.scores(batch.features[:, chunk])
-            own: dict[str, Any] = {"scores": self._sums(batch, chunk, scores)}
+            weight = np.ones(len(scores)) if batch.weight is None else batch.weight[chunk]
+            own: dict[str, Any] = {
+                "scores": sums_of_scores(
+                    scores,
+                    batch.target[:, chunk],
+                    weight,
+                    self.family,
+                    self.classes,
+                    self.class_weights,
+                    self.threshold,
+                )
+            }
             if self.ranks:
                 own["ranking"] = _ranking(batch, chunk, scores)
             found = found.merge(Verdict(own))
         return found.members
 
-    def _sums(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> Sums:
-        """Add up over rows: their number and weight, and what each model is measured by, (M,)."""
-        target, n = batch.target[:, rows], rows.stop - rows.start
-        weight = np.ones(n) if batch.weight is None else batch.weight[rows]
-        sums = {"n_rows": np.array(n), "weight": np.array(weight.sum())}
-        if self.family == "gaussian":
-            if self.threshold is not None:
-                right = (scores > self.threshold) == (self.threshold < target.T)[:, np.newaxis]
-                sums["correct"] = np.tensordot(weight, right, axes=(0, 0)).mean(axis=1)
-            squares = np.square(scores - target.T[:, np.newaxis]).mean(axis=2)
-            sums["squared"] = weight @ squares
-            return Sums(sums)
-        family = FAMILIES[self.family]
-        response = response_of(target, self.family, self.classes)
-        y = family.responses(response, scores.shape[2])
-        counts = weight * row_weights(response, self.class_weights)
-        columns: dict[str, list[float]] = {"squared": [], "correct": []}
-        losses = np.empty((scores.shape[1], n))
-        prior = prior_of(self.class_weights, self.family)[:, np.newaxis]
-        for number, eta in enumerate(np.ascontiguousarray(scores.transpose(1, 2, 0))):
-            mean = family.mean(eta - prior)
-            losses[number] = counts * family.loss(eta, y)
-            columns["squared"].append(weight @ np.square(mean - y).mean(axis=0))
-            columns["correct"].append(weight @ family.correct(eta, y))
-        sums |= {name: np.array(values) for name, values in columns.items()}
-        sums |= {"loss": losses.sum(axis=1), "loss_squares": np.square(losses).sum(axis=1)}
-        sums["loss_weight"] = np.array(counts.sum())
-        if self.classes is not None:
-            decoded = eta.argmax(axis=0) if len(eta) > 1 else eta[0] > 0
-            n_classes, odds = len(self.classes), log_odds(mean) if len(eta) > 1 else eta - prior
-            sums |= class_sums(response.ravel(), decoded, weight, n_classes, odds, y > 0.5)
+
+def sums_of_scores(
+    scores: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray,
+    family: str,
+    classes: Sequence[float] | None = None,
+    class_weights: Sequence[float] | None = None,
+    threshold: float | None = None,
+) -> Sums:
+    """Add up over rows what M models are measured by.
+
+    Parameters
+    ----------
+    scores : numpy.ndarray of shape (n, M, P)
+    target : numpy.ndarray of shape (P, n)
+        As the data have it.
+    weight : numpy.ndarray of shape (n,)
+    family, classes, class_weights, threshold
+        See `PrefixJudge`.
+    """
+    sums = {"n_rows": np.array(len(weight)), "weight": np.array(weight.sum())}
+    if family == "gaussian":
+        if threshold is not None:
+            right = (scores > threshold) == (threshold < target.T)[:, np.newaxis]
+            sums["correct"] = np.tensordot(weight, right, axes=(0, 0)).mean(axis=1)
+        squares = np.square(scores - target.T[:, np.newaxis]).mean(axis=2)
+        sums["squared"] = weight @ squares
         return Sums(sums)
+    kind = FAMILIES[family]
+    response = response_of(target, family, classes)
+    y = kind.responses(response, scores.shape[2])
+    counts = weight * row_weights(response, class_weights)
+    squared, correct = list[float](), list[float]()
+    losses = np.empty((scores.shape[1], len(weight)))
+    prior = prior_of(class_weights, family)[:, np.newaxis]
+    for number, eta in enumerate(np.ascontiguousarray(scores.transpose(1, 2, 0))):
+        mean = kind.mean(eta - prior)
+        losses[number] = counts * kind.loss(eta, y)
+        squared.append(weight @ np.square(mean - y).mean(axis=0))
+        correct.append(weight @ kind.correct(eta, y))
+    sums["squared"] = np.array(squared)
+    sums["correct"] = np.array(correct)
+    sums["loss"] = losses.sum(axis=1)
+    sums["loss_squares"] = np.square(losses).sum(axis=1)
+    sums["loss_weight"] = np.array(counts.sum())
+    if classes is not None:
+        is_several = len(eta) > 1
+        decoded = eta.argmax(axis=0) if is_several else eta[0] > 0
+        odds = log_odds(mean) if is_several else eta - prior
+        sums |= class_sums(response.ravel(), decoded, weight, len(classes), odds, y > 0.5)
+    return Sums(sums)
 
 
 def _ranking(batch: RowBatch, rows: slice, scores: np.ndarray) -> RankingScores:

@@ -19,6 +19,8 @@ from distfms.stats.sample import RowSample
 
 #: A sample has the rows of a share: no number of them bounds it.
 _ALL = 1 << 62
+#: Name of sampled rows among statistics.
+ROWS = "rows"
 #: Folds of trees of a job that has none.
 _INNER_FOLDS = 5
 
@@ -49,18 +51,48 @@ def inputs_of(values: np.ndarray, rows: np.ndarray, spans: np.ndarray) -> np.nda
 
 @dataclass(frozen=True, eq=False)
 class TreeRows:
-    """What LightGBM takes (n, S), responses, weights and folds (n,) of training rows."""
+    """Training rows in memory, as LightGBM takes them.
+
+    Attributes
+    ----------
+    inputs : numpy.ndarray of shape (n, S)
+    target, response : numpy.ndarray of shape (n,)
+        As the data have it, and as a fit takes it.
+    weight, fit_weight : numpy.ndarray of shape (n,)
+        Of the rows, and times what their class weighs in a fit.
+    fold : numpy.ndarray of shape (n,)
+    share : float
+        Of all training rows.
+    """
 
     inputs: np.ndarray
+    target: np.ndarray
     response: np.ndarray
     weight: np.ndarray
+    fit_weight: np.ndarray
     fold: np.ndarray
+    share: float = 1.0
+
+    @property
+    def is_all(self) -> bool:
+        """Whether these are all training rows."""
+        return self.share >= 1.0
 
     def of(self, features: Sequence[int], left_out: int) -> TreeRows:
         """Return some features of the rows that are not of a fold."""
-        rows = self.fold != left_out
-        inputs = self.inputs[np.ix_(rows, list(features))]
-        return TreeRows(inputs, self.response[rows], self.weight[rows], self.fold[rows])
+        return self.taken(self.fold != left_out, features)
+
+    def taken(self, rows: np.ndarray, features: Sequence[int]) -> TreeRows:
+        """Return some features of some of the rows."""
+        return TreeRows(
+            self.inputs[rows][:, list(features)],
+            self.target[rows],
+            self.response[rows],
+            self.weight[rows],
+            self.fit_weight[rows],
+            self.fold[rows],
+            self.share,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,48 +118,60 @@ class TreeSource:
         rows = self.rows(np.concatenate(blocks, axis=1))
         return rows.of(range(len(features)), left_out)
 
-    def rows(self, block: np.ndarray) -> TreeRows:
+    def rows(self, block: np.ndarray, share: float = 1.0) -> TreeRows:
         """Return the rows of a block (S + 3, n): features, target, weights, folds."""
         *_, target, weight, fold = block
         response = response_of(target[np.newaxis], self.family, self.classes).ravel()
-        weight = weight * row_weights(response, self.class_weights)
-        return TreeRows(block[:-3].T, np.array(response, float), weight, fold)
+        fit_weight = weight * row_weights(response, self.class_weights)
+        response = np.array(response, float)
+        return TreeRows(block[:-3].T, target, response, weight, fit_weight, fold, share)
 
     def sample(self, run: Run, share: float) -> TreeRows:
         """Return a share of the rows, drawn by their hashes, by one pass over all of them."""
-        summarise = partial(_sampled, spans_of(self.source.plan), self.source.seed)
+        summarise = partial(sampled_rows, spans_of(self.source.plan), self.source.seed, 1.0)
 
         def reader(dataset: Dataset, held_out: bool) -> SummaryReader:
             own = {"reader": dataset.reader, "held_out": held_out, "share": share}
             return SummaryReader(replace(self.source, **own), "rows for trees", summarise)
 
-        found: RowSample = run.reduce(reader)["sample"].train()
-        order = np.lexsort((found.row_ids, found.values[-1]))
-        return self.rows(found.values[:, order])
+        return self.rows(in_order(run.reduce(reader)[ROWS].train()), share)
+
+
+def in_order(sample: RowSample) -> np.ndarray:
+    """Return sampled rows fold by fold, in the order of the data."""
+    order = np.lexsort((sample.row_ids, sample.values[-1]))
+    return sample.values[:, order]
 
 
 def _block(spans: np.ndarray, source: RowSource, partition: Partition) -> np.ndarray:
-    return _training(spans, source.read(partition))
+    batch = source.read(partition)
+    return _training(spans, batch, slice(0, batch.part_slices[-1].start))
 
 
-def _training(spans: np.ndarray, batch: RowBatch) -> np.ndarray:
-    """Return features, target, weights and folds (S + 3, n) of the training rows of a batch.
+def _training(spans: np.ndarray, batch: RowBatch, rows: Any) -> np.ndarray:
+    """Return features, target, weights and folds (S + 3, n) of some training rows of a batch.
 
     Where the job has no folds, these are of trees alone, to stop them.
     """
     folds = batch.part_slices[:-1]
     fold = np.repeat(np.arange(len(folds)), [own.stop - own.start for own in folds])
-    own = slice(0, len(fold))
     if len(folds) == 1:
-        fold = (mix(batch.rows.keys[own]) % np.uint64(_INNER_FOLDS)).astype(int)
-    inputs = inputs_of(batch.features[:, own], np.arange(len(batch.features)), spans)
-    weight = np.ones(len(fold)) if batch.weight is None else batch.weight[own]
-    return np.vstack((inputs.T, batch.target[:, own], weight, fold))
+        keys = batch.rows.keys[: len(fold)]
+        fold = (mix(keys) % np.uint64(_INNER_FOLDS)).astype(int)
+    inputs = inputs_of(batch.features[:, rows], np.arange(len(batch.features)), spans)
+    weight = np.ones(len(fold)) if batch.weight is None else batch.weight[: len(fold)]
+    return np.vstack((inputs.T, batch.target[:, rows], weight[rows], fold[rows]))
 
 
-def _sampled(spans: np.ndarray, seed: int, batch: RowBatch, part: int) -> dict[str, Any]:
-    """Return all training rows of a batch, as its first part."""
-    values = _training(spans, batch)
-    own = slice(0, 0 if part else values.shape[1])
-    hashes, numbers = batch.rows.draws(seed)[own], batch.row_ids[own]
-    return {"sample": RowSample.from_rows(_ALL, hashes, numbers, values[:, own])}
+def sampled_rows(
+    spans: np.ndarray, seed: int, share: float, batch: RowBatch, part: int
+) -> dict[str, Any]:
+    """Return a share of all training rows of a batch, drawn by their hashes, as its first part."""
+    if part:
+        return {ROWS: RowSample.empty(_ALL, len(spans) + 3)}
+    n_training = batch.part_slices[-1].start
+    hashes, rows = batch.rows.draws(seed)[:n_training], np.arange(n_training)
+    if share < 1.0:
+        rows = rows[hashes < np.uint64(share * 2.0**64)]
+    values = _training(spans, batch, rows)
+    return {ROWS: RowSample.from_rows(_ALL, hashes[rows], batch.row_ids[rows], values)}

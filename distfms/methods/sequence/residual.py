@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.sequence.problem import LinearModels, Path
+from distfms.methods.sequence.problem import LinearModels, Path, Scaling
 from distfms.stats.comoments import CoMoments
 
 
@@ -390,22 +391,11 @@ class SequencePath(Path):
             1 − mse / (mse of the empty prefix, which predicts the training mean); ``r2``,
             1 − mse / (variance of the held-out target). NaN where there is nothing to explain.
         """
-        scaling, rank = self.scaling, len(self.support)
-        if not statistics.weight > 0:
-            raise DataError("There are no held-out rows.")
-        features, n_features = scaling.kept[self.support], len(scaling.feature_names)
-        columns = [*features, *range(n_features, n_features + len(scaling.target_names))]
-        means = np.concatenate((scaling.mean[features], scaling.target_mean))
-        scales = np.concatenate((scaling.scale[features], scaling.target_scale))
-        moments, sums = moments_about(means, columns, statistics)
-        # On the scale of the training data, so that columns of any unit lose no digits.
-        moments = moments / np.outer(scales, scales) / float(statistics.weight)
-        offset = sums[rank:] / scales[rank:] / float(statistics.weight)
-        total = np.diagonal(moments)[rank:]
-        risk = np.maximum(total - self._fall(moments[:rank, :rank], moments[:rank, rank:]), 0.0)
+        moments = standardised_moments(self.scaling, self.support, statistics)
+        risk = np.maximum(moments.total - self._fall(moments.gram, moments.cross), 0.0)
         return {
-            "r2": _mean_share(risk, np.maximum(total - offset**2, 0.0)),
-            "mse": np.mean(risk * scaling.target_scale**2, axis=1),
+            "r2": _mean_share(risk, np.maximum(moments.total - moments.offset**2, 0.0)),
+            "mse": np.mean(risk * self.scaling.target_scale**2, axis=1),
             "explained_variance": _mean_share(risk, risk[0]),
         }
 
@@ -452,6 +442,36 @@ def _mean_share(risk: np.ndarray, whole: np.ndarray) -> np.ndarray:
     if np.any(whole <= 0):
         return np.full(len(risk), np.nan)
     return 1.0 - np.mean(risk / whole, axis=1)
+
+
+class HeldOut(NamedTuple):
+    """Moments of other rows about the training means, in units of the training deviations.
+
+    Of r columns and P targets: `gram` (r, r), `cross` (r, P), `total` (P,) of the squared targets,
+    `offset` (P,) their means.
+    """
+
+    gram: np.ndarray
+    cross: np.ndarray
+    total: np.ndarray
+    offset: np.ndarray
+
+
+def standardised_moments(scaling: Scaling, support: np.ndarray, statistics: CoMoments) -> HeldOut:
+    """Return the moments of some columns of a problem and of its targets on other rows."""
+    if not statistics.weight > 0:
+        raise DataError("There are no held-out rows.")
+    n_features, rank = len(scaling.feature_names), len(support)
+    features = scaling.kept[support]
+    columns = [*features, *range(n_features, n_features + len(scaling.target_names))]
+    means = np.concatenate((scaling.mean[features], scaling.target_mean))
+    scales = np.concatenate((scaling.scale[features], scaling.target_scale))
+    moments, sums = moments_about(means, columns, statistics)
+    # On the scale of the training data, so that columns of any unit lose no digits.
+    moments = moments / np.outer(scales, scales) / float(statistics.weight)
+    offset = sums[rank:] / scales[rank:] / float(statistics.weight)
+    total = np.diagonal(moments)[rank:]
+    return HeldOut(moments[:rank, :rank], moments[:rank, rank:], total, offset)
 
 
 def moments_about(

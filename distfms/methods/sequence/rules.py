@@ -28,6 +28,8 @@ class Rules:
         names = options.baselines
         if names is None:
             names = ("omp", "fr-blind", "oracle") if options.by_statistics else ("oracle",)
+            if not costs.differ:
+                names = tuple(name for name in names if name != "fr-blind")
         rules = [parse_rule(name) for name in names if name != TREES]
         of_oracles = [rule.oracle_of for rule in rules if rule.oracle_of is not None]
         others = dict.fromkeys([*rules, *of_oracles])

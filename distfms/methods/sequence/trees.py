@@ -210,14 +210,14 @@ class TreeFit:
 
     def _told(self, features: Sequence[int], rows: TreeRows) -> dict[str, Any]:
         return {
-            "weight": rows.weight,
+            "weight": rows.fit_weight,
             "feature_name": [str(f) for f in features],
             "categorical_feature": np.flatnonzero(self.is_category[list(features)]).tolist(),
         }
 
     def _null(self, rows: TreeRows) -> np.ndarray:
         if self.family == "gaussian":
-            return np.array([np.average(rows.response, weights=rows.weight)])
+            return np.array([np.average(rows.response, weights=rows.fit_weight)])
         family = FAMILIES[self.family]
         shares = family.responses(rows.response[np.newaxis], self.n_classes)
-        return family.link(np.average(shares, axis=1, weights=rows.weight))
+        return family.link(np.average(shares, axis=1, weights=rows.fit_weight))

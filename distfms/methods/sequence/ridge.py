@@ -1,0 +1,136 @@
+"""Losses of ridges of linear regressions, on folds or by generalised cross-validation.
+
+A ridge costs a Cholesky factor of C + λI, of all columns or in an order that is known; no search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from distfms.methods.frame.contract import Answer
+from distfms.methods.frame.cross_validation import Fold
+from distfms.methods.sequence.choice import grid_of
+from distfms.methods.sequence.problem import SequenceProblem
+from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
+from distfms.methods.sequence.residual import SequencePath, standardised_moments
+from distfms.stats.comoments import CoMoments
+
+#: Columns up to which all ridges are compared along an order; beyond, those near the best of all
+#: columns, within this factor.
+_ALL_RIDGES, _NEAR = 400, 31.0
+
+
+def losses_of_ridges(
+    problem: SequenceProblem, held_out: CoMoments, ridges: Sequence[float]
+) -> np.ndarray:
+    """Return the mean losses of models of all columns on other rows, shape (n_ridges,).
+
+    Of several targets these are the unexplained shares.
+    """
+    from scipy.linalg import cho_factor, cho_solve
+
+    columns = np.arange(len(problem.gram))
+    gram, cross, total = standardised_moments(problem.scaling, columns, held_out)[:3]
+    losses = []
+    for ridge in ridges:
+        penalised = problem.gram + ridge * np.eye(len(columns))
+        factor = cho_factor(penalised, overwrite_a=True, check_finite=False)
+        weights = cho_solve(factor, problem.target, check_finite=False)
+        fall = np.sum(weights * (2.0 * cross - gram @ weights), axis=0)
+        losses.append(_loss(total - fall, total, problem))
+    return np.array(losses)
+
+
+def generalised_losses(
+    problem: SequenceProblem, n_rows: int, ridges: Sequence[float]
+) -> np.ndarray:
+    """Return the generalised cross-validation of models of all columns, shape (n_ridges,).
+
+    (RSS / n) / (1 - (1 + Σ d / (d + λ)) / n)², the mean being one more parameter.
+
+    References
+    ----------
+    Golub, Heath, Wahba, "Generalized Cross-Validation as a Method for Choosing a Good Ridge
+    Parameter" (1979), Equation 1.4.
+    """
+    values, vectors = np.linalg.eigh(problem.gram)
+    values = np.maximum(values, 0.0)
+    response = vectors.T @ problem.target
+    losses = []
+    for ridge in ridges:
+        weights = response / (values + ridge)[:, np.newaxis]
+        fall = np.sum(weights * (2.0 * response - values[:, np.newaxis] * weights), axis=0)
+        n_parameters = 1.0 + np.sum(values / (values + ridge))
+        free = max(1.0 - n_parameters / n_rows, 1.0 / n_rows)
+        losses.append(float(np.mean(np.maximum(1.0 - fall, 0.0))) / free**2)
+    return np.array(losses)
+
+
+def refitted(path: SequencePath, problem: SequenceProblem, ridge: float) -> SequencePath:
+    """Return a path in the same order with the models of another ridge, which is positive."""
+    from scipy.linalg import solve_triangular
+
+    gram = problem.gram[np.ix_(path.support, path.support)]
+    gram.flat[:: len(gram) + 1] += ridge
+    upper = np.linalg.cholesky(gram).T
+    response = solve_triangular(upper, problem.target[path.support], trans=1, check_finite=False)
+    totals = np.append(0.0, np.cumsum(0.5 * np.square(response).sum(axis=1)))
+    ends = np.append(0, path.ranks)
+    outline = replace(path.outline, ridge=ridge)
+    gain = np.diff(totals[ends])
+    return replace(path, outline=outline, gain=gain, upper=upper, response=response)
+
+
+@dataclass(frozen=True)
+class RidgesOnFold:
+    """Picklable function from a fold and named ridges to the losses of models of all columns."""
+
+    procedure: SequenceProcedure
+
+    def __call__(self, fold: Fold, item: tuple[str, tuple[float, ...]]) -> Answer:
+        """Return ``losses`` (n_ridges,)."""
+        _, ridges = item
+        problem = self.procedure.problem_on(fold)
+        return {"losses": losses_of_ridges(problem, fold.held_out["moments"], ridges)}
+
+
+@dataclass(frozen=True)
+class RidgesAlongOrder:
+    """Picklable function from a fold and named ridges to losses of prefixes of one order.
+
+    The order is that of the procedure's first rule, at its ridge.
+    """
+
+    procedure: SequenceProcedure
+
+    def __call__(self, fold: Fold, item: tuple[str, tuple[float, ...]]) -> Answer:
+        """Return ``losses`` (n_ridges, 1 + n_budgets), of no group and what budgets pay for."""
+        _, ridges = item
+        problem = self.procedure.problem_on(fold)
+        path = self.procedure.search(problem, self.procedure.rules[0])
+        prefixes = [0, *grid_of(path.curve_cost)]
+        losses = []
+        for ridge in ridges:
+            measures = refitted(path, problem, ridge).held_out(fold.held_out["moments"])
+            of_prefixes = measures["mse"]
+            if problem.n_targets > 1:
+                of_prefixes = 1.0 - measures["explained_variance"]
+            losses.append(of_prefixes[prefixes])
+        return {"losses": np.array(losses)}
+
+
+def near(ridge: float, n_columns: int) -> tuple[float, ...]:
+    """Return the ridges to compare along an order, where that of all columns is best."""
+    if n_columns <= _ALL_RIDGES:
+        return RIDGES
+    return tuple(own for own in RIDGES if ridge / _NEAR <= own <= ridge * _NEAR)
+
+
+def _loss(risk: np.ndarray, whole: np.ndarray, problem: SequenceProblem) -> float:
+    """Return one loss of the risks (P,) of standardised targets, whose mean has `whole`."""
+    if len(risk) == 1:
+        return float(risk[0] * problem.scaling.target_scale[0] ** 2)
+    return float(np.mean(risk / whole))

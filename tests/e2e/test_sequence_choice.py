@@ -1,0 +1,69 @@
+"""What a default sequence takes to be found, and columns that hardly vary without a fold."""
+
+import sys
+
+import lightgbm
+import numpy as np
+import pandas as pd
+import pytest
+
+from distfms.data.rows.folds import assign_parts
+from distfms.methods.sequence import greedy
+from distfms.runs.driver import run_job
+from tests.e2e.jobs import content, spec_of
+
+N_FOLDS = 5
+
+
+def run(frame, folder, **sequence):
+    frame.to_parquet(folder / "rows.parquet")
+    given = {"path": str(folder / "rows.parquet"), "target": "y", "id": "id", "folds": N_FOLDS}
+    spec = {"name": "choice", "method": "sequence", "data": given, "sequence": sequence}
+    return run_job(spec_of({**spec, "output": str(folder / "runs")}, {})).folder
+
+
+def linear_rows(n=400, d=12, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    frame = pd.DataFrame(X, columns=[f"c{j}" for j in range(d)])
+    frame["y"] = X @ np.linspace(2.0, 0.1, d) + rng.normal(size=n)
+    return frame.assign(id=np.arange(n))
+
+
+def test_linear_models_are_found_by_one_pass_few_searches_and_few_fits(tmp_path, monkeypatch):
+    fits, searches = [], []
+    train, search = lightgbm.train, greedy.sequence
+
+    def counted_fit(*given, **options):
+        fits.append(0)
+        return train(*given, **options)
+
+    def counted_search(*given, **options):
+        searches.append(0)
+        return search(*given, **options)
+
+    monkeypatch.setattr(lightgbm, "train", counted_fit)
+    for module in list(sys.modules.values()):
+        if getattr(module, "sequence", None) is search:
+            monkeypatch.setattr(module, "sequence", counted_search)
+    folder = run(linear_rows(), tmp_path)
+    assert content(folder, "manifest.json")["passes"] == 1
+    assert len(searches) <= 18
+    assert len(fits) <= 12
+    assert content(folder, "selection.json")["family"] == "gaussian"
+    assert content(folder, "metrics.json")["reference"]["folds"]
+
+
+@pytest.mark.parametrize("model", ["linear", "auto"])
+def test_a_column_that_hardly_varies_without_a_fold_explodes_nowhere(tmp_path, model):
+    frame = linear_rows()
+    fold = assign_parts(frame["id"].to_numpy(), n_folds=N_FOLDS, test=0.0, seed=0)
+    noise = np.random.default_rng(1).normal(size=len(frame))
+    # Without fold 2 its deviation is a millionth of what it is with it.
+    frame["rare"] = np.where(fold == 2, noise, 1e-6 * noise)
+    for ridge in ("auto", 1e-5):
+        folder = tmp_path / str(ridge)
+        folder.mkdir()
+        metrics = content(run(frame, folder, model=model, ridge=ridge), "metrics.json")
+        assert len(metrics["folds"]) == N_FOLDS
+        assert min(own["explained_variance"] for own in metrics["folds"]) > 0.85
