@@ -306,26 +306,10 @@ def predict(
 
 @app.command()
 def report(run: Run, storage: Storage = None) -> None:
-    """Redraw the report of a run, or draw an index page of a folder of jobs (`runs/`)."""
-    from distfms.runs.index import draw
+    """Redraw the report of a run."""
+    from distfms.runs.finished import redraw
 
-    say(f"Report: {draw(run, storage_options(storage))}")
-
-
-@app.command()
-def compare(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN RUN…", help="Folders, URLs or registry:NAME@3.")
-    ],
-    out: Annotated[Path, typer.Option(help="Page to write.")] = Path("compare.html"),
-    registry: Registry = None,
-) -> None:
-    """Write one page with runs side by side: choices, scores, curves."""
-    from distfms.runs.compare import compare
-
-    if len(runs) < 2:
-        raise SpecError("Name two runs or more.")
-    say(f"Comparison: {compare(runs, out, registry)}")
+    say(f"Report: {redraw(run, storage_options(storage))}")
 
 
 @app.command()

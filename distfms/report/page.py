@@ -109,21 +109,12 @@ class KeyNumbers:
 
 
 @dataclass(frozen=True)
-class Link:
-    """Text of a cell that leads to another page, by a path from this one."""
-
-    text: str
-    href: str
-
-
-@dataclass(frozen=True)
 class Cell:
     """A cell as the page shows it; ``full`` is the whole of a text or number that was cut."""
 
     text: str
     numeric: bool
     full: str = ""
-    href: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,7 +124,7 @@ class Table:
     Attributes
     ----------
     rows : sequence of mapping
-        Title of a column → cell: text, a number, a Link, or None for what is missing. Columns that
+        Title of a column → cell: text, a number, or None for what is missing. Columns that
         hold nothing are left out. Numbers of one column share their decimals.
     caption : str
     kinds : mapping of str to str
@@ -245,8 +236,6 @@ def _column_cells(values: Sequence[Any], kind: str | None) -> list[Cell]:
 
 
 def _text_cell(value: Any) -> Cell:
-    if isinstance(value, Link):
-        return Cell(value.text, False, href=value.href)
     text = _plain(value)
     cut = formatting.shorten(text, _CELL_WIDTH)
     return Cell(cut, False, "" if cut == text else text)
