@@ -36,7 +36,7 @@ from distfms.methods.sequence.rules import Rules
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
 
-#: Share of its deviation in all training rows by which a column is divided at least.
+#: Share of its deviation in all training rows below which a column counts as constant.
 _LEAST_SCALE = 0.1
 
 
@@ -124,7 +124,7 @@ class SequenceData:
 
     @cached_property
     def least_scale(self) -> np.ndarray | None:
-        """The least that each column (D,) is divided by, also without a fold; None in slabs.
+        """The deviation below which each column (D,) counts as constant; None in slabs.
 
         One that hardly varies without a fold would have a coefficient that explodes on the fold.
         """

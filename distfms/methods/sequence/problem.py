@@ -230,8 +230,7 @@ def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProbl
     scaling = outline.scaling
     kept, scale = scaling.kept, scaling.scale[scaling.kept]
     gram = covariance[np.ix_(kept, kept)] / np.outer(scale, scale)
-    is_own = scale == np.sqrt(np.diagonal(covariance)[kept])
-    np.fill_diagonal(gram, np.where(is_own, 1.0, np.diagonal(gram)))
+    np.fill_diagonal(gram, 1.0)
     target = covariance[kept, len(scaling.feature_names) :] / np.outer(scale, scaling.target_scale)
     return SequenceProblem(gram=gram, target=np.ascontiguousarray(target), **vars(outline))
 
@@ -250,16 +249,17 @@ def outline_from_columns(
 ) -> SequenceOutline:
     """Find the outline of a problem from what is known of single columns.
 
-    Columns are divided by their deviations, but by their `least_scale` (D,) at least.
+    One that deviates by less than its `least_scale` (D,) counts as constant.
     """
     n = len(feature_names)
     require_varying_targets(constant[n:], target_names)
-    kept = np.flatnonzero(~constant[:n])
+    scale = np.sqrt(np.clip(variance, 0.0, None))
+    is_constant = constant[:n]
+    if least_scale is not None:
+        is_constant = is_constant | (scale[:n] < least_scale)
+    kept = np.flatnonzero(~is_constant)
     if not len(kept):
         raise DataError("Every feature column is constant: there is nothing to select from.")
-    scale = np.sqrt(np.clip(variance, 0.0, None))
-    if least_scale is not None:
-        scale[:n] = np.maximum(scale[:n], least_scale)
     kept_groups, surviving = groups.restrict(kept.tolist())
     known = set(surviving)
     return SequenceOutline(

@@ -50,8 +50,8 @@ class SequenceProcedure(Procedure):
     gaussian, the classes of ``softmax``; `tol` ends each fit of such a model. With `as_one` all
     columns are one group, whose model is that of all groups in any order. With `with_models`
     `evaluate` also answers with the linear models, for what only rows tell. `gains` are what
-    boosted trees gain by each group, by its name, for the rule `gain`. No column is scaled by less
-    than its `least_scale` (D,).
+    boosted trees gain by each group, by its name, for the rule `gain`. A column that deviates by
+    less than its `least_scale` (D,) counts as constant.
     """
 
     rules: tuple[OrderRule, ...]
@@ -91,6 +91,9 @@ class SequenceProcedure(Procedure):
         """Return whether all targets vary, and some column does."""
         constant = train["moments"].constant_columns()
         n = len(self.feature_names)
+        if self.least_scale is not None:
+            variance = np.diagonal(np.asarray(train["moments"].covariance(pairwise=False)))[:n]
+            constant[:n] |= np.sqrt(np.clip(variance, 0.0, None)) < self.least_scale
         return not (constant[:n].all() or constant[n:].any())
 
     def problem(self, train: Members) -> SequenceProblem:
