@@ -18,7 +18,7 @@ from distfms.data.files.formats.base import Forms
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.known_footers import KnownFooters
 from distfms.data.files.partition import Dataset, digest
-from distfms.data.files.storage import delete_unused, list_files
+from distfms.data.files.storage import delete_unused, list_files, refuse_copies
 from distfms.data.rows.roles import require_columns
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, locked_file, writing
@@ -110,6 +110,7 @@ def _refuse_overlap(train: Dataset, test: Dataset) -> None:
             f"The file {min(both)} is in both `data.path` and `data.test_path`; a loss on training "
             "rows is no test. Separate the files, or hold rows out with `data.test`."
         )
+    refuse_copies(test.files, train.files)
 
 
 def _open(

@@ -40,7 +40,7 @@ from distfms.data.files.partition import (
     default_bytes,
     digest,
 )
-from distfms.data.files.storage import common_filesystem, list_files
+from distfms.data.files.storage import common_filesystem, list_files, refuse_copies
 from distfms.data.files.texts import NumberForm, NumberTexts, as_numbers
 from distfms.data.rows.roles import is_categorical, plain_type
 from distfms.engine.storage import File
@@ -274,8 +274,8 @@ def open_dataset(
     Raises
     ------
     DataError
-        If nothing is there, a file is empty, truncated or in an unknown format, the files'
-        schemas differ, a column name occurs twice, or there is no row at all.
+        If nothing is there, a file is empty, truncated, in an unknown format or the copy of
+        another, the files' schemas differ, a column name occurs twice, or there is no row at all.
     """
     named = list_files(path, storage_options)
     numbers, texts = {*numbers}, {*texts}
@@ -289,6 +289,7 @@ def open_dataset(
     for file, (_, other) in zip(stored[1:], footers[1:], strict=True):
         floats |= check_same_schema(schema, stored[0], other, file)
     files = tuple(f for f, _ in footers)
+    refuse_copies(files)
     if not any(file.n_rows for file in files):
         where = named[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
         raise DataError(f"There are no rows in {where}: {without_rows}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -24,6 +25,9 @@ from distfms.errors import DataError
 _ENDINGS = ((".parquet",), *(form.endings for form in FORMATS))
 #: Age at which copies of data may be deleted: a job may be reading them.
 _UNUSED_S = 86_400.0
+
+#: Bytes of a file that are compared at once.
+_PIECE_BYTES = 2**22
 
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 
@@ -149,6 +153,44 @@ def _refuse_repeats(files: Iterable[File]) -> None:
                 "twice. Name it once."
             )
         seen[real] = file.path
+
+
+def refuse_copies(files: Iterable[File], others: Iterable[File] = ()) -> None:
+    """Refuse a file whose rows are those of another, or of one of the `others`.
+
+    Only files of one size and footer are compared: by what their store calls the content, and where
+    that differs by all bytes. Files without rows do no harm.
+    """
+    alike: dict[tuple[int, str], list[File]] = {}
+    for file in (*others, *files):
+        if file.n_rows:
+            alike.setdefault((file.n_bytes, file.footer), []).append(file)
+    for same in alike.values():
+        tags = {file.state for file in same}
+        content_of = _tag_of if len(tags) < len(same) else _content_of
+        seen: dict[str, File] = {}
+        for file in same if len(same) > 1 else ():
+            first = seen.setdefault(content_of(file), file)
+            if first is not file:
+                raise DataError(
+                    f"The file {file.source or file.path} is a copy of "
+                    f"{first.source or first.path}, byte for byte: its rows would count twice. "
+                    "Remove one of them, or name the other files alone."
+                )
+
+
+def _tag_of(file: File) -> str:
+    """Return what a store calls a file's content, else a digest of it."""
+    return file.state or _content_of(file)
+
+
+def _content_of(file: File) -> str:
+    """Return a digest of a file's content."""
+    with storage.reading(file.place), storage.open_stream(file.place) as stream:
+        content = hashlib.sha256()
+        while piece := stream.read(_PIECE_BYTES):
+            content.update(piece)
+    return content.hexdigest()
 
 
 # --- copies ---------------------------------------------------------------------------------------

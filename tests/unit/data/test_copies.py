@@ -89,7 +89,7 @@ def test_one_type_a_column(put, opened, monkeypatch):
 
 
 def test_only_what_changed_is_converted(tmp_path, put, opened, said):
-    first, _ = put("1.csv", GOOD), put("2.csv", GOOD)
+    first, _ = put("1.csv", GOOD), put("2.csv", GOOD.replace("1.5", "3.5"))
     before = opened().fingerprint
     assert opened().fingerprint == before
     opened("days/2.csv")
@@ -98,7 +98,7 @@ def test_only_what_changed_is_converted(tmp_path, put, opened, said):
     put("1.csv", GOOD.replace("0.5", "7.5"))
     changed = opened()
     assert said[1].endswith("1 of 2 files")
-    assert rows(changed).b.tolist() == [7.5, 1.5, 0.5, 1.5]
+    assert rows(changed).b.tolist() == [7.5, 1.5, 0.5, 3.5]
     put("1.csv", GOOD)
     os.utime(first, ns=(stamp, stamp))
     for copy in (tmp_path / "copies").rglob("*.parquet"):

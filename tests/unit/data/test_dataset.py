@@ -1,5 +1,6 @@
 import os
 import pickle
+import shutil
 
 import fsspec
 import numpy as np
@@ -7,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.files import footers
+from distfms.data.files import footers, storage
 from distfms.data.files.dataset import open_dataset
 from distfms.data.files.footers import readable
 from distfms.data.files.partition import Rows, default_bytes, memory_dataset
@@ -18,7 +19,9 @@ from distfms.errors import DataError
 def write(path, n_rows=10, row_group_size=None, start=0, **columns):
     path.parent.mkdir(parents=True, exist_ok=True)
     values = {"x": np.arange(start, start + n_rows, dtype=float), **columns}
-    pq.write_table(pa.table(values), path, row_group_size=row_group_size)
+    # No two files are copies.
+    table = pa.table(values).replace_schema_metadata({"path": str(path)})
+    pq.write_table(table, path, row_group_size=row_group_size)
     return path
 
 
@@ -154,6 +157,23 @@ def test_listed_folders_of_one_name_are_told_apart(tmp_path):
     assert names == ["2024/x.parquet", "2024#2//x.parquet", "2024#3//x.parquet", "2024#2/x.parquet"]
     both = open_dataset([folders[0] / "x.parquet", write(folders[0] / "y.parquet")])
     assert [file.name for file in both.files] == ["2024/x.parquet", "2024/y.parquet"]
+
+
+@pytest.mark.parametrize("scheme", ["", "memory:/"])
+def test_a_file_under_two_names(tmp_path, scheme, monkeypatch):
+    """Its rows would count twice; other files are not read for it."""
+    write(tmp_path / "a.parquet")
+    write(tmp_path / "b.parquet", start=1)
+    write(tmp_path / "empty.parquet", n_rows=0)
+    shutil.copy(tmp_path / "empty.parquet", tmp_path / "none.parquet")
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "_content_of", None)
+        assert open_dataset(tmp_path).n_rows == 20
+    shutil.copy(tmp_path / "b.parquet", tmp_path / "c.parquet")
+    if scheme:
+        fsspec.filesystem("memory").put(str(tmp_path), str(tmp_path), recursive=True)
+    with pytest.raises(DataError, match=r"c\.parquet is a copy of .*b\.parquet, byte for byte"):
+        open_dataset(f"{scheme}{tmp_path}")
 
 
 def test_the_fingerprint_changes_with_the_time_of_a_file(tmp_path):
