@@ -109,7 +109,8 @@ class DataSection(Section):
     variable. Relative paths start at the current directory. CSV (`.csv`, `.tsv`), JSON lines
     (`.jsonl`, `.ndjson`), Arrow (`.arrow`, `.feather`) and Excel (`.xlsx`, with the extra
     `distfms[excel]`), also gzipped, are converted to Parquet once. Of a folder only the first of
-    these formats that it has is read; Parquet comes before all.
+    these formats that it has is read; Parquet comes before all. Keys of its folders, as of
+    `year=2024/region=n`, are columns.
     """
     builtin: str | None = None
     """Name of an embedded dataset instead of a path."""

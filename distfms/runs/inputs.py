@@ -83,7 +83,9 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
         _refuse_overlap(train, test)
     own = train.fingerprint if section.builtin is None else f"builtin:{Path(path).name}"
     others = [data.fingerprint for data in (test, unlabelled) if data is not None]
-    return Opened(Inputs(train, test, section, unlabelled), (own, *others), footers=footers)
+    return Opened(
+        Inputs(train, test, section, unlabelled), (own, *others), train.notes, footers=footers
+    )
 
 
 def _known(root: Location, path: Any) -> KnownFooters:

@@ -146,6 +146,7 @@ def predict_file(
     ]
     # What part of a model with prefixes the budget pays for.
     lines += filter(None, [getattr(predictor, "spending", "")])
+    lines += [f"Note: {note}" for note in dataset.notes]
     lines += [f"{label}: {count:,}" for label, count in counts.items() if count]
     return "\n".join(lines)
 

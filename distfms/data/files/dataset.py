@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from distfms.data.files.folder_keys import key_types, keys_of, with_keys
 from distfms.data.files.footers import (
     check_same_schema,
     describe_schema,
@@ -77,9 +78,11 @@ class PartitionReader:
     #: Columns of whole numbers in some files and of floats in others: floats in all.
     floats: frozenset[str] = frozenset()
     #: Columns of text that is read as numbers, with the form of these.
-    numbers: Mapping[str, NumberForm] = field(default_factory=dict)
+    numbers: Mapping[str, NumberForm] = field(default_factory=dict, hash=False)
     #: Columns that are read as text.
     texts: frozenset[str] = frozenset()
+    #: Columns that stand in the names of folders.
+    keys: Mapping[str, pa.DataType] = field(default_factory=dict, hash=False)
 
     def open(self, partition: Partition) -> pq.ParquetFile:
         """Open the file of a partition; a DataError if it is no longer the one listed."""
@@ -121,17 +124,24 @@ class PartitionReader:
                 yield table
 
     def _read(self, file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) -> pa.Table:
+        stored = self._stored(columns)
         with readable(partition.path):
             table = file.read_row_groups(
-                list(partition.row_groups), columns=list(columns), use_threads=False
+                list(partition.row_groups), columns=stored, use_threads=False
             )
-        if table.column_names != list(columns):
-            _require_columns(table.column_names, partition, columns)
-            table = table.select(list(columns))
-        return self._as_read(table, partition)
+        if table.column_names != stored:
+            _require_columns(table.column_names, partition, stored)
+        return self._as_read(table, partition, columns, partition.n_rows)
 
-    def _as_read(self, table: pa.Table, partition: Partition) -> pa.Table:
-        """Return columns with the types in which they are read."""
+    def _stored(self, columns: Sequence[str]) -> list[str]:
+        """Return which of some columns the files hold."""
+        return [name for name in columns if name not in self.keys]
+
+    def _as_read(
+        self, table: pa.Table, partition: Partition, columns: Sequence[str], n_rows: int
+    ) -> pa.Table:
+        """Return columns, in this order, with the types in which they are read."""
+        table = with_keys(table, partition.folder_keys, self.keys, columns, n_rows)
         for name in self.numbers.keys() & {*table.column_names}:
             form = self.numbers[name]
             read = as_numbers(table.column(name), name, partition.called, form)
@@ -164,9 +174,11 @@ class PartitionReader:
             return
         self._verify(partition)
         file = self._opened(partition, _REMOTE_STREAM_BYTES if self._is_remote else _STREAM_BYTES)
-        _require_columns(file.schema_arrow.names, partition, columns)
+        names = file.schema_arrow.names
+        stored = self._stored(columns) or names[:1]
+        _require_columns(names, partition, stored)
         batches = file.iter_batches(
-            partition.batch_rows, list(partition.row_groups), list(columns), use_threads=False
+            partition.batch_rows, list(partition.row_groups), stored, use_threads=False
         )
         where = f"row group {partition.row_groups[0]}, first at its row"
         start = 0
@@ -176,8 +188,8 @@ class PartitionReader:
                 with readable(partition.path):
                     batch = coming.result()
                 coming = ahead.submit(next, batches, None)
-                table = pa.Table.from_batches([batch]).select(list(columns))
-                rows = Rows(self._as_read(table, partition))
+                table = pa.Table.from_batches([batch])
+                rows = Rows(self._as_read(table, partition, columns, len(table)))
                 yield function(RowsReader(where, start), _piece(partition, start, rows))
                 start += len(rows)
         self._verify(partition)
@@ -277,7 +289,8 @@ def open_dataset(
         If nothing is there, a file is empty, truncated, in an unknown format or the copy of
         another, the files' schemas differ, a column name occurs twice, or there is no row at all.
     """
-    named = list_files(path, storage_options)
+    notes: list[str] = []
+    named = list_files(path, storage_options, notes.append)
     numbers, texts = {*numbers}, {*texts}
     forms = Forms(dict.fromkeys(texts, "string")).beside(forms or Forms())
     stored, forms = (copies or Copies()).converted(named, forms=forms)
@@ -293,6 +306,15 @@ def open_dataset(
     if not any(file.n_rows for file in files):
         where = named[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
         raise DataError(f"There are no rows in {where}: {without_rows}.")
+    keys = key_types(files, schema, forms.types)
+    for name, kind in keys.items():
+        schema = schema.append(pa.field(name, kind))
+    if keys:
+        notes.append(f"Keys of folders are columns: {', '.join(keys)}.")
+        types = {name: "string" for name, kind in keys.items() if pa.types.is_string(kind)}
+        forms = forms.beside(Forms(types))
+    if dates := [name for name in keys_of(files[0]) if name not in schema.names]:
+        notes.append(f"Dates in the names of folders are no columns: {', '.join(dates)}.")
     partitions = _layout(files, schema, max_rows, max_bytes or default_bytes(len(schema)))
     of_numbers, of_texts = [], []
     for name in schema.names:
@@ -302,10 +324,10 @@ def open_dataset(
         if name in texts and not is_categorical(kind):
             _require_codes(kind, name, stored[0])
             of_texts.append(name)
-    plain = PartitionReader(filesystem, frozenset(floats), texts=frozenset(of_texts))
+    plain = PartitionReader(filesystem, frozenset(floats), {}, frozenset(of_texts), keys)
     forms = _with_numbers(forms, of_numbers, plain, partitions[0])
     reader = replace(plain, numbers={name: forms.numbers[name] for name in of_numbers})
-    return Dataset(reader._types(schema), partitions, reader, files, forms)
+    return Dataset(reader._types(schema), partitions, reader, files, forms, tuple(notes))
 
 
 def _require_codes(kind: pa.DataType, name: str, file: File) -> None:
@@ -365,6 +387,7 @@ def _layout(
                         name=file.name,
                         key=file.key,
                         source=file.source,
+                        folder_keys=keys_of(file),
                         row_groups=groups,
                         n_rows=n_rows,
                         n_bytes=n_bytes,

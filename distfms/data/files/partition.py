@@ -67,6 +67,8 @@ class Partition:
         What decides the folds of its rows where no id does (see `File`).
     source : str
         Path of the user's file where the one that is read is a copy.
+    folder_keys : mapping of str to str or None
+        Values of the columns that stand in the names of folders, as ``region=north``.
     """
 
     index: int
@@ -84,6 +86,7 @@ class Partition:
     weight: float = 1.0
     key: str = ""
     source: str = ""
+    folder_keys: Mapping[str, str | None] = field(default_factory=dict, hash=False)
 
     @property
     def called(self) -> str:
@@ -119,6 +122,8 @@ class Dataset:
         None where rows are in memory.
     forms : Forms, optional
         How text is read, where it is.
+    notes : tuple of str
+        What users should know of what is read.
     """
 
     schema: pa.Schema
@@ -126,6 +131,7 @@ class Dataset:
     reader: Any
     files: tuple[Any, ...] = ()
     forms: Any = None
+    notes: tuple[str, ...] = ()
 
     def restricted(self, partitions: Sequence[Partition]) -> Dataset:
         """Return the dataset of some partitions, and their files."""

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -26,6 +26,13 @@ _ENDINGS = ((".parquet",), *(form.endings for form in FORMATS))
 #: Age at which copies of data may be deleted: a job may be reading them.
 _UNUSED_S = 86_400.0
 
+#: Folders of tables, by the names of files below them.
+_TABLES = {
+    re.compile(r"(?:(.*)/)?_delta_log/"): "a Delta table",
+    re.compile(r"(?:(.*)/)?\.hoodie/"): "a Hudi table",
+    re.compile(r"(?:(.*)/)?metadata/[^/]*\.metadata\.json$"): "an Iceberg table",
+}
+
 #: Bytes of a file that are compared at once.
 _PIECE_BYTES = 2**22
 
@@ -34,18 +41,23 @@ _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
-def list_files(path: Paths, storage_options: Mapping[str, Any] | None = None) -> tuple[File, ...]:
+def list_files(
+    path: Paths,
+    storage_options: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[File, ...]:
     """Resolve a file, folder, glob, URL or list of those to files.
 
     A folder is searched, with all below it, for Parquet files or, where there are none, for those
     of the first of `FORMATS` that has any; names (of files or folders) that start with ``_`` or
     ``.`` are passed over. Files of a folder or
-    glob come in name order, items of a list in the order given.
+    glob come in name order, items of a list in the order given. Users should know what is said.
 
     Raises
     ------
     DataError
-        If there is no such path, no such file in it, or a file is empty or named twice.
+        If there is no such path, no such file in it, a file is empty or named twice, or the folder
+        is that of a table whose files hold rows that are no longer in it.
     EngineError
         If the storage does not answer, or refuses.
     """
@@ -60,7 +72,7 @@ def list_files(path: Paths, storage_options: Mapping[str, Any] | None = None) ->
             text if is_url(text) else Path(text).expanduser().absolute(), storage_options
         )
         with storage.reading(place):
-            root, own = _resolve(text, place)
+            root, own = _resolve(text, place, say)
         found += [(root, file) for file in own]
     own_names = _own_names(root for root, _ in found)
     lone = not in_list and found[0][1].place == place
@@ -82,12 +94,12 @@ def list_files(path: Paths, storage_options: Mapping[str, Any] | None = None) ->
     return files
 
 
-def _resolve(item: str, place: Location) -> tuple[Location, list[File]]:
+def _resolve(item: str, place: Location, say: Callable[[str], None]) -> tuple[Location, list[File]]:
     file = storage.file_entry(place)
     if file is not None:
         return place.parent, [file]
     if place.is_dir():
-        return place, _folder(place)
+        return place, _folder(place, say)
     if _GLOB_CHARACTERS.search(str(place)):
         return _glob(place)
     where = (
@@ -98,18 +110,41 @@ def _resolve(item: str, place: Location) -> tuple[Location, list[File]]:
     raise DataError(f"There is no file or folder {item}: check `data.path`{where}.")
 
 
-def _folder(root: Location) -> list[File]:
+def _folder(root: Location, say: Callable[[str], None]) -> list[File]:
     """List the files under a folder in name order."""
-    found = _visible(storage.files_below(root))
+    entries = storage.files_below(root)
+    _refuse_table(root, entries)
+    found = _visible(entries)
+    of_data = [file for file in found if file.name.lower().endswith(tuple(chain(*_ENDINGS)))]
     for endings in _ENDINGS:
-        files = [file for file in found if file.name.lower().endswith(endings)]
+        files = [file for file in of_data if file.name.lower().endswith(endings)]
         if files:
+            passed = [file.name for file in of_data if file not in files]
+            if passed:
+                more = f" and {len(passed) - 1} more" if passed[1:] else ""
+                say(
+                    f"{root} holds {endings[0]} files, and only these are read: {passed[0]}{more} "
+                    "passed over."
+                )
             return files
     other = f" (it holds {len(found)} other files, for example {found[0].name})" if found else ""
     raise DataError(
         f"There is no file of data in the folder {root}{other}: names must end in "
         f"{', '.join(chain(*_ENDINGS))}, and those that start with _ or . are passed over."
     )
+
+
+def _refuse_table(root: Location, entries: Iterable[File]) -> None:
+    """Refuse the folder of a table: its files hold rows that were changed or removed since."""
+    for entry in entries:
+        for pattern, kind in _TABLES.items():
+            if found := pattern.match(entry.name):
+                table = root / found[1] if found[1] else root
+                raise DataError(
+                    f"{table} is {kind}: some of its files hold rows that are no longer in the "
+                    "table. Write its present rows to Parquet files in another folder, with the "
+                    "table's own reader, and name that folder."
+                )
 
 
 def _visible(entries: Iterable[File]) -> list[File]:
@@ -121,6 +156,9 @@ def _glob(pattern: Location) -> tuple[Location, list[File]]:
     root, below = pattern, list[str]()
     while _GLOB_CHARACTERS.search(str(root)):
         root, below = root.parent, [root.name, *below]
+    for folder in ("_delta_log", ".hoodie", "metadata"):
+        entries = storage.files_below(root / folder)
+        _refuse_table(root, [replace(own, name=f"{folder}/{own.name}") for own in entries])
     files = _visible(storage.files_below(root, "/".join(below)))
     if not files:
         raise DataError(f"No file matches {pattern}: check the pattern in `data.path`.")

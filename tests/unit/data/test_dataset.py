@@ -1,6 +1,7 @@
 import os
 import pickle
 import shutil
+from functools import partial
 
 import fsspec
 import numpy as np
@@ -157,6 +158,66 @@ def test_listed_folders_of_one_name_are_told_apart(tmp_path):
     assert names == ["2024/x.parquet", "2024#2//x.parquet", "2024#3//x.parquet", "2024#2/x.parquet"]
     both = open_dataset([folders[0] / "x.parquet", write(folders[0] / "y.parquet")])
     assert [file.name for file in both.files] == ["2024/x.parquet", "2024/y.parquet"]
+
+
+@pytest.mark.parametrize("max_rows", [100, 4])
+def test_keys_of_folders_are_columns(tmp_path, max_rows):
+    places = ("year=2023/at=n%2Fw", "year=2024/at=s", "year=2024/at=__HIVE_DEFAULT_PARTITION__")
+    for place in places:
+        write(tmp_path / place / "day=2024-01-02" / "a.parquet")
+    dataset = open_dataset(tmp_path, max_rows=max_rows)
+    assert [(column.name, str(column.type)) for column in dataset.schema] == [
+        ("x", "double"),
+        ("year", "int64"),
+        ("at", "string"),
+    ]
+    for columns in (["at", "x", "year"], ["year"]):
+        tables = []
+        of_columns = partial(read, columns=columns)
+        for partition in dataset.partitions:
+            pieces = dataset.reader.each_batch(partition, columns, of_columns)
+            tables += [table for _, table in pieces]
+        found = pa.concat_tables(tables).to_pydict()
+        assert [*found] == columns
+        assert found["year"] == [2023] * 10 + [2024] * 20
+    assert dataset.reader.read(dataset.partitions[0], ["at"]).to_pydict() == {"at": ["n/w"] * 10}
+    assert dataset.notes == (
+        "Keys of folders are columns: year, at.",
+        "Dates in the names of folders are no columns: day.",
+    )
+    alone = open_dataset(tmp_path / "year=2024" / "at=s", forms=dataset.forms)
+    assert alone.schema.names == ["x"]
+    write(tmp_path / "year=2024" / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet is in no folder at=…"):
+        open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("_delta_log/0.json", "Delta"),
+        (".hoodie/hoodie.properties", "Hudi"),
+        ("metadata/v1.metadata.json", "Iceberg"),
+    ],
+)
+def test_folders_of_tables(tmp_path, name, kind):
+    """Their files hold rows that are no longer in the table."""
+    write(tmp_path / "table" / "part.parquet")
+    (tmp_path / "table" / name).parent.mkdir()
+    (tmp_path / "table" / name).write_text("{}")
+    for path in (tmp_path, tmp_path / "table", tmp_path / "table" / "*.parquet"):
+        with pytest.raises(DataError, match=f"/table is an? {kind} table: .* another folder"):
+            open_dataset(path)
+    assert open_dataset(tmp_path / "table" / "part.parquet").n_rows == 10
+
+
+def test_files_of_another_format_are_named(tmp_path):
+    write(tmp_path / "a.parquet")
+    assert open_dataset(tmp_path).notes == ()
+    for name in ("b.csv", "c.jsonl", "readme.txt"):
+        (tmp_path / name).write_text("x\n1\n")
+    (note,) = open_dataset(tmp_path).notes
+    assert note.endswith("only these are read: b.csv and 1 more passed over.")
 
 
 @pytest.mark.parametrize("scheme", ["", "memory:/"])
