@@ -107,7 +107,9 @@ def _latest(dataset: Dataset, part: Partition, time: str) -> datetime:
     """Return the greatest time of a partition, from the footer."""
     with dataset.reader.open(part) as file:
         metadata = file.metadata
-        columns = metadata.schema.names
+        # Of a field within a column only the last part of the path is its name.
+        leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+        columns = [leaf.name if leaf.name == leaf.path else None for leaf in leaves]
         if time not in columns:
             raise DataError(f"The file {part.path} has no column {time!r} (`data.time`).")
         column = columns.index(time)

@@ -23,6 +23,7 @@ from distfms.data.files.footers import (
     check_same_schema,
     describe_schema,
     is_stored,
+    open_parquet,
     parsed_footer,
     readable,
     refuse_duplicate_columns,
@@ -99,7 +100,7 @@ class PartitionReader:
         if metadata is None:
             raise _changed(partition)
         with readable(path):
-            return pq.ParquetFile(path, metadata=metadata, **options)
+            return open_parquet(path, metadata=metadata, **options)
 
     def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
         """Read top-level columns of a partition, in the order given, on the calling thread.

@@ -144,7 +144,18 @@ def _footer_of(filesystem: Any, path: str) -> bytes:
 
 
 def _parse(footer: bytes) -> pq.ParquetFile:
-    return pq.ParquetFile(pa.BufferReader(footer))
+    return open_parquet(pa.BufferReader(footer))
+
+
+def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
+    """Open a Parquet file: pages with checksums are verified, and no time is out of range.
+
+    Times of 96 bits, as old writers have them, are read to the microsecond: those before 1678 and
+    after 2262 would be others as nanoseconds of 64 bits.
+    """
+    return pq.ParquetFile(
+        source, page_checksum_verification=True, coerce_int96_timestamp_unit="us", **options
+    )
 
 
 @contextmanager

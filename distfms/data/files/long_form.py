@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from distfms.data.files.footers import open_parquet
 from distfms.data.files.formats.copies import Copies, opened, require_unchanged
 from distfms.data.rows.columns import as_floats, number_view
 from distfms.data.rows.roles import plain_type
@@ -51,7 +51,7 @@ class LongSource:
         read, _ = copies.converted(files, types)
         if object_type is None:
             with opened(read[0]) as stream:
-                schema = pq.ParquetFile(stream).schema_arrow
+                schema = open_parquet(stream).schema_arrow
             object_type = _decoded(schema.field(named["object"]).type)
         by_path = {file.path: copy for file, copy in zip(files, read, strict=True)}
         return cls(named, object_type, by_path)
@@ -64,7 +64,7 @@ class LongSource:
         """
         first_row = 0
         with opened(self.read[file.path]) as stream:
-            batches = pq.ParquetFile(stream).iter_batches(
+            batches = open_parquet(stream).iter_batches(
                 batch_rows, columns=list(self.roles.values())
             )
             for batch in batches:

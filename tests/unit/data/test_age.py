@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.files.age import remember
+from distfms.data.files.age import partition_dates, remember
 from distfms.data.files.dataset import open_dataset
 from distfms.errors import DataError
 from distfms.spec import Forgetting
@@ -86,3 +86,11 @@ def test_no_age_at_all_is_refused(dataset, forgetting):
 
 def test_weights_are_positive_however_old(dataset):
     assert np.all(np.array(ages(dataset, half_life="0.004 partitions")[1]) >= 0)
+
+
+@pytest.mark.parametrize("name", ["day", "born.day"])
+def test_the_time_is_a_column_and_no_field_within_one(tmp_path, name):
+    columns = {"born": [{"day": datetime(2001, 1, 1)}], "x": [1.0], name: [datetime(2024, 1, 9)]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    dataset = open_dataset(tmp_path / "a.parquet")
+    assert [f"{day:%Y-%m-%d}" for day in partition_dates(dataset, name)] == ["2024-01-09"]

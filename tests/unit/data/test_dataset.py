@@ -350,6 +350,28 @@ def test_damaged_pages_are_found_on_reading(tmp_path):
         dataset.reader.read(dataset.partitions[0], ["x"])
 
 
+def test_damage_that_only_a_checksum_tells(tmp_path):
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(pa.table({"x": np.arange(1000.0)}), tmp_path / "a.parquet", **options)
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    content[2000] ^= 0x40
+    (tmp_path / "a.parquet").write_bytes(content)
+    dataset = open_dataset(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet: .*checksum"):
+        dataset.reader.read(dataset.partitions[0], ["x"])
+
+
+def test_times_of_96_bits(tmp_path):
+    """They reach beyond those of 64 bits in nanoseconds."""
+    days = pa.array(["3000-01-01", "1600-02-29", None]).cast(pa.timestamp("us"))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"day": days}), path, use_deprecated_int96_timestamps=True)
+    dataset = open_dataset(path)
+    table = dataset.reader.read(dataset.partitions[0], ["day"])
+    assert table.column("day").combine_chunks().equals(days)
+    assert table.schema.equals(dataset.schema)
+
+
 @pytest.mark.parametrize(
     ("columns", "difference"),
     [
