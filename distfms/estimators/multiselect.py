@@ -19,7 +19,7 @@ from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator, JobRegressor
 from distfms.estimators.inputs import Given, column_names, kind_of
 from distfms.estimators.parameters import in_words_of_python, plain
-from distfms.methods.frame.contract import FinishedRun, Job
+from distfms.methods.frame.contract import FinishedRun, Job, checked_budget
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect import read
 from distfms.methods.multiselect.model import LinearModel, averages
@@ -237,26 +237,30 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     def _needed(self, budget: float | None, **stop: Any) -> Sequence[str]:
         return self._model.names
 
-    def repeats_at(self, budget: float) -> np.ndarray:
+    def repeats_at(self, budget: float | None) -> np.ndarray:
         """Judgments that a smaller budget buys: the greedy steps within it.
 
         Parameters
         ----------
         budget : float
-            At most the estimator's budget; larger values give the end of the path.
+            At most the estimator's budget, which None stands for; larger values give the end of
+            the path.
 
         Returns
         -------
         ndarray of int, shape (d,)
         """
         check_is_fitted(self)
+        within = checked_budget(budget, "budget")
+        if within is None:
+            return self.repeats_
         selection = self.model_.run.selection
         places = {name: at for at, name in enumerate(self._known_columns())}
         costs = np.array([attribute["cost"] for attribute in selection["attributes"]])
         path = selection["path"]
         steps = np.array([places[step["attribute"]] for step in path], dtype=np.int64)
         bought = np.repeat(steps, [step["count"] for step in path])
-        spent, limit = np.cumsum(costs[bought]), budget * (1.0 + BUDGET_TOLERANCE)
+        spent, limit = np.cumsum(costs[bought]), within * (1.0 + BUDGET_TOLERANCE)
         paid = bought[: np.searchsorted(spent, limit, side="right")]
         return np.bincount(paid, minlength=len(places))
 

@@ -23,7 +23,7 @@ from distfms.estimators.inputs import (
     without,
 )
 from distfms.estimators.parameters import check_columns, plain
-from distfms.methods.frame.contract import FinishedRun
+from distfms.methods.frame.contract import FinishedRun, checked_budget
 from distfms.methods.frame.row_predictor import COST
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, columns_needed
 from distfms.methods.sequence.evaluate import advised
@@ -92,6 +92,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
     def _needed(self, budget: float | None, **stop: Any) -> Sequence[str]:
         from distfms.runs.finished import checked_stop
 
+        budget = checked_budget(budget, "budget")
         return columns_needed(self.model_.run, budget, checked_stop(**stop))
 
     def row_costs(self, X: Any, budget: float | None = None, **stop: Any) -> Any:

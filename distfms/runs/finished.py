@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,14 @@ from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, absolute, locate, read_each, read_regular, reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
-from distfms.methods.frame.contract import RETRAINING, FinishedRun, Method, RowStop
+from distfms.methods.frame.contract import (
+    RETRAINING,
+    FinishedRun,
+    Method,
+    RowStop,
+    checked_budget,
+    shown,
+)
 from distfms.runs.folder import (
     INPUTS,
     LATEST,
@@ -194,13 +201,6 @@ def read_version(
     return version, RunFiles(place, called, found, parse_manifest(place, found[MANIFEST]))
 
 
-def checked_budget(budget: float | None, name: str) -> float | None:
-    """Return what a row may cost, as a user has given it by this name."""
-    if budget is not None and not (math.isfinite(budget) and budget >= 0):
-        raise SpecError(f"{name} is {budget:g}; it must be a finite number, at least 0.")
-    return budget
-
-
 def checked_stop(
     stop: str | None = None, mean_budget: float | None = None, confidence: float | None = None
 ) -> RowStop | None:
@@ -213,8 +213,8 @@ def checked_stop(
         return None
     if mean_budget is not None and confidence is not None:
         raise SpecError("Rows stop by a mean budget or by a confidence: give one of them.")
-    if confidence is not None and not 0 < confidence <= 1:
-        raise SpecError(f"The confidence is {confidence:g}; it must be above 0, and at most 1.")
+    if confidence is not None and not (isinstance(confidence, Real) and 0 < confidence <= 1):
+        raise SpecError(f"The confidence is {shown(confidence)}; it must be above 0, at most 1.")
     return RowStop(checked_budget(mean_budget, "The mean budget"), confidence)
 
 

@@ -34,7 +34,8 @@ from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
-from distfms.runs.finished import PREFIX, Run, RunFiles, checked_budget, checked_stop, read_run
+from distfms.methods.frame.contract import checked_budget
+from distfms.runs.finished import PREFIX, Run, RunFiles, checked_stop, read_run
 from distfms.runs.folder import digest, encode, parse_json, write_atomic
 from distfms.spec import EngineSection, LongForm, expanded
 

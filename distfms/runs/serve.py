@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from distfms.data.files.partition import Dataset, RowsReader, frame_rows, memory_dataset
 from distfms.errors import DataError
-from distfms.methods.frame.contract import Predictor
+from distfms.methods.frame.contract import Predictor, checked_budget
 from distfms.methods.frame.row_predictor import RowPredictor
-from distfms.runs.finished import Run, RunFiles, checked_budget, checked_stop, read_run
+from distfms.runs.finished import Run, RunFiles, checked_stop, read_run
 
 
 def load(
@@ -174,7 +174,8 @@ class Model:
             Of :class:`distfms.AnytimeSession`.
         """
         rows, make = checked_stop(stop, mean_budget, confidence), self._method.require_session()
-        return make(self.run, self._within(budget) if rows else budget, rows, **options)
+        budget = self._within(budget) if rows else checked_budget(budget, "budget")
+        return make(self.run, budget, rows, **options)
 
     def headline(self) -> str:
         """Return the result of the run in one sentence."""
@@ -189,6 +190,7 @@ class Model:
 
     def predictor(self, dataset: Dataset, budget: float | None = None, **stop: Any) -> Predictor:
         """Return what predicts the partitions of a dataset; kept for the next one like it."""
+        budget = checked_budget(budget, "budget")
         last = self._last
         alike = last is not None and (last[0] is dataset.schema or last[0].equals(dataset.schema))
         rows = checked_stop(**stop)

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -259,6 +260,21 @@ class RowStop:
 
     mean_budget: float | None = None
     confidence: float | None = None
+
+
+def checked_budget(budget: Any, name: str) -> float | None:
+    """Return what a row may cost, or how long it may take, as a user has given it by this name."""
+    if budget is None:
+        return None
+    number = float(budget) if isinstance(budget, Real) else math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise SpecError(f"{name} is {shown(budget)}; it must be a finite number, at least 0.")
+    return number
+
+
+def shown(value: Any) -> str:
+    """Write what a user has given in place of a number."""
+    return f"{value:g}" if isinstance(value, Real) else repr(value)
 
 
 class Predictor(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.frame.contract import FinishedRun, RowStop
+from distfms.methods.frame.contract import FinishedRun, RowStop, checked_budget
 from distfms.methods.sequence.evaluate import advised, best_model, steps_of
 from distfms.methods.sequence.families import mean_response
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, longest_affordable
@@ -264,7 +264,8 @@ class AnytimeSession:
         sources: Mapping[str, Any] | None = None,
     ) -> None:
         self._predictor, self._rule, self._sources = predictor, rule, sources or {}
-        self._end = None if deadline_s is None else time.monotonic() + deadline_s
+        seconds = checked_budget(deadline_s, "deadline_s")
+        self._end = None if seconds is None else time.monotonic() + seconds
         names = [[predictor.feature_names[c] for c in own] for own in predictor.columns]
         self._columns = dict(zip(predictor.groups, names, strict=True))
         self._arrived: set[str] = set()
@@ -344,7 +345,7 @@ class AnytimeSession:
         return True
 
     def run(
-        self, compute: Mapping[str, Callable[[], np.ndarray]], *, budget: float = math.inf
+        self, compute: Mapping[str, Callable[[], np.ndarray]], *, budget: float | None = None
     ) -> np.ndarray:
         """Compute groups in the order of the sequence until the deadline or the budget.
 
@@ -353,7 +354,7 @@ class AnytimeSession:
         compute : mapping of str to callable
             For each group a function that returns its values. The run ends at the first group
             without one, because no longer prefix can be completed.
-        budget : float
+        budget : float, optional
             Cost of the longest prefix to compute.
 
         Returns
@@ -362,7 +363,9 @@ class AnytimeSession:
             The prediction at the end. A group whose computation ends after the deadline does not
             count.
         """
-        while self._affords(budget) and not self.expired:
+        within = checked_budget(budget, "budget")
+        limit = math.inf if within is None else within
+        while self._affords(limit) and not self.expired:
             group = self.next_group()
             if group is None or group not in compute:
                 break

@@ -378,6 +378,34 @@ def test_columns_that_are_left_out_may_come_again(name: str, tmp_path: Any) -> N
     assert by_position.predict(numbers).shape == (N,)
 
 
+def test_budgets_and_stops_are_numbers() -> None:
+    y = TARGETS["number"]
+    sequence = distfms.GroupSequencer(folds=0).fit(X, y)
+    judged = distfms.FeatureMultiSelector(6, folds=0).fit(JUDGED, y)
+    classes = distfms.GroupSequenceClassifier(folds=2).fit(X, TARGETS["class"])
+    landmarks = distfms.LandmarkRegressor(landmarks=9, folds=0).fit(X, y)
+    row = dict(zip(array_names((1, len(NAMES))), X[:1].T, strict=True))
+    for wrong in (np.nan, np.inf, -1, "2"):
+        for call in (
+            lambda b: sequence.get_support(budget=b),
+            lambda b: sequence.predict(X, budget=b),
+            lambda b: sequence.transform(X, budget=b),
+            lambda b: sequence.anytime().run({}, budget=b),
+            lambda b: sequence.anytime(deadline_s=b),
+            lambda b: sequence.model_.predict(row, budget=b),
+            lambda b: sequence.model_.predictor(None, b),
+            lambda b: sequence.model_.anytime(budget=b),
+            lambda b: judged.repeats_at(b),
+            lambda b: judged.predict(JUDGED, budget=b),
+            lambda b: landmarks.predict(X, budget=b),
+            lambda b: classes.predict(X, stop="rows", mean_budget=b),
+            lambda b: classes.predict(X, stop="rows", confidence=b),
+        ):
+            with pytest.raises(ValueError, match=r"must be (a finite number|above 0)"):
+                call(wrong)
+    np.testing.assert_array_equal(judged.repeats_at(None), judged.repeats_)
+
+
 def test_groups_are_routed() -> None:
     person = np.arange(N) // 8
     with config_context(enable_metadata_routing=True):
