@@ -157,11 +157,14 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
     ridges, tried, losses = found
     if job.options.family == "gaussian" and job.options.model != TREES:
         ridges = along_order(run, job, data, ridges)
-    run.note(
-        f"Chosen by cross-validation among {len(tried)} ridges from {tried[-1]:g} to "
-        f"{tried[0]:g}: {ridges.ridge:g} (`sequence.ridge`)."
-    )
+    if job.options.model == "linear":
+        tell_ridge(run, ridges.ridge)
     return ridges.to_dict(tried, over_folds(losses, ridges.weights).mean)
+
+
+def tell_ridge(run: Run, ridge: float) -> None:
+    """Note the ridge of linear models that folds chose; within a step."""
+    run.note(f"Chosen by cross-validation: ridge {ridge:g} (`sequence.ridge`).")
 
 
 def ridges_of_all_columns(
@@ -304,6 +307,9 @@ class Race:
         gains = dict(self.reference.gains)
         if chosen == BY_GAIN and -1 not in gains:
             gains[-1] = gains_of_all(self.run, self.data)
+        ridges = self.data.ridges if chosen == LINEAR else spline_ridges
+        if chosen in (LINEAR, SPLINES) and ridges is not None and chooses_ridge(self.job):
+            tell_ridge(self.run, ridges.ridge)
         options = self.options_of(chosen, spline_ridges)
         return {"options": options, "rivals": rivals, "gains": gains}
 
