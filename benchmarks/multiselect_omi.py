@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from benchmarks.synthetic import ragged_of
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.multiselect.baselines import averages, copies
-from distfms.methods.multiselect.choices import best_choice, choices
+from distfms.methods.multiselect.choices import candidates, choose
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import projected_model
 from distfms.methods.multiselect.objective import Problem, SelectionPath, full_objective
@@ -122,7 +122,7 @@ def claims(
     ]
     folds = [Fold(rest, part) for rest, part in zip(merged[1:], parts, strict=True)]
     names = tuple(map(str, range(order.shape[1])))
-    tried = choices(MultiselectOptions(budget=budget, selection="auto"), N_FOLDS)
+    tried = candidates(MultiselectOptions(budget=budget, selection="auto"), N_FOLDS)[1:]
     procedures = [
         SelectionProcedure(
             names,
@@ -141,8 +141,8 @@ def claims(
         ]
     )
     weight, n = [N_FEW / N_FOLDS] * N_FOLDS, len(tried) // 2
-    best = [best_choice(tried[s], losses[s], weight) for s in (slice(n), slice(n, None))]
-    found = [n - 1, best[0], n + best[1], best_choice(tried, losses, weight)]
+    greedy, lasso = choose(tried[:n], losses[:n], weight), choose(tried[n:], losses[n:], weight)
+    found = [n - 1, greedy, n + lasso, choose(tried, losses, weight)]
     assert (tried[n - 1]["ridge"], tried[n]["selection"]) == (0.0, "lasso")
     rows = []
     for number in found:

@@ -145,7 +145,7 @@ class DataSection(Section):
     mean, or learn from observed pairs of values (`attribute_efficient` with `solver: pairs`).
     """
     folds: Folds = Field(default="auto", validate_default=True)
-    """Cross-validation folds, 0 for none. `auto` is 5 where there are 50 rows or more to learn from
+    """Cross-validation folds, 0 for none. `auto` is 5 where there are 20 rows or more to learn from
     and the statistics of the folds take up to 256 MiB, otherwise 0. Landmarks, boosted trees and
     families other than `gaussian` learn again without each fold; the work is then about six times
     that of 0. Without `id` and `query` folds depend on a row's number in its file, and on the

@@ -22,7 +22,7 @@ from distfms.spec import DataSection, Section
 COMMON = {
     "exclude": "Names or globs of columns of frames and files to leave out.",
     "missing": "What to do with missing values: ``error``, ``drop`` (the row) or ``mean``.",
-    "folds": "Cross-validation folds, 0 for none. ``auto`` is 5 where there are 50 rows or "
+    "folds": "Cross-validation folds, 0 for none. ``auto`` is 5 where there are 20 rows or "
     "more and the statistics of the folds take up to 256 MiB, otherwise 0.",
     "tune": "Options to try by cross-validation: lists of values by parameter, or the section "
     "``tune`` of a job, with measure and rule.",

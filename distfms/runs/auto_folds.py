@@ -17,8 +17,8 @@ from distfms.methods.frame.tuning import AUTO_FOLDS
 from distfms.runs.inputs import Opened
 from distfms.runs.job_spec import JobSpec
 
-#: Rows to learn from, by the footers, from which folds hold about ten rows each.
-LEAST_ROWS = 50
+#: Rows to learn from, by the footers, from which folds hold four rows or more each.
+LEAST_ROWS = 20
 #: Largest partial statistic with all folds. A worker holds two or three.
 MOST_BYTES = 256 * 2**20
 

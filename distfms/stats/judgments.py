@@ -26,6 +26,12 @@ _COUNTS = ("n_judgments", "n_judged", "n_repeated")
 #: All of its fields that have a number for each attribute, in order.
 _WITHIN = (*_SUMS, *_COUNTS, "max_judgments")
 
+#: Fields of `JudgmentEstimates` that have a number for each attribute.
+_BY_ATTRIBUTE = (
+    *("b", "v", "noise", "external_variance", "means"),
+    *("n_judgments", "n_missing", "mean_judgments"),
+)
+
 
 @dataclass(frozen=True, eq=False)
 class JudgmentEstimates:
@@ -76,6 +82,15 @@ class JudgmentEstimates:
     n_missing: np.ndarray
     mean_judgments: np.ndarray
     noise_covariance: np.ndarray | None = None
+
+    def take(self, attributes: np.ndarray) -> JudgmentEstimates:
+        """Estimates of some attributes, in the order given; all matrices are square."""
+        grid = np.ix_(attributes, attributes)
+        chosen: dict[str, Any] = {name: getattr(self, name)[attributes] for name in _BY_ATTRIBUTE}
+        chosen |= {name: getattr(self, name)[grid] for name in ("second_moment", "external")}
+        if self.noise_covariance is not None:
+            chosen["noise_covariance"] = self.noise_covariance[grid]
+        return replace(self, **chosen)
 
     @property
     def sigma(self) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 
 from distfms.data.rows.folds import assign_parts
 from distfms.methods.multiselect import objective
-from distfms.methods.multiselect.choices import choices
+from distfms.methods.multiselect.choices import LARGER_RIDGES, RIDGES, candidates, choose
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.runs.finished import headline
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
@@ -162,14 +162,13 @@ def noisy(tmp_path_factory):
     return write(folder, {"id": np.arange(90), "y": label, **columns})
 
 
-def preferred(values, weight):
-    """The first that is at most one standard error of the difference behind the least mean."""
+def is_better(losses, other, weight):
+    """Whether losses by fold are less than others by more than a standard error."""
     share = np.array(weight) / np.sum(weight)
-    behind = np.array(values) - values[int(np.argmin(values @ share))]
-    mean = behind @ share
+    gain = other - losses
+    mean = gain @ share
     k = share.size
-    error = np.sqrt(k / (k - 1) * ((share * (behind - mean[:, None])) ** 2).sum(axis=1))
-    return int(np.flatnonzero(mean <= error)[0])
+    return mean > np.sqrt(k / (k - 1) * (share * (gain - mean) ** 2).sum())
 
 
 def test_job_is_that_of_the_ridge_and_the_way_that_cross_validation_chooses(noisy, tmp_path):
@@ -179,19 +178,30 @@ def test_job_is_that_of_the_ridge_and_the_way_that_cross_validation_chooses(nois
 
     folder, selection, metrics, manifest = found(selection="auto", ridge=[0.5, 0.02, 0.0])
     points = selection["tuning"]["points"]
-    assert [p["options"]["ridge"] for p in points] == [0.5, 0.02, 0.0] * 2
+    assert points[0]["options"]["selection"] == "nothing"
+    assert [p["options"]["ridge"] for p in points[1:]] == [0.5, 0.02, 0.0] * 2
     weight = [fold["weight"] for fold in metrics["folds"]]
     values = np.array([p["folds"] for p in points])
-    ends = [preferred(values[:3], weight), 3 + preferred(values[3:], weight)]
-    best = ends[preferred(values[ends], weight)]
-    assert best == 4
-    assert [p["chosen"] for p in points] == [i == best for i in range(6)]
+    best = 1 + int(np.argmin(values[1:] @ weight))
+    assert is_better(values[best], values[0], weight)
+    assert best == 5
+    assert [p["chosen"] for p in points] == [i == best for i in range(7)]
     assert "Chosen by cross-validation: selection lasso, ridge" in notes(manifest)
+    # The others choose for each fold; what they chose reports.
+    others = [np.delete(values, f, axis=1) for f in range(3)]
+    kept = [np.delete(weight, f) for f in range(3)]
+    rows = [1 + int(np.argmin(o[1:] @ w)) for o, w in zip(others, kept, strict=True)]
+    assert all(is_better(o[r], o[0], w) for o, r, w in zip(others, rows, kept, strict=True))
+    reported = [fold["projected_loss"] for fold in metrics["folds_of_choice"]]
+    assert reported == pytest.approx([values[r, f] for f, r in enumerate(rows)])
+    end = metrics["chosen"]["validation"]["projected_loss"]
+    assert end == pytest.approx(np.average(reported, weights=weight))
 
     alone, own, settled, _ = found(**points[best]["options"])
     assert (alone / "model.json").read_bytes() == (folder / "model.json").read_bytes()
     assert selection == {**own, "tuning": selection["tuning"]}
-    assert metrics == {**settled, "tuning": selection["tuning"]}
+    for name in ("train", "test", "folds", "curves", "baselines", "better"):
+        assert metrics[name] == settled[name]
     assert own["algorithm"] == "lasso"
     assert [f["projected_loss"] for f in settled["folds"]] == pytest.approx(values[best])
     assert settled["better"] is None
@@ -208,14 +218,62 @@ def test_job_is_that_of_the_ridge_and_the_way_that_cross_validation_chooses(nois
 
 def test_folds_choose_the_way_to_select_unless_there_are_none():
     by_default = MultiselectOptions(budget=12)
-    assert {own["selection"] for own in choices(by_default, 3)} == {"greedy", "lasso"}
-    assert choices(by_default, 0) == [{"selection": "greedy", "ridge": 0.0}]
+    tried = candidates(by_default, 3)
+    assert [own["selection"] for own in tried] == ["nothing", *["greedy"] * 4, *["lasso"] * 4]
+    assert candidates(by_default, 0) == [{"selection": "greedy", "ridge": 0.0}]
 
 
-@pytest.mark.parametrize(("folds", "ridges"), [(3, [0.01, 0.001, 0.1, 0.0]), (0, None)])
-def test_ridge_of_itself_is_small_with_folds_and_none_without(noisy, tmp_path, folds, ridges):
-    _, selection, metrics, _ = run(noisy, tmp_path, data={"folds": folds})
-    tried = selection["tuning"]["points"] if folds else None
-    assert tried == ridges or [p["options"]["ridge"] for p in tried] == ridges
-    assert selection["ridge"] in (ridges or [0.0])
+def test_nothing_is_bought_unless_that_is_worse_by_a_standard_error():
+    tried = [{"selection": "nothing"}, {"selection": "greedy"}, {"selection": "lasso"}]
+    clear = np.array([[1.0, 1.1, 0.9], [0.7, 0.8, 0.6], [0.8, 0.9, 0.7]])
+    assert choose(tried, clear, [1, 1, 1]) == 1
+    unclear = np.array([[1.0, 1.1, 0.9], [0.7, 1.2, 0.9], [2.0, 2.0, 2.0]])
+    assert choose(tried, unclear, [1, 1, 1]) == 0
+    # Folds that lack an attribute do not count; if all do, there is nothing to choose by.
+    clear[2, 1] = np.nan
+    assert choose(tried, clear, [1, 1, 1]) == 1
+    assert choose(tried, np.full((3, 3), np.nan), [1, 1, 1]) == 1
+
+
+@pytest.mark.parametrize("folds", [3, 0])
+def test_ridge_of_itself_is_one_of_some_with_folds_and_without(noisy, tmp_path, folds):
+    _, selection, metrics, manifest = run(noisy, tmp_path, data={"folds": folds})
+    if folds:
+        tried = [p["options"]["ridge"] for p in selection["tuning"]["points"]]
+        assert tried in ([*RIDGES], [*LARGER_RIDGES, *RIDGES])
+    else:
+        assert "Chosen by generalised cross-validation: selection greedy, ridge" in notes(manifest)
+    assert selection["ridge"] in (*LARGER_RIDGES, *RIDGES)
     assert set(metrics["baselines"]) == {"scoring", "averages", "copies", "lasso"}
+
+
+@pytest.mark.parametrize("folds", [5, 0])
+def test_noise_takes_the_largest_ridges_or_buys_nothing(tmp_path, folds):
+    rng = np.random.default_rng(0)
+    judgments = rng.normal(size=(40, 6, 1)) + rng.normal(size=(40, 6, 2))
+    columns = {f"q{a}": lists(judgments[:, a].tolist()) for a in range(6)}
+    path = write(tmp_path, {"id": np.arange(40), "y": rng.normal(size=40), **columns})
+    data, own = {"folds": folds, "test": 0.0}, {"selection": "auto"}
+    folder, selection, _, _ = run(path, tmp_path, data=data, multiselect=own)
+    if folds:
+        assert selection["repeats"] == {}
+        assert headline(folder).startswith("Buy nothing: no judgment predicts better")
+    else:
+        assert selection["ridge"] >= 0.3
+
+
+def test_an_attribute_that_hardly_varies_without_a_fold_decides_nothing(tmp_path):
+    """A few objects of one fold alone differ in it: others know nothing of its weight."""
+    rng = np.random.default_rng(3)
+    n, ids = 60, [f"o{i}" for i in range(60)]
+    parts = assign_parts(np.array(ids, dtype=object), n_folds=3, test=0.0, seed=0)
+    truth = rng.normal(size=(n, 2))
+    truth[:, 1] = np.where(parts == 0, 1e4 * rng.normal(size=n), 1e-3 * rng.normal(size=n))
+    judgments = truth[:, :, None] + [[[0.5], [1e-4]]] * rng.normal(size=(n, 2, 2))
+    columns = {f"q{a}": lists(judgments[:, a].tolist()) for a in range(2)}
+    label = truth[:, 0] + 0.3 * rng.normal(size=n)
+    path = write(tmp_path, {"id": ids, "y": label, **columns})
+    own = {"selection": "auto", "clip": False}
+    _, selection, metrics, _ = run(path, tmp_path, data={"test": 0.0}, multiselect=own)
+    assert selection["repeats"].get("q0", 0) > 0
+    assert all(fold["projected_loss"] < 5 * label.var() for fold in metrics["folds"])

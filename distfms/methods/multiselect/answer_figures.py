@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from distfms.methods.frame.contract import FinishedRun
 from distfms.report.formatting import as_number, count, interval, number, percent
-from distfms.report.metrics import decided, error_of, measured, more
+from distfms.report.metrics import decided, measured, more
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Text
 from distfms.report.plots import Bar, bar_chart
 from distfms.report.sections import notes, usage
+from distfms.stats.base import FoldMeans, over_folds
 
 #: The losses of a selection, the most trusted first: on which objects.
 READINGS = {
@@ -28,44 +32,80 @@ _STATUSES = {
     "unaffordable": "The rest of the budget buys no judgment that would help.",
 }
 _UNSEEN = "hold objects out, or set `data.folds`, to see what they explain"
+#: Intraclass correlation of one judgment that is no chance, however few objects there are.
+_UNRELIABLE = 0.2
 #: A loss of 0 may come out this far below it, in units of the label's variance.
 _ROUNDING = 1e-9
 
 
 def headline(run: FinishedRun) -> str:
     """Return in one sentence what to buy, and what it explains of other objects."""
-    repeats = repeats_of(run.selection)
-    if not repeats:
-        return "Buy nothing: no judgment lowers the loss"
-    ranked = sorted(repeats.items(), key=lambda item: -item[1])
+    if not repeats_of(run.selection):
+        return f"Buy nothing: {unreliable(run) or _why_nothing(run)}"
+    to_buy = f"Buy {bought_in_words(run)}"
+    loss = TrustedLoss.of(run)
+    if loss.explained is None:
+        return f"{to_buy}; {unreliable(run) or loss.why_not}"
+    if loss.rows == "train":
+        return f"{to_buy}; {_UNSEEN}"
+    share = interval(loss.explained, loss.error)
+    doubt = "Not clearly better than the mean label: b" if loss.is_doubtful else "B"
+    text = f"{doubt}{to_buy[1:]}: they explain {share} of the label's variance"
+    return f"{text} {READINGS[loss.rows]}{_better(run, loss)}"
+
+
+def bought_in_words(run: FinishedRun) -> str:
+    """Name the attributes of which most judgments are bought."""
+    ranked = sorted(repeats_of(run.selection).items(), key=lambda item: -item[1])
     parts = [f"{r} of {name}" for name, r in ranked[:_NAMES_SAID]]
     parts[0] = f"{count(ranked[0][1], 'judgment')} of {ranked[0][0]}"
     rest = ranked[_NAMES_SAID:]
     if rest:
-        others = count(len(rest), "other attribute")
-        parts.append(f"{number(sum(r for _, r in rest))} of {others}")
-    bought = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
-    loss = TrustedLoss.of(run)
-    if loss.explained is None:
-        return f"Buy {bought}; {loss.why_not}"
-    if loss.rows == "train":
-        return f"Buy {bought}; {_UNSEEN}"
-    share = interval(max(loss.explained, 0.0), (loss.error or 0.0) / loss.variance)
-    where = READINGS[loss.rows]
-    better = _better(run, loss.rows)
-    return f"Buy {bought}: they explain {share} of the label's variance {where}{better}"
+        n_judgments = number(sum(r for _, r in rest))
+        parts.append(f"{n_judgments} of {count(len(rest), 'other attribute')}")
+    return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
 
 
-def _better(run: FinishedRun, rows: str) -> str:
+def _why_nothing(run: FinishedRun) -> str:
+    if run.selection["algorithm"] == "nothing" and run.metrics["folds"]:
+        return "no judgment predicts better than the mean label does in cross-validation"
+    return "no judgment lowers the loss"
+
+
+def unreliable(run: FinishedRun) -> str | None:
+    """Say that raters do not agree on any attribute, where nothing else can be told.
+
+    The intraclass correlation of one judgment is within two standard errors of 0 for all. That of
+    n objects with k judgments is about √(2 / (n k (k − 1))), where there is none.
+    """
+    coefficients = dict[str, float]()
+    for attribute in run.selection["attributes"]:
+        between, within = attribute["sigma"] ** 2, attribute["v"]
+        k = max(attribute["mean_judgments"], 2.0)
+        n = run.metrics["train"]["n_objects"] - attribute["n_missing"]
+        if not within or not n:
+            return None
+        coefficient = between / (between + within)
+        chance = 2.0 * math.sqrt(2.0 / (n * k * (k - 1.0)))
+        if coefficient > min(chance, _UNRELIABLE):
+            return None
+        coefficients[attribute["name"]] = coefficient
+    most = max(coefficients, key=coefficients.__getitem__)
+    return (
+        "no attribute is reliable, as raters do not agree: between objects are "
+        f"{percent(coefficients[most])} of the variance of a judgment of {most}, the most of all"
+    )
+
+
+def _better(run: FinishedRun, loss: TrustedLoss) -> str:
     """Name what cross-validation finds better than the selection, and how to buy that."""
     better = run.metrics.get("better")
     if better is None:
         return ""
     variance = run.selection["label_variance"]
-    # Runs of older versions have a half width in place of the error.
-    gain = interval(better["gain"] / variance, better.get("standard_error", 0.0) / variance)
+    gain = interval(better["gain"] / variance, better["standard_error"] / variance)
     how = "; `selection: auto` buys what it chooses" if better["name"] == "lasso" else ""
-    where = "" if rows == "validation" else f" {READINGS['validation']}"
+    where = "" if loss.rows == "validation" else f" {READINGS['validation']}"
     return f", but {title_of(better['name'])} explains {gain} more{where}{how}"
 
 
@@ -85,9 +125,9 @@ def repeats_of(selection: Mapping[str, Any]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class TrustedLoss:
-    """A loss, the variance of the label among the same objects, and their number.
+    """A loss, that of the mean label of the same objects, and their number.
 
-    With cross-validation its standard error is known.
+    With cross-validation the standard error of the share explained is known.
     """
 
     value: float
@@ -98,20 +138,20 @@ class TrustedLoss:
 
     @classmethod
     def of(cls, run: FinishedRun) -> TrustedLoss:
-        """Return the most trusted loss: of held-out objects unless they are few."""
-        train, test, chosen = (run.metrics[key] for key in ("train", "test", "chosen"))
-        found = measured(chosen, "validation", "projected_loss")
-        variance, n = run.selection["label_variance"], train["n_objects"]
-        errors = (run.metrics["folds"], "projected_loss")
-        if test is not None and (found is None or test["n_objects"] >= FEW_OBJECTS):
-            value, n_test = as_number(test["projected_loss"]), test["n_objects"]
-            if value is not None:
-                error = error_of(run.metrics, "test", *errors)
-                return cls(value, test["label_variance"], n_test, "test", error)
-        if found is not None:
-            error = error_of(run.metrics, "validation", *errors)
-            return cls(found, variance, n, "validation", error)
-        return cls(run.selection["projected_loss"], variance, n)
+        """Return the most trusted loss: of held-out objects unless they are fewer than a fold's."""
+        train, test, folds = (run.metrics[key] for key in ("train", "test", "folds_of_choice"))
+        n_objects = train["n_objects"]
+        spread = SpreadOfFolds.of(folds)
+        if test is not None:
+            value, n_held_out = as_number(test["projected_loss"]), test["n_objects"]
+            least = 0 if spread is None else max(FEW_OBJECTS, n_objects / len(folds))
+            if value is not None and n_held_out >= least:
+                error = None if spread is None else spread.error_of(n_held_out / n_objects)
+                return cls(value, test["label_variance"], n_held_out, "test", error)
+        if spread is None:
+            variance = run.selection["label_variance"]
+            return cls(run.selection["projected_loss"], variance, n_objects)
+        return cls(spread.loss, spread.loss_of_mean, n_objects, "validation", spread.error_of(1.0))
 
     @property
     def explained(self) -> float | None:
@@ -125,11 +165,47 @@ class TrustedLoss:
         return min(1 - self.value / self.variance, 1.0)
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether the model is not better than the mean label by a standard error."""
+        return self.explained is not None and self.explained <= (self.error or 0.0)
+
+    @property
     def why_not(self) -> str:
         """Why there is no share."""
         objects = count(self.n_objects, "object")
         are = "is" if self.n_objects == 1 else "are"
         return f"{objects} {are} too few to say what they explain"
+
+
+@dataclass(frozen=True)
+class SpreadOfFolds:
+    """Mean losses over folds of the choice and the mean label, and the spread of their ratio."""
+
+    loss: float
+    loss_of_mean: float
+    spread: FoldMeans
+    n_folds: int
+
+    @classmethod
+    def of(cls, folds: Sequence[Mapping[str, Any]]) -> SpreadOfFolds | None:
+        """Return what the folds say together; None where fewer than two say anything."""
+        known = [fold for fold in folds if as_number(fold["projected_loss"]) is not None]
+        if len(known) < 2:
+            return None
+        columns = ("projected_loss", "loss_of_mean", "weight")
+        losses, of_mean, weights = (np.array([fold[name] for fold in known]) for name in columns)
+        loss, mean_loss = (float(over_folds(own, weights).mean) for own in (losses, of_mean))
+        # Of a ratio to first order: what a fold's loss is beyond its share of the mean label's.
+        unexplained = loss / mean_loss if mean_loss else 0.0
+        spread = over_folds(losses - unexplained * of_mean, weights)
+        return cls(loss, mean_loss, spread, len(known))
+
+    def error_of(self, share: float) -> float:
+        """Return the standard error of the share explained, of so large a share of the objects."""
+        if not self.loss_of_mean:
+            return 0.0
+        deviation = float(self.spread.deviation) / self.loss_of_mean
+        return deviation / math.sqrt(self.n_folds * share)
 
 
 def _simple(run: FinishedRun, loss: TrustedLoss) -> list[KeyNumber]:

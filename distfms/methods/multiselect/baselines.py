@@ -24,6 +24,7 @@ from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     Problem,
     SelectionPath,
+    Status,
     full_objective,
 )
 from distfms.stats.comoments import CONSTANT_RTOL
@@ -39,6 +40,12 @@ JITTER = 1e-9
 
 #: Supports of the path for each column; more, and the path is taken to go in circles.
 MOST_KNOTS = 8
+
+
+def nothing(problem: Problem, budget: float, name: str, status: Status) -> SelectionPath:
+    """Buy no judgment, so that the mean label is predicted."""
+    path = greedy_path(problem, ScoringState(problem), 0.0, name)
+    return replace(path, status=status, budget=float(budget))
 
 
 def averages(

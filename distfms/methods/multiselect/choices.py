@@ -1,71 +1,93 @@
-"""The ridge, and the way to select, that cross-validation chooses."""
+"""What is chosen of the data: the ridge, the way to buy, and whether to buy at all.
+
+On folds these are a list of candidates, from the simplest on: to buy nothing, then every way to buy
+with every ridge. The best way is taken, and nothing unless that is better than the mean label by a
+standard error. Without folds, generalised cross-validation chooses the ridge.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from distfms.errors import SpecError
+from distfms.methods.frame.choose import best, chosen_without, fewest
 from distfms.methods.frame.contract import FoldAnswers, Job, Run
-from distfms.methods.frame.moments import points_on_folds
+from distfms.methods.frame.moments import TrainMembers, points_on_folds
 from distfms.methods.frame.tuning import Choice as Tuned
 from distfms.methods.frame.tuning import changed_options, choose_options, compared
+from distfms.methods.multiselect.objective import covariance_of_averages, full_weights, inverse_of
 from distfms.methods.multiselect.options import MEASURES, MultiselectOptions
+from distfms.methods.multiselect.procedure import SelectionProcedure, Training
 from distfms.report.formatting import options_text
 from distfms.stats.base import Bundle, over_folds
 
-#: Ridges of `auto`, in the order of preference.
-RIDGES = (0.01, 0.001, 0.1, 0.0)
+#: Ridges of `auto`, the simplest first, and larger ones, tried where the first of these is best.
+RIDGES = (0.1, 0.01, 0.001, 0.0)
+LARGER_RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3)
+ALL_RIDGES = (*LARGER_RIDGES, *RIDGES)
+#: The candidate that the mean label is.
+NOTHING: dict[str, Any] = {"selection": "nothing", "ridge": 0.0}
 
-Choice = dict[str, Any]
+Candidate = dict[str, Any]
 
 
-def choices(options: MultiselectOptions, n_folds: int) -> list[Choice]:
-    """List what there is to choose from, as options, the preferred first.
+def candidates(options: MultiselectOptions, n_folds: int) -> list[Candidate]:
+    """List what there is to choose from on folds, as options, the simplest first.
+
+    One that is all the options leave is no choice; without folds it is what they leave first.
 
     Raises
     ------
     SpecError
-        If there is no cross-validation to choose by.
+        If there are several ridges and no cross-validation to choose by.
     """
-    ways: tuple[str, ...] = (options.selection,)
-    if options.selection == "auto":
-        ways = ("greedy", "lasso") if n_folds > 1 else ("greedy",)
-    if options.ridge == "auto":
-        ridges: tuple[float, ...] = RIDGES if n_folds > 1 else (0.0,)
-    else:
-        ridges = options.ridge if isinstance(options.ridge, tuple) else (options.ridge,)
-    found: list[Choice] = [{"selection": way, "ridge": ridge} for way in ways for ridge in ridges]
-    if len(found) > 1 and n_folds < 2:
+    has_folds = n_folds > 1
+    if isinstance(options.ridge, tuple) and len(options.ridge) > 1 and not has_folds:
         raise SpecError(
             "`multiselect.ridge` needs cross-validation, which this job does not have. Set "
             "`data.folds` to at least 2, or give one value; a search in slabs has no folds."
         )
-    return found
+    ridges = options.ridge if isinstance(options.ridge, tuple) else (options.ridge,)
+    if options.ridge == "auto":
+        ridges = RIDGES if has_folds else (0.0,)
+    if options.selection != "auto":
+        return buys((options.selection,), ridges)
+    if not has_folds:
+        return buys(("greedy",), ridges)
+    return [NOTHING, *buys(("greedy", "lasso"), ridges)]
 
 
-def best_choice(tried: Sequence[Choice], values: np.ndarray, weight: Sequence[float]) -> int:
-    """Choose the ridge of each way to select, then the way; `values` are losses by fold."""
-    ends = []
-    for way in dict.fromkeys(choice["selection"] for choice in tried):
-        own = [i for i, choice in enumerate(tried) if choice["selection"] == way]
-        ends.append(own[first_within_error(values[own], weight)])
-    return ends[first_within_error(values[ends], weight)]
+def buys(ways: Sequence[str], ridges: Sequence[Any]) -> list[Candidate]:
+    """Return every way to buy with every ridge."""
+    return [{"selection": way, "ridge": ridge} for way in ways for ridge in ridges]
 
 
-def first_within_error(values: np.ndarray, weight: Sequence[float]) -> int:
-    """Find the first whose mean loss exceeds the least by at most one standard error.
+def preferred(options: MultiselectOptions, n_folds: int) -> Candidate:
+    """Return the first way to buy, which stands for all in what is known before a choice."""
+    tried = candidates(options, n_folds)
+    return tried[1] if tried[0] is NOTHING else tried[0]
 
-    That error is of the mean difference over the folds, which is smaller than that of a loss
-    where all find the same fold hard. `values` has shape (n, n_folds); without any mean it is 0.
+
+def choose(tried: Sequence[Candidate], losses: np.ndarray, weights: Sequence[float]) -> int:
+    """Choose the best way to buy or, unless it is better by a standard error, to buy nothing.
+
+    `losses` are by candidate and fold. Folds that do not judge all candidates, as they lack an
+    attribute, do not count; if none does, the first way to buy is taken.
     """
-    mean = over_folds(values, weight).mean
-    least = int(np.argmin(np.where(np.isnan(mean), np.inf, mean)))
-    behind = over_folds(values - values[least], weight)
-    return int(np.argmax(behind.mean <= behind.standard_error))
+    is_known = np.isfinite(losses).all(axis=0)
+    known, kept = losses[:, is_known], np.asarray(weights)[is_known]
+    ways = [i for i, candidate in enumerate(tried) if candidate["selection"] != "nothing"]
+    if not kept.sum() > 0:
+        return ways[0] if ways else 0
+    ends = [i for i in range(len(tried)) if i not in ways]
+    if ways:
+        ends.append(ways[best(known[ways], kept)])
+    return ends[fewest(known[ends], kept)]
 
 
 # --- on the folds of a job ------------------------------------------------------------------------
@@ -80,13 +102,17 @@ def with_tuned(run: Run, job: Job, statistics: Bundle) -> tuple[Job, dict[str, A
     def answers(
         points: Sequence[Mapping[str, Any]], measure: str
     ) -> tuple[FoldAnswers, np.ndarray]:
-        left_open = [choices(changed_options(job.options, p), job.n_folds) for p in points]
-        tried = [{**p, **c} for p, own in zip(points, left_open, strict=True) for c in own]
-        found, values = losses_on_folds(run, job, statistics, tried, measure)
-        parts = np.split(values, np.cumsum([len(own) for own in left_open])[:-1])
-        pairs = zip(left_open, parts, strict=True)
-        best = [part[best_choice(own, part, found.weight)] for own, part in pairs]
-        return found, np.array(best)
+        left_open = [candidates(changed_options(job.options, p), job.n_folds) for p in points]
+        tried = []
+        for point, of_point in zip(points, left_open, strict=True):
+            tried += [{**point, **candidate} for candidate in of_point]
+        on_folds, losses = losses_on_folds(run, job, statistics, tried, measure)
+        ends = np.cumsum([len(of_point) for of_point in left_open])[:-1]
+        chosen = [
+            losses_of_point[choose(of_point, losses_of_point, on_folds.weight)]
+            for of_point, losses_of_point in zip(left_open, np.split(losses, ends), strict=True)
+        ]
+        return on_folds, np.array(chosen)
 
     options, tuning = choose_options(run, job, answers)
     return replace(job, options=options), tuning
@@ -97,26 +123,49 @@ def with_choice(run: Run, job: Job, statistics: Bundle) -> tuple[Job, dict[str, 
 
     Without a step where there is nothing to choose from.
     """
-    tried = choices(job.options, job.n_folds)
-    if len(tried) == 1:
+    tried = candidates(job.options, job.n_folds)
+    if len(tried) > 1:
+        comparison = run.step("ridge", lambda: _compared_on_folds(run, job, statistics, tried))
+    elif job.options.ridge == "auto":
+        comparison = run.step("ridge", lambda: _compared_without_folds(run, job, statistics))
+    else:
         return job, None
-    told = run.step("ridge", lambda: _compared_choices(run, job, statistics, tried))
-    return replace(job, options=changed_options(job.options, told["chosen"])), told
+    job = replace(job, options=changed_options(job.options, comparison["chosen"]))
+    return job, comparison if "points" in comparison else None
 
 
-def _compared_choices(
-    run: Run, job: Job, statistics: Bundle, tried: Sequence[Choice]
+def _compared_on_folds(
+    run: Run, job: Job, statistics: Bundle, tried: Sequence[Candidate]
 ) -> dict[str, Any]:
     measure = next(iter(MEASURES))
-    found, values = losses_on_folds(run, job, statistics, tried, measure)
-    best, n_folds = best_choice(tried, values, found.weight), len(found.folds)
-    how = "by cross-validation" if n_folds > 1 else "with fewer than two folds to choose by"
-    run.note(f"Chosen {how}: {options_text(tried[best])}.")
-    means = over_folds(values, found.weight)
+    evaluate = partial(losses_on_folds, run, job, statistics, measure=measure)
+    on_folds, losses = evaluate(tried)
+    if np.isfinite(losses).all(axis=0).sum() < 2:
+        return _compared_without_folds(run, job, statistics)
+    ways = list(dict.fromkeys(c["selection"] for c in tried if c["selection"] != "nothing"))
+    at_end = [way for way in ways if _is_at_end(way, tried, losses, on_folds.weight)]
+    if job.options.ridge == "auto" and at_end:
+        larger = buys(at_end, LARGER_RIDGES)
+        _, more_losses = evaluate(larger)
+        place = sum(candidate["selection"] == "nothing" for candidate in tried)
+        tried = [*tried[:place], *larger, *tried[place:]]
+        losses = np.concatenate((losses[:place], more_losses, losses[place:]))
+    chosen = choose(tried, losses, on_folds.weight)
+    run.note(f"Chosen by cross-validation: {options_text(tried[chosen])}.")
+    means = over_folds(losses, on_folds.weight)
     least = int(np.argmin(np.where(np.isnan(means.mean), np.inf, means.mean)))
-    choice = Tuned(means.mean, means.standard_error, least, best)
-    said = {"measure": measure, "higher_is_better": False, "rule": "by_difference"}
-    return said | compared(tried, found, values, choice)
+    choice = Tuned(means.mean, means.standard_error, least, chosen)
+    kind = {"measure": measure, "higher_is_better": False, "rule": "by_difference"}
+    return kind | compared(tried, on_folds, losses, choice)
+
+
+def _is_at_end(
+    way: str, tried: Sequence[Candidate], losses: np.ndarray, weights: Sequence[float]
+) -> bool:
+    """Return whether the largest ridge is the best of a way to buy."""
+    rows = [i for i, candidate in enumerate(tried) if candidate["selection"] == way]
+    of_way = [tried[row] for row in rows]
+    return len(rows) > 1 and choose(of_way, losses[rows], weights) == 0
 
 
 def losses_on_folds(
@@ -125,3 +174,69 @@ def losses_on_folds(
     """Evaluate points on folds; a path for a greater budget answers smaller ones."""
     procedure_of = job.form.procedure
     return points_on_folds(run, job, statistics, procedure_of, points, measure, nested="budget")
+
+
+def losses_without_choice(comparison: Mapping[str, Any], weights: Sequence[float]) -> np.ndarray:
+    """Return the loss on each fold of what all the other folds choose, shape (n_folds,).
+
+    `comparison` has the options and the losses by fold of everything that was tried, by
+    `with_tuned` or `with_choice`.
+    """
+    points = comparison["points"]
+    losses = np.array([point["folds"] for point in points], dtype=np.float64)
+    rules = {"best": best, "one_standard_error": fewest}
+    tried = [point["options"] for point in points]
+    rule = rules.get(comparison["rule"], partial(choose, tried))
+    choices = chosen_without(losses, weights, rule)
+    of_folds: np.ndarray = losses[choices, np.arange(losses.shape[1])]
+    return of_folds
+
+
+# --- without folds --------------------------------------------------------------------------------
+
+
+def _compared_without_folds(run: Run, job: Job, statistics: Bundle) -> dict[str, Any]:
+    """Choose the ridge of the greedy search, or of the one way there is."""
+    train = TrainMembers(statistics)
+    n_objects = train["judgments"].n_objects
+    way = "greedy" if job.options.selection == "auto" else job.options.selection
+    ridges = job.options.ridge if isinstance(job.options.ridge, tuple) else ALL_RIDGES
+    tried = buys((way,), ridges)
+    losses = []
+    for candidate in tried:
+        procedure: SelectionProcedure = job.form.procedure(changed_options(job.options, candidate))
+        training = procedure.problem(train)
+        repeats = procedure.search(training, procedure.rules[0]).final_repeats
+        losses.append(loss_without_folds(training, repeats, n_objects))
+    chosen = tried[int(np.argmin(losses))]
+    run.note(f"Chosen by generalised cross-validation: {options_text(chosen)}.")
+    return {"chosen": chosen}
+
+
+def loss_without_folds(training: Training, repeats: np.ndarray, n_objects: int) -> float:
+    """Estimate a selection's loss on new objects from the training objects alone.
+
+    The weights w = (M + ρ)⁻¹ b smooth the labels of the n training objects linearly, with
+    df = 1 + tr(S (M + ρ)⁻¹) degrees of freedom for the second moment S of their averages, so that
+
+        (σ_y² − 2 wᵀb + wᵀSw) · (n / (n − df))² + wᵀ(M − S)w
+
+    is their generalised cross-validation [1]_, and what judgments as they are bought change of it.
+
+    References
+    ----------
+    .. [1] Golub, Heath, Wahba, "Generalized cross-validation as a method for choosing a good ridge
+       parameter", Technometrics 21 (1979).
+    """
+    problem, support = training.problem, np.flatnonzero(repeats)
+    penalised = covariance_of_averages(problem, repeats, support)
+    moment = training.estimates.second_moment[np.ix_(support, support)]
+    freedom = 1.0 + float(np.sum(moment * inverse_of(penalised).T))
+    if freedom >= n_objects:
+        return np.inf
+    weights = full_weights(problem, repeats)[support]
+    explained = 2.0 * weights @ problem.b[support] - weights @ moment @ weights
+    factor = (n_objects / (n_objects - freedom)) ** 2
+    averages = penalised - np.diag(problem.ridge[support])
+    bought = weights @ (averages - moment) @ weights
+    return float((problem.label_variance - explained) * factor + bought)

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import first_of
+from distfms.methods.frame.choose import is_better
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.methods.frame.moments import Solved, fold_entries
-from distfms.methods.multiselect.choices import first_within_error
+from distfms.methods.multiselect.choices import losses_without_choice
 from distfms.methods.multiselect.model import (
     LinearModel,
     PathModels,
@@ -35,13 +36,17 @@ from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """All that the evaluation of a selection rests on; averages only if they were read."""
+    """All that the evaluation of a selection rests on; averages only if they were read.
+
+    `comparison` is of what was chosen on the folds, if anything was.
+    """
 
     solved: Solved
     validated: FoldAnswers | None
     averages: Folded[CoMoments] | None
     model: LinearModel
     confidence: float
+    comparison: Mapping[str, Any] | None = None
 
     def metrics(self) -> dict[str, Any]:
         """Return the content of ``metrics.json``.
@@ -64,7 +69,8 @@ class Evaluation:
             "train": self._scores(solved.train, train),
             "test": solved.test and self._scores(solved.test, test),
             "folds": [] if self.validated is None else fold_entries(self.validated),
-            "chosen": curves[chosen][-1],
+            "folds_of_choice": self._folds_of_choice(),
+            "chosen": {**curves[chosen][-1], **self._without_choice()},
             "better": self._better(),
             "baselines": {
                 name: {"repeats": named_repeats(path.names, path.final_repeats), **curves[name][-1]}
@@ -74,24 +80,61 @@ class Evaluation:
             "curves": [{"name": name, "points": points} for name, points in curves.items()],
         }
 
+    def _losses_of_choice(self) -> np.ndarray:
+        """Return the loss on each fold of what was chosen without it."""
+        assert self.validated is not None
+        if self.comparison is not None:
+            folds = [fold["fold"] for fold in self.comparison["folds"]]
+            if folds == list(self.validated.folds):
+                return losses_without_choice(self.comparison, self.validated.weight)
+        losses: np.ndarray = self.validated.values(0, "projected_loss")[-1]
+        return losses
+
+    def _folds_of_choice(self) -> list[dict[str, Any]]:
+        """Return for each fold the losses of what the others choose, and of the mean label."""
+        if self.validated is None:
+            return []
+        losses = self._losses_of_choice()
+        of_mean = self.validated.values(0, "loss_of_mean")[-1]
+        return [
+            {
+                "fold": fold,
+                "projected_loss": number_or_none(losses[place]),
+                "loss_of_mean": number_or_none(of_mean[place]),
+                "weight": self.validated.weight[place],
+            }
+            for place, fold in enumerate(self.validated.folds)
+        ]
+
+    def _without_choice(self) -> dict[str, Any]:
+        """Return the cross-validated loss of the whole choice, which no fold made for itself."""
+        if self.validated is None:
+            return {}
+        over = over_folds(self._losses_of_choice(), self.validated.weight)
+        half = over.half_width(self.confidence)
+        interval = {
+            "projected_loss": over.mean,
+            "lower": over.mean - half,
+            "upper": over.mean + half,
+        }
+        return {"validation": {name: number_or_none(value) for name, value in interval.items()}}
+
     def _better(self) -> dict[str, Any] | None:
         """Name the baseline of the least cross-validated loss, where that beats the selection's.
 
-        It does by more than one standard error of the difference over the folds. Of that, ``gain``,
-        the half width of a confidence interval is given too.
+        It does by more than one standard error of the difference over the folds.
         """
         if self.validated is None:
             return None
-        weight = self.validated.weight
-        losses = np.array(
-            [[a["projected_loss"][-1] for a in rule] for rule in self.validated.answers]
-        )
-        if not first_within_error(losses, weight):
+        weight, names = self.validated.weight, list(self.solved.paths)
+        losses = [self.validated.values(i, "projected_loss")[-1] for i in range(len(names))]
+        means = over_folds(np.array(losses), weight).mean
+        least = int(np.argmin(np.where(np.isnan(means), np.inf, means)))
+        if least == 0 or not is_better(losses[least], losses[0], weight):
             return None
-        best = int(np.nanargmin(over_folds(losses, weight).mean))
-        behind = over_folds(losses[0] - losses[best], weight)
-        found = {"gain": float(behind.mean), "standard_error": float(behind.standard_error)}
-        return {"name": list(self.solved.paths)[best], **found}
+        gain = over_folds(losses[0] - losses[least], weight)
+        error = float(gain.standard_error)
+        return {"name": names[least], "gain": float(gain.mean), "standard_error": error}
 
     def _on_folds(self, rule: int) -> FoldMeans | None:
         """Average the losses of a rule over the folds."""

@@ -45,6 +45,7 @@ _MEASURES = {
     "n_objects": "Objects",
     "label_variance": "Variance of the label",
     "projected_loss": "Loss",
+    "loss_of_mean": "Loss of the mean label",
     "r2": "Share explained",
     "mse": "Plain error",
 }

@@ -65,7 +65,8 @@ def multiselect(run: Run, job: Job) -> Finished:
     if job.options.model == "refit":
         averages = run.step("averages", lambda: bought_averages(run, job, solved))
     model = fitted(job, solved, averages)
-    metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model))
+    comparison = choice if tuning is None else tuning
+    metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model, comparison))
     if job.options.plan:
         run.step("plan", lambda: write_plan(run, job, solved.path.final_repeats), file=PLAN)
     told = {} if choice is None else {"tuning": choice}
@@ -170,7 +171,12 @@ def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
 
 
 def evaluate(
-    run: Run, job: Job, solved: Solved, averages: Folded[CoMoments] | None, model: LinearModel
+    run: Run,
+    job: Job,
+    solved: Solved,
+    averages: Folded[CoMoments] | None,
+    model: LinearModel,
+    comparison: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the content of ``metrics.json``; all paths are looked at at the same budgets."""
     validated = on_folds(run, job, solved, at_common_budgets(solved), rows="objects")
@@ -178,7 +184,7 @@ def evaluate(
     for text in evaluation_remarks(solved.procedure, solved.statistics["judgments"], folds):
         run.note(text)
     confidence = job.options.confidence
-    return Evaluation(solved, validated, averages, model, confidence).metrics()
+    return Evaluation(solved, validated, averages, model, confidence, comparison).metrics()
 
 
 def at_common_budgets(solved: Solved) -> SelectionProcedure:

@@ -19,7 +19,7 @@ from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.rows import section_roles
 from distfms.methods.frame.slab_search import SlabForm
-from distfms.methods.multiselect.choices import choices
+from distfms.methods.multiselect.choices import candidates, preferred
 from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, BuyFrom
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
 from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
@@ -125,11 +125,10 @@ class JudgmentForm:
 
     def rules(self, options: MultiselectOptions) -> tuple[BuyingRule, ...]:
         """Return the rules that the spec names, the chosen one first."""
-        way = choices(options, self.inputs.section.folds)[0]["selection"]
-        bought = "lasso" if way == "lasso" else options.algorithm
-        return tuple(
-            map(BuyingRule, dict.fromkeys((bought, options.algorithm, *options.baselines)))
-        )
+        way = preferred(options, self.inputs.section.folds)["selection"]
+        chosen = options.algorithm if way == "greedy" else way
+        names = dict.fromkeys((chosen, options.algorithm, *options.baselines))
+        return tuple(BuyingRule(name) for name in names)
 
     def procedure(self, options: MultiselectOptions) -> SelectionProcedure:
         """Return the pure part with some options, of which open ones are the preferred."""
@@ -138,7 +137,7 @@ class JudgmentForm:
             names=self.names,
             budget=options.budget,
             costs=self.costs,
-            ridge=choices(options, self.inputs.section.folds)[0]["ridge"],
+            ridge=preferred(options, self.inputs.section.folds)["ridge"],
             psd=options.psd,
             criterion=options.criterion,
             internal_variance=self.internal_variance,
@@ -183,10 +182,10 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     """Return the job, in slabs of attributes where they are too many for one process."""
     form = JudgmentForm.of(options, inputs, seed)
     n, n_folds = len(form.names), inputs.section.folds
-    choices(options, n_folds)
+    candidates(options, n_folds)
     most_steps(options.budget, form.costs, form.names)
     able = options.algorithm == "full" and options.psd == "none"
-    able = able and options.buy_from == "independent" and options.selection != "lasso"
+    able = able and options.buy_from == "independent" and options.selection in ("greedy", "auto")
     if able and form.one_process_bytes(n, n_folds) > slab_search.ONE_PROCESS_BYTES:
         return _job_in_slabs(form, options)
     n_matrices = 9 if form.layout.knows_raters else 3

@@ -25,11 +25,13 @@ class MultiselectOptions(Section):
     """`full` uses the correlations of attributes; `scoring` treats them as uncorrelated, which is
     faster and can be better with few objects.
     """
-    selection: Literal["greedy", "lasso", "auto"] = "auto"
-    """What to buy: what the greedy search of the algorithm finds; or the attributes of a lasso path
-    on the averages, judged equally often, with weights that allow for the disagreement of raters,
-    which can be better with few objects. `auto`: the lasso if it lowers the cross-validated loss by
-    more than one standard error of the difference; without `data.folds` and in slabs, `greedy`.
+    selection: Literal["greedy", "lasso", "nothing", "auto"] = "auto"
+    """What to buy: what the greedy search of the algorithm finds; the attributes of a lasso path on
+    the averages, judged equally often, with weights that allow for the disagreement of raters,
+    which can be better with few objects; or `nothing`, to predict the mean label. `auto`: the one
+    of the first two with the less cross-validated loss or, unless that is less than the mean
+    label's by more than one standard error of the difference, nothing; without `data.folds` and in
+    slabs, `greedy`.
     """
     criterion: Literal["best", "gain_per_cost", "gain"] = "best"
     """What a greedy step maximises. Where costs differ, `best` runs both and keeps the selection
@@ -67,9 +69,9 @@ class MultiselectOptions(Section):
         NonNegative | Annotated[tuple[NonNegative, ...], Field(min_length=1)] | Literal["auto"]
     ) = "auto"
     """Multiple of the variance of a single judgment of each attribute that is added to the variance
-    of its average. Of a list, cross-validation takes the first value whose loss is within one
-    standard error of the least (of their difference). `auto`: 0.01, 0.001, 0.1 or 0 in this way
-    with `data.folds`, 0 without.
+    of its average. Of a list, cross-validation takes the best. `auto`: 0.1, 0.01, 0.001 or 0 in
+    this way or, where 0.1 is best of these, 0.3 to 30; without `data.folds`, the best of all by
+    generalised cross-validation, in slabs 0.
     """
     psd: Literal["nearest", "data_units", "none"] = "nearest"
     """Whether Full works with the positive semi-definite matrix nearest to the estimated

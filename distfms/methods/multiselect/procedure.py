@@ -12,16 +12,8 @@ from distfms.errors import DataError
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import Procedure
-from distfms.methods.multiselect.baselines import averages, copies, lasso, single_attribute
-from distfms.methods.multiselect.greedy import (
-    Algorithm,
-    AttributeSlab,
-    Criterion,
-    ScoringState,
-    greedy_path,
-    select,
-    slabs_of,
-)
+from distfms.methods.multiselect.baselines import averages, copies, lasso, nothing, single_attribute
+from distfms.methods.multiselect.greedy import Algorithm, AttributeSlab, Criterion, select, slabs_of
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
@@ -32,6 +24,7 @@ from distfms.methods.multiselect.objective import (
     holdout_loss,
 )
 from distfms.methods.multiselect.same_raters import held_out_estimates
+from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 #: Points of a curve at most.
@@ -42,6 +35,10 @@ MOST_POINTS = 80
 _EIGEN = 1.5
 
 
+#: Deviation of an attribute without a fold, as a share of that in the fold, below which it hardly
+#: varies there.
+LEAST_DEVIATION = 0.1
+
 Matrices = Mapping[str, np.ndarray]
 #: Those of a problem that are made positive semi-definite.
 _DEAR = ("external", "noise_covariance")
@@ -51,7 +48,7 @@ _OF_COLLECTED = {"averages": averages, "copies": copies, "lasso": lasso}
 
 
 class BuyingRule(NamedTuple):
-    """``full``, ``scoring``, or the name of a baseline."""
+    """``full``, ``scoring``, ``nothing``, or the name of a baseline."""
 
     name: str
 
@@ -68,6 +65,13 @@ class Training:
     attributes: np.ndarray
     estimates: JudgmentEstimates
     problem: Problem
+
+    def on(self, kept: np.ndarray) -> Training | None:
+        """Return the same of some of these attributes, by place; None for none."""
+        if not kept.size:
+            return None
+        problem, estimates = self.problem.take(kept), self.estimates.take(kept)
+        return Training(self.attributes[kept], estimates, problem)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,10 +191,27 @@ class SelectionProcedure(Procedure):
 
     def problem_on(self, fold: Fold) -> Training | None:
         """Return what all objects but a fold's teach; None if nothing can be estimated."""
-        training = fold.once(self.psd, lambda: self._training(fold.train))
+        training = fold.once(self.psd, lambda: self._training_without(fold))
         if training is None:
             return None
         return replace(training, problem=self.with_ridge(training.problem))
+
+    def _training_without(self, fold: Fold) -> Training | None:
+        """Return what all objects but a fold's teach of the attributes that vary among them.
+
+        One that hardly varies there, compared with the fold, says nothing of how much it matters.
+        """
+        training = self._training(fold.train)
+        if training is None:
+            return None
+        deviation, elsewhere = training.problem.deviation, np.zeros(len(self.names))
+        held_out = fold.held_out["judgments"]
+        told = np.flatnonzero(self.estimable(held_out))
+        if told.size:
+            estimates = held_out.take(told).estimates(self.internal_variance[told])
+            elsewhere[told] = np.sqrt(estimates.external_variance + estimates.v)
+        varies = deviation >= LEAST_DEVIATION * elsewhere[training.attributes]
+        return training if varies.all() else training.on(np.flatnonzero(varies))
 
     @property
     def has_slabs(self) -> bool:
@@ -207,8 +228,9 @@ class SelectionProcedure(Procedure):
         limit = self.budget * (1.0 + BUDGET_TOLERANCE)
         if problem.candidates.any() and not (problem.costs[problem.candidates] <= limit).any():
             # Without an attribute that a fold lacks there may be none that can be paid.
-            nothing = greedy_path(problem, ScoringState(problem), 0.0, rule.name)
-            return replace(nothing, status="unaffordable", budget=float(self.budget))
+            return nothing(problem, self.budget, rule.name, "unaffordable")
+        if rule.name == "nothing":
+            return nothing(problem, self.budget, rule.name, "no_positive_gain")
         if rule.name in _OF_COLLECTED:
             baseline = _OF_COLLECTED[rule.name]
             return baseline(problem, training.estimates, self.budget, self.n_judgments)
@@ -271,16 +293,21 @@ class SelectionProcedure(Procedure):
     def score(
         self, training: Training, path: SelectionPath, held_out: Members, budgets: np.ndarray
     ) -> Answer:
-        """Return the losses along a path."""
+        """Return the losses along a path, and that of the mean label of the training objects."""
         models = path_models(training.problem, path, path.steps_at(budgets))
-        return {"projected_loss": self.losses(training, models, held_out)}
+        label: CoMoments = held_out["judgments"].label
+        offset = float(label.mean[0]) - training.problem.label_mean
+        of_mean = float(label.variance()[0]) + offset**2
+        losses = self.losses(training, models, held_out)
+        return {"projected_loss": losses, "loss_of_mean": np.full(losses.size, of_mean)}
 
     def evaluate(self, fold: Fold, rule: BuyingRule, budgets: np.ndarray) -> Answer:
         """Select without a fold; score on it."""
         training, named = self.problem_on(fold), rule.name.removeprefix("single:")
         lost = rule.name.startswith("single:") and training and named not in training.problem.names
         if training is None or lost:
-            return {"projected_loss": np.full(len(budgets), np.nan)}
+            unknown = np.full(len(budgets), np.nan)
+            return {"projected_loss": unknown, "loss_of_mean": unknown}
         return self.score(training, self.search(training, rule), fold.held_out, budgets)
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:

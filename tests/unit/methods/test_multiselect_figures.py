@@ -69,6 +69,14 @@ def whole(projected: float, validation: float | None, test: float | None) -> dic
     return {"budget": 6, "spent": 6, **{rows: {LOSS: loss} for rows, loss in losses.items()}}
 
 
+def of_choice(*losses: float) -> list[dict[str, Any]]:
+    """Losses on folds of what the others choose."""
+    return [
+        {"fold": f, LOSS: loss, "loss_of_mean": 100.0, "weight": 1.0}
+        for f, loss in enumerate(losses)
+    ]
+
+
 def metrics() -> dict[str, Any]:
     def curve(name: str, factor: float) -> dict[str, Any]:
         points = [
@@ -89,8 +97,9 @@ def metrics() -> dict[str, Any]:
 
     return {
         "train": {**scores(70.0, 71.0, 90, 40), "r2": 0.29},
-        "test": scores(82.0, 83.0, 30, 20),
+        "test": scores(82.0, 83.0, 60, 20),
         "folds": [{"mse": 75.0, "weight": 1.0}, {"mse": 77.0, "weight": 1.0}],
+        "folds_of_choice": of_choice(76.0, 76.0),
         "chosen": whole(70.0, 76.0, 82.0),
         "baselines": {
             "scoring": {**whole(74.0, None, 84.0), "repeats": {"age": 1}},
@@ -139,7 +148,12 @@ def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 BUY = "Buy 2 judgments of calm and 1 of age"
 BETTER = {"name": "lasso", "gain": 7.0, "standard_error": 2.0}
-FOLDS = [{"fold": f, "n_rows": 45, LOSS: loss} for f, loss in enumerate((72.0, 80.0))]
+FOLDS = of_choice(72.0, 80.0)
+#: Attributes on which raters do not agree.
+NOISE = [
+    {**own, "v": 1.0, "sigma": sigma}
+    for own, sigma in zip(selection()["attributes"], (0.0, 0.1, 0.1, 0.18), strict=True)
+]
 TOO_FEW = " objects are too few to say what they explain"
 
 
@@ -147,8 +161,12 @@ TOO_FEW = " objects are too few to say what they explain"
     ("chosen", "measured", "text"),
     [
         ({}, {}, f"{BUY}: they explain 18 % of the label's variance on held-out objects"),
-        # As of a fold of 30 objects, where those of 45 deviate by √32.
-        ({}, {"folds": FOLDS}, f"{BUY}: they explain 18 ± 7 % of the label's variance on held-out"),
+        # As of a fold of 60 objects, where those of 45 deviate by √32.
+        (
+            {},
+            {"folds_of_choice": FOLDS},
+            f"{BUY}: they explain 18 ± 5 % of the label's variance on held-out",
+        ),
         (
             {"repeats": {"age": 5, "calm": 4, "kind": 3, "warm": 2, "race": 1}},
             {},
@@ -159,15 +177,28 @@ TOO_FEW = " objects are too few to say what they explain"
         ({}, {"test.label_variance": 164.0}, f"{BUY}: they explain 50 % of"),
         ({}, {"test.projected_loss": -1e-12}, f"{BUY}: they explain 100 % of"),
         ({}, {"test": None}, f"{BUY}: they explain 24 % of the label's variance in cross-valid"),
-        ({}, {"test.n_objects": 5}, f"{BUY}: they explain 24 % of the label's variance in cross-"),
+        # Few are fewer than a fold has.
+        ({}, {"test.n_objects": 40}, f"{BUY}: they explain 24 % of the label's variance in cross-"),
         (
             {},
-            {"test": None, "chosen.validation": None},
+            {"test": None, "folds_of_choice": of_choice(101.0, 98.0)},
+            "Not clearly better than the mean label: buy 2 judgments of calm and 1 of age: they "
+            "explain 1 ± 2 % of the label's variance in cross-validation",
+        ),
+        (
+            {},
+            {"test": None, "folds_of_choice": of_choice(106.0, 110.0)},
+            "Not clearly better than the mean label: buy 2 judgments of calm and 1 of age: they "
+            "explain −8 ± 2 % of the label's variance in cross-validation",
+        ),
+        (
+            {},
+            {"test": None, "folds_of_choice": []},
             f"{BUY}; hold objects out, or set `data.folds`, to see what they explain",
         ),
         (
             {},
-            {"test": None, "folds": FOLDS, "better": BETTER},
+            {"test": None, "folds_of_choice": FOLDS, "better": BETTER},
             f"{BUY}: they explain 24 ± 4 % of the label's variance in cross-validation, but "
             "Lasso explains 7 ± 2 % more; `selection: auto` buys what it chooses",
         ),
@@ -181,9 +212,25 @@ TOO_FEW = " objects are too few to say what they explain"
         (
             {},
             {"test.projected_loss": -6.0, "chosen.test.projected_loss": -6.0},
-            f"{BUY}; 30{TOO_FEW}",
+            f"{BUY}; 60{TOO_FEW}",
         ),
         ({"repeats": {"age": 0}, "path": []}, {}, "Buy nothing: no judgment lowers"),
+        (
+            {"repeats": {"age": 0}, "path": [], "algorithm": "nothing"},
+            {},
+            "Buy nothing: no judgment predicts better than the mean label does",
+        ),
+        (
+            {"repeats": {"age": 0}, "path": [], "attributes": NOISE},
+            {},
+            "Buy nothing: no attribute is reliable, as raters do not agree: between objects are "
+            "3.1 % of the variance of a judgment of warm, the most of all",
+        ),
+        (
+            {"attributes": NOISE},
+            {"test.projected_loss": -6.0},
+            f"{BUY}; no attribute is reliable, as raters do not agree: between objects are",
+        ),
     ],
 )
 def test_headline_says_what_to_buy_and_what_it_explains(
@@ -227,7 +274,7 @@ def test_tables_of_the_page() -> None:
         ["Training objects", 90, 100, 70, 0.29, None],
         ["Mean of 2 folds, each held out once", None, None, None, None, 76],
         ["± between folds", None, None, None, None, pytest.approx(2**0.5)],
-        ["Held-out objects", 30, 100, 82, None, None],
+        ["Held-out objects", 60, 100, 82, None, None],
         ["Training objects that hold all judgments", 40, None, None, None, 71],
         ["Held-out objects that hold all judgments", 20, None, None, None, 83],
     ]
@@ -281,7 +328,7 @@ def test_tables_of_the_page() -> None:
         ),
         (
             {},
-            {"test": None, "chosen.validation": None},
+            {"test": None, "folds_of_choice": []},
             ["loss that the search projects", "expect a larger loss on new objects"],
             ["30 % of the label's variance", "mean squared error, estimated"],
         ),

@@ -46,7 +46,7 @@ def spec(path, method="sequence", tune=None, **changes):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("n", "test", "n_folds"), [(50, 0.0, 5), (49, 0.0, 0), (62, 0.2, 0)])
+@pytest.mark.parametrize(("n", "test", "n_folds"), [(20, 0.0, 5), (19, 0.0, 0), (24, 0.2, 0)])
 def test_rows_decide(tmp_path, method, n, test, n_folds):
     prepared = prepare(spec(write(tmp_path, n), method, data={"test": test}))
     assert prepared.spec.data.folds == prepared.job.inputs.section.folds == n_folds
@@ -54,12 +54,12 @@ def test_rows_decide(tmp_path, method, n, test, n_folds):
     assert prepared.describe()["cross-validation"].startswith(said)
     noted = [note for note in prepared.opened.notes if "no cross-validation" in note]
     assert len(noted) == (not n_folds)
-    assert all("there are 49 rows to learn from, fewer than 50" in note for note in noted)
+    assert all("there are 19 rows to learn from, fewer than 20" in note for note in noted)
     assert all(("of the training rows" in note) == (not test) for note in noted)
 
 
 def test_held_out_files_are_no_rows_to_learn_from(tmp_path):
-    train, test = write(tmp_path, 40), write(tmp_path, 400, name="test")
+    train, test = write(tmp_path, 16), write(tmp_path, 400, name="test")
     assert prepare(spec(train, data={"test_path": test})).spec.data.folds == 0
     assert prepare(spec(test, data={"test_path": train})).spec.data.folds == 5
 
@@ -95,7 +95,7 @@ def test_numbers_that_are_given_stay_and_name_the_same_run(tmp_path):
     auto, five, none = (prepare(spec(path, data=d)) for d in ({}, {"folds": 5}, {"folds": 0}))
     assert auto.identity == five.identity != none.identity
     assert not none.opened.notes
-    small = write(tmp_path, 20)
+    small = write(tmp_path, 10)
     assert prepare(spec(small)).identity == prepare(spec(small, data={"folds": 0})).identity
 
 
