@@ -290,7 +290,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, raters: Any = None) -> float:
         """Share of the label's variance on these objects that `repeats_` judgments explain.
 
-        The objects may hold fewer: the score is ``1 - holdout_loss(X, y) / variance``, unbiased. To
+        The objects may hold fewer: the score is ``1 - holdout_loss(X, y) / variance``, unbiased but
+        for the 1 that it cannot exceed. To
         score predictions from the judgments at hand, use scikit-learn's
         ``scoring="neg_mean_squared_error"`` or ``"r2"``.
 
@@ -305,11 +306,11 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         Returns
         -------
         float
-            At most 1, up to chance; negative if the mean predicts better.
+            At most 1; negative if the mean predicts better.
         """
         estimates, loss = self._held_out(X, y, sample_weight, raters)
         variance = estimates.label_variance
-        return 1.0 - loss / variance if variance > 0 else float(loss <= 0)
+        return min(1.0 - loss / variance, 1.0) if variance > 0 else float(loss <= 0)
 
     def holdout_loss(self, X: Any, y: Any, sample_weight: Any = None, raters: Any = None) -> float:
         """Estimate the squared loss at `repeats_` judgments from held-out objects.
@@ -448,8 +449,15 @@ def how_known(raters: Any) -> str:
 
 
 def _lists(rows: Sequence[Any]) -> pa.Array:
-    texts = [[None if one is None else str(one) for one in row] for row in rows]
-    return pa.array(texts, pa.list_(pa.string()))
+    return pa.array([[_id_of(one) for one in row] for row in rows], pa.list_(pa.string()))
+
+
+def _id_of(rater: Any) -> str | None:
+    """Return an id as text, the same for 7 and 7.0; None for none."""
+    if rater is None or rater != rater:
+        return None
+    is_whole = isinstance(rater, float | np.floating) and float(rater).is_integer()
+    return str(int(rater)) if is_whole else str(rater)
 
 
 def _as_array(X: Any) -> Any:

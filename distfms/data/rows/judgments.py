@@ -10,9 +10,11 @@ attribute or one column ``raters`` for all of them; or the j-th judgments are al
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -398,9 +400,9 @@ class RaterCodes:
 
     def __init__(self, rows: ReadRows, columns: Any) -> None:
         self._rows = rows
-        self._codes: dict[Any, int] = {}
+        self._codes: dict[str, int] = {}
         self._lists: dict[str, Ragged] = {
-            name: self._encoded(table.column(name))
+            name: self._encoded(table.column(name), name)
             for table in (rows.tables(columns) if columns else ())
             for name in table.column_names
         }
@@ -408,7 +410,7 @@ class RaterCodes:
     @property
     def names(self) -> tuple[str, ...]:
         """Ids of the raters by code; of raters that are told by position there are none."""
-        return tuple(map(str, self._codes))
+        return tuple(self._codes)
 
     def of(self, judgments: Ragged, column: str | None, attribute: str) -> Ragged:
         """Return the raters of an attribute's judgments, which are in the order of the file.
@@ -446,16 +448,27 @@ class RaterCodes:
         """Mark the judgments of some raters."""
         return np.isin(codes.values, [code for code, own in enumerate(self.names) if own in ids])
 
-    def _encoded(self, column: pa.ChunkedArray) -> Ragged:
+    def _code_of(self, rater: Any, column: str) -> int:
+        """Return the number of an id, the same for 7 and 7.0; −1 for none."""
+        if rater is None or rater != rater:
+            return -1
+        if isinstance(rater, float | Decimal):
+            if not math.isfinite(rater) or rater != int(rater):
+                raise DataError(
+                    f"{self._rows.partition.called} has {rater} in the column {column!r}: ids of "
+                    "raters are whole numbers or text. If it holds judgments, rename it."
+                )
+            rater = int(rater)
+        return self._codes.setdefault(str(rater), len(self._codes))
+
+    def _encoded(self, column: pa.ChunkedArray, name: str) -> Ragged:
         import pyarrow.compute as pc
 
         lengths, values = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
         for chunk in column.chunks:
             lengths.append(np.nan_to_num(as_floats(pc.list_value_length(chunk))))
             found = chunk.flatten().dictionary_encode()
-            names = found.dictionary.to_pylist()
-            codes = self._codes
-            own = [-1 if n is None else codes.setdefault(n, len(codes)) for n in names]
-            at = number_view(found.indices.fill_null(-1))
-            values.append(np.array([*own, -1], dtype=np.int64)[at])
+            codes = [self._code_of(rater, name) for rater in found.dictionary.to_pylist()]
+            places = number_view(found.indices.fill_null(-1))
+            values.append(np.array([*codes, -1], dtype=np.int64)[places])
         return Ragged(np.concatenate(values), offsets_of(np.concatenate(lengths).astype(np.int64)))

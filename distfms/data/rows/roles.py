@@ -330,7 +330,8 @@ def rater_columns(schema: pa.Schema) -> dict[str, str]:
         named = name == OF_ALL or (name != attribute and attribute in {*schema.names, *bases})
         if not (named and is_list(dtype)):
             continue
-        if pat.is_integer(dtype.value_type) or is_categorical(dtype.value_type):
+        held = dtype.value_type
+        if is_number(held) or is_categorical(held) or pat.is_null(held):
             found[attribute] = name
     return found
 

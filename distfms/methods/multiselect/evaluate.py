@@ -167,7 +167,7 @@ class Evaluation:
         loss = float(self._losses(self.model, members)[0])
         return {
             "projected_loss": loss,
-            "r2": 1.0 - loss / variance if variance > 0 else None,
+            "r2": min(1.0 - loss / variance, 1.0) if variance > 0 else None,
             "mse": averages and plain_loss(self.model, averages),
             "n_objects": int(judgments.n_objects),
             "n_objects_with_all_judgments": averages and averages.n_samples,

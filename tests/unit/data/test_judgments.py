@@ -182,9 +182,32 @@ def test_numbers_of_ids_that_do_not_fit(tmp_path):
     assert with_raters(tmp_path, columns).raters is None
 
 
+@pytest.mark.parametrize(
+    "dtype", [pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.decimal128(5, 1), pa.string()]
+)
+@pytest.mark.parametrize("column", ["raters", "a__raters"])
+def test_ids_of_any_number_type_are_ids(tmp_path, dtype, column):
+    ids = [[7, 8], [None, 7]]
+    if dtype == pa.string():
+        ids = [[None if i is None else str(i) for i in own] for own in ids]
+    columns = {"a": [[1.0, 2.0], [3.0, 4.0]], "y": [1.0, 2.0]}
+    batch = with_raters(tmp_path, {**columns, column: pa.array(ids, pa.list_(dtype))})
+    assert batch.names == ("a",)
+    assert batch.rater_names == ("7", "8")
+    assert as_lists(batch.raters[0]) == [[0, 1], [-1, 0]]
+
+
+def test_ids_that_are_all_missing_are_unknown(tmp_path):
+    columns = {"a": [[1.0, 2.0]], "y": [1.0], "raters": pa.array([[None, None]])}
+    assert as_lists(with_raters(tmp_path, columns).raters[0]) == [[-1, -1]]
+    with_nan = {**columns, "raters": [[NAN, 3.0]]}
+    assert as_lists(with_raters(tmp_path, with_nan).raters[0]) == [[-1, 0]]
+
+
 def test_columns_that_only_look_like_ids(tmp_path):
-    """Lists of judgments stay attributes; ids of no attribute are refused like other text."""
-    columns = {"a": [[1.0]], "raters": [[0.5]], "y": [1.0]}
-    assert with_raters(tmp_path, columns).names == ("a", "raters")
+    """Numbers that cannot be ids, and ids of no attribute, are refused."""
+    columns = {"a": [[1.0]], "y": [1.0]}
+    with pytest.raises(DataError, match=r"has 0.5 in the column 'raters': ids .* rename it"):
+        with_raters(tmp_path, {**columns, "raters": [[0.5]]})
     with pytest.raises(DataError, match="'c__raters' holds"):
         with_raters(tmp_path, {**columns, "c__raters": [["x"]]})

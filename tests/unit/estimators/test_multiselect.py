@@ -251,6 +251,34 @@ def test_partition_without_objects_or_judgments(frame, dask_frame):
     np.testing.assert_allclose(fitted(empty, "y").coef_, expected.coef_, rtol=1e-10)
 
 
+def test_ids_that_are_floats_are_ids_and_no_share_exceeds_1():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(60, 2))
+    who = np.array([rng.choice(6, 3, replace=False) for _ in range(60)])
+    mood = rng.normal(size=(60, 6))
+    moods = np.take_along_axis(mood, who, axis=1)
+    columns = {
+        name: list(truth[:, [a]] + moods + 0.5 * rng.normal(size=(60, 3)))
+        for a, name in enumerate("ab")
+    }
+    label, found = truth @ [2.0, -1.0], []
+    floats = who.astype(float)
+    floats[0, 0] = np.nan
+    for ids in (who, who.astype(float), floats):
+        frame = pd.DataFrame({**columns, "raters": list(ids)})
+        selector = FeatureMultiSelector(budget=6, ridge=0.0).fit(frame, label)
+        assert list(selector.feature_names_in_) == ["a", "b"]
+        assert selector.score(frame, label) <= 1.0
+        found.append(selector.repeats_.tolist())
+    assert found[0] == found[1]
+    plain = frame[["a", "b"]]
+    apart = [
+        FeatureMultiSelector(budget=6).fit(plain, label, raters=ids)
+        for ids in (who, who.astype(float))
+    ]
+    np.testing.assert_array_equal(apart[0].coef_, apart[1].coef_)
+
+
 def test_what_to_expect_is_cross_validated_not_projected():
     """Judgments of noise explain nothing, though the search finds some that seem to."""
     rng = np.random.default_rng(0)
