@@ -12,6 +12,7 @@ from distfms.methods.multiselect import objective
 from distfms.methods.multiselect.choices import LARGER_RIDGES, RIDGES, candidates, choose
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.runs.finished import headline
+from distfms.runs.predict import predict_file
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
 
@@ -72,6 +73,9 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
         inside = parts == fold["fold"]
         r_, w_, c_, _ = by_hand.fit(train & ~inside, algorithm, budget)
         assert fold["projected_loss"] == pytest.approx(by_hand.loss(inside, r_, w_, c_))
+        mean = by_hand.label_mean(train & ~inside)
+        squares = (label[inside] - mean) ** 2
+        assert fold["loss_of_mean"] == pytest.approx(np.average(squares, weights=weight[inside]))
     other = {"full": "scoring", "scoring": "full"}[algorithm]
     r_, w_, c_, objective_ = by_hand.fit(train, other, budget)
     baseline = metrics["baselines"][other]
@@ -97,6 +101,24 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
         assert f"used {len(rows)} training objects; {len(taught) - len(rows)} hold" in notes(
             manifest
         )
+
+
+@pytest.mark.parametrize("raters", ["positions", "ignore"])
+@pytest.mark.parametrize("clip", [True, False])
+def test_plain_errors_are_those_of_predictions(ragged, tmp_path, raters, clip):
+    path, *_ = ragged
+    own = {"budget": 3, "model": "refit", "raters": raters, "clip": clip, "ridge": 0.1}
+    data = {"weight": "w", "test": 0.25}
+    folder, _, metrics, _ = run(path, tmp_path, seed=4, data=data, multiselect=own)
+    predict_file(folder, str(path), tmp_path / "out.parquet", with_folds=True)
+    found = pq.read_table(tmp_path / "out.parquet").to_pandas()
+    found[["y", "w"]] = pq.read_table(path).to_pandas()[["y", "w"]]
+    complete = found[found.judgments_lacking == 0]
+    for name, held_out in (("train", False), ("test", True)):
+        rows = complete[complete.held_out == held_out]
+        error = np.average((rows.y - rows.predicted_y) ** 2, weights=rows.w)
+        assert metrics[name]["mse"] == pytest.approx(error, rel=1e-9)
+        assert metrics[name]["n_objects_with_all_judgments"] == np.count_nonzero(rows.w)
 
 
 def check_scores(by_hand, masks, model, metrics):

@@ -36,8 +36,7 @@ from distfms.methods.multiselect.statistics import (
     read_statistics,
     within,
 )
-from distfms.stats.base import Bundle, Folded, joined
-from distfms.stats.comoments import CoMoments
+from distfms.stats.base import Bundle, joined
 
 
 def multiselect(run: Run, job: Job) -> Finished:
@@ -64,7 +63,7 @@ def multiselect(run: Run, job: Job) -> Finished:
     averages = None
     if job.options.model == "refit":
         averages = run.step("averages", lambda: bought_averages(run, job, solved))
-    model = fitted(job, solved, averages)
+    model = fitted(solved, averages)
     comparison = choice if tuning is None else tuning
     metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model, comparison))
     if job.options.plan:
@@ -116,11 +115,10 @@ def bought(form: JudgmentForm, repeats: np.ndarray) -> tuple[JudgmentForm, np.nd
 # --- model ----------------------------------------------------------------------------------------
 
 
-def bought_averages(run: Run, job: Job, solved: Solved) -> Folded[CoMoments]:
+def bought_averages(run: Run, job: Job, solved: Solved) -> Bundle:
     """Read the averages of the judgments that are bought, of the objects that have them."""
-    repeats = tuple(solved.path.final_repeats.tolist())
-    (averages,) = read_averages(run, job.form, [repeats])
-    n_used = averages.train().n_samples
+    averages = read_averages(run, job.form, solved.path.final_repeats)
+    n_used = averages["taught"].train().n_samples
     n_lacking = solved.train["judgments"].n_objects - n_used
     if n_lacking:
         run.note(
@@ -130,12 +128,12 @@ def bought_averages(run: Run, job: Job, solved: Solved) -> Folded[CoMoments]:
     return averages
 
 
-def fitted(job: Job, solved: Solved, averages: Folded[CoMoments] | None) -> LinearModel:
+def fitted(solved: Solved, averages: Bundle | None) -> LinearModel:
     """Fit the model on what is bought."""
     problem, repeats = solved.problem.problem, solved.path.final_repeats
-    if averages is not None:
-        return refit(averages.train(), problem.names, repeats, ridge=problem.ridge)
-    return projected_model(problem, repeats)
+    if averages is None:
+        return projected_model(problem, repeats)
+    return refit(averages["taught"].train(), problem.names, repeats, ridge=problem.ridge)
 
 
 def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
@@ -174,7 +172,7 @@ def evaluate(
     run: Run,
     job: Job,
     solved: Solved,
-    averages: Folded[CoMoments] | None,
+    averages: Bundle | None,
     model: LinearModel,
     comparison: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
@@ -184,7 +182,8 @@ def evaluate(
     for text in evaluation_remarks(solved.procedure, solved.statistics["judgments"], folds):
         run.note(text)
     confidence = job.options.confidence
-    return Evaluation(solved, validated, averages, model, confidence, comparison).metrics()
+    held = None if averages is None else averages["predicted"]
+    return Evaluation(solved, validated, held, model, confidence, comparison).metrics()
 
 
 def at_common_budgets(solved: Solved) -> SelectionProcedure:

@@ -125,7 +125,7 @@ def refit_statistics(
     r = np.asarray(repeats)
     support = np.flatnonzero(r > 0).tolist()
     own = [judgments[a] for a in support]
-    if raters is None:
+    if raters is None or not support:
         columns = np.empty((len(support), label.size))
         for row, (ragged, k) in enumerate(zip(own, r[support].tolist(), strict=True)):
             columns[row] = np.where(ragged.counts() >= k, ragged.first(k).means(), np.nan)

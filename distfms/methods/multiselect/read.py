@@ -166,27 +166,26 @@ def keys_of_raters(names: Sequence[str]) -> np.ndarray:
     return (hash_keys(list(names)) >> np.uint64(11)).astype(np.float64)
 
 
-def averages_reader(
-    source: JudgmentSource, vectors: Sequence[Repeats], buy_from: BuyFrom
-) -> SummaryReader:
-    """Return the reader of averages of judgments, by the number of the vector that asks for them.
+def averages_reader(source: JudgmentSource, repeats: Repeats, buy_from: BuyFrom) -> SummaryReader:
+    """Return the reader of the averages of so many judgments of each attribute.
 
-    A vector has the judgments to average of each attribute.
+    ``taught`` are by the raters that the selection asks for, ``predicted`` of the first judgments,
+    as predictions take them; the same where raters are not known.
     """
-    known = {"repeats": [list(r) for r in vectors], "buy_from": buy_from}
-    summarise = partial(_averages, vectors, buy_from)
-    return SummaryReader(source, "averages", summarise, known)
+    known = {"repeats": list(repeats), "buy_from": buy_from}
+    return SummaryReader(source, "averages", partial(_averages, repeats, buy_from), known)
 
 
 def _averages(
-    vectors: Sequence[Repeats], buy_from: BuyFrom, batch: JudgmentBatch, part: int
+    repeats: Repeats, buy_from: BuyFrom, batch: JudgmentBatch, part: int
 ) -> dict[str, CoMoments]:
     judgments, label, weight = batch.part_view(part)
     raters = batch.raters_of(batch.part_slices[part])
-    return {
-        str(i): refit_statistics(judgments, label, r, weight, raters, buy_from)
-        for i, r in enumerate(vectors)
-    }
+    taught = refit_statistics(judgments, label, repeats, weight, raters, buy_from)
+    predicted = taught
+    if raters is not None:
+        predicted = refit_statistics(judgments, label, repeats, weight)
+    return {"taught": taught, "predicted": predicted}
 
 
 # --- the acquisition plan ------------------------------------------------------------------------

@@ -17,15 +17,9 @@ from distfms.methods.frame.remarks import far_remarks, unresolved_remarks
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect.form import JudgmentForm
 from distfms.methods.multiselect.outliers import LEAST, MANY, SomeJudgments
-from distfms.methods.multiselect.read import (
-    Repeats,
-    averages_reader,
-    judgment_reader,
-    keys_of_raters,
-)
+from distfms.methods.multiselect.read import averages_reader, judgment_reader, keys_of_raters
 from distfms.methods.multiselect.same_raters import rater_remarks
 from distfms.stats.base import Bundle, Folded
-from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.raters import COUNTS
 
@@ -156,16 +150,8 @@ def _check_label(train: JudgmentStatistics, inputs: Inputs) -> None:
         )
 
 
-def read_averages(
-    run: Run, form: JudgmentForm, vectors: Sequence[Repeats]
-) -> list[Folded[CoMoments]]:
-    """Read the averages of the judgments that each vector asks for, of the objects that hold them.
-
-    They are of the attributes of which a vector asks for any.
-    """
-    if not vectors:
-        return []
-    support = np.flatnonzero(np.array(vectors).any(axis=0))
-    own, cut = form.on(support), [tuple(np.array(r)[support].tolist()) for r in vectors]
-    bundle = run.reduce(lambda *of: averages_reader(own.source(*of), cut, form.buy_from))
-    return [bundle[str(i)] for i in range(len(cut))]
+def read_averages(run: Run, form: JudgmentForm, repeats: np.ndarray) -> Bundle:
+    """Read averages of so many judgments of the attributes that have any; see `averages_reader`."""
+    support = np.flatnonzero(repeats)
+    bought, counts = form.on(support), tuple(repeats[support].tolist())
+    return run.reduce(lambda *of: averages_reader(bought.source(*of), counts, form.buy_from))
