@@ -13,7 +13,7 @@ from distfms import GroupSequencer
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
-from distfms.methods.sequence import data, form, learners
+from distfms.methods.sequence import data, form, learners, reference
 from distfms.methods.sequence.problem import Ladder
 from distfms.methods.sequence.trees import TreeFit
 from distfms.runs.driver import run_job
@@ -133,6 +133,19 @@ def test_the_reference_is_fitted_to_a_sample_of_large_data(rows, tmp_path, monke
     assert results(folders[0]) == results(folders[1])
     (note,) = [n for n in content(folders[0], "manifest.json")["notes"] if "was fitted to" in n]
     assert note.startswith("LightGBM was fitted to 33\u00a0% of the training rows")
+
+
+@pytest.mark.parametrize(("target", "is_out"), [("flat", True), ("crossed", False)])
+def test_the_race_ends_on_few_rows_where_linear_models_are_ahead(
+    rows, tmp_path, monkeypatch, target, is_out
+):
+    monkeypatch.setattr(reference, "_GROWING", (200,))
+    folder = run(rows, tmp_path, target, data={"test": 0}, sequence={"model": "auto"})
+    n_train = content(folder, "metrics.json")["reference"]["n_train"]
+    assert n_train == (200 if is_out else 600)
+    assert ("LightGBM on all columns of 200\u00a0rows: " in headline(folder)) == is_out
+    model = content(folder, "selection.json").get("model", "linear")
+    assert (model == "linear") == is_out
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,9 @@ def _beside(run: FinishedRun) -> str:
     if not (own := run.metrics.get("reference")):
         return ""
     advice = ": try `model: lightgbm`" if own["is_far"] else ""
-    return f"; LightGBM on all columns: {_with_error(own, own['folds'], run)[0]}{advice}"
+    share, n_rows = _with_error(own, own["folds"], run)[0], run.metrics["train"]["n_rows"]
+    some = f" of {count(own['n_train'], 'row')}" if own["n_train"] < n_rows else ""
+    return f"; LightGBM on all columns{some}: {share}{advice}"
 
 
 def constant_model(run: FinishedRun) -> str:

@@ -220,22 +220,23 @@ def share_of_rows(form: SequenceForm) -> float:
 
 def splines_of_rows(data: SequenceData) -> SequenceData:
     """Return splines of the rows in memory, with co-moments of these, none of held-out rows."""
-    rows = data.rows
-    assert rows is not None
-    plan = with_knots(data)
-    block = np.empty((plan.n_columns, len(rows.fold)))
-    for column, values in zip(plan.columns, rows.inputs.T, strict=False):
+    assert data.rows is not None
+    return moments_of_rows(replace(data, plan=with_knots(data)), data.rows)
+
+
+def moments_of_rows(data: SequenceData, rows: TreeRows) -> SequenceData:
+    """Return data with co-moments of rows in memory, by fold, and none of held-out rows."""
+    block = np.empty((data.plan.n_columns, len(rows.fold)))
+    for column, values in zip(data.plan.columns, rows.inputs.T, strict=False):
         fill_inputs(block, column, values)
     block[-1] = rows.target
-    n_folds = data.statistics["moments"].n_folds
-    parts = [
-        CoMoments.from_block(block[:, rows.fold == fold], rows.weight[rows.fold == fold])
-        for fold in range(n_folds)
-    ]
-    nothing = CoMoments.empty(plan.n_columns)
-    moments = Folded((*parts, nothing))
+    parts = []
+    for fold in range(data.statistics["moments"].n_folds):
+        of_fold = rows.fold == fold
+        parts.append(CoMoments.from_block(block[:, of_fold], rows.weight[of_fold]))
+    moments = Folded((*parts, CoMoments.empty(data.plan.n_columns)))
     bundle = Bundle({"moments": moments, "counts": data.statistics["counts"]})
-    return replace(data, plan=plan, statistics=bundle, step="", ridges=None)
+    return replace(data, statistics=bundle, step="", ridges=None)
 
 
 def with_knots(data: SequenceData) -> ColumnPlan:

@@ -25,13 +25,11 @@ from distfms.methods.sequence.learners import ByRows, learner_of
 from distfms.methods.sequence.options import GAIN, N_SPLINES, TREES, OrderRule
 from distfms.methods.sequence.problem import Ladder
 from distfms.methods.sequence.procedure import RIDGES
-from distfms.methods.sequence.reference import Reference, gains_of_all
+from distfms.methods.sequence.reference import OUT, Reference, gains_of_all
 from distfms.methods.sequence.ridge import RidgesAlongOrder, RidgesOnFold, generalised_losses, near
 from distfms.report.formatting import percent
 from distfms.stats.base import FoldMeans, over_folds
 
-#: Standard errors of the paired differences by which a kind is out of the race.
-_OUT = 2.0
 #: Ridges of other families than the gaussian, each of which takes fits: the first that are tried.
 #: Larger ones follow while the largest is the best.
 _FIRST_RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
@@ -275,7 +273,10 @@ class Race:
     def result(self) -> dict[str, Any]:
         """Return the options of the best kind, and what the others lose on the grid."""
         on_all, spline_data, spline_ridges = self.all_columns()
-        left = self.still_in(on_all)
+        if self.reference.is_out and LINEAR in on_all:
+            left = self.still_in({kind: own for kind, own in on_all.items() if kind != TREES})
+        else:
+            left = self.still_in(on_all)
         is_gaussian = self.job.options.family == "gaussian"
         if SPLINES in left and len(left) > 1 and is_gaussian:
             spline_ridges = along_order(self.run, self.job, spline_data, spline_ridges)
@@ -360,7 +361,7 @@ class Race:
         left = []
         for kind in kinds:
             behind = over_folds(losses[kind] - first, weights)
-            if behind.mean <= _OUT * np.nan_to_num(behind.standard_error):
+            if behind.mean <= OUT * np.nan_to_num(behind.standard_error):
                 left.append(kind)
         return left
 

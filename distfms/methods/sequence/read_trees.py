@@ -78,6 +78,15 @@ class TreeRows:
         """Whether these are all training rows."""
         return self.share >= 1.0
 
+    def thinned(self, n_rows: int) -> TreeRows:
+        """Return about so many of the rows, evenly over folds and the order of the data."""
+        n_all = len(self.fold)
+        if n_all <= n_rows:
+            return self
+        kept = np.linspace(0, n_all - 1, n_rows).round().astype(np.intp)
+        rows = self.taken(kept, range(self.inputs.shape[1]))
+        return replace(rows, share=self.share * n_rows / n_all)
+
     def of(self, features: Sequence[int], left_out: int) -> TreeRows:
         """Return some features of the rows that are not of a fold."""
         return self.taken(self.fold != left_out, features)

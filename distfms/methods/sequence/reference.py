@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import FoldAnswers, Run
+from distfms.methods.frame.cross_validation import without_fold
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.trees import QUICK, gains_by_feature
-from distfms.methods.sequence.data import SequenceData
+from distfms.methods.sequence.data import SequenceData, moments_of_rows
 from distfms.methods.sequence.learners import Learner, losses_of_texts, tree_fit
-from distfms.methods.sequence.options import TREES
+from distfms.methods.sequence.options import TREES, SequenceOptions
 from distfms.methods.sequence.problem import FeatureGroups
+from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import measures_of
-from distfms.methods.sequence.read_trees import spans_of
+from distfms.methods.sequence.read_trees import TreeRows, spans_of
+from distfms.methods.sequence.ridge import losses_of_ridges
 from distfms.methods.sequence.trees import Grown, TreeModels
 from distfms.stats.base import over_folds
 
 #: What a reference explains more than a sequence and that is worth another kind of model.
 _WORTH_SAYING = 0.01
 _WHAT = "Fitting the reference"
+#: Rows that the race begins with, and goes on with.
+_GROWING = (5_000, 20_000)
+OUT = 2.0
+"""Standard errors of the paired differences by which a kind of models is out of the race."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +53,8 @@ class Reference:
         What they gain by each group, by fold (−1: of all rows).
     fitted : mapping of (tuple of int, int) to str
         Their texts, by features and fold, where they learn from all rows.
+    is_out : bool
+        Whether few rows told that linear models are better.
     """
 
     n_train: int
@@ -56,6 +66,7 @@ class Reference:
     whole: float
     gains: Mapping[int, tuple[tuple[str, float], ...]]
     fitted: Mapping[tuple[tuple[int, ...], int], str]
+    is_out: bool = False
 
     @property
     def n_quick(self) -> int:
@@ -67,10 +78,52 @@ def fit_reference(run: Run, learner: Learner) -> Reference:
     """Fit LightGBM to all columns, without each fold, and measure it; within a step.
 
     Of many rows it learns from some, and of these it is measured on the folds: how much that tells
-    less is in the spread between folds.
+    less is in the spread between folds. It begins with few rows. Where linear regressions on the
+    same rows are better there by more than two standard errors, paired by fold, the race is over.
     """
-    data, rows = learner.data, learner.data.rows
+    rows = learner.data.rows
     assert rows is not None
+    for size in (*_GROWING, len(rows.fold)):
+        some = rows.thinned(size)
+        reference = _fitted_to(run, learner, some)
+        if len(some.fold) == len(rows.fold):
+            break
+        if is_behind(learner, reference, some):
+            return replace(reference, is_out=True)
+    return reference
+
+
+def is_behind(learner: Learner, reference: Reference, rows: TreeRows) -> bool:
+    """Return whether LightGBM is behind linear regressions of the same rows."""
+    data, procedure = learner.data, learner.procedure
+    if procedure.family != "gaussian" or data.form.options.model == TREES:
+        return False
+    if len(reference.losses) < 2:
+        return False
+    linear = losses_on_rows(data, learner.job.options, rows, [e["fold"] for e in reference.folds])
+    behind = over_folds(reference.losses - linear, reference.weights)
+    return bool(behind.mean > OUT * behind.standard_error)
+
+
+def losses_on_rows(
+    data: SequenceData, options: SequenceOptions, rows: TreeRows, folds: Sequence[int]
+) -> np.ndarray:
+    """Return the losses of linear regressions of rows in memory, at the best ridge, by fold."""
+    moments = moments_of_rows(data, rows)
+    procedure = moments.procedure(options)
+    losses, weights = list[np.ndarray](), list[float]()
+    for number in folds:
+        train, held_out = without_fold(moments.statistics, number)
+        problem = procedure.problem(train)
+        losses.append(losses_of_ridges(problem, held_out["moments"], RIDGES))
+        weights.append(float(held_out["moments"].weight))
+    by_ridge = np.stack(losses, axis=-1)
+    return np.asarray(by_ridge[best(by_ridge, weights)])
+
+
+def _fitted_to(run: Run, learner: Learner, rows: TreeRows) -> Reference:
+    """Return the reference of some rows."""
+    data = learner.data
     features = tuple(range(len(data.plan.roles.features)))
     numbers = [fold.number for fold in learner.folds()]
     section = learner.job.inputs.section
