@@ -90,7 +90,7 @@ def job(method: str, data: Path, engine: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, dict[str, Any]] = {
         "multiselect": {"budget": 60},
         "sequence": {"family": "logistic", "baselines": []},
-        "landmarks": {"landmarks": 30, "iterations": 1},
+        "landmarks": {"landmarks": 30},
         "attribute_efficient": {"attributes_per_example": 4, "solver": "online", "repeats": 2},
     }
     return {

@@ -13,7 +13,10 @@ from distfms.runs.driver import run_job
 from tests.e2e.jobs import content, spec_of
 
 METRICS, N = "metrics.json", 120
-LANDMARKS = {"landmarks": 20, "metric": "none", "baselines": [], "ridge": 1e-4}
+LANDMARKS = {"landmarks": 20, "metric": "none", "baselines": [], "ridge": 1e-4, "clip": False}
+LANDMARKS |= {"similarity": "gaussian"}
+#: Of one width nothing is chosen.
+WIDTH = {"similarity": {"name": "gaussian", "sigma": 1.5}}
 SPARSE = {**LANDMARKS, "task": "sparse", "bound": 8.0, "keep": 8}
 SEQUENCE = {"groups": {"pair": ["a", "b"]}, "costs": {"pair": 0.45, "c": 0.5}, "baselines": []}
 SEQUENCE |= {"model": "linear", "ridge": 1e-3, "max_groups": 1, "cost_aware": False}
@@ -32,7 +35,7 @@ CASES = {
     "squared": ("landmarks", "y", "mse", LANDMARKS, {**OF_ALL, "landmarks_from": "kmeans"}),
     "sparse": ("landmarks", "y", "r2", SPARSE, {"ridge": 10.0, "keep": 2, "refit": False}),
     "metric": (
-        *("landmarks", "y", "r2", {**LANDMARKS, "metric": "diagonal"}),
+        *("landmarks", "y", "r2", {**LANDMARKS, "metric": "diagonal", **WIDTH}),
         {"landmarks_from": "kmeans"},
     ),
     "stepwise": (

@@ -74,7 +74,7 @@ def _functions(data: Path, output: Path, /, **changes: Any) -> JobSpec:
 
 
 def _metric(data: Path, output: Path, /, **changes: Any) -> JobSpec:
-    own = {"metric": "auto", "iterations": 1, "landmarks": 20}
+    own = {"metric": "auto", "landmarks": 20}
     return landmarks_job(data, output, data={"folds": 2}, landmarks=own, **changes)
 
 

@@ -87,15 +87,13 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     ),
     "landmarks": (
         smooth_classes,
-        landmarks(
-            landmarks="auto", metric="diagonal", iterations=1, similarity=["linear", "gaussian"]
-        ),
-        "landmarks, metric, statistics, tune, similarities, number, select, evaluate",
+        landmarks(landmarks="auto", metric="diagonal", similarity=["linear", "gaussian"]),
+        "landmarks, candidates, statistics, tune, number, select, evaluate",
     ),
     "landmarks, classes": (
         smooth_classes,
         landmarks("name", task="classification", keep=5),
-        "categories, classes, landmarks, statistics, tune, select, evaluate",
+        "categories, classes, landmarks, candidates, statistics, tune, select, evaluate",
     ),
     "landmarks, ranking": (
         ranked_rows,

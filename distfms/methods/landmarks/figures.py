@@ -9,7 +9,6 @@ import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.landmarks.similarity import RANDOM, of_source
-from distfms.methods.landmarks.squared import DENSE
 from distfms.report.formatting import as_number, count, interval, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
@@ -35,20 +34,29 @@ _LANDMARKS_SHOWN, _COLUMNS_SHOWN, _BARS_SHOWN = 500, 50, 12
 _MOST_ABOVE = 1.2
 _MEASURES = (
     "Measures of the model with all its landmarks. Folds share landmarks and scales, which do not "
-    "depend on the target; each fold learns its own metric, width and ridge. Of more than 2,000 "
-    "rows, and for classes, the kind of metric and the most iterations are those of all rows."
+    "depend on the target; each fold learns its own metric. What a fold says of the model is of "
+    "what the other folds choose: similarity, metric, width, ridge and number of landmarks."
 )
 
 
 def headline(run: FinishedRun) -> str:
-    """Return in one sentence how well the model predicts."""
+    """Return in one sentence how well the model predicts, or that it does not."""
+    constant = run.metrics.get("constant", {"model_is_better": True})
+    sentence = _how_well(run)
+    if constant["model_is_better"]:
+        return sentence
+    sentence = sentence[0].lower() + sentence[1:]
+    return f"No better than always answering {constant['answer']}: {sentence}"
+
+
+def _how_well(run: FinishedRun) -> str:
     reading, measures, r2 = _judged(run)
     beside = _beside(run)
     what = f"{count(len(run.selection['landmarks']), 'landmark')} of {run.selection['similarity']}"
     if run.selection["metric"]["kind"] != "none":
         what += f" ({run.selection['metric']['kind']} metric)"
-    enough = run.metrics.get("enough", np.inf)
-    if enough < len(run.selection["landmarks"]):
+    enough = run.metrics.get("enough")
+    if enough is not None and enough < len(run.selection["landmarks"]):
         beside = f"; {number(enough)} are within one standard error{beside}"
     if r2 is None:
         measure = run.metrics["measure"]
@@ -90,6 +98,7 @@ def sections(run: FinishedRun) -> list[PageSection]:
     return [
         PageSection("", _answer_blocks(run)),
         PageSection("Beside other models", [_baseline_table(run)]),
+        PageSection("What the folds compared", _candidate_tables(run)),
         PageSection("The metric", _metric_tables(run)),
         PageSection("The landmarks", [_landmark_table(run)]),
         PageSection("How good the similarities are", [_goodness_table(run)]),
@@ -194,11 +203,10 @@ def _error_figure(run: FinishedRun) -> Figure:
         log_x=True,
         y_limits=(0.0, None),
     )
-    chose = reading == "validation" and len({curve.name for curve in curves} - {DENSE}) > 1
     return Figure(
         chart,
         f"{measure_title(measure, capital=True)} against the number of landmarks: {ROWS[reading]}"
-        + (", which also chose the similarity." if chose else ".")
+        + "."
         + " Dashed: references." * bool(drawn)
         + (f" Above the chart: {', '.join(sorted(above))}." if above else ""),
     )
@@ -228,22 +236,32 @@ def _baseline_table(run: FinishedRun) -> Table:
     )
 
 
+def _candidate_tables(run: FinishedRun) -> list[Block]:
+    """List the best candidate of each similarity and metric."""
+    candidates = run.metrics.get("candidates", [])
+    titles = {
+        "similarity": "Similarity",
+        "metric": "Metric",
+        "width": "Width",
+        "ridge": "Ridge",
+        "loss": "Loss",
+        "behind": "Behind the chosen",
+        "standard_error": "± standard error",
+    }
+    rows = [{title: entry[name] for name, title in titles.items()} for entry in candidates]
+    chosen = [number for number, entry in enumerate(candidates) if entry["chosen"]]
+    caption = (
+        "The best of each similarity and metric on rows of a sample that it did not learn from: "
+        "log losses of classes, otherwise squared errors in units of the target's variance. Widths "
+        "are in median distances between rows."
+    )
+    measures = ("Width", "Ridge", "Loss", "Behind the chosen", "± standard error")
+    return [Table(rows, caption, dict.fromkeys(measures, "measure"), emphasis=chosen)]
+
+
 def _metric_tables(run: FinishedRun) -> list[Block]:
-    """List what the metric weighs, and what it was compared with."""
-    metric = run.selection["metric"]
-    if "compared" not in metric:
-        return []
-    titles = ("Metric", "Iterations", "Unexplained", "Gain", "± standard error")
-    compared = [dict(zip(titles, own.values(), strict=True)) for own in metric["compared"]]
-    kinds = [entry["kind"] for entry in metric["compared"]]
-    found: list[Block] = [
-        Table(
-            compared,
-            "Metrics on rows they were not learned from, at the best iteration of each.",
-            dict.fromkeys(titles[2:], "percent"),
-            emphasis=[kinds.index(metric["kind"])],
-        )
-    ]
+    """List what the metric weighs."""
+    metric, found = run.selection["metric"], list[Block]()
     if "weights" in metric:
         weights = list(metric["weights"].items())
         rest = more(len(weights), _COLUMNS_SHOWN, "in selection.json")

@@ -38,9 +38,6 @@ _WIDTHS = (100.0, 10.0, 1.0)
 TOLERANCE = 1e-10
 #: The same for a fit that another one begins at.
 _ROUGH = 1e-4
-#: Ridge of a loss of margins, in those of squared loss of classes 0 and 1: scores are several times
-#: as large, their squared norm that much more.
-_OF_MARGINS = 0.02
 #: Numbers of a block of similarities that is worked on at a time.
 _BLOCK_VALUES = 2**20
 
@@ -163,7 +160,7 @@ class JudgePass:
 
     def _errors(self, model: Linear, rows: EmbeddedRows) -> list[float]:
         scores = model.scores(rows.similarities[self.label][model.landmarks])
-        loss = self.loss.slopes(scores, rows.target, model.extra).value.sum(axis=0)
+        loss = self.loss.judged(scores, rows.target, model.extra)
         away = np.abs(self.loss.decoded(scores, model.extra) - rows.target)
         return [own @ rows.weight for own in (loss, away, away**2, away > 0)]
 
@@ -254,12 +251,6 @@ class PassProcedure(LandmarkProcedure):
     def problem(self, train: Members, fold: int = -1) -> Any:
         """Return the problem; ``make_pass`` is among the members of a fold."""
         return PassProblem(super().problem(train, fold), train.get("make_pass"))
-
-    def ridge(self, problem: SquaredProblem) -> float:
-        """Return the ridge of the spec, or that of a problem in terms of the loss."""
-        is_chosen = self.options.ridge is None and problem.learned_ridge is None
-        is_chosen &= isinstance(self.loss, Margin)
-        return super().ridge(problem) * (_OF_MARGINS if is_chosen else 1.0)
 
     def start(self, problem: SquaredProblem) -> np.ndarray:
         """Return the first values of the parameters beside the weights."""

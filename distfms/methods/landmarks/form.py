@@ -14,8 +14,8 @@ from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.ranking import WHOLE
 from distfms.methods.frame.row_data import RowForm, names_classes
+from distfms.methods.landmarks.candidates import LANDMARKS_JUDGED
 from distfms.methods.landmarks.fit import ERRORS
-from distfms.methods.landmarks.metric import LANDMARKS_TAUGHT
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import (
     KERNELS,
@@ -30,8 +30,10 @@ from distfms.spec import parse_section
 #: Positions of a ranking that measures count: the first few, or more than there are.
 CUTOFFS = (1, 3, 5, 10, WHOLE)
 RANKING_MEASURES = (*(f"ndcg@{cutoff}" for cutoff in CUTOFFS[:-1]), "ndcg")
-#: Rows of which a metric is learned by default, and how many numbers these have at most.
-METRIC_ROWS, METRIC_VALUES = 8192, 2**22
+#: Rows that candidates are compared on, and how many numbers these have at most.
+COMPARED_ROWS, COMPARED_VALUES = 3072, 2**21
+#: Columns up to which metrics are learned where the spec does not ask for them.
+MOST_SCALED, MOST_FULL = 500, 0
 
 
 def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
@@ -76,9 +78,10 @@ def _check(form: LandmarkForm) -> None:
             f"With the similarity `precomputed` all features are numbers; "
             f"{form.roles.text_features[0]!r} holds texts. Leave it out with `data.exclude`."
         )
-    if len(form.similarities) > 1 and form.inputs.section.folds < 2:
+    is_ranking = form.options.task == "ranking"
+    if len(form.similarities) > 1 and is_ranking and form.inputs.section.folds < 2:
         raise SpecError(
-            "`landmarks.similarity` is a list for cross-validation to choose from: set "
+            "`landmarks.similarity` is a list for cross-validation to choose from by NDCG: set "
             "`data.folds` to at least 2, or name one similarity."
         )
     if form.options.task == "ranking" and form.roles.query is None:
@@ -122,8 +125,23 @@ class LandmarkForm(RowForm):
     @cached_property
     def similarities(self) -> tuple[Similarity, ...]:
         """Similarities that are compared, as the spec has them."""
-        given = [section.similarity for section in self.options.similarity]
+        given = [section.similarity for section in self.options.listed]
         return tuple(replace(own, source=source) for source in self.sources for own in given)
+
+    @property
+    def compared(self) -> tuple[Similarity, ...]:
+        """Those with random landmarks, which stand for others in comparisons."""
+        return tuple(section.similarity for section in self.options.listed)
+
+    @property
+    def metric_kinds(self) -> tuple[str, ...]:
+        """Kinds of metrics that kernels are compared under; none where these are as they are."""
+        kind, n_columns = self.options.metric, self.guessed_columns
+        if kind != "auto":
+            return () if kind == "none" else (kind,)
+        if n_columns > MOST_SCALED:
+            return ("none",)
+        return ("none", "diagonal", "full") if n_columns <= MOST_FULL else ("none", "diagonal")
 
     def tried(self, tune: Any) -> LandmarkForm:
         """Return the form with all sources of landmarks that a grid compares."""
@@ -171,6 +189,11 @@ class LandmarkForm(RowForm):
         return most if self.options.landmarks == most else min(most, pool.n_rows)
 
     @property
+    def n_similarities(self) -> int:
+        """Number of similarities that rows are read with, after one of `auto` was chosen."""
+        return len(self.sources) if self.options.is_auto else len(self.similarities)
+
+    @property
     def most_columns(self) -> int:
         """Most columns of the linear reference."""
         return 0 if self.options.is_precomputed else MOST_COLUMNS
@@ -182,28 +205,27 @@ class LandmarkForm(RowForm):
         return n if n <= self.most_columns else 0
 
     @property
-    def metric_rows(self) -> int:
-        """Most rows that a metric is learned from; 0 without any."""
-        most = min(METRIC_ROWS, METRIC_VALUES // max(self.guessed_columns, 1))
-        return (self.options.metric_rows or most) if self.learned else 0
+    def compared_rows(self) -> int:
+        """Most rows that candidates are compared on."""
+        return max(min(COMPARED_ROWS, COMPARED_VALUES // max(self.guessed_columns, 1)), 64)
 
     @property
     def sample_size(self) -> int:
         """Rows of each part that are sampled."""
-        return max(self.options.sample, self.most_landmarks, self.metric_rows)
+        return max(self.options.sample, self.most_landmarks, self.compared_rows)
 
     @property
     def row_values(self) -> int:
         """How many numbers a row takes while models are fitted by passes."""
-        return len(self.similarities) * self.most_landmarks + self.n_columns + 2
+        return self.n_similarities * self.most_landmarks + self.n_columns + 2
 
     @property
     def statistics_bytes(self) -> int:
         """Size of one partial statistic in memory."""
         n_folds, n_parts = max(self.inputs.section.folds, 1), self.inputs.n_parts
-        n_matrices = n_parts * len(self.similarities)
-        if n_folds > 1:
-            n_matrices += (n_folds + 1) * len(self.learned)  # two parts for each fold
+        n_matrices = n_parts * self.n_similarities
+        if n_folds > 1 and self.learned:
+            n_matrices += (n_folds + 1) * self.n_similarities  # two parts for each fold
         moments = n_matrices * (self.most_landmarks + 1) ** 2
         moments += n_parts * (self.n_columns + 1) ** 2
         sample = (n_folds + 1) * self.sample_size * (self.guessed_columns + 4)
@@ -211,9 +233,9 @@ class LandmarkForm(RowForm):
 
     @property
     def task_bytes(self) -> int:
-        """What learning a metric takes: copies of similarities, and of rows."""
-        n_rows = min(self.metric_rows, self.inputs.train.n_rows)
-        n_values = 7 * max(LANDMARKS_TAUGHT, self.most_landmarks) + 4 * self.guessed_columns
+        """What comparing candidates takes: copies of similarities, and of rows."""
+        n_rows = min(self.compared_rows, self.inputs.train.n_rows)
+        n_values = 7 * LANDMARKS_JUDGED + 4 * self.guessed_columns
         return 8 * n_rows * n_values
 
     def for_actors(self) -> dict[str, float]:
@@ -222,7 +244,7 @@ class LandmarkForm(RowForm):
             n_values = self.row_values * self.inputs.train.n_rows
             return {"embeddings": NO_GAIN, "passes": operations_of_passes(n_values)}
         procedure = LandmarkProcedure((), self.options, self.most_landmarks)
-        n_rules = len(self.similarities) + (COLUMNS in self.options.baselines)
+        n_rules = self.n_similarities + (COLUMNS in self.options.baselines)
         n_folds, of_rule = self.inputs.section.folds, procedure.n_operations()
         return {"embeddings": NO_GAIN, **actors_on_moments(n_folds, n_rules, of_rule)}
 

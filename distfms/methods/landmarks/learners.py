@@ -10,7 +10,7 @@ Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and append
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,27 +19,18 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
-from distfms.methods.frame.cross_validation import (
-    Fold,
-    FoldWork,
-    Members,
-    evaluate_here,
-    evaluate_on_folds,
-)
-from distfms.methods.frame.judging import HELD_OUT, TRAIN, Asked, judged, one_part
+from distfms.methods.frame.cross_validation import Fold, FoldWork, evaluate_here, evaluate_on_folds
+from distfms.methods.frame.judging import HELD_OUT, TRAIN, judged, one_part
 from distfms.methods.frame.moments import (
     NamedRule,
     Scores,
     Solved,
     TunedItem,
-    fold_work,
     points_on_folds,
-    scored,
     scores_of,
     search_all,
 )
 from distfms.methods.frame.passes import Passes, Sums
-from distfms.methods.frame.tuning import Choice, changed_options, choose
 from distfms.methods.landmarks.fit import FitPass, JudgePass, PassProblem, PassProcedure
 from distfms.methods.landmarks.form import RANKING_MEASURES
 from distfms.methods.landmarks.losses import loss_of
@@ -48,6 +39,7 @@ from distfms.methods.landmarks.read import (
     EmbeddedReader,
     LandmarkData,
     Models,
+    prediction_errors,
     ranked,
     split_learned,
 )
@@ -55,12 +47,15 @@ from distfms.methods.landmarks.similarity import of_source
 from distfms.methods.landmarks.squared import (
     COLUMNS,
     DENSE,
-    MEASURES,
+    MODELS,
     LandmarkPath,
     LandmarkProcedure,
+    squared_measures,
 )
 
-#: What models are known by where they are judged.
+#: Models of similarities with weights and intercepts (M, L + 1), and the parts they are judged on.
+Asked = tuple[Models, Sequence[int]]
+#: What models are known by where they are judged: a fold by its number.
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -102,51 +97,85 @@ class Squared:
         """Return the models of all similarities; within a step."""
         return search_all(self.run, procedure, problem)
 
-    def on_folds(self, work: FoldWork) -> FoldAnswers:
-        """Evaluate every item on every fold; within a step."""
+    def by_moments(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate every item on every fold by co-moments; within a step."""
         return evaluate_on_folds(self.run, self.data.statistics, self.split(work))
+
+    def on_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate every item on every fold, to choose; within a step."""
+        return self.by_moments(work)
+
+    def judged_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate every item on every fold as its predictions are; within a step."""
+        return self.on_rows(self.by_moments(work), work, MODELS)
+
+    def on_rows(self, answers: FoldAnswers, work: FoldWork, name: str) -> FoldAnswers:
+        """Return answers with measures of the models of this name, from the rows of the folds."""
+        labels = [self.label_of(item) for item in work.items]
+        asked = dict[int, Asked]()
+        for place, fold in enumerate(answers.folds):
+            models = [own[place][name] for own in answers.answers]
+            asked[fold] = list(zip(labels, models, strict=True)), [fold]
+        measured = self.measured(asked)
+        found = list[tuple[Answer, ...]]()
+        start = 0
+        for item in answers.answers:
+            end = start + len(item[0][name])
+            own = [{n: a[start:end] for n, a in measured[fold].items()} for fold in answers.folds]
+            found.append(tuple(judged_answer(*pair) for pair in zip(item, own, strict=True)))
+            start = end
+        return replace(answers, answers=tuple(found))
+
+    def label_of(self, item: Any) -> str:
+        """Return the similarity of an item: points of a grid, or a rule and its budgets."""
+        rule = item.procedure.rules[0] if isinstance(item, TunedItem) else item[0]
+        return self.labels[0] if rule.name == DENSE else str(rule.name)
 
     def split(self, work: FoldWork) -> FoldWork:
         """Return work on folds whose metrics were learned without them."""
-        return replace(work, split=partial(split_learned, self.data.form.learned))
+        return replace(work, split=partial(split_learned, self.data.learned))
 
     def scores(self, solved: Solved) -> Scores:
         """Score all paths on the training rows, and on held-out rows where there are any."""
-        return scores_of(solved)
+        found, parts = scores_of(solved), {"train": [*range(max(self.job.n_folds, 1))]}
+        parts["test"] = [-1]
+        asked = dict[tuple[str, str], Asked]()
+        for name, of_path in found.items():
+            for rows, answer in of_path.items():
+                models = [(solved.paths[name].label, answer[MODELS])]
+                asked[name, rows] = models, parts[rows]
+        measured = self.measured(asked)
+        return {
+            name: {rows: judged_answer(own, measured[name, rows]) for rows, own in of_path.items()}
+            for name, of_path in found.items()
+        }
 
-    def with_first(self, best: str) -> Squared:
-        """Return the learner with another similarity first."""
-        return replace(self, labels=tuple(sorted(self.labels, key=lambda label: label != best)))
+    def measured(self, asked: Mapping[Key, Asked]) -> dict[Key, Answer]:
+        """Return measures (M,) of models on folds or held-out rows (−1), by one pass."""
+        data, options = self.data, self.data.form.options
+        limits = data.landmarks.range if options.clip else np.array([-np.inf, np.inf])
+        judge = partial(prediction_errors, limits, float(data.landmarks.range.mean()))
+        found = self._judged_rows(judge, asked)
+        return {key: squared_measures(own["errors"].arrays) for key, own in found.items()}
 
-    def compared(self, options: LandmarksOptions) -> tuple[FoldAnswers, Choice]:
-        """Compare the similarities on folds with some options; within a step.
-
-        By ridges of their own, so that a grid of ridges has one answer.
-        """
-        measure = self.data.form.main_measure
-        procedure = self.procedure(changed_options(options, {"ridge": None}))
-        ends = np.array([float(procedure.keep)])
-        items = [(rule, ends) for rule in procedure.rules[: len(self.labels)]]
-        work = fold_work(self.job, partial(scored, procedure), items, [procedure] * len(items))
-        found = self.on_folds(work)
-        values = np.array([[answer[measure][0] for answer in own] for own in found.answers])
-        return found, choose(values, found.weight, "best", MEASURES[measure])
+    def _judged_rows(
+        self, judge: Callable[..., Any], asked: Mapping[Key, Asked]
+    ) -> dict[Key, Mapping[str, Any]]:
+        """Judge models of folds under the metrics that these have."""
+        wanted = dict[Key, tuple[Any, Any]]()
+        for key, (models, numbers) in asked.items():
+            fold = key if isinstance(key, int) else None
+            maps = self.data.embedding(fold).maps
+            wanted[key] = partial(judge, maps, models), [one_part(number) for number in numbers]
+        return judged(self.run, self.data.source, wanted)
 
     def points(
         self, points: Sequence[Mapping[str, Any]], measure: str
     ) -> tuple[FoldAnswers, np.ndarray]:
-        """Evaluate points of a grid on folds, each by the similarity that is best there."""
-        several, best = len(self.labels) > 1, dict[str, str]()
-
-        def procedure(options: LandmarksOptions) -> LandmarkProcedure:
-            key = options.model_dump_json(exclude={"ridge"})
-            if several and key not in best:
-                best[key] = self.labels[self.compared(options)[1].best]
-            return (self.with_first(best[key]) if several else self).procedure(options)
-
+        """Evaluate points of a grid on folds."""
         return points_on_folds(
-            self.run, self.job, self.data.statistics, procedure, points, measure,
-            None if several else self.nested, self.on_folds,
+            self.run, self.job, self.data.statistics, self.procedure, points, measure,
+            self.nested, self.on_folds,
         )  # fmt: skip
 
 
@@ -176,10 +205,14 @@ class ByPasses(Squared):
             )
         return paths
 
+    def judged_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate every item on every fold as its predictions are; within a step."""
+        return self.on_folds(work)
+
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate items on folds one after another; within a step."""
         with ExitStack() as stack:  # rows are embedded once, unless folds have their metrics
-            is_shared = not self.data.form.learned
+            is_shared = not self.data.learned
             everywhere = stack.enter_context(self._passes()) if is_shared else None
 
             @contextmanager
@@ -227,21 +260,11 @@ class ByPasses(Squared):
 
 @dataclass(frozen=True)
 class RankingProcedure(LandmarkProcedure):
-    """What decides about a ranking; models are among its answers, as a pass has to judge them."""
-
-    def score(
-        self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Score models of so many landmarks; `models` (n, L) are their weights."""
-        sizes = np.minimum(budgets, len(path.order)).astype(int).tolist()
-        found = super().score(problem, path, held_out, budgets)
-        return {**found, "models": self.weights(problem, path, sizes)}
+    """What decides about a ranking, whose models a pass has to judge."""
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure models of several numbers of landmarks; return those that a pass has to judge."""
-        return super().tuned_values(
-            fold, ends, "models" if measure in RANKING_MEASURES else measure
-        )
+        return super().tuned_values(fold, ends, MODELS if measure in RANKING_MEASURES else measure)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,60 +275,32 @@ class ByRanking(Squared):
         """Return the pure part with some options."""
         return RankingProcedure(**vars(super().procedure(options)))
 
-    def scores(self, solved: Solved) -> Scores:
-        """Score all paths on the training rows, and on held-out rows where there are any."""
-        found, n_folds = super().scores(solved), max(self.job.n_folds, 1)
-        parts = {"train": [*range(n_folds)], "test": [-1]}
-        ndcg = self._ranked(
-            {
-                (label, rows): ([(label, answer["models"])], parts[rows])
-                for label, own in found.items()
-                for rows, answer in own.items()
-            }
-        )
-        return {
-            label: {rows: _with_ndcg(answer, ndcg[label, rows]) for rows, answer in own.items()}
-            for label, own in found.items()
-        }
-
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold: models by statistics, their rankings by one pass."""
-        found = super().on_folds(work)
+        answers = self.by_moments(work)
         measure = getattr(work.evaluate, "measure", None)
-        if measure not in (None, *RANKING_MEASURES):
-            return found
-        name = "models" if measure is None else "values"
-        models = dict[int, Models]()
-        for at, fold in enumerate(found.folds):
-            own = zip(work.items, found.answers, strict=True)
-            models[fold] = [(_label(item), answers[at][name]) for item, answers in own]
-        ndcg = self._ranked({fold: (own, [fold]) for fold, own in models.items()})
-        answers: list[list[Answer]] = [[] for _ in work.items]
-        for at, fold in enumerate(found.folds):
-            ends = np.cumsum([len(own) for _, own in models[fold]])[:-1]
-            for i, mean in enumerate(np.split(ndcg[fold], ends, axis=1)):
-                answer = _with_ndcg(found.answers[i][at], mean)
-                answers[i].append(answer if measure is None else {"values": answer[measure]})
-        return replace(found, answers=tuple(map(tuple, answers)))
+        if measure is None:
+            return self.on_rows(answers, work, MODELS)
+        if measure not in RANKING_MEASURES:
+            return answers
+        judged = self.on_rows(answers, work, "values")
+        values = (tuple({"values": one[measure]} for one in own) for own in judged.answers)
+        return replace(judged, answers=tuple(values))
 
-    def _ranked(self, asked: Mapping[Key, tuple[Models, Sequence[int]]]) -> dict[Key, np.ndarray]:
-        """Return NDCG (C, M) of models on folds or held-out rows (−1), by one pass."""
-        data, rank = self.data, partial(ranked, self.data.embedding().maps)
-        wanted: dict[Key, Asked] = {
-            key: (partial(rank, models), [one_part(number) for number in parts])
-            for key, (models, parts) in asked.items()
+    def judged_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate every item on every fold as its predictions are; within a step."""
+        return self.on_folds(work)
+
+    def measured(self, asked: Mapping[Key, Asked]) -> dict[Key, Answer]:
+        """Return NDCG (M,) of models on folds or held-out rows (−1), by one pass."""
+        found = self._judged_rows(ranked, asked)
+        return {
+            key: dict(zip(RANKING_MEASURES, own["ranking"].mean, strict=True))
+            for key, own in found.items()
         }
-        found = judged(self.run, data.source, wanted)
-        return {key: own["ranking"].mean for key, own in found.items()}
 
 
-def _label(item: Any) -> str:
-    """Return the similarity of an item: points of a grid, or a rule and its budgets."""
-    rule = item.procedure.rules[0] if isinstance(item, TunedItem) else item[0]
-    return str(rule.name)
-
-
-def _with_ndcg(answer: Answer, mean: np.ndarray) -> Answer:
-    """Return an answer with NDCG (C, M) of its models in their place."""
-    kept = {name: a for name, a in answer.items() if name != "models"}
-    return {**kept, **dict(zip(RANKING_MEASURES, mean, strict=True))}
+def judged_answer(answer: Answer, measured: Answer) -> Answer:
+    """Return an answer with measures of its models in their place."""
+    left = (MODELS, "values")
+    return {**{name: a for name, a in answer.items() if name not in left}, **measured}

@@ -11,16 +11,34 @@ Rasmussen, Williams, "Gaussian Processes for Machine Learning" (2006), Section 5
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 #: Standard deviation of the prior.
 _APART = 2.0
 #: Bounds of log t and of log ν; ν at first; the most steps, and the gain at which they end.
-_SCALES, _NOISES, _NOISE, _STEPS, _GAIN = (-7.0, 4.0), (-14.0, 3.0), 0.1, 50, 1e-5
+_SCALES, _NOISES, _NOISE, _STEPS, _GAIN = (-7.0, 4.0), (-14.0, 3.0), 0.1, 50, 1e-4
 
 
-def likely_scales(features: np.ndarray, target: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return the likely scale of each column, (d,), whose mean square is 1.
+@dataclass(frozen=True, eq=False)
+class LikelyProcess:
+    """The likeliest Gaussian process of some rows.
+
+    Attributes
+    ----------
+    scales : ndarray of shape (d,)
+        t.
+    coefficients : ndarray of shape (P, n)
+        α of its mean Σ α_i exp(−½ Σ_j t_j² (x_j − x_ij)²), less the mean of the targets.
+    """
+
+    scales: np.ndarray
+    coefficients: np.ndarray
+
+
+def likely_process(features: np.ndarray, target: np.ndarray, weight: np.ndarray) -> LikelyProcess:
+    """Return the process of the likeliest scales and noise.
 
     Parameters
     ----------
@@ -29,24 +47,35 @@ def likely_scales(features: np.ndarray, target: np.ndarray, weight: np.ndarray) 
     target : ndarray of shape (P, n)
         Several share the scales and the noise.
     weight : ndarray of shape (n,)
-        Positive; the noise of a row is divided by it.
+        Positive; the noise of a row is divided by its weight relative to the mean weight.
     """
+    from scipy.linalg import cho_factor, cho_solve
     from scipy.optimize import minimize
 
     d = len(features)
     centred = target - np.average(target, axis=1, weights=weight)[:, np.newaxis]
-    start = np.append(np.full(d, -0.5 * np.log(d)), np.log(_NOISE))
-    found = minimize(
+    noise = weight.mean() / weight
+    logs = minimize(
         unlikeliness,
-        start,
-        (features, centred, 1.0 / weight),
+        np.append(np.full(d, -0.5 * np.log(d)), np.log(_NOISE)),
+        (features, centred, noise),
         "L-BFGS-B",
         jac=True,
         bounds=[_SCALES] * d + [_NOISES],
         options={"maxiter": _STEPS, "ftol": _GAIN},
-    )
-    scales = np.exp(found.x[:-1])
-    return np.asarray(scales * np.sqrt(d / (scales @ scales)))
+    ).x
+    scales = np.exp(logs[:-1])
+    covariance = covariance_of(scales, features)
+    covariance.flat[:: len(noise) + 1] += np.exp(logs[-1]) * noise
+    return LikelyProcess(scales, cho_solve(cho_factor(covariance, lower=True), centred.T).T)
+
+
+def covariance_of(scales: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Return exp(−½ Σ_j t_j² (x_j − z_j)²) of all pairs of rows, shape (n, n)."""
+    moved = scales[:, np.newaxis] * features
+    halves = np.einsum("ij,ij->j", moved, moved) / 2.0
+    exponents = moved.T @ moved - (halves[:, np.newaxis] + halves)
+    return np.exp(np.minimum(exponents, 0.0, out=exponents), out=exponents)
 
 
 def unlikeliness(
@@ -61,9 +90,7 @@ def unlikeliness(
 
     scales, added = np.exp(logs[:-1]), np.exp(logs[-1]) * noise
     moved, n_values = scales[:, np.newaxis] * features, target.size
-    halves = np.einsum("ij,ij->j", moved, moved) / 2.0
-    covariance = moved.T @ moved - (halves[:, np.newaxis] + halves)
-    covariance = np.exp(np.minimum(covariance, 0.0, out=covariance), out=covariance).T
+    covariance = covariance_of(scales, features).T
     factor = covariance.copy(order="F")
     factor.flat[:: len(factor) + 1] += added
     factor = cholesky(factor, lower=True, overwrite_a=True)

@@ -1,17 +1,19 @@
-"""Log losses of rows by logistic models of others, of one ridge after another."""
+"""Scores of rows by logistic models of others, of one ridge after another."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-#: Ridges that are tried.
-LOGISTIC_RIDGES = np.logspace(-1.0, -8.0, 8)
-#: Fall of the loss at which a fit ends, and the most steps: what is left of it decides nothing. And
-#: how much more than the least of the mean losses so far ends the search: less of a ridge is worse.
-_FALL, _STEPS, _WORSE = 1e-5, 50, 1.2
+#: Fall of the loss at which a fit ends, and the most steps: what is left of it decides nothing.
+_FALL, _STEPS = 1e-5, 50
+#: How much more than the least of the mean losses so far ends the search: less of a ridge is worse.
+_WORSE = 1.2
 
 
-def log_losses(
+def logistic_scores(
+    grid: np.ndarray,
     variance: np.ndarray,
     rows: np.ndarray,
     target: np.ndarray,
@@ -19,47 +21,61 @@ def log_losses(
     asked: np.ndarray,
     truth: np.ndarray,
 ) -> np.ndarray:
-    """Return log losses (n_ridges, m) of rows, in units of that of equal shares of the classes.
+    """Return scores (n_ridges, P, m) of rows, each class against the others.
 
     Once they have become much worse, those of still lower ridges are taken to be the same.
 
     Parameters
     ----------
+    grid : ndarray of shape (n_ridges,)
+        Descending; ½·ridge·‖w‖² is added to the mean loss of each class against the others.
     variance : ndarray of shape (r,)
-        Of the features, which are uncorrelated: steps are in units of what they bend.
+        Of the features, which are uncorrelated: steps are in units of their curvature.
     rows, asked : ndarray of shape (r, n) and (r, m)
-        Centred features of rows to fit to and of those that are asked; ½·ridge·‖w‖² is added to the
-        mean loss of each class against the others.
+        Centred features of rows to fit to and of those that are asked.
     target, truth : ndarray of shape (P, n) and (P, m)
         Whether rows are of a class; of two classes only for the second.
     share : ndarray of shape (n,)
         Weights of sum 1.
     """
     from scipy.optimize import minimize
-    from scipy.special import expit, log_expit, logsumexp
+    from scipy.special import log_expit
 
-    rows, asked = (np.vstack((own, np.ones(own.shape[1]))) for own in (rows, asked))
-    shape, sign, found = (len(rows), len(target)), 2.0 * target - 1.0, []
-    weights, n_more = np.zeros(shape), int(len(target) == 1)  # the first of two classes, too
-    truth = np.vstack((truth, 1.0 - truth[:n_more]))
-
-    def loss(at: np.ndarray, unit: np.ndarray, penalty: np.ndarray) -> tuple[float, np.ndarray]:
-        own = at.reshape(shape) * unit
-        margin = sign * (own.T @ rows)
-        value = 0.5 * np.sum(penalty * own**2) - np.sum(log_expit(margin) @ share)
-        slope = penalty * own - rows @ (sign * expit(-margin) * share).T
-        return value, (slope * unit).ravel()
-
-    for ridge in LOGISTIC_RIDGES:
-        penalty = np.append(np.full(len(variance), ridge), 0.0)[:, np.newaxis]
-        unit = 1.0 / np.sqrt(np.append(variance, 1.0)[:, np.newaxis] / 4.0 + penalty)
-        own = {"args": (unit, penalty), "options": {"ftol": _FALL, "maxiter": _STEPS}}
-        best = minimize(loss, (weights / unit).ravel(), method="L-BFGS-B", jac=True, **own)
-        weights = best.x.reshape(shape) * unit
-        scores = weights.T @ asked
-        logs = log_expit(np.vstack((scores, -scores[:n_more])))
-        found.append(logsumexp(logs, axis=0) - np.sum(logs * truth, axis=0))
-        if found[-1].mean() > _WORSE * min(own.mean() for own in found):
+    rows = np.vstack((rows, np.ones(rows.shape[1])))
+    asked = np.vstack((asked, np.ones(asked.shape[1])))
+    variance = np.append(variance, 1.0)
+    sign, asked_sign = 2.0 * target - 1.0, 2.0 * truth - 1.0
+    weights = np.zeros((len(rows), len(target)))
+    scores, least = np.empty((len(grid), len(target), asked.shape[1])), np.inf
+    for number, ridge in enumerate(grid):
+        penalty = np.append(np.full(len(variance) - 1, ridge), 0.0)[:, np.newaxis]
+        unit = 1.0 / np.sqrt(variance[:, np.newaxis] / 4.0 + penalty)
+        objective = partial(penalised_loss, rows, sign, share, unit, penalty)
+        options = {"ftol": _FALL, "maxiter": _STEPS}
+        start = (weights / unit).ravel()
+        minimum = minimize(objective, start, method="L-BFGS-B", jac=True, options=options)
+        weights = minimum.x.reshape(weights.shape) * unit
+        scores[number:] = weights.T @ asked
+        loss = float(-log_expit(asked_sign * scores[number]).sum(axis=0).mean())
+        if loss > _WORSE * least:
             break
-    found += found[-1:] * (len(LOGISTIC_RIDGES) - len(found))
-    return np.array(found) / np.log(len(truth))
+        least = min(least, loss)
+    return scores
+
+
+def penalised_loss(
+    rows: np.ndarray,
+    sign: np.ndarray,
+    share: np.ndarray,
+    unit: np.ndarray,
+    penalty: np.ndarray,
+    scaled: np.ndarray,
+) -> tuple[float, np.ndarray]:
+    """Return Σ log(1 + e^−m) of margins m with ½·wᵀPw, and its gradient, by weights in units."""
+    from scipy.special import expit, log_expit
+
+    weights = scaled.reshape(len(rows), len(sign)) * unit
+    margin = sign * (weights.T @ rows)
+    value = 0.5 * np.sum(penalty * weights**2) - np.sum(log_expit(margin) @ share)
+    slope = penalty * weights - rows @ (sign * expit(-margin) * share).T
+    return float(value), (slope * unit).ravel()

@@ -84,6 +84,10 @@ class Loss(ABC):
     def slopes(self, scores: Array, target: Array, extra: Array) -> Slopes:
         """Return the loss of scores (P, n), offsets included, and its derivatives."""
 
+    def judged(self, scores: Array, target: Array, extra: Array) -> np.ndarray:
+        """Return the loss of rows (n,) by which models are judged."""
+        return np.asarray(self.slopes(scores, target, extra).value.sum(axis=0))
+
     def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return predictions (n,) in the units of the target, or numbers of classes."""
         return scores[0]
@@ -147,6 +151,13 @@ class Margin(Loss):
         else:
             value, slope, curvature = rounded(1.0 - margin, self.width)
         return Slopes(value, (-sign * slope)[:, None], curvature[:, None])
+
+    def judged(self, scores: Array, target: Array, extra: Array) -> np.ndarray:
+        """Return log losses of predicted probabilities, or losses of margins."""
+        if not self.logistic:
+            return super().judged(scores, target, extra)
+        chances = probabilities(scores.T)[np.arange(len(target)), target.astype(np.intp)]
+        return np.asarray(-np.log(np.maximum(chances, np.finfo(float).tiny)))
 
     def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return numbers of classes."""

@@ -158,7 +158,7 @@ METHOD = Method(
         "loss": "its values explain different things",
         "levels": "it defines the target, not how to learn",
         "clip": "errors from statistics are those before the cut",
-        **dict.fromkeys(("scaling", "metric", "iterations", "metric_rows"), _STATES),
+        **dict.fromkeys(("scaling", "metric"), _STATES),
         "sample": "it affects only what the model is compared with",
         "baselines": "it affects only what the model is compared with",
     },

@@ -24,6 +24,8 @@ LOSSES = {
     "ranking": ("squared",),
 }
 
+#: Name that stands for the similarities to compare by default.
+AUTO = "auto"
 #: Numbers whose squares are finite, with much room.
 _MOST = 1e100
 
@@ -34,9 +36,9 @@ class SimilaritySection(Section):
     """A similarity and its parameters."""
 
     name: str
-    """`sigmoid`, `manhattan`, `gaussian`, `laplace`, `euclidean`, `linear`, `precomputed` (the
-    features are similarities to as many landmarks), or `module:function`: a function of rows (n, d)
-    and landmarks (L, d) that returns an array (n, L).
+    """`auto`, `sigmoid`, `manhattan`, `gaussian`, `laplace`, `euclidean`, `linear`, `precomputed`
+    (the features are similarities to as many landmarks), or `module:function`: a function of rows
+    (n, d) and landmarks (L, d) that returns an array (n, L).
     """
     a: Positive | None = None
     """Factor of the product, for `sigmoid`; by default 1/columns."""
@@ -50,7 +52,7 @@ class SimilaritySection(Section):
     @model_validator(mode="after")
     def _known(self) -> SimilaritySection:
         is_function = ":" in self.name
-        if not is_function and self.name not in PARAMETERS:
+        if not is_function and self.name not in (AUTO, *PARAMETERS):
             raise ValueError(
                 f"unknown similarity `{self.name}`; choose from {', '.join(PARAMETERS)}, or a "
                 "function as `module:function`"
@@ -109,10 +111,12 @@ class LandmarksOptions(Section):
     is a number, otherwise in margins or levels.
     """
     similarity: Annotated[tuple[SimilaritySection, ...], Field(min_length=1)] = (
-        SimilaritySection(name="gaussian"),
+        SimilaritySection(name="auto"),
     )
-    """Name, or section with name and parameters; or a list of these, from which cross-validation
-    chooses the one with the least error.
+    """Name, or section with name and parameters; or a list of these, from which folds choose the
+    one with the least loss on rows that they hold out, of a sample. `auto`: `linear` and `gaussian`
+    (for a `ranking`, `gaussian`). Whatever is compared, the constant is too: a model that is no
+    better has no landmarks.
     """
     landmarks: Count | Literal["auto"] = "auto"
     """Number of rows to compare others with, drawn from the training rows by hash, or from
@@ -131,29 +135,18 @@ class LandmarksOptions(Section):
     """
     ridge: NonNegative | None = None
     """Ridge: ½·`ridge`·wᵀAw is added to the mean loss of every task, where A has the similarities
-    of the landmarks to each other for `gaussian` and `laplace` (the squared norm of the function),
-    and for others the mean variance of the similarities on its diagonal. A squared error counts
-    half, and other losses of a number are measured in standard deviations of the target. By default
-    chosen with the metric, otherwise by generalised cross-validation of squared loss.
+    of the landmarks to each other for `gaussian`, `laplace` and `linear` (the squared norm of the
+    function), and for others the mean variance of the similarities on its diagonal. A squared error
+    counts half, and other losses of a number are measured in standard deviations of the target. By
+    default chosen by the folds, with metric and width.
     """
     metric: Literal["auto", "none", "diagonal", "full"] = "auto"
     """Metric of distances for `gaussian` and `laplace`, learned from the target: a weight for each
-    column (`diagonal`) or for each direction (`full`). `auto` takes the better one, or `none` if
-    neither is clearly better on rows it was not learned from. Up to 2,000 rows and 500 columns, all
-    rows teach, each is left out in turn to judge, and `auto` tries the likely scales of the columns
-    alone, as a Gaussian process would have them. For `classification` metrics, widths and ridges
-    are judged by the log loss of rows that had no say in them, of few rows by four parts in turn,
-    and `auto` also tries the square roots of likely scales. A metric comes with its own width and
-    ridge; a `sigma` that is given is that of the metric, too, a `ridge` only of the models. A task
-    `ranking` has `none`.
-    """
-    iterations: Annotated[int, Strict(), Field(ge=1, le=50)] = 5
-    """Most iterations of the metric from likely scales of the columns, or from equal ones if these
-    are better; each learns from the gradients of a model under the last.
-    """
-    metric_rows: Annotated[int, Strict(), Field(ge=100)] | None = None
-    """Number of rows to learn the metric from, drawn by hash; a quarter of them chooses among
-    metrics. By default 8,192, or fewer if there are more than 512 columns.
+    column (`diagonal`: its likely scale, as a Gaussian process would have it), or for each
+    direction (`full`: by the gradients of that process). `auto` compares `none` and, up to 500
+    columns, `diagonal`; each fold learns its own. A metric comes with the width and the ridge that
+    are best with it; a `sigma` that is given is that of the metric, too. `none` alone, as for a
+    `ranking`, has the mean distance between rows as its width.
     """
     bound: Positive | None = None
     """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks;
@@ -213,7 +206,9 @@ class LandmarksOptions(Section):
         for name, value in (("ridge", self.ridge), ("spacing", self.spacing)):
             if value is not None and value > _MOST:
                 raise ValueError(f"`{name}` is {value:g}; at most {_MOST:g} is of use")
-        names = [one.similarity.label for one in self.similarity]
+        if len(self.similarity) > 1 and AUTO in [one.name for one in self.similarity]:
+            raise ValueError("`similarity` lists `auto` beside others; leave it out")
+        names = [one.similarity.label for one in self.listed]
         if len(set(names)) < len(names):
             raise ValueError("`similarity` lists the same similarity twice")
         if self.task != "auto" and self.loss not in (None, *LOSSES[self.task]):
@@ -236,6 +231,19 @@ class LandmarksOptions(Section):
         return self
 
     @property
+    def is_auto(self) -> bool:
+        """Whether folds choose the similarity among those that there are by default."""
+        return self.similarity[0].name == AUTO
+
+    @property
+    def listed(self) -> tuple[SimilaritySection, ...]:
+        """The similarities to compare."""
+        if not self.is_auto:
+            return self.similarity
+        names = ("gaussian",) if self.task == "ranking" else ("linear", "gaussian")
+        return tuple(SimilaritySection(name=name) for name in names)
+
+    @property
     def chosen_loss(self) -> str:
         """The loss, or that of the task by default."""
         return self.loss or LOSSES[self.task][0]
@@ -243,12 +251,12 @@ class LandmarksOptions(Section):
     @property
     def is_precomputed(self) -> bool:
         """Whether the features are similarities."""
-        return self.similarity[0].name == PRECOMPUTED
+        return self.listed[0].name == PRECOMPUTED
 
     @property
     def functions(self) -> frozenset[str]:
         """Similarities that are not built in, as ``module:function``."""
-        return frozenset(one.name for one in self.similarity if one.name not in PARAMETERS)
+        return frozenset(one.name for one in self.listed if one.name not in PARAMETERS)
 
     @property
     def used_scaling(self) -> str:
@@ -275,7 +283,7 @@ class LandmarksOptions(Section):
     def n_kept(self, n_landmarks: int) -> int:
         """Return how many of these landmarks the model has."""
         default = DEFAULT_KEPT if self.task == "sparse" else n_landmarks
-        return min(n_landmarks, self.keep or default)
+        return min(n_landmarks, default if self.keep is None else self.keep)
 
 
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

@@ -28,16 +28,16 @@ from distfms.methods.frame.row_data import (
 )
 from distfms.methods.frame.row_predictor import class_name, plan_of_model, sources_of
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, naming
+from distfms.methods.landmarks.candidates import LANDMARKS_JUDGED
+from distfms.methods.landmarks.choice import Choice, all_maps, read_choice
 from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
 from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
 from distfms.methods.landmarks.kmeans import kmeans_rows
-from distfms.methods.landmarks.metric import JUDGES, Lesson, Metric, learned, under
 from distfms.methods.landmarks.similarity import (
     KMEANS,
     RANDOM,
     LandmarkMap,
     Similarity,
-    column_map,
     landmark_arrays,
     landmark_maps,
 )
@@ -70,10 +70,8 @@ class Landmarks:
     sample: Folded[RowSample]
 
 
-#: Models that rank the rows of a part: labels of similarities, each with weights (M, L).
+#: Labels of similarities, each with weights and intercepts (M, L + 1).
 Models = Sequence[tuple[str, np.ndarray]]
-#: Metrics by label and without each fold: the chosen one, then those that it was compared with.
-Metrics = Mapping[str, Sequence[Metric]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +86,10 @@ class LandmarkData:
         Of the target.
     landmarks : Landmarks
     plain, maps : mapping of str to LandmarkMap
-        From features to similarities by label, without a metric; under the learned ones, those
+        From features to similarities by label, without a metric; under the chosen ones, those
         without each fold (see `of_fold`) and the columns themselves included.
-    metrics : mapping
-        Those that were learned.
+    choice : Choice or None
+        None for a ranking, which is compared by its NDCG.
     statistics : Bundle
         `CoMoments` of what each map makes of the rows, and of the target.
     """
@@ -102,7 +100,7 @@ class LandmarkData:
     landmarks: Landmarks
     plain: Mapping[str, LandmarkMap]
     maps: Mapping[str, LandmarkMap]
-    metrics: Metrics
+    choice: Choice | None
     statistics: Bundle
 
     @property
@@ -115,6 +113,24 @@ class LandmarkData:
         """Standard deviation of the target in the training rows."""
         moments = next(iter(self.statistics.members.values())).train()
         return float(np.sqrt(moments.variance()[-1]))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the similarities that models have, the best first where it is known."""
+        if self.choice is None:
+            return tuple(own.label for own in self.form.similarities)
+        return self.choice.labels
+
+    def is_compared_whole(self, n_landmarks: int) -> bool:
+        """Return whether all rows, and so many landmarks, were compared."""
+        n_rows = next(iter(self.statistics.members.values())).train().n_samples
+        is_whole = self.choice is not None and self.choice.n_rows >= n_rows
+        return is_whole and n_landmarks <= LANDMARKS_JUDGED
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Labels of the similarities that each fold has a metric of its own for."""
+        return tuple(label for label in self.maps if of_fold(label, 0) in self.maps)
 
     def source(self, dataset: Dataset, held_out: bool) -> RowSource:
         """Return all that is needed to read a partition of a dataset."""
@@ -136,19 +152,20 @@ def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
     gains = read_gains(run, form, plan)
     landmarks = run.step("landmarks", lambda: take_landmarks(run, form, plan))
     plain = landmark_maps(form.similarities, landmarks.arrays, landmarks.sample.train())
-    metrics = read_metrics(run, form, classes, landmarks.sample, plain)
-    maps = all_maps(form, landmarks, plain, metrics)
+    choice = read_choice(run, form, classes, landmarks.arrays, landmarks.sample, plain)
+    maps = all_maps(form, landmarks.arrays, plain, choice)
+    learned = tuple(label for label in maps if of_fold(label, 0) in maps)
 
     def statistics() -> Bundle:
         found = run.reduce(
-            lambda *of: SimilarityReader(form.source(plan, *of), maps, form.learned, gains),
+            lambda *of: SimilarityReader(form.source(plan, *of), maps, learned, gains),
             actors="embeddings",
         )
         check_similarities(form, found)
         return found
 
     found = run.step("statistics", statistics)
-    return LandmarkData(form, plan, classes, landmarks, plain, maps, metrics, found)
+    return LandmarkData(form, plan, classes, landmarks, plain, maps, choice, found)
 
 
 def read_classes(run: Run, form: LandmarkForm, levels: Levels, plan: ColumnPlan) -> Classes | None:
@@ -198,6 +215,7 @@ def take_landmarks(run: Run, form: LandmarkForm, plan: ColumnPlan) -> Landmarks:
     train, moments, options = sample.train(), found["moments"].train(), form.options
     pool = train if form.inputs.unlabelled is None else sample_unlabelled(run, form, plan)
     require_rows(form, [part.n_rows for part in sample.parts])
+    pool = pool.taken(np.unique(pool.hashes, return_index=True)[1])  # a row twice is one landmark
     given = 2 if options.landmarks == "auto" else options.landmarks
     wanted = 2 if options.is_precomputed else max(2, given)
     if pool.n_rows < wanted:
@@ -233,53 +251,6 @@ def sample_unlabelled(run: Run, form: LandmarkForm, plan: ColumnPlan) -> RowSamp
     parts = [found["sample"].test for found in run.map(read, dataset.partitions)]
     pool: RowSample = merge_tree(parts)
     return pool
-
-
-def read_metrics(
-    run: Run,
-    form: LandmarkForm,
-    classes: Classes | None,
-    sample: Folded[RowSample],
-    plain: Mapping[str, LandmarkMap],
-) -> Metrics:
-    """Learn metrics of all training rows and without each fold, side by side; step ``metric``."""
-    n_folds, most, found = sample.n_folds, form.metric_rows, dict[str, list[Metric]]()
-    teach = partial(learned, form.options, None if classes is None else classes.values)
-
-    def learn(wanted: Mapping[str, tuple[LandmarkMap, RowSample]]) -> None:
-        lessons = list[Lesson]()
-        for name, (mapping, rows) in wanted.items():
-            keys = rows.hashes if rows.ids is None else hash_keys(rows.ids)
-            way = next((own.way for own in found.get(name.rpartition("@")[0], ())), None)
-            lessons.append((mapping, rows, mix(mix(keys)) % np.uint64(JUDGES), way))
-        found.update(zip(wanted, run.map(teach, lessons, "Learning metrics"), strict=True))
-
-    def metric() -> dict[str, list[Metric]]:
-        train, whole, folds = sample.train().first(most), dict[str, Any](), dict[str, Any]()
-        for own in form.similarities:
-            if own.label in form.learned:
-                whole[own.label] = replace(plain[own.label], similarity=own), train
-                for fold in range(n_folds if n_folds > 1 else 0):
-                    rows = sample.train_without(fold).first(most * (n_folds - 1) // n_folds)
-                    folds[of_fold(own.label, fold)] = whole[own.label][0], rows
-        learn(whole)
-        learn(folds)
-        return found
-
-    return run.step("metric", metric) if form.learned else {}
-
-
-def all_maps(
-    form: LandmarkForm, landmarks: Landmarks, plain: Mapping[str, LandmarkMap], metrics: Metrics
-) -> dict[str, LandmarkMap]:
-    """Return the maps of all training rows, and of those without each fold."""
-    found, n_folds = dict(plain), form.inputs.section.folds
-    if COLUMNS in form.options.baselines:
-        found[COLUMNS] = column_map(landmarks.arrays, form.most_columns)
-    for label in form.learned:
-        for name in (label, *(of_fold(label, f) for f in range(n_folds if n_folds > 1 else 0))):
-            found[name] = under(plain[label], next(iter(metrics.get(name, ())), None))
-    return found
 
 
 def check_similarities(form: LandmarkForm, statistics: Bundle) -> None:
@@ -363,19 +334,49 @@ def query_counts(batch: RowBatch, part: int) -> dict[str, QueryCounts]:
     return {"queries": QueryCounts.from_rows(query_keys(batch, rows), batch.target[0, rows])}
 
 
+def scores_of_models(
+    maps: Mapping[str, LandmarkMap], models: Models, features: np.ndarray
+) -> np.ndarray:
+    """Return the scores (n, M) of rows (d, n)."""
+    scores = [np.empty((features.shape[1], 0))]
+    for label, own in models:
+        mapping, k = maps[label], own.shape[1] - 1
+        mapping = mapping.restricted(range(k)) if k < mapping.n_landmarks else mapping
+        scores.append(mapping.scores(features, own[:, :-1].T, own[:, -1]))
+    return np.concatenate(scores, axis=1)
+
+
 def ranked(
     maps: Mapping[str, LandmarkMap], models: Models, batch: RowBatch, parts: slice
 ) -> dict[str, RankingScores]:
     """Rank the rows of a part by models; a `Judge`."""
     (rows,) = batch.part_slices[parts]
-    features = batch.features[:, rows]
-    scores = [np.empty((features.shape[1], 0))]
-    for label, w in models:
-        mapping, k = maps[label], w.shape[1]
-        mapping = mapping.restricted(range(k)) if k < mapping.n_landmarks else mapping
-        scores.append(mapping.scores(features, w.T, np.zeros(1)))
-    joined, keys = np.concatenate(scores, axis=1), query_keys(batch, rows)
-    return {"ranking": RankingScores.from_rows(keys, batch.target[0, rows], joined, CUTOFFS)}
+    scores = scores_of_models(maps, models, batch.features[:, rows])
+    keys = query_keys(batch, rows)
+    return {"ranking": RankingScores.from_rows(keys, batch.target[0, rows], scores, CUTOFFS)}
+
+
+def prediction_errors(
+    limits: np.ndarray,
+    centre: float,
+    maps: Mapping[str, LandmarkMap],
+    models: Models,
+    batch: RowBatch,
+    parts: slice,
+) -> dict[str, Sums]:
+    """Add up squared errors of predictions within limits, and targets less a centre; a `Judge`."""
+    (rows,) = batch.part_slices[parts]
+    target = batch.target[0, rows]
+    weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows]
+    predicted = np.clip(scores_of_models(maps, models, batch.features[:, rows]), *limits)
+    moved = target - centre
+    sums = {
+        "weight": np.array(weight.sum()),
+        "squares": weight @ (predicted - target[:, np.newaxis]) ** 2,
+        "target": np.array(weight @ moved),
+        "target_squares": np.array(weight @ moved**2),
+    }
+    return {"errors": Sums(sums)}
 
 
 def embedded_moments(

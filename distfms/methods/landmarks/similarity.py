@@ -18,7 +18,7 @@ from distfms.errors import DataError, SpecError
 from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
 
-PRECOMPUTED = "precomputed"
+PRECOMPUTED, LINEAR = "precomputed", "linear"
 RANDOM, KMEANS = "random", "kmeans"
 #: Numbers of a block of similarities that is worked on at a time, and the bounds of its rows.
 _BLOCK_VALUES = 2**21
@@ -247,8 +247,8 @@ class LandmarkMap:
     quantiles : ndarray of shape (0,) or (2, d, q)
         Values of each column, ascending, and the normal scores that they are replaced with before
         they are scaled; empty for none.
-    ridge : float or None
-        That was learned with the transform.
+    ridge : float
+        That was chosen with it.
     """
 
     similarity: Similarity
@@ -258,7 +258,7 @@ class LandmarkMap:
     landmarks: np.ndarray
     transform: np.ndarray = field(default_factory=lambda: np.zeros(0))
     quantiles: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    ridge: float | None = None
+    ridge: float = 0.0
 
     @classmethod
     def of(cls, similarity: Similarity, arrays: Mapping[str, Any]) -> LandmarkMap:
@@ -290,7 +290,7 @@ class LandmarkMap:
 
     def penalty(self) -> np.ndarray | None:
         """Return A (L, L), such that uᵀAu is the squared norm of Σ u_l K(·, l); None if no norm."""
-        if self.similarity.name not in KERNELS:
+        if self.similarity.name not in (*KERNELS, LINEAR):
             return None
         found = self(self.landmarks.T)
         return (found + found.T) / 2

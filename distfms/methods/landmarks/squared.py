@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.methods.frame.newton import Domain
 from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.ridges import regular
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.stats.comoments import CoMoments
 
@@ -39,13 +39,12 @@ COLUMNS, LIGHTGBM = "columns", "lightgbm"
 DENSE = "all landmarks"
 
 
+#: Name of models among answers: weights and intercept, (n, L + 1).
+MODELS = "fold/models"
 #: Share of a landmark's variance that others must leave unexplained for it to be chosen.
 _INDEPENDENT = 1e-10
 #: Scores that differ by no more than this part are tied, and the first of them is chosen.
 _TIED = 1e-10
-#: Times that a degree of freedom counts in generalised cross-validation, and the part of a variance
-#: or curvature below which all is rounding.
-_DEGREE, _NOTHING = 1.2, 1e-14
 #: Steps of Algorithm 2 before it is given up.
 _MOST_STEPS, _TINY = 100_000, float(np.finfo(float).tiny)
 
@@ -59,18 +58,16 @@ class SquaredProblem:
     mean : ndarray of shape (L + 1,)
         Of the similarities, then of the target.
     covariance : ndarray of shape (L + 1, L + 1)
-    n_rows : int
     penalty : ndarray of shape (L, L), or None
         A of a ridge λ·uᵀAu; by default the identity, times the mean variance of a similarity.
-    learned_ridge : float or None
-        λ that came with a metric.
+    ridge : float
+        λ where the spec does not say.
     """
 
     mean: np.ndarray
     covariance: np.ndarray
-    n_rows: int = 0
     penalty: np.ndarray | None = None
-    learned_ridge: float | None = None
+    ridge: float = 0.0
 
     @classmethod
     def of(
@@ -78,13 +75,13 @@ class SquaredProblem:
         moments: CoMoments,
         n_landmarks: int | None = None,
         penalty: np.ndarray | None = None,
-        learned_ridge: float | None = None,
+        ridge: float = 0.0,
     ) -> SquaredProblem:
         """Read similarities and target from their co-moments; by default to all landmarks."""
         if penalty is not None:
             penalty = regular(penalty[:n_landmarks, :n_landmarks])
-        own = _first(moments, n_landmarks)
-        return cls(*own, int(moments.n_samples), penalty, learned_ridge)
+        mean, covariance = _first(moments, n_landmarks)
+        return cls(mean, covariance, penalty, ridge)
 
     @property
     def n_landmarks(self) -> int:
@@ -111,113 +108,9 @@ class SquaredProblem:
         """Return the Gram (L, L) with a ridge."""
         return self.covariance[:-1, :-1] + self.added(ridge)
 
-    @cached_property
-    def ridge(self) -> float:
-        """λ where the spec does not say: that of the metric, or by generalised cross-validation."""
-        if self.learned_ridge is not None:
-            return self.learned_ridge
-        if not self.mean_variance > 0:
-            return 0.0
-        grid = np.logspace(-6.0, 2.0, 17)
-        ridges = Ridges.of(self.covariance[:-1, :-1], self.covariance[:-1, -1:], self.added(1.0))
-        return ridges.cross_validated(grid, self.target_variance, self.n_rows)
-
     def intercept(self, weights: np.ndarray) -> np.ndarray:
         """Return b of models with weights (..., L)."""
         return np.asarray(self.mean[-1] - weights @ self.mean[:-1])
-
-
-@dataclass(frozen=True, eq=False)
-class Ridges:
-    """Models of squared loss with a penalty λ·uᵀAu, of all λ by one decomposition.
-
-    Attributes
-    ----------
-    basis : ndarray of shape (L, L)
-        B with BᵀAB = I, in which the covariance is diagonal.
-    values : ndarray of shape (L,)
-        That diagonal.
-    fitted : ndarray of shape (L, P)
-        Covariance of the basis with the targets.
-    """
-
-    basis: np.ndarray
-    values: np.ndarray
-    fitted: np.ndarray
-
-    @classmethod
-    def of(cls, covariance: np.ndarray, target: np.ndarray, penalty: np.ndarray) -> Ridges:
-        """Decompose the covariance (L, L) of similarities, whose covariance with targets is (L, P).
-
-        The penalty A (L, L) is positive semi-definite; a millionth of its mean diagonal is added.
-        """
-        from scipy.linalg import cholesky, eigh, solve_triangular
-
-        factor = cholesky(regular(penalty))
-        white = solve_triangular(factor, covariance, trans=1)
-        white = solve_triangular(factor, white.T, trans=1)
-        values, vectors = eigh((white + white.T) / 2, driver="evd")
-        basis = solve_triangular(factor, vectors)
-        return cls(basis, np.maximum(values, 0.0), basis.T @ target)
-
-    def weights(self, ridge: float) -> np.ndarray:
-        """Return the weights (L, P) of one ridge."""
-        return np.asarray(self.basis @ self._shrunk(np.array([ridge]))[0])
-
-    def _kept(self, grid: np.ndarray) -> np.ndarray:
-        """Return values and ridge (n_ridges, L); a ridge of 0 is one next to nothing."""
-        least = max(_NOTHING * float(self.values.max()), np.finfo(float).tiny)
-        return np.asarray(self.values + np.maximum(grid, least)[:, np.newaxis])
-
-    def _shrunk(self, grid: np.ndarray) -> np.ndarray:
-        """Return weights (n_ridges, L, P) of the basis."""
-        return np.asarray(self.fitted / self._kept(grid)[..., np.newaxis])
-
-    def errors(
-        self, grid: np.ndarray, rows: np.ndarray, target: np.ndarray, share: Any = None
-    ) -> np.ndarray:
-        """Return squared errors (n_ridges, m), summed over targets, of centred rows (L, m).
-
-        With the shares (m,) of these rows in what was decomposed, a row is predicted by the model
-        of all others: the error is divided by 1 − h, the row's part in its own prediction.
-        """
-        moved = self.basis.T @ rows
-        found = np.zeros((len(grid), rows.shape[1]))
-        for own, truth in zip(np.moveaxis(self._shrunk(grid), 2, 0), target, strict=True):
-            found += (own @ moved - truth) ** 2
-        if share is not None:
-            own = share * (1.0 + (1.0 / self._kept(grid)) @ moved**2)
-            found /= np.maximum(1.0 - own, _NOTHING) ** 2
-        return found
-
-    def cross_validated(self, grid: np.ndarray, variance: float, n_rows: int) -> float:
-        """Return the ridge of least generalised cross-validation for targets of this variance.
-
-        Notes
-        -----
-        A degree of freedom counts `_DEGREE` times, without which it takes the least ridge every now
-        and then where there are few rows.
-
-        References
-        ----------
-        Golub, Heath, Wahba, "Generalized cross-validation as a method for choosing a good ridge
-        parameter", Technometrics 21 (1979); Kim, Gu, "Smoothing spline Gaussian regression: more
-        scalable computation via efficient approximation", JRSS B 66 (2004) (1.2 to 1.4 times).
-        """
-        added = grid[:, np.newaxis]
-        kept = self.values + added
-        squares = np.sum(self.fitted**2, axis=1)
-        mse = variance - np.sum(squares * (kept + added) / kept**2, axis=1)
-        degrees = 1.0 + _DEGREE * np.sum(self.values / kept, axis=1)
-        left = np.maximum(1.0 - degrees / n_rows, 0.0)
-        score = np.full(len(grid), np.inf)
-        np.divide(np.maximum(mse, _NOTHING * variance), left**2, out=score, where=left > 0)
-        return float(grid[::-1][np.argmin(score[::-1])])
-
-
-def regular(penalty: np.ndarray) -> np.ndarray:
-    """Return a penalty with a millionth of its mean diagonal added to that."""
-    return np.asarray(penalty + 1e-6 * np.trace(penalty) / len(penalty) * np.eye(len(penalty)))
 
 
 def _first(moments: CoMoments, n: int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -497,12 +390,10 @@ class LandmarkProcedure(Procedure):
         return {name: self._problem(train[name], name, fold) for name in names}
 
     def _problem(self, moments: Any, name: str, fold: int) -> SquaredProblem:
+        mapping = self.maps.get(of_fold(name, fold), self.maps[name])
         if name == COLUMNS:
-            return SquaredProblem.of(moments)
-        mapping = self.maps.get(of_fold(name, fold), self.maps.get(name))
-        penalty = None if mapping is None else mapping.penalty()
-        ridge = None if mapping is None else mapping.ridge
-        return SquaredProblem.of(moments, self.candidates, penalty, ridge)
+            return SquaredProblem.of(moments, ridge=mapping.ridge)
+        return SquaredProblem.of(moments, self.candidates, mapping.penalty(), mapping.ridge)
 
     def ridge(self, problem: SquaredProblem) -> float:
         """Return the ridge of the spec, or that of a problem."""
@@ -574,16 +465,18 @@ class LandmarkProcedure(Procedure):
     ) -> Answer:
         """Score models of so many landmarks.
 
-        ``largest_weight`` is the bound B of Definition 2, where similarities are averaged.
+        By co-moments, that is before predictions are cut. ``largest_weight`` is the bound B of
+        Definition 2, where similarities are averaged; `MODELS` are weights and intercept.
         """
         sizes = np.minimum(budgets, len(path.order)).astype(int)
         weights = self.weights(problem, path, sizes.tolist())
-        moments = held_out[path.label]
-        mse = errors(problem[path.label], weights, moments)
+        own, moments = problem[path.label], held_out[path.label]
+        mse = errors(own, weights, moments)
         variance = float(moments.comoment[-1, -1] / moments.weight)
         r2 = 1.0 - mse / variance if variance > 0 else np.full(len(mse), np.nan)
         largest = sizes * np.abs(weights).max(axis=1, initial=0.0)
-        return {"mse": mse, "r2": r2, "largest_weight": largest}
+        models = np.column_stack((weights, own.intercept(weights)))
+        return {"mse": mse, "r2": r2, "largest_weight": largest, MODELS: models}
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure models of several numbers of landmarks on a fold, by default the own one."""
@@ -598,6 +491,24 @@ class LandmarkProcedure(Procedure):
         chosen = 0.0 if self.options.ridge is not None else 10.0 * self.candidates**3
         steps = self.keep if self.options.task == "sparse" else 10
         return float(self.keep) ** 3 + chosen + CALLS * steps
+
+
+def squared_measures(sums: Mapping[str, np.ndarray]) -> Answer:
+    """Return measures of models from what `prediction_errors` of the read module adds up."""
+    mse = sums["squares"] / sums["weight"]
+    mean = sums["target"] / sums["weight"]
+    variance = float(sums["target_squares"] / sums["weight"] - mean**2)
+    r2 = 1.0 - mse / variance if variance > 0 else np.full(len(mse), np.nan)
+    return {"mse": mse, "r2": r2}
+
+
+def ridge_errors(procedure: Any, fold: Fold, item: tuple[str, np.ndarray]) -> Answer:
+    """Return the squared errors on a fold of models on all landmarks, of some ridges."""
+    label, ridges = item
+    problem = procedure.problem_on(fold)[label]
+    order = np.arange(problem.n_landmarks)
+    models = [refitted(problem, order, [len(order)], ridge) for ridge in ridges]
+    return {"mse": errors(problem, np.concatenate(models), fold.held_out[label])}
 
 
 def of_fold(label: str, fold: int) -> str:

@@ -10,11 +10,17 @@ from distfms.methods.frame.moments import NamedRule
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
 from distfms.methods.landmarks.losses import AllMargins, EpsilonInsensitive, Margin, OrdinalMargin
 from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
 
 # --- fits ---------------------------------------------------------------------------------------
+
+#: Of six similarities that are columns.
+AS_THEY_ARE = LandmarkMap(
+    Similarity("precomputed"), np.zeros(6), np.ones(6), np.zeros(6), np.eye(6)
+)
 
 
 def rows(n=600, n_landmarks=8, seed=0):
@@ -132,9 +138,8 @@ def test_landmarks_are_chosen_where_the_loss_falls_most_steeply():
     loss = EpsilonInsensitive(0.5, 0.2)
     _, parts = fitted(loss, K, y, k=1)
     rule = NamedRule("own")
-    procedure = PassProcedure(
-        (rule,), LandmarksOptions(task="sparse", keep=4, ridge=1e-4), 6, loss=loss
-    )
+    options = LandmarksOptions(task="sparse", keep=4, ridge=1e-4)
+    procedure = PassProcedure((rule,), options, 6, {"own": AS_THEY_ARE}, loss=loss)
     moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
     problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
     path = procedure.search(problem, rule)
@@ -155,7 +160,7 @@ def test_algorithm_2_takes_the_steps_of_the_paper_with_its_smoothed_loss(most, t
     parts = [EmbeddedRows(0, {"own": np.ascontiguousarray(K.T)}, y, np.ones(60))]
     own = {"task": "sparse", "refit": False, "bound": bound, "tolerance": tolerance, "ridge": 0.0}
     options = LandmarksOptions(**own, loss="epsilon_insensitive", keep=most)
-    procedure = PassProcedure((rule,), options, 6, loss=loss)
+    procedure = PassProcedure((rule,), options, 6, {"own": AS_THEY_ARE}, loss=loss)
     moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
     problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
     path, epsilon = procedure.search(problem, rule), tolerance * y.std()

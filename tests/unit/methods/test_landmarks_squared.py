@@ -78,49 +78,16 @@ def test_the_mean_stands_in_where_similarities_add_up_to_nothing():
     assert (found.tolist(), n_guarded) == ([6.0, 6.0], 2)
 
 
-def literal_scores(K, y, ridges, degree):
-    """Generalised cross-validation by hat matrices, each degree of freedom counted so often."""
-    n, k = K.shape
-    A, left = K - K.mean(axis=0), y - y.mean()
-    scores = []
-    for ridge in ridges:
-        hat = A @ np.linalg.solve(A.T @ A + n * ridge * np.var(K, axis=0).mean() * np.eye(k), A.T)
-        kept = n - 1 - degree * np.trace(hat)
-        scores.append(np.sum((left - hat @ left) ** 2) / kept**2 if kept > 0 else np.inf)
-    return np.array(scores)
-
-
-@pytest.mark.parametrize("noise", [0.3, 3.0])
-def test_the_ridge_of_generalised_cross_validation(noise):
-    chosen, plain, ridges = [], [], np.logspace(-6, 2, 17)
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        K = rng.normal(size=(18, 12)) * np.linspace(0.5, 2, 12) + 4.0
-        y = K @ rng.normal(size=12) + noise * rng.normal(size=18)
-        chosen.append(problem_of(K, y).ridge)
-        assert chosen[-1] == ridges[np.argmin(literal_scores(K, y, ridges, 1.2))]
-        plain.append(ridges[np.argmin(literal_scores(K, y, ridges, 1.0))])
-    assert len(set(chosen)) > 3
-    assert np.mean(np.log(chosen)) > np.mean(np.log(plain)) + 0.5
-
-
-@pytest.mark.parametrize("n", [2, 5, 12, 40])
-def test_no_ridge_is_chosen_for_an_exact_fit(n):
-    # As many columns as rows fit anything, which says nothing of other rows.
-    rng = np.random.default_rng(n)
-    K, y = rng.normal(size=(n, n)), rng.normal(size=n)
-    assert problem_of(K, y).ridge > 1e-2
-    assert problem_of(np.ones((n, 3)), y).ridge == 0.0
-
-
 def test_a_problem_is_kept_for_all_options_but_the_landmarks():
     K, y = rows()
     rule, made = NamedRule("gaussian"), moments_of(K, y)
     fold = Fold({"gaussian": made}, {"gaussian": made})
-    options = LandmarksOptions(metric="none")
+    options, zeros = LandmarksOptions(metric="none"), np.zeros(9)
+    mapping = LandmarkMap(Similarity("precomputed"), zeros, zeros + 1, zeros, np.eye(9), ridge=1e-3)
 
     def found(candidates, **changes):
-        own = LandmarkProcedure((rule,), options.model_copy(update=changes), candidates)
+        own = options.model_copy(update=changes)
+        own = LandmarkProcedure((rule,), own, candidates, {"gaussian": mapping})
         return own.problem_on(fold), own.tuned_values(fold, (None,), "mse")[0]
 
     problem, by_default = found(9)

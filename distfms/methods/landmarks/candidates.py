@@ -1,0 +1,424 @@
+"""What a model may compare rows by, judged by folds on a sample of the training rows.
+
+A candidate is a similarity, with the metric, the width and the ridge that it has. The first one is
+the constant, which has no landmark; then the candidates of each similarity follow, wide ones before
+narrow ones and large ridges before small ones. What is learned from the target, as a metric is, is
+learned without the fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.frame.choose import Rule, best, chosen_without
+from distfms.methods.frame.contract import FoldAnswers
+from distfms.methods.frame.curves import number_or_none
+from distfms.methods.landmarks.logistic import logistic_scores
+from distfms.methods.landmarks.losses import probabilities
+from distfms.methods.landmarks.metric import learned_transform, under
+from distfms.methods.landmarks.ridges import Ridges
+from distfms.methods.landmarks.similarity import KERNELS, LINEAR, PRECOMPUTED, LandmarkMap
+from distfms.stats.base import over_folds
+from distfms.stats.classification import log_odds
+
+#: What the constant is called among candidates.
+CONSTANT = "constant"
+#: Part of the loss of the constant by which a candidate must be better.
+_NO_GAIN = 1e-3
+#: Widths that are tried, in median distances between rows, and the rows that these are taken of.
+WIDTHS, _UNIT_ROWS = (4.0, 2.0, 1.0, 0.5), 256
+#: Ridges that are tried; of a logistic loss, whose fits take longer, fewer.
+RIDGES, LOGISTIC_RIDGES = np.logspace(2.0, -9.0, 23), np.logspace(1.0, -6.0, 8)
+#: Landmarks that candidates are judged with: more of them take long, and differ little. A linear
+#: similarity has two for each column, which say all there is.
+LANDMARKS_JUDGED = 256
+#: Rows that likely scales are learned from.
+_LIKELY_ROWS = 384
+
+
+@dataclass(frozen=True)
+class Form:
+    """A similarity under a kind of metric, of a width in median distances between rows.
+
+    Attributes
+    ----------
+    label : str
+        Of the similarity; `CONSTANT` for none.
+    metric : {"none", "diagonal", "full"}
+    width : float or None
+        None where the similarity has none, or one that was given.
+    """
+
+    label: str
+    metric: str = "none"
+    width: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SampledRows:
+    """Rows of a sample, in random order; equal rows of one object are one row of their weight.
+
+    Attributes
+    ----------
+    features : ndarray of shape (d, n)
+        As the data have them.
+    target : ndarray of shape (P, n)
+        Numbers; of classes whether rows are of each, of two classes of the second.
+    weight : ndarray of shape (n,)
+    fold : ndarray of int, shape (n,)
+    n_merged : int
+        Rows of the data that they are.
+    """
+
+    features: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+    fold: np.ndarray
+    n_merged: int = 0
+
+    def where(self, rows: slice | np.ndarray) -> SampledRows:
+        """Return some rows."""
+        return SampledRows(
+            self.features[:, rows], self.target[:, rows], self.weight[rows], self.fold[rows]
+        )
+
+    def without(self, fold: int) -> SampledRows:
+        """Return the rows of all folds but one; all rows for −1."""
+        return self.where(self.fold != fold)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What folds say of candidates.
+
+    Attributes
+    ----------
+    forms : tuple of Form
+        The constant first.
+    form, ridge : ndarray of shape (n_candidates,)
+        Number of the form of each candidate, and its ridge.
+    losses, errors : ndarray of shape (n_candidates, n_folds)
+        Mean loss of the rows of each fold: squared errors in units of the variance of the target,
+        of classes log losses; and the mean size of errors, of classes the share of wrong ones.
+    weight : ndarray of shape (n_folds,)
+        Of the rows of each fold.
+    variance : float
+        Of the target; 1 for classes.
+    """
+
+    forms: tuple[Form, ...]
+    form: np.ndarray
+    ridge: np.ndarray
+    losses: np.ndarray
+    errors: np.ndarray
+    weight: np.ndarray
+    variance: float
+
+    def best_of(self, labels: Sequence[str]) -> int:
+        """Return the best candidate of some similarities."""
+        known = [number for number, form in enumerate(self.forms) if form.label in labels]
+        rows = np.flatnonzero(np.isin(self.form, known))
+        return int(rows[best(self.losses[rows], self.weight)])
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no candidate is better than the constant by more than a large ridge makes it."""
+        least = self.mean_loss(best(self.losses, self.weight))
+        return self.mean_loss(0) <= least * (1.0 + _NO_GAIN)
+
+    def mean_loss(self, candidate: int) -> float:
+        """Return the mean over folds of a candidate's loss."""
+        return float(over_folds(self.losses[candidate], self.weight).mean)
+
+    def listed(self, chosen: int) -> list[dict[str, Any]]:
+        """Return the best of each similarity and metric beside the chosen one, for results."""
+        kinds = {(form.label, form.metric): number for number, form in enumerate(self.forms)}
+        found = list[dict[str, Any]]()
+        for label, metric in kinds:
+            own = [n for n, f in enumerate(self.forms) if (f.label, f.metric) == (label, metric)]
+            rows = np.flatnonzero(np.isin(self.form, own))
+            if not np.isfinite(self.losses[rows][:, self.weight > 0]).all(axis=1).any():
+                continue
+            candidate = int(rows[best(self.losses[rows], self.weight)])
+            behind = over_folds(self.losses[candidate] - self.losses[chosen], self.weight)
+            entry: dict[str, Any] = {"similarity": label, "metric": metric}
+            entry |= {"width": self.forms[self.form[candidate]].width}
+            entry |= {"ridge": float(self.ridge[candidate]), "loss": self.mean_loss(candidate)}
+            entry |= {"behind": float(behind.mean), "chosen": candidate == chosen}
+            entry |= {"standard_error": number_or_none(behind.standard_error)}
+            found.append(entry)
+        return found
+
+    def measures(self, main: str) -> dict[str, np.ndarray]:
+        """Return measures (n_candidates, n_folds) by the names that metrics have of them."""
+        if main == "error":
+            return {"error": self.errors, "loss": self.losses}
+        known = {"mse": self.losses * self.variance, "mae": self.errors}
+        return {name: values for name, values in known.items() if name == main}
+
+    def without_a_say(self, values: np.ndarray, measured: np.ndarray) -> np.ndarray:
+        """Return what folds measured of the model, had they had no say in the candidate.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_candidates, n_folds)
+            The measure of candidates, on the sample.
+        measured : ndarray of shape (n_folds,)
+            That of the model, whose candidate is the best.
+
+        Returns
+        -------
+        ndarray of shape (n_folds,)
+            `measured`, and the difference of what the other folds choose; no worse than this is
+            itself, as a model of few landmarks is nearer to the constant.
+        """
+        folds = np.arange(len(self.weight))
+        chosen = values[chosen_without(self.losses, self.weight), folds]
+        moved = measured + chosen - values[best(self.losses, self.weight)]
+        return np.minimum(moved, np.maximum(measured, chosen))
+
+
+def corrections(
+    losses: np.ndarray, values: np.ndarray, weight: Sequence[float] | np.ndarray, rule: Rule
+) -> np.ndarray:
+    """Return the value on each fold of what the others choose, less that of what all chose.
+
+    Parameters
+    ----------
+    losses, values : ndarray of shape (n_candidates, n_folds)
+        What chooses, and what is reported.
+    weight : sequence of float, length n_folds
+    rule : callable
+    """
+    weight, folds = np.asarray(weight), np.arange(len(weight))
+    choices = chosen_without(losses, weight, rule)
+    return np.asarray(values[choices, folds] - values[rule(losses, weight)])
+
+
+@dataclass(frozen=True, eq=False)
+class FoldChoice:
+    """What folds chose among values by squared error.
+
+    Attributes
+    ----------
+    value : float
+    folds : tuple of int
+    added : ndarray of shape (n_folds,)
+        By how much the error of each fold is greater of what the other folds choose.
+    """
+
+    value: float
+    folds: tuple[int, ...]
+    added: np.ndarray
+
+    @classmethod
+    def of(cls, tried: np.ndarray, answers: FoldAnswers, item: int, rule: Rule) -> FoldChoice:
+        """Choose among what was tried, by what folds answered an item."""
+        losses, weight = answers.values(item, "mse"), np.array(answers.weight)
+        value = float(tried[rule(losses, weight)])
+        return cls(value, answers.folds, corrections(losses, losses, weight, rule))
+
+    def corrections_of(self, folds: Sequence[int]) -> np.ndarray:
+        """Return what is added to the errors of some folds."""
+        known = dict(zip(self.folds, self.added, strict=True))
+        return np.array([known.get(fold, 0.0) for fold in folds])
+
+
+@dataclass(frozen=True, eq=False)
+class FoldAnswer:
+    """What a fold says of candidates.
+
+    Attributes
+    ----------
+    losses, errors : ndarray of shape (n_candidates,)
+        See `Comparison`; the losses of numbers in their own units.
+    transforms : mapping of str to ndarray
+        T by kind of metric, learned without the fold.
+    """
+
+    losses: np.ndarray
+    errors: np.ndarray
+    transforms: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Judging:
+    """Picklable function from a fold to what candidates lose on it.
+
+    Attributes
+    ----------
+    rows : SampledRows
+    maps : mapping of str to LandmarkMap
+        By the label of the similarity, without a metric.
+    forms : tuple of Form
+    has_classes : bool
+        Whether the loss is that of probabilities of classes.
+    has_levels : bool
+        Whether numbers are those of levels.
+    """
+
+    rows: SampledRows
+    maps: Mapping[str, LandmarkMap]
+    forms: tuple[Form, ...]
+    has_classes: bool
+    has_levels: bool
+
+    @property
+    def grid(self) -> np.ndarray:
+        """Ridges that are tried."""
+        return LOGISTIC_RIDGES if self.has_classes else RIDGES
+
+    def transforms(self, fold: int) -> dict[str, np.ndarray]:
+        """Return T of each kind of metric, learned without a fold (−1: from all rows)."""
+        rows = self.rows.without(fold)
+        kinds = dict.fromkeys(form.metric for form in self.forms if form.metric != "none")
+        learned = dict[str, np.ndarray]()
+        first = rows.where(slice(_LIKELY_ROWS))
+        plain = next(iter(self.maps.values()))
+        for kind in kinds:
+            features = plain.scaled(first.features)
+            learned[kind] = learned_transform(kind, features, first.target, first.weight)
+        return learned
+
+    def mapping(
+        self, form: Form, transforms: Mapping[str, np.ndarray], ridge: float
+    ) -> LandmarkMap:
+        """Return the map of a form with a ridge."""
+        plain = self.maps[form.label]
+        if form.width is None and form.metric == "none":
+            return replace(plain, ridge=ridge)
+        transform = transforms.get(form.metric, np.zeros(0))
+        sigma = dict(plain.similarity.parameters)["sigma"]
+        if form.width is not None:
+            scaled = replace(plain, transform=transform).scaled(self.rows.features[:, :_UNIT_ROWS])
+            sigma = form.width * median_distance(scaled)
+        return under(plain, transform, sigma, ridge)
+
+    def __call__(self, fold: int) -> FoldAnswer:
+        """Return what a fold says; for −1 no more than the metrics of all rows."""
+        transforms, is_held_out = self.transforms(fold), self.rows.fold == fold
+        if not is_held_out.any():
+            n_candidates = 1 + (len(self.forms) - 1) * len(self.grid)
+            unknown = np.full(n_candidates, np.nan)
+            return FoldAnswer(unknown, unknown, transforms)
+        train, held_out = self.rows.without(fold), self.rows.where(is_held_out)
+        judged = [self._judged(self._constant(train, held_out), held_out)]
+        for form in self.forms[1:]:
+            mapping = self.mapping(form, transforms, 0.0)
+            judged.append(self._judged(self._scores(mapping, train, held_out), held_out))
+        losses = np.concatenate([losses for losses, _ in judged])
+        errors = np.concatenate([errors for _, errors in judged])
+        return FoldAnswer(losses, errors, transforms)
+
+    def _constant(self, train: SampledRows, held_out: SampledRows) -> np.ndarray:
+        """Return the score (1, P, m) of the constant."""
+        level = np.average(train.target, axis=1, weights=train.weight)
+        if self.has_classes:
+            level = log_odds(level)
+        return np.broadcast_to(level[:, np.newaxis], (1, *held_out.target.shape))
+
+    def _scores(
+        self, mapping: LandmarkMap, train: SampledRows, held_out: SampledRows
+    ) -> np.ndarray:
+        """Return scores (n_ridges, P, m) of held-out rows by models of all ridges."""
+        name, n_landmarks = mapping.similarity.name, mapping.n_landmarks
+        most = LANDMARKS_JUDGED
+        if name == LINEAR:
+            most = 2 * len(mapping.scale)
+        if n_landmarks > most and name != PRECOMPUTED:
+            mapping = mapping.restricted(range(most))
+        share = train.weight / train.weight.sum()
+        similar, other = mapping(train.features), mapping(held_out.features)
+        mean = (similar @ share)[:, np.newaxis]
+        similar, other = similar - mean, other - mean
+        covariance = (similar * share) @ similar.T
+        penalty = mapping.penalty()
+        if penalty is None:
+            penalty = np.mean(np.diagonal(covariance)) * np.eye(len(covariance))
+        if not np.trace(penalty) > 0:  # the same for all rows and landmarks
+            return np.full((len(self.grid), *held_out.target.shape), np.nan)
+        level = (train.target @ share)[:, np.newaxis]
+        cross = (similar * share) @ (train.target - level).T
+        ridges = Ridges.of(covariance, cross, penalty)
+        if not self.has_classes:
+            return ridges.predictions(self.grid, other) + level
+        known = ridges.values, ridges.basis.T @ similar, train.target, share
+        return logistic_scores(self.grid, *known, ridges.basis.T @ other, held_out.target)
+
+    def _judged(self, scores: np.ndarray, rows: SampledRows) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean losses and shares of errors (n,) of scores (n, P, m)."""
+        share = rows.weight / rows.weight.sum()
+        if not self.has_classes:
+            away = (scores - rows.target)[:, 0]
+            levels = np.round(scores[:, 0]) - rows.target
+            return away**2 @ share, np.abs(levels if self.has_levels else away) @ share
+        losses, errors = np.empty(len(scores)), np.empty(len(scores))
+        truth = class_numbers(rows.target)
+        columns = np.arange(len(truth))
+        for number, own in enumerate(scores):
+            chances = probabilities(own.T)
+            of_truth = np.maximum(chances[columns, truth], np.finfo(float).tiny)
+            losses[number] = -np.log(of_truth) @ share
+            errors[number] = (chances.argmax(axis=1) != truth) @ share
+        return losses, errors
+
+
+def class_numbers(target: np.ndarray) -> np.ndarray:
+    """Return the numbers of classes, from whether rows are of each, of two of the second."""
+    if len(target) == 1:
+        return target[0].astype(np.intp)
+    return np.asarray(target.argmax(axis=0))
+
+
+def median_distance(rows: np.ndarray) -> float:
+    """Return the median distance between two of some rows (d, n)."""
+    from scipy.spatial.distance import pdist
+
+    distances = pdist(rows.T)
+    return float(np.median(distances[distances > 0])) if distances.any() else 1.0
+
+
+def forms_of(
+    maps: Mapping[str, LandmarkMap], kinds: Sequence[str], given: Mapping[str, float | None]
+) -> tuple[Form, ...]:
+    """Return the forms of similarities, the constant first.
+
+    Parameters
+    ----------
+    maps : mapping of str to LandmarkMap
+    kinds : sequence of {"none", "diagonal", "full"}
+        Metrics that kernels may have. Without one, a kernel is as it is.
+    given : mapping of str to float or None
+        Width that the spec has for a similarity, which is that under the metric too.
+    """
+    forms = [Form(CONSTANT)]
+    for label, mapping in maps.items():
+        if mapping.similarity.name not in KERNELS or not kinds:
+            forms.append(Form(label))
+            continue
+        widths = WIDTHS if given.get(label) is None else (None,)
+        forms += [Form(label, kind, width) for kind in kinds for width in widths]
+    return tuple(forms)
+
+
+def comparison(judging: Judging, answers: Sequence[FoldAnswer]) -> Comparison:
+    """Gather what the folds said."""
+    rows, grid, variance = judging.rows, judging.grid, 1.0
+    if not judging.has_classes:
+        level = np.average(rows.target, axis=1, weights=rows.weight)
+        squares = np.sum((rows.target - level[:, np.newaxis]) ** 2, axis=0)
+        variance = max(float(np.average(squares, weights=rows.weight)), np.finfo(float).tiny)
+    n_others = len(judging.forms) - 1
+    return Comparison(
+        judging.forms,
+        np.append(0, np.repeat(np.arange(1, n_others + 1), len(grid))),
+        np.append(0.0, np.tile(grid, n_others)),
+        np.stack([answer.losses for answer in answers], axis=1) / variance,
+        np.stack([answer.errors for answer in answers], axis=1),
+        np.bincount(rows.fold, rows.weight, len(answers)),
+        variance,
+    )

@@ -1,0 +1,213 @@
+"""What folds choose of what rows may be compared by: the sample that they judge, and the maps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distfms.data.rows.folds import hash_keys, mix
+from distfms.methods.frame.classes import Classes
+from distfms.methods.frame.contract import Run
+from distfms.methods.landmarks.candidates import (
+    Comparison,
+    FoldAnswer,
+    Form,
+    Judging,
+    SampledRows,
+    comparison,
+    forms_of,
+)
+from distfms.methods.landmarks.form import LandmarkForm
+from distfms.methods.landmarks.similarity import KMEANS, RANDOM, LandmarkMap, column_map, of_source
+from distfms.methods.landmarks.squared import COLUMNS, coded, of_fold
+from distfms.stats.base import Folded
+from distfms.stats.sample import RowSample
+
+#: Ridge of a ranking, where folds do not choose another.
+_FIRST_RIDGE = 1e-2
+#: Parts of rows that are judged in turn where there are no folds.
+_PARTS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What the folds chose among candidates.
+
+    Attributes
+    ----------
+    comparison : Comparison
+        Of the sample of the training rows; by parts of it where there are no folds.
+    labels : tuple of str
+        Of the similarities that models have, the best first.
+    candidates : mapping of str to int
+        The best candidate of each similarity that was compared, and of the columns.
+    maps : mapping of str to LandmarkMap
+        By label, and without each fold (see `of_fold`) where a metric was learned.
+    is_by_parts : bool
+        Whether there were no folds.
+    n_rows : int
+        Of the data, that were compared.
+    """
+
+    comparison: Comparison
+    labels: tuple[str, ...]
+    candidates: Mapping[str, int]
+    maps: Mapping[str, LandmarkMap]
+    is_by_parts: bool
+    n_rows: int
+
+    def form(self, label: str) -> Form:
+        """Return the form of a similarity, whatever the source of its landmarks."""
+        candidate = self.candidates[of_source(label, RANDOM)]
+        return self.comparison.forms[self.comparison.form[candidate]]
+
+    def sentence(self) -> str:
+        """Say which similarity is the best, and which others are not clearly worse."""
+        listed = [entry for entry in self.listed() if entry["similarity"] != COLUMNS]
+        chosen = next(entry["similarity"] for entry in listed if entry["chosen"])
+        tied = dict[str, None]()
+        for entry in listed:
+            is_close = entry["behind"] <= (entry["standard_error"] or 0.0)
+            if is_close and entry["similarity"] != chosen:
+                tied[entry["similarity"]] = None
+        text = f"Of what rows may be compared by, {chosen} is the best in cross-validation"
+        return text + (f"; within one standard error: {', '.join(tied)}." if tied else ".")
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return what the results say of candidates."""
+        chosen = (
+            0 if self.comparison.is_constant else self.candidates[of_source(self.labels[0], RANDOM)]
+        )
+        return self.comparison.listed(chosen)
+
+
+def read_choice(
+    run: Run,
+    form: LandmarkForm,
+    classes: Classes | None,
+    arrays: Mapping[str, np.ndarray],
+    sample: Folded[RowSample],
+    plain: Mapping[str, LandmarkMap],
+) -> Choice | None:
+    """Compare candidates on a sample of the training rows; step ``candidates``.
+
+    None for a ranking, whose similarities are compared by NDCG.
+    """
+    if form.options.task == "ranking":
+        return None
+    source = form.options.landmarks_from
+    maps = {own.label: plain[of_source(own.label, source)] for own in form.compared}
+    columns = column_map(arrays, form.most_columns)
+    if COLUMNS in form.options.baselines and columns.n_landmarks:
+        maps[COLUMNS] = columns
+    given = {own.label: dict(own.parameters).get("sigma") for own in form.compared}
+
+    def candidates() -> Choice:
+        rows = sampled_rows(form, classes, sample, len(columns.scale))
+        forms = forms_of(maps, form.metric_kinds, given)
+        tasks = (form.options.task == name for name in ("classification", "ordinal"))
+        judging = Judging(rows, maps, forms, *tasks)
+        folds = range(-1, int(rows.fold.max()) + 1)
+        answers = run.map(judging, folds, "Comparing candidates")
+        choice = choice_of(form, judging, answers)
+        run.note(choice.sentence())
+        return choice
+
+    return run.step("candidates", candidates)
+
+
+def choice_of(form: LandmarkForm, judging: Judging, answers: Sequence[FoldAnswer]) -> Choice:
+    """Choose among candidates by what was answered of all training rows, then of each fold."""
+    compared = comparison(judging, answers[1:])
+    best = {label: compared.best_of([label]) for label in judging.maps}
+    means = {label: compared.mean_loss(candidate) for label, candidate in best.items()}
+    labels = [label for label in best if label != COLUMNS]
+    labels = sorted(labels, key=lambda label: means[label])
+    if form.options.is_auto:
+        labels = labels[:1]
+    maps = dict[str, LandmarkMap]()
+    for label, candidate in best.items():
+        own = compared.forms[compared.form[candidate]]
+        ridge = float(compared.ridge[candidate])
+        maps[label] = judging.mapping(own, answers[0].transforms, ridge)
+        if own.metric != "none" and form.inputs.section.folds > 1:
+            for fold, answer in enumerate(answers[1:]):
+                maps[of_fold(label, fold)] = judging.mapping(own, answer.transforms, ridge)
+    is_by_parts = form.inputs.section.folds < 2
+    n_rows = judging.rows.n_merged
+    return Choice(compared, tuple(labels), best, maps, is_by_parts, n_rows)
+
+
+def sampled_rows(
+    form: LandmarkForm, classes: Classes | None, sample: Folded[RowSample], n_features: int
+) -> SampledRows:
+    """Return the first sampled training rows; without folds, in parts that hold objects together.
+
+    Rows of one object with the same features and target are one row of their weight.
+    """
+    parts, weights = zip(*(merged_twins(part, n_features) for part in sample.folds), strict=True)
+    hashes = np.concatenate([part.hashes for part in parts])
+    fold = np.repeat(np.arange(len(parts)), [part.n_rows for part in parts])
+    if len(parts) == 1:
+        keys = hashes if parts[0].ids is None else hash_keys(parts[0].ids)
+        fold = parts_of_objects(keys)
+    order = np.argsort(hashes, kind="stable")[: form.compared_rows]
+    values = np.concatenate([part.values for part in parts], axis=1)[:, order]
+    target = coded(None if classes is None else classes.values, values[n_features])[np.newaxis]
+    if classes is not None and form.options.task == "classification":
+        numbers = np.arange(len(classes.values))[:, np.newaxis]
+        target = (target == numbers[int(len(numbers) == 2) :]) * 1.0
+    weight = np.concatenate(weights)[order]
+    is_whole = len(order) == len(hashes)
+    n_merged = sum(part.n_rows for part in sample.folds) if is_whole else len(order)
+    return SampledRows(values[:n_features], target, weight, fold[order], n_merged)
+
+
+def parts_of_objects(keys: np.ndarray) -> np.ndarray:
+    """Return numbers of parts, in each of which are some objects; of rows if there is but one."""
+    part = (mix(mix(keys)) % np.uint64(_PARTS)).astype(np.intp)
+    known, part = np.unique(part, return_inverse=True)
+    return part if len(known) > 1 else np.arange(len(keys)) % 2
+
+
+def merged_twins(sample: RowSample, n_features: int) -> tuple[RowSample, np.ndarray]:
+    """Return the rows that differ in id, features or target, and their weights."""
+    target = sample.values[n_features]
+    weight = np.ones(sample.n_rows)
+    if len(sample.values) > n_features + 1:
+        weight = sample.values[n_features + 1]
+    order = np.lexsort((target, sample.hashes))
+    hashes, targets = sample.hashes[order], target[order]
+    is_new = np.ones(len(order), dtype=bool)
+    is_new[1:] = (hashes[1:] != hashes[:-1]) | (targets[1:] != targets[:-1])
+    starts = np.flatnonzero(is_new)
+    totals = np.add.reduceat(weight[order], starts) if len(starts) else weight
+    return sample.taken(order[starts]), totals
+
+
+def all_maps(
+    form: LandmarkForm,
+    arrays: Mapping[str, np.ndarray],
+    plain: Mapping[str, LandmarkMap],
+    choice: Choice | None,
+) -> dict[str, LandmarkMap]:
+    """Return the maps of all training rows, and of those without each fold."""
+    found = dict[str, LandmarkMap]()
+    if choice is None:
+        found |= {label: replace(own, ridge=_FIRST_RIDGE) for label, own in plain.items()}
+    else:
+        for label, mapping in choice.maps.items():
+            name, at, fold = label.partition("@")
+            for source in form.sources if name in choice.labels else ():
+                taken = arrays[KMEANS if source == KMEANS else "landmarks"]
+                similarity = replace(mapping.similarity, source=source)
+                own = replace(mapping, landmarks=taken, similarity=similarity)
+                found[of_source(name, source) + at + fold] = own
+    if COLUMNS in form.options.baselines:
+        columns = column_map(arrays, form.most_columns)
+        chosen = None if choice is None else choice.maps.get(COLUMNS)
+        found[COLUMNS] = chosen or columns
+    return found

@@ -1,0 +1,214 @@
+"""How good models on landmarks are: on all rows, folds and held-out rows, beside references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.frame.choose import fewest, is_better
+from distfms.methods.frame.contract import Answer, FoldAnswers
+from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.moments import Solved, metrics_of, on_folds
+from distfms.methods.frame.passes import Sums
+from distfms.methods.landmarks.candidates import FoldChoice
+from distfms.methods.landmarks.fit import TOLD
+from distfms.methods.landmarks.learners import Squared
+from distfms.methods.landmarks.read import LandmarkData
+from distfms.methods.landmarks.references import TREES, references
+from distfms.methods.landmarks.squared import COLUMNS, MEASURES
+from distfms.stats.base import FoldMeans, below, over_folds
+from distfms.stats.classification import class_report
+
+#: Rows whose predictions the report shows.
+_SHOWN_ROWS = 400
+
+
+def evaluate(
+    learner: Squared, solved: Solved, choices: Sequence[FoldChoice | None]
+) -> dict[str, Any]:
+    """Return the content of ``metrics.json``; `choices` are what the folds chose of the model."""
+    data, measure, options = learner.data, learner.data.form.main_measure, learner.job.options
+    validated = on_folds(learner.run, learner.job, solved, evaluate=learner.judged_folds)
+    scores = learner.scores(solved)
+    measured = {label: measures_of(own) for label, own in scores.items()}
+    found = metrics_of(solved, validated, measured)
+    found["measure"] = measure
+    if COLUMNS in options.baselines:
+        found |= beside_columns(learner, found, validated)
+    found["baselines"] |= references(learner.run, data)
+    if validated is not None:
+        trees = found["baselines"].get(TREES)
+        found["beside"] = {TREES: behind_it(validated, measure, trees)} if trees else {}
+        found["enough"] = fewest_enough(validated, measure, found["curves"][0]["points"])
+        report_honestly(found, validated, honest_values(learner, validated, choices))
+    if data.choice is not None:
+        found["candidates"] = data.choice.listed()
+        found["constant"] = beside_constant(data, found, validated)
+    if data.classes is None:
+        return {**found, "predicted": predict_sample(data, solved)}
+    rows = "train" if validated is None else "validation"
+    rows = rows if solved.test is None else "test"
+    answers = [scores[solved.path.label].get(rows, {})]
+    if rows == "validation" and validated is not None:
+        answers = [*validated.answers[0]]
+    sums = reduce(Sums.merge, [Sums(below(TOLD, own)) for own in answers], Sums({})).arrays
+    calibrated = options.chosen_loss == "logistic"
+    report = class_report(sums, data.classes.texts, rows, calibrated=calibrated)
+    return {**found, "classes": report}
+
+
+def beside_constant(
+    data: LandmarkData, metrics: Mapping[str, Any], validated: FoldAnswers | None
+) -> dict[str, Any]:
+    """Say what the best constant answers, and whether the model is better by a standard error."""
+    assert data.choice is not None
+    answer, measure = "the mean", metrics["measure"]
+    if data.classes is not None and measure == "error":
+        answer = f"`{data.classes.texts[int(np.argmax(data.classes.train_weight))]}`"
+    measures = data.choice.comparison.measures(measure)
+    better = not data.choice.comparison.is_constant
+    if better and validated is not None and measure in measures:
+        constant = measures[measure][0, [*validated.folds]]
+        losses = np.array([entry[measure] for entry in metrics["folds"]], dtype=float)
+        better = is_better(losses, constant, validated.weight)
+    return {"answer": answer, "model_is_better": better}
+
+
+def fewest_enough(
+    validated: FoldAnswers, measure: str, points: Sequence[Mapping[str, Any]]
+) -> float | None:
+    """Return the fewest landmarks that are not behind the best by more than a standard error."""
+    values = validated.values(0, measure)
+    losses = -values if MEASURES[measure] else values
+    if not np.isfinite(losses).all(axis=-1).any():  # a ranking needs grades that differ
+        return None
+    return float(points[fewest(losses, validated.weight)]["budget"])
+
+
+def honest_values(
+    learner: Squared, validated: FoldAnswers, choices: Sequence[FoldChoice | None]
+) -> dict[str, np.ndarray]:
+    """Return measures (n_folds,) of the model, as if no fold had a say in what was chosen."""
+    folds, choice = [*validated.folds], learner.data.choice
+    measures = {name: own[-1] for name, own in fold_measures(validated).items()}
+    found = dict[str, np.ndarray]()
+    if choice is not None and not choice.is_by_parts and choices_were_made(learner):
+        compared = choice.comparison
+        own = compared.measures(learner.data.form.main_measure)
+        for name, values in own.items():
+            known = np.full(len(compared.weight), np.nan)
+            known[folds] = measures[name]
+            found[name] = compared.without_a_say(values, known)[folds]
+    for made in choices:
+        if made is not None:
+            found["mse"] = found.get("mse", measures["mse"]) + made.corrections_of(folds)
+    if "mse" in found and "r2" in measures:
+        variance = np.full(len(folds), np.nan)
+        np.divide(measures["mse"], 1.0 - measures["r2"], out=variance, where=measures["r2"] < 1)
+        added = np.nan_to_num((found["mse"] - measures["mse"]) / variance)
+        found["r2"] = measures["r2"] - added
+    return found
+
+
+def choices_were_made(learner: Squared) -> bool:
+    """Return whether folds chose a similarity, metric, width or ridge."""
+    choice = learner.data.choice
+    assert choice is not None
+    compared = [form for form in choice.comparison.forms[1:] if form.label != COLUMNS]
+    return learner.job.options.ridge is None or len(compared) > 1
+
+
+def fold_measures(validated: FoldAnswers) -> dict[str, np.ndarray]:
+    """Return what folds say of the chosen rule, (n_budgets, n_folds) by measure."""
+    names = [name for name in validated.answers[0][0] if "/" not in name]
+    return {name: validated.values(0, name) for name in names}
+
+
+def report_honestly(
+    metrics: dict[str, Any], validated: FoldAnswers, honest: Mapping[str, np.ndarray]
+) -> None:
+    """Set what folds say of the model."""
+    point = metrics["curves"][0]["points"][-1]["validation"]
+    for measure, values in honest.items():
+        set_fold_values(metrics, point, measure, values, validated.weight)
+
+
+def set_fold_values(
+    metrics: dict[str, Any],
+    point: dict[str, Any],
+    measure: str,
+    values: np.ndarray,
+    weight: Sequence[float],
+) -> None:
+    """Set what folds say of the model by a measure."""
+    point[measure] = number_or_none(over_folds(values, weight).mean)
+    for entry, value in zip(metrics["folds"], values, strict=True):
+        entry[measure] = number_or_none(value)
+
+
+def measures_of(scores: Mapping[str, Answer]) -> dict[str, Answer]:
+    """Return scores by set of rows, without what else was counted."""
+    return {
+        rows: {name: a for name, a in own.items() if not name.startswith(TOLD)}
+        for rows, own in scores.items()
+    }
+
+
+def beside_columns(
+    learner: Squared, found: Mapping[str, Any], validated: FoldAnswers | None
+) -> dict[str, Any]:
+    """Make baselines of the last curve, of the columns: the models on none and on all.
+
+    Return how far the model is behind that on all columns, where folds tell.
+    """
+    points, baselines = found["curves"].pop()["points"], found["baselines"]
+    del baselines[COLUMNS]
+    on_none, on_all = learner.references
+    baselines[on_none] = points[0]
+    if not points[-1]["budget"]:  # the columns are too many, or similarities
+        return {}
+    baselines[on_all] = points[-1]
+    if validated is None:
+        return {}
+    by = behind(validated, learner.data.form.main_measure, 0, len(validated.answers) - 1)
+    return {"linear": how_far(by)}
+
+
+def behind(validated: FoldAnswers, measure: str, one: int, other: int) -> FoldMeans:
+    """Return how much worse the last model of one item is than that of another, by folds."""
+    worse = validated.values(one, measure)[-1] - validated.values(other, measure)[-1]
+    return over_folds(-worse if MEASURES[measure] else worse, validated.weight)
+
+
+def behind_it(
+    validated: FoldAnswers, measure: str, reference: Mapping[str, Any]
+) -> dict[str, float | None]:
+    """Return how far the model is behind a reference, which is judged on a sample of a fold."""
+    known = {own["fold"]: own[measure] for own in reference.get("folds", ())}
+    errors = np.array([known.get(fold, np.nan) for fold in validated.folds])
+    return how_far(over_folds(validated.values(0, measure)[-1] - errors, validated.weight))
+
+
+def how_far(by: FoldMeans) -> dict[str, float | None]:
+    """Return how far the model is behind another, as ``metrics.json`` has it."""
+    error = number_or_none(by.standard_error)
+    return {"behind": number_or_none(by.mean), "standard_error": error}
+
+
+def predict_sample(data: LandmarkData, solved: Solved) -> dict[str, Any]:
+    """Predict some sampled rows: held-out ones where there are any."""
+    sample = data.landmarks.sample
+    rows = (sample.test if sample.test.n_rows else sample.train()).first(_SHOWN_ROWS)
+    path, procedure = solved.path, solved.procedure
+    model = procedure.models(solved.problem, path, [len(path.order)])[-1]
+    mapping = data.maps[path.label]
+    n = len(mapping.scale)
+    similarities = mapping(rows.values[:n])[model.landmarks]
+    return {
+        "rows": "test" if sample.test.n_rows else "train",
+        "true": rows.values[n].tolist(),
+        "predicted": procedure.decoded(model, model.scores(similarities)).tolist(),
+    }

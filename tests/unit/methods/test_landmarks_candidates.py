@@ -1,0 +1,168 @@
+"""What folds choose among candidates, and what they say of the choice."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import RidgeCV
+
+from distfms import LandmarkClassifier, LandmarkRegressor
+from distfms.methods.frame.choose import best
+from distfms.methods.landmarks.candidates import (
+    CONSTANT,
+    Form,
+    Judging,
+    SampledRows,
+    comparison,
+    corrections,
+    forms_of,
+)
+from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
+from distfms.runs.driver import run_job
+from tests.e2e.jobs import content, spec_of
+
+
+def judging_of(X, y, fold, names=("linear", "gaussian"), kinds=("none",), weight=None):
+    """Judging of numbers, with the first rows as landmarks."""
+    rows = SampledRows(X.T, y[np.newaxis], np.ones(len(X)) if weight is None else weight, fold)
+    zeros = np.zeros(X.shape[1])
+    maps = {
+        name: LandmarkMap(
+            Similarity(name, (("sigma", 1.0),) * (name == "gaussian")), zeros, zeros + 1, zeros, X
+        )
+        for name in names
+    }
+    return Judging(rows, maps, forms_of(maps, kinds, {}), False, False)
+
+
+def finished(frame, folder, task, data):
+    """Folder of a job on rows of a frame."""
+    folder.mkdir()
+    frame.to_parquet(folder / "rows.parquet")
+    rows = {"path": str(folder / "rows.parquet"), "target": "y", "id": "id", "folds": 3}
+    section = {"task": task, "landmarks": 30, "baselines": []}
+    content = {"name": "j", "method": "landmarks", "data": {**rows, **data}, "landmarks": section}
+    return run_job(spec_of({**content, "output": str(folder / "runs")}, {})).folder
+
+
+def compared(judging):
+    n_folds = judging.rows.fold.max() + 1
+    return comparison(judging, [judging(fold) for fold in range(n_folds)])
+
+
+def test_the_constant_and_ridges_are_judged_as_their_formulas_say():
+    rng = np.random.default_rng(0)
+    X, fold = rng.normal(size=(60, 3)), np.arange(60) % 3
+    y = X[:, 0] + 0.3 * rng.normal(size=60)
+    judging = judging_of(X, y, fold, ("linear",))
+    found = compared(judging)
+    constant = [np.mean((y[fold == f] - y[fold != f].mean()) ** 2) for f in range(3)]
+    np.testing.assert_allclose(found.losses[0] * y.var(), constant)
+    place = 1 + int(np.argmin(np.abs(judging.grid - 0.1)))
+    for f in range(3):
+        train, held_out = X[fold != f], X[fold == f]
+        A, left = train - train.mean(axis=0), y[fold != f] - y[fold != f].mean()
+        w = np.linalg.solve(A.T @ A / 40 + found.ridge[place] * np.eye(3), A.T @ left / 40)
+        wanted = (held_out - train.mean(axis=0)) @ w + y[fold != f].mean()
+        mse = np.mean((wanted - y[fold == f]) ** 2)
+        assert found.losses[place, f] * y.var() == pytest.approx(mse, rel=1e-3)
+    assert found.forms[0] == Form(CONSTANT)
+
+
+def test_a_row_twice_is_a_row_of_weight_two():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40, 3))
+    y, fold = np.sin(X[:, 0]), np.arange(40) % 4
+    one = compared(judging_of(X, y, fold, kinds=("none", "diagonal"), weight=np.full(40, 2.0)))
+    other = compared(judging_of(X, y, fold, kinds=("none", "diagonal")))
+    np.testing.assert_allclose(one.losses, other.losses, rtol=1e-6)
+
+
+def test_corrections_are_what_a_fold_gained_by_having_a_say():
+    losses = np.array([[1.0, 1.0, 1.0], [0.0, 1.4, 1.4]])
+    weight = np.ones(3)
+    # All choose the second (.93); without the first fold, the first one is chosen.
+    assert best(losses, weight) == 1
+    np.testing.assert_allclose(corrections(losses, losses, weight, best), [1.0, 0.0, 0.0])
+
+
+def test_landmarks_are_no_worse_than_a_ridge_where_all_columns_matter():
+    scores, ridges = [], []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(1150, 60))
+        y = X @ rng.normal(size=60) / np.sqrt(60) + rng.normal(size=1150)
+        for found, model in ((scores, LandmarkRegressor()), (ridges, RidgeCV(np.logspace(0, 3)))):
+            found.append(model.fit(X[:150], y[:150]).score(X[150:], y[150:]))
+    assert np.mean(scores) > 0.8 * np.mean(ridges)
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_noise_is_said_to_be_noise(classes):
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        X, y = rng.normal(size=(60, 10)), rng.normal(size=60)
+        y = np.where(y > 0.8, "yes", "no") if classes else y
+        model = (LandmarkClassifier if classes else LandmarkRegressor)(baselines=()).fit(X, y)
+        answer = "`no`" if classes else "the mean"
+        assert model.model_.headline().startswith(f"No better than always answering {answer}")
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_a_model_may_have_no_landmark(classes):
+    """Of a target that similar rows differ in."""
+    X = np.repeat(np.arange(40.0), 2)[:, np.newaxis] + np.tile([0.0, 0.01], 40)[:, np.newaxis]
+    y = np.tile([-1.0, 1.0], 40)
+    model = (LandmarkClassifier if classes else LandmarkRegressor)(
+        {"name": "gaussian", "sigma": 1.0}, metric="none"
+    )
+    model.fit(X, np.where(y > 0, "up", "down") if classes else y)
+    assert len(model.landmarks_) == 0
+    assert model.transform(X).shape == (80, 0)
+    assert len(set(np.asarray(model.predict(X)).tolist())) == 1
+    assert model.model_.headline().startswith("No better than always answering")
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "full"])
+def test_a_metric_that_is_asked_for_is_not_far_worse_than_none(kind):
+    """On few rows of many columns, all of which matter, so that no metric helps."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(808, 60))
+    y = X @ rng.normal(size=60) + 3.0 * rng.normal(size=808) > 0
+    losses = []
+    for metric in ("none", kind):
+        model = LandmarkClassifier("gaussian", metric=metric, baselines=())
+        shares = np.asarray(model.fit(X[:208], y[:208]).predict_proba(X[208:]))
+        losses.append(-np.log(shares[np.arange(600), y[208:].astype(int)]).mean())
+    assert losses[1] < min(1.2 * losses[0], np.log(2))
+
+
+def test_one_landmark_is_an_answer():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3))
+    for own in ({}, {"metric": "none"}, {"similarity": "laplace"}):
+        model = LandmarkRegressor(landmarks=1, **own).fit(X, X[:, 0])
+        assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("task", ["regression", "classification", "ordinal"])
+def test_twins_and_constant_weights_change_nothing(tmp_path, task):
+    """A row that occurs twice is a row of weight 2, and weights count beside their mean."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    score = X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=90)
+    y = score if task == "regression" else np.digitize(score, [-0.5, 0.5])
+    frame = pd.DataFrame(X, columns=list("abc")).assign(y=y, id=[f"i{n}" for n in range(90)])
+    twice = pd.concat([frame, frame], ignore_index=True)
+    known = {"plain": frame, "twice": twice, "heavy": frame.assign(w=40.0)}
+    found = {}
+    for name, own in known.items():
+        data = {"weight": "w"} if name == "heavy" else {}
+        folder = finished(own, tmp_path / name, task, data)
+        selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
+        point = metrics["curves"][0]["points"][-1]["validation"]
+        found[name] = selection["landmarks"], selection["ridge"], point
+    for name in ("twice", "heavy"):
+        assert found[name][0] == found["plain"][0]
+        assert found[name][1] == pytest.approx(found["plain"][1])
+        for measure, value in found["plain"][2].items():
+            assert found[name][2][measure] == pytest.approx(value, rel=1e-5, abs=1e-8), measure
