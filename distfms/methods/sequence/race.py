@@ -143,7 +143,8 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
     """
     if job.n_folds < 2:
         problem = data.procedure(job.options).problem(TrainMembers(data.statistics))
-        n_rows = data.statistics["moments"].train().n_samples
+        # A row of weight 2 is two rows.
+        n_rows = float(data.statistics["moments"].train().weight)
         losses = generalised_losses(problem, n_rows, RIDGES)
         ridge = RIDGES[int(np.argmin(losses))]
         run.note(f"Chosen by generalised cross-validation: ridge {ridge:g} (`sequence.ridge`).")

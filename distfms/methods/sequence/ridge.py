@@ -45,7 +45,7 @@ def losses_of_ridges(
 
 
 def generalised_losses(
-    problem: SequenceProblem, n_rows: int, ridges: Sequence[float]
+    problem: SequenceProblem, n_rows: float, ridges: Sequence[float]
 ) -> np.ndarray:
     """Return the generalised cross-validation of models of all columns, shape (n_ridges,).
 
@@ -64,7 +64,7 @@ def generalised_losses(
         weights = response / (values + ridge)[:, np.newaxis]
         fall = np.sum(weights * (2.0 * response - values[:, np.newaxis] * weights), axis=0)
         n_parameters = 1.0 + np.sum(values / (values + ridge))
-        free = max(1.0 - n_parameters / n_rows, 1.0 / n_rows)
+        free = max(1.0 - n_parameters / n_rows, 1e-3)
         losses.append(float(np.mean(np.maximum(1.0 - fall, 0.0))) / free**2)
     return np.array(losses)
 
