@@ -57,9 +57,10 @@ def test_pairs_never_judged_together_are_told(tmp_path):
 
 
 def test_more_folds_than_objects(tmp_path):
-    _, _, metrics, manifest = run(
-        write(tmp_path, objects(8)), tmp_path, data={"folds": 10, "test": 0}
-    )
+    columns = objects(8)
+    del columns["id"]
+    data = {"folds": 100, "test": 0, "id": None}
+    _, _, metrics, manifest = run(write(tmp_path, columns), tmp_path, data=data)
     assert metrics["folds"] == []
     assert "Choose fewer folds" in notes(manifest)
     assert "Chosen by generalised cross-validation: selection greedy, ridge" in notes(manifest)

@@ -142,14 +142,14 @@ def _compared_on_folds(
     on_folds, losses = evaluate(tried)
     if np.isfinite(losses).all(axis=0).sum() < 2:
         return _compared_without_folds(run, job, statistics)
-    ways = list(dict.fromkeys(c["selection"] for c in tried if c["selection"] != "nothing"))
-    at_end = [way for way in ways if _is_at_end(way, tried, losses, on_folds.weight)]
-    if job.options.ridge == "auto" and at_end:
-        larger = buys(at_end, LARGER_RIDGES)
-        _, more_losses = evaluate(larger)
-        place = sum(candidate["selection"] == "nothing" for candidate in tried)
+    ways = dict.fromkeys(candidate["selection"] for candidate in tried)
+    ends = [way for way in ways if _is_at_end(way, tried, losses, on_folds.weight)]
+    if job.options.ridge == "auto" and ends:
+        larger = buys(ends, LARGER_RIDGES)
+        _, larger_losses = evaluate(larger)
+        place = 1 if "nothing" in ways else 0
         tried = [*tried[:place], *larger, *tried[place:]]
-        losses = np.concatenate((losses[:place], more_losses, losses[place:]))
+        losses = np.insert(losses, [place], larger_losses, axis=0)
     chosen = choose(tried, losses, on_folds.weight)
     run.note(f"Chosen by cross-validation: {options_text(tried[chosen])}.")
     means = over_folds(losses, on_folds.weight)
@@ -202,12 +202,15 @@ def _compared_without_folds(run: Run, job: Job, statistics: Bundle) -> dict[str,
     way = "greedy" if job.options.selection == "auto" else job.options.selection
     ridges = job.options.ridge if isinstance(job.options.ridge, tuple) else ALL_RIDGES
     tried = buys((way,), ridges)
+    procedure: SelectionProcedure = job.form.procedure(changed_options(job.options, tried[0]))
+    training = procedure.problem(train)  # what takes long is the same for all ridges
     losses = []
     for candidate in tried:
-        procedure: SelectionProcedure = job.form.procedure(changed_options(job.options, candidate))
-        training = procedure.problem(train)
-        repeats = procedure.search(training, procedure.rules[0]).final_repeats
-        losses.append(loss_without_folds(training, repeats, n_objects))
+        with_ridge = replace(procedure, ridge=candidate["ridge"])
+        problem = with_ridge.with_ridge(training.problem)
+        penalised = replace(training, problem=problem)
+        repeats = with_ridge.search(penalised, with_ridge.rules[0]).final_repeats
+        losses.append(loss_without_folds(penalised, repeats, n_objects))
     chosen = tried[int(np.argmin(losses))]
     run.note(f"Chosen by generalised cross-validation: {options_text(chosen)}.")
     return {"chosen": chosen}
@@ -228,15 +231,18 @@ def loss_without_folds(training: Training, repeats: np.ndarray, n_objects: int) 
     .. [1] Golub, Heath, Wahba, "Generalized cross-validation as a method for choosing a good ridge
        parameter", Technometrics 21 (1979).
     """
-    problem, support = training.problem, np.flatnonzero(repeats)
+    problem = training.problem
+    support = np.flatnonzero(repeats)
     penalised = covariance_of_averages(problem, repeats, support)
     moment = training.estimates.second_moment[np.ix_(support, support)]
-    freedom = 1.0 + float(np.sum(moment * inverse_of(penalised).T))
+    smoother = inverse_of(penalised) @ moment
+    freedom = 1.0 + float(np.trace(smoother))
     if freedom >= n_objects:
         return np.inf
     weights = full_weights(problem, repeats)[support]
-    explained = 2.0 * weights @ problem.b[support] - weights @ moment @ weights
-    factor = (n_objects / (n_objects - freedom)) ** 2
-    averages = penalised - np.diag(problem.ridge[support])
-    bought = weights @ (averages - moment) @ weights
-    return float((problem.label_variance - explained) * factor + bought)
+    of_averages = float(weights @ moment @ weights)
+    residual = problem.label_variance - 2.0 * float(weights @ problem.b[support]) + of_averages
+    inflation = (n_objects / (n_objects - freedom)) ** 2
+    ridge = problem.ridge[support]
+    of_bought = float(weights @ penalised @ weights - ridge @ weights**2)
+    return residual * inflation + of_bought - of_averages

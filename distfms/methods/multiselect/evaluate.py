@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,15 +127,20 @@ class Evaluation:
         """
         if self.validated is None:
             return None
-        weight, names = self.validated.weight, list(self.solved.paths)
-        losses = [self.validated.values(i, "projected_loss")[-1] for i in range(len(names))]
-        means = over_folds(np.array(losses), weight).mean
-        least = int(np.argmin(np.where(np.isnan(means), np.inf, means)))
-        if least == 0 or not is_better(losses[least], losses[0], weight):
+        weight = self.validated.weight
+        losses = {
+            name: self.validated.values(number, "projected_loss")[-1]
+            for number, name in enumerate(self.solved.paths)
+        }
+        means = {name: float(over_folds(of_rule, weight).mean) for name, of_rule in losses.items()}
+        comparable = [name for name, mean in means.items() if not math.isnan(mean)]
+        chosen = next(iter(losses))
+        least = min(comparable, key=means.__getitem__, default=chosen)
+        if not is_better(losses[least], losses[chosen], weight):
             return None
-        gain = over_folds(losses[0] - losses[least], weight)
+        gain = over_folds(losses[chosen] - losses[least], weight)
         error = float(gain.standard_error)
-        return {"name": names[least], "gain": float(gain.mean), "standard_error": error}
+        return {"name": least, "gain": float(gain.mean), "standard_error": error}
 
     def _on_folds(self, rule: int) -> FoldMeans | None:
         """Average the losses of a rule over the folds."""

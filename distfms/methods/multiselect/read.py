@@ -32,6 +32,7 @@ from distfms.methods.multiselect.same_raters import assigned, held_out_estimates
 from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
+from distfms.stats.ragged import Ragged
 from distfms.stats.raters import Disagreement, by_rater
 from distfms.stats.sample import RowSample
 from distfms.stats.signs import ColumnSigns
@@ -143,22 +144,31 @@ def _some(batch: JudgmentBatch, part: int, of_raters: bool) -> RowSample:
     raters = batch.raters_of(batch.part_slices[part]) if of_raters else None
     keys = np.append(keys_of_raters(batch.rater_names), np.nan)  # −1 is not known
     most = max(_SOME // len(batch.part_slices), 16)
-    judgments, labels, who = np.full((3, len(attributes), most), np.nan)
-    n_taken = 0
-    for attribute, ragged in enumerate(attributes):
-        content = ragged.content()
-        places = np.arange(0, content.size, -(-content.size // most) or 1)
-        objects = np.searchsorted(ragged.offsets - ragged.offsets[0], places, side="right") - 1
-        judgments[attribute, : places.size] = content[places]
-        labels[attribute, : places.size] = label[objects]
-        if raters is not None:
-            who[attribute, : places.size] = keys[raters[attribute].content()[places]]
-        n_taken = max(n_taken, places.size)
-    kinds = (judgments, labels) if raters is None else (judgments, labels, who)
-    values = np.concatenate(kinds)[:, :n_taken]
+    places = [_spread_places(ragged, most) for ragged in attributes]
+    judgments = [ragged.content()[at] for ragged, at in zip(attributes, places, strict=True)]
+    labels = [label[_rows_at(ragged, at)] for ragged, at in zip(attributes, places, strict=True)]
+    rows = [*judgments, *labels]
+    if raters is not None:
+        rows += [keys[codes.content()[at]] for codes, at in zip(raters, places, strict=True)]
+    values = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
+    for row, taken in zip(values, rows, strict=True):
+        row[: taken.size] = taken
     numbers = np.arange(values.shape[1], dtype=np.uint64) + np.uint64(part * _SOME)
     hashes = mix(numbers ^ mix(np.uint64(batch.place)))
     return RowSample.from_rows(most, hashes, numbers.view(np.int64), values)
+
+
+def _spread_places(ragged: Ragged, most: int) -> np.ndarray:
+    """Return places of at most so many judgments, at equal steps."""
+    n_judgments = ragged.content().size
+    step = max(-(-n_judgments // most), 1)
+    return np.arange(0, n_judgments, step)
+
+
+def _rows_at(ragged: Ragged, places: np.ndarray) -> np.ndarray:
+    """Return the objects of the judgments at some places."""
+    starts = ragged.offsets - ragged.offsets[0]
+    return np.searchsorted(starts, places, side="right") - 1
 
 
 def keys_of_raters(names: Sequence[str]) -> np.ndarray:
@@ -287,12 +297,14 @@ class WritePlan:
             taught = taught[batch.weight[: taught.size] > 0]
         objects = (batch.row_ids if batch.rows.id is None else batch.rows.id)[taught]
         plan = plan_of(batch, taught, self.repeats, self.costs, objects, self.buy_from)
-        # By the type of the data, so that parts in which nothing is lacking fit the others.
-        types = {"object": self.id_type, "rater_id": pa.string()}
         columns = {name: as_arrow(values) for name, values in plan.items()}
-        columns |= {name: columns[name].cast(types[name]) for name in types.keys() & columns}
-        names = [object_column(self.source.roles.id), *list(columns)[1:]]
-        table = pa.table([*columns.values()], names)
+        # By the type of the data, so that parts in which nothing is lacking fit the others.
+        columns["object"] = columns["object"].cast(self.id_type)
+        if "rater_id" in columns:
+            columns["rater_id"] = columns["rater_id"].cast(pa.string())
+        table = pa.table(columns)
+        names = [object_column(self.source.roles.id), *table.column_names[1:]]
+        table = table.rename_columns(names)
         place = self.folder / f"part-{partition.index:05d}.{self.ending}"
         if self.ending == "csv":
             with whole_file(place) as temporary:
@@ -326,11 +338,12 @@ class JudgmentPredictor:
         import pyarrow as pa
 
         batch = read_judgments(self.reader, partition, self.layout, self.roles)
-        values, short = np.full(batch.n_rows, self.model.intercept), np.zeros(batch.n_rows, int)
+        values = np.full(batch.n_rows, self.model.intercept)
+        short = np.zeros(batch.n_rows, dtype=np.int64)
         if batch.attributes:
             values = predict(self.model, batch.attributes)
-            counts = np.array([ragged.counts() for ragged in batch.attributes])
-            short = np.maximum(self.model.repeats[:, None] - counts, 0).sum(axis=0)
+        for repeats, ragged in zip(self.model.repeats.tolist(), batch.attributes, strict=True):
+            short += np.maximum(repeats - ragged.counts(), 0)
         if self.roles.id:
             ids = self.reader.read(partition, [self.roles.id]).column(self.roles.id)
         else:
