@@ -153,8 +153,8 @@ class SequenceCurve:
         """Return the entries of ``metrics.json``, thinned."""
         kept = thinned(len(self.cost), MAX_POINTS)
         scores = {
-            rows: {name: values[kept] for name, values in own.items()}
-            for rows, own in self.scores.items()
+            rows: {name: values[kept] for name, values in measures.items()}
+            for rows, measures in self.scores.items()
         }
         return points_of({"budget": self.cost[kept], "n_groups": self.n_groups[kept]}, scores)
 
@@ -163,8 +163,8 @@ def compared(
     curves: Mapping[str, SequenceCurve], alpha: float | None, oracles: Mapping[str, str]
 ) -> dict[str, Any]:
     """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``."""
-    own = next(iter(curves.values()))
-    reference = curves.get("omp", own)
+    chosen = next(iter(curves.values()))
+    reference = curves.get("omp", chosen)
     for name, rule in oracles.items():
         of = curves[rule]
         cost, value = oracle_curve(of.cost, of.value)
@@ -178,7 +178,7 @@ def compared(
         "timeliness": _timeliness(curves, share, cut),
         "alpha": {
             "alpha": share,
-            "stopping_cost": stopping_cost(own.cost, own.value, share),
+            "stopping_cost": stopping_cost(chosen.cost, chosen.value, share),
             "by_plateau": alpha is None,
             "cut": cut,
         },
@@ -195,8 +195,8 @@ def _timeliness(
     """Timeliness of every rule, on a scale that all share."""
     end = max(float(curve.cost[-1]) for curve in curves.values())
     final = max(float(curve.value[-1]) for curve in curves.values())
-    found = {name: own.scores.get("test", {}).get(own.share) for name, own in curves.items()}
-    tests = {name: values for name, values in found.items() if values is not None}
+    shares = {name: curve.scores.get("test", {}).get(curve.share) for name, curve in curves.items()}
+    tests = {name: values for name, values in shares.items() if values is not None}
     best = max((float(values[-1]) for values in tests.values()), default=0.0)
     area = partial(timeliness, final=final)
     return {
@@ -228,12 +228,12 @@ def budget_ladder(costs: GroupCosts) -> tuple[float, ...]:
     prices, total = costs.alone[costs.alone > 0], costs.total(range(len(costs.own)))
     if not len(prices):
         return ()
-    found, low = [], float(prices.min())
+    budgets, low = [], float(prices.min())
     while low < total:
-        own = prices[(prices >= low) & (prices < min(2 * low, total))]
-        found.append(float(own.max()) if len(own) else low)
+        between = prices[(prices >= low) & (prices < min(2 * low, total))]
+        budgets.append(float(between.max()) if len(between) else low)
         low *= 2
-    return tuple(found)
+    return tuple(budgets)
 
 
 def best_model(spent: np.ndarray, of_sets: np.ndarray, values: np.ndarray, budget: float) -> int:
@@ -272,11 +272,11 @@ def values_of(metrics: Mapping[str, Any]) -> np.ndarray:
     points = [point_of(metrics, model) for model in models]
     share = next(name for name in points[0]["train"] if name not in NATURAL)
     for rows in ("validation", "train"):
-        found = [point.get(rows, {}) for point in points]
-        values = np.array([own.get(share) for own in found], dtype=float)
+        scores = [point.get(rows, {}) for point in points]
+        values = np.array([score.get(share) for score in scores], dtype=float)
         if np.isfinite(values).all():
             break
-    values = values - np.array([own.get(ERROR, 0.0) for own in found])
+    values = values - np.array([score.get(ERROR, 0.0) for score in scores])
     costs, least = [point["budget"] for point in points[:n_prefixes]], values.min() - 1.0
     for model, entry in enumerate(metrics["budgets"], start=n_prefixes):
         if values[model] <= values[longest_affordable(costs, entry["budget"]) - 1]:
@@ -291,13 +291,16 @@ def add_validation(
 
     Its answers are the last ones, those of the sequence the first, at the costs of `grid`.
     """
-    scores = [np.stack([answer[share] for answer in own], -1) for own in validated.answers]
-    for entry, own in zip(budgets, scores[len(scores) - len(budgets) :], strict=True):
+    scores = [np.stack([answer[share] for answer in of_set], -1) for of_set in validated.answers]
+    for entry, of_set in zip(budgets, scores[len(scores) - len(budgets) :], strict=True):
         prefix = scores[0][longest_affordable(grid, entry["budget"]) - 1]
-        gain = over_folds(own[-1] - prefix, validated.weight)
-        mean = over_folds(own[-1], validated.weight).mean
-        found = {share: float(mean), ERROR: float(gain.standard_error)}
-        entry["set"] = {**entry["set"], "validation": entry["set"].get("validation", {}) | found}
+        gain = over_folds(of_set[-1] - prefix, validated.weight)
+        mean = over_folds(of_set[-1], validated.weight).mean
+        validation = {share: float(mean), ERROR: float(gain.standard_error)}
+        entry["set"] = {
+            **entry["set"],
+            "validation": entry["set"].get("validation", {}) | validation,
+        }
 
 
 def choose_models(
@@ -315,8 +318,8 @@ def choose_models(
         n_groups = model = path.fitted_within(model)
         cost = float(path.curve_cost[model])
     else:
-        own = sets[model - len(path) - 1]
-        n_groups, cost = own["n_groups"], own["budget"]
+        point = sets[model - len(path) - 1]
+        n_groups, cost = point["n_groups"], point["budget"]
     return {**stop, "rule": "budget", "model": model, "n_groups": n_groups, "spent": cost}
 
 

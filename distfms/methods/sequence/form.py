@@ -271,10 +271,9 @@ class SequenceForm(RowForm):
         """Number of rows of features in a batch, before they are known."""
         return sum(self.guessed_widths.values())
 
-    def source(self, plan: ColumnPlan, *of: Any, share: float = 1.0) -> RowSource:
-        """Return all that is needed to read a partition of a dataset, or a share of its rows."""
-        own = super().source(plan, *of)
-        return replace(own, everything=self.everything, share=share)
+    def source(self, plan: ColumnPlan, *of: Any) -> RowSource:
+        """Return all that is needed to read a partition of a dataset."""
+        return replace(super().source(plan, *of), everything=self.everything)
 
     def on_groups(self, groups: Sequence[int]) -> SequenceForm:
         """Return the form on some of the groups, its columns in their order."""

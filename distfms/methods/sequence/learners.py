@@ -136,13 +136,17 @@ class Learner(ABC):
     def on_rows(self, paths: Mapping[str, Path]) -> dict[Any, tuple[Path, Sequence[int]]]:
         """Return paths, by (rows, rule), with the parts of a batch that are these rows."""
         parts = {"train": self.train_parts, "test": [-1]}
-        return {(rows, name): (paths[name], own) for rows, own in parts.items() for name in paths}
+        return {
+            (rows, name): (paths[name], numbers)
+            for rows, numbers in parts.items()
+            for name in paths
+        }
 
     def folds(self) -> list[Fold]:
         """Return the folds without which something can be learned."""
         work = fold_work(self.job, None, (), [self.procedure])
-        found = (split_fold(self.data.statistics, work, n) for n in range(work.n_folds))
-        return [fold for fold in found if fold is not None]
+        folds = (split_fold(self.data.statistics, work, n) for n in range(work.n_folds))
+        return [fold for fold in folds if fold is not None]
 
     @cached_property
     def natural(self) -> dict[str, Any]:
@@ -152,14 +156,14 @@ class Learner(ABC):
         """
         counts, roles = self.data.statistics["counts"], self.data.form.roles
         values = counts.train().merge(counts.test).values
-        found: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if self.procedure.family != "gaussian":
-            return found
+            return options
         if (np.isfinite(values).sum(axis=1) == 2).all():
-            found["threshold"] = np.nanmean(values, axis=1)
+            options["threshold"] = np.nanmean(values, axis=1)
         if roles.query is not None and len(roles.target) == 1:
-            found["ranks"] = True
-        return found
+            options["ranks"] = True
+        return options
 
     def measured(
         self,
@@ -169,34 +173,37 @@ class Learner(ABC):
         """Measure all prefixes of paths, and models, on folds or on held-out rows (−1)."""
         kept = {key: kept_prefixes(path) for key, (path, _) in asked.items()}
         wanted = {key: (path.models_at(kept[key]), parts) for key, (path, parts) in asked.items()}
-        found = dict[Key, Answer]()
+        measures = dict[Key, Answer]()
         for key, members in self.judged({**wanted, **(models or {})}, **self.natural).items():
-            found[key] = measures_of(members)
+            measures[key] = measures_of(members)
             if key in asked:
-                path, own = asked[key][0], found[key].items()
-                found[key] = {name: path.of_prefixes(kept[key], values) for name, values in own}
-        return found
+                path = asked[key][0]
+                measures[key] = {
+                    name: path.of_prefixes(kept[key], values)
+                    for name, values in measures[key].items()
+                }
+        return measures
 
     def judged(
         self,
         asked: Mapping[Key, tuple[PrefixModels, Sequence[int]]],
         kind: Callable[..., Any] = PrefixJudge,
-        share: float = 1.0,
         **options: Any,
     ) -> dict[Key, Mapping[str, Any]]:
-        """Judge models on a share of folds, or on held-out rows (−1), by one pass for `JUDGED`.
+        """Judge models on folds, or on held-out rows (−1), by one pass for `JUDGED`.
 
         Returns for each what a judge of this kind adds up over these rows.
         """
-        data, found = self.data, dict[Key, Mapping[str, Any]]()
+        data = self.data
+        sums = dict[Key, Mapping[str, Any]]()
         options |= {"classes": data.class_values, "class_weights": data.class_weights}
         for start in range(0, len(asked), JUDGED):
-            some = dict[Key, Asked]()
+            judges = dict[Key, Asked]()
             for key, (models, parts) in list(asked.items())[start : start + JUDGED]:
                 judge = kind(models, data.form.options.family, **options)
-                some[key] = judge, [one_part(number) for number in parts]
-            found |= judged(self.run, partial(data.form.source, data.plan, share=share), some)
-        return found
+                judges[key] = judge, [one_part(number) for number in parts]
+            sums |= judged(self.run, partial(data.form.source, data.plan), judges)
+        return sums
 
 
 class ByStatistics(Learner):
@@ -244,7 +251,7 @@ class ByStatistics(Learner):
 
 def _models_in(answer: Answer) -> LinearModels:
     """Return the models that `SequenceProcedure.evaluate` answers with."""
-    return LinearModels.from_arrays({n.removeprefix("fold/"): own for n, own in answer.items()})
+    return LinearModels.from_arrays({n.removeprefix("fold/"): array for n, array in answer.items()})
 
 
 class ByRows(Learner):
@@ -309,16 +316,16 @@ class ByRows(Learner):
 
         In the order of the first rule, searched and fitted without each fold.
         """
-        own = procedure.scored_at(np.array(budgets))
-        rule = own.rules[0]
+        fitting = procedure.scored_at(np.array(budgets))
+        rule = fitting.rules[0]
         searches = {
-            fold.number: Search(own, rule, own.problem_on(fold), fold.number)
+            fold.number: Search(fitting, rule, fitting.problem_on(fold), fold.number)
             for fold in self.folds()
         }
         paths = self._refitted(searches, self._ordered(searches))
         asked = {fold: (path, [fold]) for fold, path in paths.items()}
-        curves = self.measured_here(paths) if own.model != "linear" else self.measured(asked)
-        name = "mse" if own.family == "gaussian" else "deviance"
+        curves = self.measured_here(paths) if fitting.model != "linear" else self.measured(asked)
+        name = "mse" if fitting.family == "gaussian" else "deviance"
         losses = []
         for fold, path in paths.items():
             prefixes = [0, *(path.affordable(budget) for budget in budgets)]
@@ -329,7 +336,7 @@ class ByRows(Learner):
         """Measure prefixes of trees on their folds, as far as their rows are in memory."""
         rows = self.data.rows
         assert rows is not None
-        spans, found = spans_of(self.data.plan), dict[int, Answer]()
+        spans, curves = spans_of(self.data.plan), dict[int, Answer]()
         everything = range(len(spans))
         for fold, path in paths.items():
             held_out = rows.taken(rows.fold == fold, everything)
@@ -337,25 +344,27 @@ class ByRows(Learner):
             texts = path.models.texts[1:]
             sums = losses_of_texts(texts, path.models.null, features, held_out, self.data)
             measures = measures_of({"scores": sums}).items()
-            found[fold] = {name: path.of_prefixes(path.fitted, own) for name, own in measures}
-        return found
+            curves[fold] = {
+                name: path.of_prefixes(path.fitted, values) for name, values in measures
+            }
+        return curves
 
     # --- paths ---
 
     def _of_rules(self) -> dict[str, Search]:
-        own, problem = self.procedure, self.procedure.problem_on(self.whole)
-        return {rule.name: Search(own, rule, problem) for rule in own.rules}
+        procedure, problem = self.procedure, self.procedure.problem_on(self.whole)
+        return {rule.name: Search(procedure, rule, problem) for rule in procedure.rules}
 
     def _ordered(self, searches: Mapping[Key, Search]) -> dict[Key, Any]:
         """Return the paths of searches, with linear models."""
-        own, gains = self.procedure, self.data.gains
+        procedure, gains = self.procedure, self.data.gains
         searches = {
             key: replace(s, procedure=replace(s.procedure, gains=gains.get(s.fold, ())))
             for key, s in searches.items()
         }
-        if own.family == "gaussian":
+        if procedure.family == "gaussian":
             return {k: s.procedure.search(s.problem, s.rule) for k, s in searches.items()}
-        return by_passes(self.run, self.data, own.problem_on(self.whole), searches)
+        return by_passes(self.run, self.data, procedure.problem_on(self.whole), searches)
 
     def _refitted(self, searches: Mapping[Key, Search], paths: Mapping[Key, Any]) -> dict[Key, Any]:
         """Return the paths with the models that are asked for."""
@@ -370,13 +379,13 @@ class ByRows(Learner):
     ) -> FoldAnswers:
         """Answer what is asked of paths that were found without folds, from their measures."""
         units = product(range(work.n_folds), range(len(work.items)))
-        found: dict[Unit, Answer] = {unit: {} for unit in units}
+        answers: dict[Unit, Answer] = {unit: {} for unit in units}
         members = self.data.statistics.members.items()
         for unit, path in paths.items():
             held_out = {name: part.folds[unit[0]] for name, part in members}
             fold = Fold({}, {**held_out, FOUND: (path, curves[unit])}, unit[0])
-            found[unit] = evaluated(work, fold, unit[1])
-        return arranged(work, found, 0)
+            answers[unit] = evaluated(work, fold, unit[1])
+        return arranged(work, answers, 0)
 
 
 # --- searches -----------------------------------------------------------------------------------
@@ -402,7 +411,7 @@ def by_passes(
     """
     weighted = data.class_values, data.class_weights
     own = next(iter(searches.values())).procedure
-    design = known = GlmDesign(own.family, own.n_outputs, whole.scaling)
+    design = guided = GlmDesign(own.family, own.n_outputs, whole.scaling)
     n_passes = 0
 
     def reader(*of: Any) -> GlmReader:
@@ -416,13 +425,13 @@ def by_passes(
 
     with Passes(run, reader, data.plan.n_columns + 1, design.n_outputs) as make_pass:
         if design.n_outputs == 1 and len(whole.gram) <= MOST_BENT:
-            (known,) = side_by_side([guide_of(whole, View(design, whole.scaling))], sums)
+            (guided,) = side_by_side([guide_of(whole, View(design, whole.scaling))], sums)
         fittings = (
-            s.procedure.fitting(s.problem, s.rule, View(known, s.problem.scaling, s.fold))
+            s.procedure.fitting(s.problem, s.rule, View(guided, s.problem.scaling, s.fold))
             for s in searches.values()
         )
-        found = fitted(fittings, sums)
-    return {key: fits.path(n_passes) for key, fits in zip(searches, found, strict=True)}
+        fits_of_all = fitted(fittings, sums)
+    return {key: fits.path(n_passes) for key, fits in zip(searches, fits_of_all, strict=True)}
 
 
 def with_trees(
@@ -430,17 +439,17 @@ def with_trees(
 ) -> dict[Key, TreePath]:
     """Return the paths of searches with trees at prefixes, each fitted by a task of its own."""
     spans, prefixes, tasks = spans_of(data.plan), dict[Key, list[int]](), list[Any]()
-    for key, own in searches.items():
+    for key, search in searches.items():
         path = paths[key]
-        ladder = own.procedure.ladder if own.rule.budget is None else Ladder(())
+        ladder = search.procedure.ladder if search.rule.budget is None else Ladder(())
         prefixes[key] = ladder.of_path(path.spent)
-        tasks += [(features_of(path, n, spans), own.fold) for n in prefixes[key]]
+        tasks += [(features_of(path, n, spans), search.fold) for n in prefixes[key]]
     wanted = list(dict.fromkeys(task for task in tasks if task not in data.fitted))
     models = run.map(tree_fit(run, data), wanted, "Fitting trees")
     texts = {task: model.text for task, model in zip(wanted, models, strict=True)}
-    found = iter([texts.get(task) or data.fitted[task] for task in tasks])
+    fitted_texts = iter([texts.get(task) or data.fitted[task] for task in tasks])
     return {
-        key: tree_path(paths[key], numbers, [next(found) for _ in numbers], spans)
+        key: tree_path(paths[key], numbers, [next(fitted_texts) for _ in numbers], spans)
         for key, numbers in prefixes.items()
     }
 
@@ -451,8 +460,10 @@ def tree_fit(run: Run, data: SequenceData, rows: TreeRows | None = None) -> Tree
     learned: TreeRows | TreeSource | None = rows
     if learned is None:
         share = share_of_auto(form)
-        own = data.class_values, data.class_weights
-        source = TreeSource(form.source(plan, train, False), train.partitions, options.family, *own)
+        weighted = data.class_values, data.class_weights
+        source = TreeSource(
+            form.source(plan, train, False), train.partitions, options.family, *weighted
+        )
         if data.rows is not None and data.rows.share >= share:
             learned = data.rows
         elif options.model == "auto":
@@ -480,8 +491,8 @@ def losses_of_texts(
     """Add up what models of LightGBM, the first that of no group, are measured by on rows."""
     models = [np.tile(null, (len(rows.fold), 1))]
     for text, columns in zip(texts, features, strict=True):
-        found = scores(text, rows.inputs[:, list(columns)])
-        models.append(found.reshape(len(rows.fold), -1))
+        raw = scores(text, rows.inputs[:, list(columns)])
+        models.append(raw.reshape(len(rows.fold), -1))
     weighted = data.class_values, data.class_weights
     stacked = np.stack(models, axis=1)
     target = rows.target[np.newaxis]

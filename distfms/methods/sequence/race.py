@@ -104,7 +104,7 @@ class Ridges:
 
     def others(self) -> list[Candidate]:
         """Return the candidates beside the best."""
-        return [own for ridge, own in self.candidates.items() if ridge != self.ridge]
+        return [candidate for ridge, candidate in self.candidates.items() if ridge != self.ridge]
 
 
 def _on_grid(losses: np.ndarray) -> Candidate:
@@ -129,11 +129,11 @@ def with_ridge(run: Run, job: Job, data: SequenceData) -> tuple[Job, SequenceDat
     is_gaussian = job.options.family == "gaussian"
     if not chooses_ridge(job) or (job.n_folds < 2 and not is_gaussian):
         return job, data
-    found = run.step("ridge", lambda: choose_ridge(run, job, data), "ridge.json")
-    job = replace(job, options=changed_options(job.options, {"ridge": found["ridge"]}))
-    if "weights" not in found:
+    content = run.step("ridge", lambda: choose_ridge(run, job, data), "ridge.json")
+    job = replace(job, options=changed_options(job.options, {"ridge": content["ridge"]}))
+    if "weights" not in content:
         return job, data
-    return job, replace(data, ridges=Ridges.from_dict(found))
+    return job, replace(data, ridges=Ridges.from_dict(content))
 
 
 def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
@@ -150,10 +150,10 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
         run.note(f"Chosen by generalised cross-validation: ridge {ridge:g} (`sequence.ridge`).")
         pairs = zip(RIDGES, losses.tolist(), strict=True)
         return {"ridge": ridge, "tried": [{"ridge": r, "loss": loss} for r, loss in pairs]}
-    found = ridges_of_all_columns(run, job, data)
-    if found is None:
+    compared = ridges_of_all_columns(run, job, data)
+    if compared is None:
         return {"ridge": RIDGES[-1], "tried": []}
-    ridges, tried, losses = found
+    ridges, tried, losses = compared
     if job.options.family == "gaussian" and job.options.model != TREES:
         ridges = along_order(run, job, data, ridges)
     if job.options.model == "linear":
@@ -250,12 +250,12 @@ def with_kind(
     is_open = options.model == "auto" or (options.model == TREES and None in tried)
     if reference is None or not is_open or len(reference.folds) < 2:
         return job, data
-    found = run.step("kind", lambda: Race(run, job, data, reference).result())
-    changes = dict(found["options"])
-    rivals = [_on_grid(np.array(losses)) for losses in found["rivals"]]
-    data = replace(data, rivals=rivals, gains=found["gains"])
+    result = run.step("kind", lambda: Race(run, job, data, reference).result())
+    changes = dict(result["options"])
+    rivals = [_on_grid(np.array(losses)) for losses in result["rivals"]]
+    data = replace(data, rivals=rivals, gains=result["gains"])
     if "criterion" in grid and changes.get("criterion"):
-        criteria = list(dict.fromkeys(own or changes["criterion"] for own in tried))
+        criteria = list(dict.fromkeys(criterion or changes["criterion"] for criterion in tried))
         tune = job.tune.model_copy(update={"grid": {**grid, "criterion": criteria}})  # type: ignore[union-attr]
         job, changes = replace(job, tune=tune), {"model": TREES}
     job = replace(job, options=changed_options(options, changes))
@@ -275,7 +275,7 @@ class Race:
         """Return the options of the best kind, and what the others lose on the grid."""
         on_all, spline_data, spline_ridges = self.all_columns()
         if self.reference.is_out and LINEAR in on_all:
-            left = self.still_in({kind: own for kind, own in on_all.items() if kind != TREES})
+            left = self.still_in({kind: on_all[kind] for kind in on_all if kind != TREES})
         else:
             left = self.still_in(on_all)
         is_gaussian = self.job.options.family == "gaussian"
@@ -293,9 +293,9 @@ class Race:
             if kind in (BY_FR, BY_GAIN):
                 candidates[kind] = self.trees_on_grid(_OPTIONS[kind]["criterion"])
             else:
-                own = self.data if kind == LINEAR else spline_data
+                data = self.data if kind == LINEAR else spline_data
                 ridges = self.data.ridges if kind == LINEAR else spline_ridges
-                candidates[kind] = self.linear_on_grid(own, ridges)
+                candidates[kind] = self.linear_on_grid(data, ridges)
         weights = self.reference.weights
         chosen = kinds[best_candidate(list(candidates.values()), weights)]
         self.tell(chosen, candidates)
@@ -330,15 +330,15 @@ class Race:
                 linear = losses[0]
         if linear is None or linear.shape != self.reference.losses.shape:
             return {LINEAR: np.zeros(1)}, None, None
-        found = {LINEAR: linear}
+        losses_of_kinds = {LINEAR: linear}
         spline_data = self.spline_data()
         spline_ridges = None
         if spline_data is not None:
             ridges = ridges_of_all_columns(self.run, self.job, spline_data)
             if ridges is not None:
                 spline_ridges = ridges[0]
-                found[SPLINES] = spline_ridges.all_columns
-        return {**found, **trees}, spline_data, spline_ridges
+                losses_of_kinds[SPLINES] = spline_ridges.all_columns
+        return {**losses_of_kinds, **trees}, spline_data, spline_ridges
 
     def spline_data(self) -> SequenceData | None:
         """Return splines of the rows in memory, where these are all and it takes seconds."""

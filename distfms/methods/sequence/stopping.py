@@ -52,9 +52,9 @@ def edges_of(states: np.ndarray, n_bins: int, of_two: bool) -> np.ndarray:
     least = min(1.0, max(_LEAST_SURE, _LEAST_ROWS / len(states)))
     levels = 1.0 - np.geomspace(1.0, least, n_levels + of_two)[1:]
     unsure = np.minimum(states, 1.0 - states) if of_two else states
-    found = np.quantile(unsure, levels)
+    quantiles = np.quantile(unsure, levels)
     ordered, kept, below = np.sort(states), list[float](), 0
-    for edge in np.unique(np.concatenate((found, 1.0 - found)) if of_two else found):
+    for edge in np.unique(np.concatenate((quantiles, 1.0 - quantiles)) if of_two else quantiles):
         here = int(np.searchsorted(ordered, edge))
         if min(here - below, len(ordered) - here) >= _LEAST_ROWS:
             kept.append(float(edge))
@@ -86,8 +86,10 @@ class StagedRows:
 
     def taken(self, rows: np.ndarray) -> StagedRows:
         """Return some of the rows, those of a stage side by side in memory."""
-        own = {name: np.ascontiguousarray(own[..., rows]) for name, own in vars(self).items()}
-        return StagedRows(**own)
+        fields = {
+            name: np.ascontiguousarray(values[..., rows]) for name, values in vars(self).items()
+        }
+        return StagedRows(**fields)
 
     @property
     def n_bins(self) -> int:
@@ -142,11 +144,11 @@ def _chosen(where: np.ndarray, values: np.ndarray, others: Any) -> np.ndarray:
 def stops(goes: Sequence[np.ndarray], bins: np.ndarray) -> np.ndarray:
     """Return the stage at which each row stops, (n,)."""
     last = next((stage for stage, go in enumerate(goes) if not go.any()), len(goes))
-    found = np.full(bins.shape[1], last, dtype=np.int32)
+    stages = np.full(bins.shape[1], last, dtype=np.int32)
     for stage in reversed(range(last)):
         if not goes[stage].all():
-            found = _chosen(goes[stage].take(bins[stage]), found, np.int32(stage))
-    return found
+            stages = _chosen(goes[stage].take(bins[stage]), stages, np.int32(stage))
+    return stages
 
 
 def lower_hull(cost: np.ndarray, loss: np.ndarray) -> list[int]:
@@ -190,7 +192,7 @@ class Policy:
     @cached_property
     def decisions(self) -> list[np.ndarray]:
         """Which bins go on, by stage."""
-        return [np.array(list(own)) == "1" for own in self.goes]
+        return [np.array(list(bits)) == "1" for bits in self.goes]
 
     @property
     def last(self) -> int:
@@ -235,7 +237,9 @@ class Stopping:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Stopping:
         """Inverse of `to_dict`."""
-        policies = (Policy(**own | {"goes": tuple(own["goes"])}) for own in content["policies"])
+        policies = (
+            Policy(**policy | {"goes": tuple(policy["goes"])}) for policy in content["policies"]
+        )
         listed = {name: tuple(content[name]) for name in ("stages", "spent")}
         edges = tuple(map(tuple, content["edges"]))
         return cls(**listed, edges=edges, policies=tuple(policies), default=content["default"])
@@ -315,8 +319,8 @@ def found_on(rows: StagedRows, outline: Stopping, prices: list[float]) -> Stoppi
     # Before the first group the state of a row tells its fold, and nothing else.
     edges = [list[float]()]
     edges += [edges_of(own, rows.n_bins, of_two).tolist() for own in rows.states[1:-1]]
-    found = replace(outline, edges=tuple(map(tuple, edges)))
-    bins, policies = found.bins(rows.states), list[Policy]()
+    stopping = replace(outline, edges=tuple(map(tuple, edges)))
+    bins, policies = stopping.bins(rows.states), list[Policy]()
 
     def add(price: float | None, goes: list[np.ndarray], at: np.ndarray | int) -> None:
         cost, loss, _ = means(rows, outline.spent, at)
@@ -329,7 +333,7 @@ def found_on(rows: StagedRows, outline: Stopping, prices: list[float]) -> Stoppi
         add(price, goes, stops(goes, bins))
     for prefix in range(1, len(outline.spent)):
         add(None, [np.full(len(own) + 1, m < prefix) for m, own in enumerate(edges)], prefix)
-    return replace(found, policies=tuple(policies))
+    return replace(stopping, policies=tuple(policies))
 
 
 def means(rows: StagedRows, spent: Sequence[float], stage: np.ndarray | int) -> np.ndarray:
@@ -349,25 +353,27 @@ def prices_for(rows: StagedRows, spent: Sequence[float]) -> list[float]:
     return [*np.geomspace(most, least, _N_PRICES).tolist(), 0.0]
 
 
-def on_hull(found: Stopping, rows: StagedRows, recommended: int) -> Stopping:
+def on_hull(stopping: Stopping, rows: StagedRows, recommended: int) -> Stopping:
     """Keep the policies of the lower hull, and choose the default one on these rows.
 
     One that buys nothing is not part of the hull, and always kept: some mean budgets buy nothing.
     """
-    nothing = [own for own in found.policies if "1" not in "".join(own.goes[:1])][:1]
-    most = min((own.loss for own in nothing), default=np.inf)
-    buying = [own for own in found.policies if own not in nothing and own.loss < most]
-    cost, loss = np.array([(own.mean_cost, own.loss) for own in buying]).reshape(-1, 2).T
+    nothing = [policy for policy in stopping.policies if "1" not in "".join(policy.goes[:1])][:1]
+    most = min((policy.loss for policy in nothing), default=np.inf)
+    buying = [
+        policy for policy in stopping.policies if policy not in nothing and policy.loss < most
+    ]
+    cost, loss = np.array([(policy.mean_cost, policy.loss) for policy in buying]).reshape(-1, 2).T
     kept = (*nothing, *(buying[i] for i in lower_hull(cost, loss)))
-    bins, folds = found.bins(rows.states), np.unique(rows.fold)
-    at = [stops(own.decisions, bins) for own in kept]
+    bins, folds = stopping.bins(rows.states), np.unique(rows.fold)
+    at = [stops(policy.decisions, bins) for policy in kept]
     more = rows.losses[at, np.arange(len(rows.weight))] - rows.losses[recommended]
     weights = np.array([rows.weight * (rows.fold == f) for f in folds])
     of_folds = more @ weights.T / weights.sum(axis=1)
     gaps = over_folds(of_folds, weights.sum(axis=1))
     slack = _AS_GOOD * np.average(rows.losses[0], weights=rows.weight)
     fine = np.flatnonzero(gaps.mean <= np.fmax(gaps.standard_error, slack))
-    return replace(found, policies=kept, default=int(fine[0]) if len(fine) else len(kept) - 1)
+    return replace(stopping, policies=kept, default=int(fine[0]) if len(fine) else len(kept) - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,25 +407,25 @@ def find_stopping(rows: StagedRows, outline: Stopping, recommended: int) -> tupl
     final = on_hull(found_on(rows, outline, prices), rows, recommended)
     prefixes, policies, defaults, gains, weights = [], [], [], [], []
     for fold in np.unique(rows.fold):
-        own, others = rows.taken(rows.fold == fold), rows.taken(rows.fold != fold)
-        if not own.weight.sum() > 0 or not others.weight.sum() > 0:
+        held_out, others = rows.taken(rows.fold == fold), rows.taken(rows.fold != fold)
+        if not held_out.weight.sum() > 0 or not others.weight.sum() > 0:
             continue
         tried = found_on(others, outline, prices)
-        nested, kept = measured(tried, own), measured(final, own)
+        nested, kept = measured(tried, held_out), measured(final, held_out)
         # Costs are those of the policies that are kept: no outcome decides about them.
         pairs = [[kept[p.key][0], *nested[p.key][1:]] for p in final.policies]
         policies.append(np.array(pairs))
         chosen = on_hull(tried, others, recommended)
         cost, *rest = nested[chosen.policies[chosen.default].key]
         defaults.append(np.array([pairs[final.default][0], *rest]))
-        prefixes.append(np.array([means(own, spent, stage) for stage in range(len(spent))]))
+        prefixes.append(np.array([means(held_out, spent, stage) for stage in range(len(spent))]))
         # Which prefixes to mix, other rows have said.
         there = [np.average(losses, weights=others.weight) for losses in others.losses]
         hull = lower_hull(np.array(spent), np.array(there))
         gains.append(np.interp(cost, np.array(spent)[hull], prefixes[-1][hull, 1]) - rest[0])
-        weights.append(own.weight.sum())
-    found = (np.stack(values, axis=-1) for values in (prefixes, policies, defaults, gains))
-    return final, Claim(*(over_folds(values, weights) for values in found))
+        weights.append(held_out.weight.sum())
+    averaged = (np.stack(values, axis=-1) for values in (prefixes, policies, defaults, gains))
+    return final, Claim(*(over_folds(values, weights) for values in averaged))
 
 
 def measured(stopping: Stopping, rows: StagedRows) -> dict[Any, np.ndarray]:
