@@ -28,7 +28,7 @@ class FeatureMultiSelector(_FeatureMultiSelector):
         budget: float,
         *,
         algorithm: Literal['full', 'scoring'] = ...,
-        selection: Literal['greedy', 'lasso', 'auto'] = ...,
+        selection: Literal['greedy', 'lasso', 'nothing', 'auto'] = ...,
         criterion: Literal['best', 'gain_per_cost', 'gain'] = ...,
         costs: Mapping[str, float] | Sequence[float] | None = ...,
         internal_variance: Mapping[str, float] | None = ...,

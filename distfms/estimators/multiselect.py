@@ -154,8 +154,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             Raters, to separate the errors that one rater's judgments share from the attributes. A
             string as in the spec of a job; by default, the columns of ids ``raters`` or
             ``name__raters`` if X has them. For X in memory, the ids themselves, of shape (n, k) for
-            all attributes or (n, d, k), None where unknown; ``screen_raters="auto"`` then leaves
-            nobody out, as X of a prediction does not have them.
+            all attributes or (n, d, k), None where unknown; ``screen_raters`` then leaves nobody
+            out, as X of a prediction does not have them.
 
         Raises
         ------

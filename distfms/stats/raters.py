@@ -210,36 +210,26 @@ class Disagreement:
         Disagreement
             Objects count alike, whatever their weight.
         """
-        n_raters, d = len(names), len(judgments)
-        squares, spreads, n_pairs = np.zeros((3, n_raters, d))
-        variances, n_variances = np.zeros((2, d))
+        n_raters, n_attributes = len(names), len(judgments)
+        sums = np.zeros((3, n_raters, n_attributes))
+        variances, n_variances = np.zeros((2, n_attributes))
         pairs = [np.zeros(0, dtype=np.int64)]  # of an object and a rater
         for attribute, (ragged, codes) in enumerate(zip(judgments, raters, strict=True)):
-            counts = ragged.counts()
-            is_shared = counts > 1
-            objects = np.repeat(np.arange(counts.size), counts)
-            kept = np.flatnonzero((codes.content() >= 0) & is_shared[objects])
-            who, objects = codes.content()[kept], objects[kept]
-            means, sums = ragged.means_and_squares()
-            variances[attribute] = (sums[is_shared] / (counts[is_shared] - 1)).sum()
-            n_variances[attribute] = np.count_nonzero(is_shared)
-            k = counts[objects]
-            square = (ragged.content()[kept] - means[objects]) ** 2 * k / (k - 1)
-            spread = np.maximum(sums[objects] - square, 0.0) / np.maximum(k - 2, 1)
-            is_pair = k == 2
-            squares[:, attribute] = np.bincount(who, square, n_raters)
-            spreads[:, attribute] = np.bincount(who[~is_pair], spread[~is_pair], n_raters)
-            n_pairs[:, attribute] = np.bincount(who[is_pair], minlength=n_raters)
-            pair = objects * n_raters + who
+            shared = _shared_judgments(ragged, codes)
+            sums[..., attribute] = shared.by_rater(n_raters)
+            variances[attribute] = shared.variances.sum()
+            n_variances[attribute] = shared.variances.size
+            pair = shared.objects * n_raters + shared.raters
             if not np.array_equal(pair, pairs[-1]):
                 pairs.append(pair)
         judged = np.unique(np.concatenate(pairs)) % max(n_raters, 1)
         n_objects = np.bincount(judged, minlength=n_raters)
         known = np.flatnonzero(n_objects)
         ids = np.array(names, dtype=np.str_)[known]
-        by_rater = squares[known], spreads[known], n_pairs[known]
-        found = cls(ids, n_objects[known], *by_rater, variances, n_variances)
-        return cls.empty(d).merge(found)
+        squares, spreads, n_pairs = sums[:, known]
+        by_rater = n_objects[known], squares, spreads, n_pairs
+        found = cls(ids, *by_rater, variances, n_variances)
+        return cls.empty(n_attributes).merge(found)
 
     @classmethod
     def empty(cls, n_attributes: int) -> Disagreement:
@@ -292,6 +282,45 @@ class Disagreement:
         far = np.flatnonzero(self.n_objects * (times - 1.0) > self.n_objects + _OBJECTS)
         ranked = far[np.argsort(-times[far], kind="stable")].tolist()
         return [(str(self.names[i]), int(self.n_objects[i]), float(times[i])) for i in ranked]
+
+
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """Judgments of one attribute by known raters, of objects with two judgments or more.
+
+    Their `objects` and `raters`, the `squares` u, the variance s² of the other judgments
+    (`spreads`) where there are two or more, and the `variances` of these objects.
+    """
+
+    objects: np.ndarray
+    raters: np.ndarray
+    squares: np.ndarray
+    spreads: np.ndarray
+    is_pair: np.ndarray
+    variances: np.ndarray
+
+    def by_rater(self, n_raters: int) -> np.ndarray:
+        """Return Σ u, Σ s² and the number of pairs of each rater, shape (3, n_raters)."""
+        larger = ~self.is_pair
+        squares = np.bincount(self.raters, self.squares, n_raters)
+        spreads = np.bincount(self.raters[larger], self.spreads[larger], n_raters)
+        n_pairs = np.bincount(self.raters[self.is_pair], minlength=n_raters)
+        return np.stack((squares, spreads, n_pairs))
+
+
+def _shared_judgments(ragged: Ragged, codes: Ragged) -> _Shared:
+    counts = ragged.counts()
+    is_shared = counts > 1
+    objects = np.repeat(np.arange(counts.size), counts)
+    kept = np.flatnonzero((codes.content() >= 0) & is_shared[objects])
+    objects = objects[kept]
+    means, sums = ragged.means_and_squares()
+    k = counts[objects]
+    deviations = ragged.content()[kept] - means[objects]
+    squares = deviations**2 * k / (k - 1)
+    spreads = np.maximum(sums[objects] - squares, 0.0) / np.maximum(k - 2, 1)
+    variances = sums[is_shared] / (counts[is_shared] - 1)
+    return _Shared(objects, codes.content()[kept], squares, spreads, k == 2, variances)
 
 
 def _first_columns(means: CoMoments, d: int) -> CoMoments:
