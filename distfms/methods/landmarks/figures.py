@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.landmarks.similarity import RANDOM, of_source
 from distfms.report.formatting import as_number, count, interval, measure_title, number, percent
@@ -61,25 +59,21 @@ def _how_well(run: FinishedRun) -> str:
     if r2 is None:
         measure = run.metrics["measure"]
         if measure == "error":
-            share = interval(1 - measures[measure], _error(run, reading, measure))
+            share = interval(1 - measures[measure], spread_of(run, reading, measure))
             right = f"{share} classified correctly ({ROWS[reading]})"
             return f"{right} with {what}{beside}"
         value = f"{measure_title(measure)} {number(measures[measure], 3)}"
-        if error := _error(run, reading, measure):
+        if error := spread_of(run, reading, measure):
             value += f" ± {number(error, 1)}"
         return f"{what}: {value} ({ROWS[reading]}){beside}"
     verb = "explains" if len(run.selection["landmarks"]) == 1 else "explain"
-    share = interval(r2, _error(run, reading, "r2"))
+    share = interval(r2, spread_of(run, reading, "r2"))
     return f"{what} {verb} {share} of the variance ({ROWS[reading]}){beside}"
 
 
-def _error(run: FinishedRun, reading: str, measure: str) -> float | None:
-    """Return the standard error of a measure: of a share of rows that of counting them."""
-    if measure != "error":
-        return error_of(run.metrics, reading, run.metrics["folds"], measure)
-    share = run.metrics["curves"][0]["points"][-1][reading][measure]
-    n_rows = run.metrics["train" if reading == "validation" else reading]["n_rows"]
-    return float(np.sqrt(share * (1 - share) / n_rows))
+def spread_of(run: FinishedRun, reading: str, measure: str) -> float | None:
+    """Return the standard error of a measure, over folds."""
+    return error_of(run.metrics, reading, run.metrics["folds"], measure)
 
 
 def _beside(run: FinishedRun) -> str:

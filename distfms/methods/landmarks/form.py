@@ -33,7 +33,7 @@ RANKING_MEASURES = (*(f"ndcg@{cutoff}" for cutoff in CUTOFFS[:-1]), "ndcg")
 #: Rows that candidates are compared on, and how many numbers these have at most.
 COMPARED_ROWS, COMPARED_VALUES = 3072, 2**21
 #: Columns up to which metrics are learned where the spec does not ask for them.
-MOST_SCALED, MOST_FULL = 500, 0
+MOST_SCALED = 500
 
 
 def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
@@ -139,9 +139,7 @@ class LandmarkForm(RowForm):
         kind, n_columns = self.options.metric, self.guessed_columns
         if kind != "auto":
             return () if kind == "none" else (kind,)
-        if n_columns > MOST_SCALED:
-            return ("none",)
-        return ("none", "diagonal", "full") if n_columns <= MOST_FULL else ("none", "diagonal")
+        return ("none", "diagonal") if n_columns <= MOST_SCALED else ("none",)
 
     def tried(self, tune: Any) -> LandmarkForm:
         """Return the form with all sources of landmarks that a grid compares."""

@@ -155,8 +155,13 @@ class Squared:
         data, options = self.data, self.data.form.options
         limits = data.landmarks.range if options.clip else np.array([-np.inf, np.inf])
         judge = partial(prediction_errors, limits, float(data.landmarks.range.mean()))
-        found = self._judged_rows(judge, asked)
-        return {key: squared_measures(own["errors"].arrays) for key, own in found.items()}
+        found = {key: own["errors"] for key, own in self._judged_rows(judge, asked).items()}
+        # A fold of few rows may have a target that hardly varies: R² is of that of all folds.
+        variance = data.deviation**2
+        return {
+            key: squared_measures(sums, variance if isinstance(key, int) else None)
+            for key, sums in found.items()
+        }
 
     def _judged_rows(
         self, judge: Callable[..., Any], asked: Mapping[Key, Asked]
@@ -172,11 +177,13 @@ class Squared:
     def points(
         self, points: Sequence[Mapping[str, Any]], measure: str
     ) -> tuple[FoldAnswers, np.ndarray]:
-        """Evaluate points of a grid on folds."""
-        return points_on_folds(
-            self.run, self.job, self.data.statistics, self.procedure, points, measure,
+        """Evaluate points of a grid on folds, R² relative to the variance of all of them."""
+        by = "mse" if measure == "r2" else measure
+        found, values = points_on_folds(
+            self.run, self.job, self.data.statistics, self.procedure, points, by,
             self.nested, self.on_folds,
         )  # fmt: skip
+        return found, 1.0 - values / self.data.deviation**2 if measure == "r2" else values
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.methods.frame.newton import Domain
+from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.ridges import regular
 from distfms.methods.landmarks.similarity import LandmarkMap
@@ -493,11 +494,15 @@ class LandmarkProcedure(Procedure):
         return float(self.keep) ** 3 + chosen + CALLS * steps
 
 
-def squared_measures(sums: Mapping[str, np.ndarray]) -> Answer:
-    """Return measures of models from what `prediction_errors` of the read module adds up."""
+def squared_measures(sums: Sums, variance: float | None) -> Answer:
+    """Return measures of models from what `prediction_errors` adds up.
+
+    R² is relative to a variance of the target, by default that of the rows themselves.
+    """
     mse = sums["squares"] / sums["weight"]
-    mean = sums["target"] / sums["weight"]
-    variance = float(sums["target_squares"] / sums["weight"] - mean**2)
+    if variance is None:
+        mean = sums["target"] / sums["weight"]
+        variance = float(sums["target_squares"] / sums["weight"] - mean**2)
     r2 = 1.0 - mse / variance if variance > 0 else np.full(len(mse), np.nan)
     return {"mse": mse, "r2": r2}
 
