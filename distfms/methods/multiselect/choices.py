@@ -198,7 +198,7 @@ def losses_without_choice(comparison: Mapping[str, Any], weights: Sequence[float
 def _compared_without_folds(run: Run, job: Job, statistics: Bundle) -> dict[str, Any]:
     """Choose the ridge of the greedy search, or of the one way there is."""
     train = TrainMembers(statistics)
-    n_objects = train["judgments"].n_objects
+    n_objects = float(train["judgments"].means.weight)  # an object twice is one of weight 2
     way = "greedy" if job.options.selection == "auto" else job.options.selection
     ridges = job.options.ridge if isinstance(job.options.ridge, tuple) else ALL_RIDGES
     tried = buys((way,), ridges)
@@ -216,7 +216,7 @@ def _compared_without_folds(run: Run, job: Job, statistics: Bundle) -> dict[str,
     return {"chosen": chosen}
 
 
-def loss_without_folds(training: Training, repeats: np.ndarray, n_objects: int) -> float:
+def loss_without_folds(training: Training, repeats: np.ndarray, n_objects: float) -> float:
     """Estimate a selection's loss on new objects from the training objects alone.
 
     The weights w = (M + ρ)⁻¹ b smooth the labels of the n training objects linearly, with

@@ -430,7 +430,8 @@ CHECKED = {
     "classes": distfms.GroupSequenceClassifier(ridge=1e-2, folds=0),
     "landmarks": distfms.LandmarkRegressor(folds=0),
     # Budget 5, as one check has 9 distinct objects: more attributes than that fit them exactly.
-    "multiselect": distfms.FeatureMultiSelector(budget=5, internal_variance=0.0),
+    # Whether judgments are clipped depends on how many far ones there are, whatever their weight.
+    "multiselect": distfms.FeatureMultiSelector(5, internal_variance=0.0, clip=False, folds=0),
     "ridge": distfms.AttributeEfficientRidge(2),
     "lasso": distfms.AttributeEfficientLasso(2, folds=0),
     "landmarks-classes": distfms.LandmarkClassifier(ridge=1e-3, folds=0),
