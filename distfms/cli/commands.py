@@ -328,9 +328,6 @@ def submit(
     retrain: Annotated[
         bool, typer.Option("--retrain", help="Submit `distfms retrain` instead of `distfms run`.")
     ] = False,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Accept a remote head that requires no token.")
-    ] = False,
     set_: Sets = None,
 ) -> None:
     """Submit a job to a Ray cluster, or resume it after a stop."""
@@ -339,7 +336,7 @@ def submit(
 
     loaded = load_spec(spec, set_ or ())
     url = dashboard_url(address)
-    client = connect(url, insecure=insecure)
+    client = connect(url)
     id = submit(client, url, loaded, say=say, retrain=retrain)
     if wait:
         follow(client, url, id, partial(print, end="", flush=True), say)

@@ -1,19 +1,16 @@
 """Submitting a job to a Ray cluster through Ray's own client, and following it to its end.
 
 The package and the resolved spec travel; data and results stay on storage that the cluster sees.
-The head is looked at before anything secret is sent: only one that asks for a token gets it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import json
 import logging
 import os
 import re
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -197,46 +194,50 @@ _OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 #: Loggers of Ray that tell of each upload.
 _CHATTY = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
 
-_PROBE_TIMEOUT_S = 10.0
 
+def connect(address: str) -> Any:
+    """Return Ray's client of the job server of a head, at an address from `dashboard_url`."""
+    import requests
+    from ray.job_submission import JobSubmissionClient
 
-def connect(address: str, *, insecure: bool = False) -> Any:
-    """Return Ray's client of the job server of a head, at an address from `dashboard_url`.
-
-    ``insecure`` accepts a head on another machine that requires no token. The token is looked for
-    where Ray does: ``RAY_AUTH_TOKEN``, the file that ``RAY_AUTH_TOKEN_PATH`` names,
-    ``~/.ray/auth_token``; not at all with ``RAY_AUTH_MODE=disabled``. It goes into the headers of
-    requests and nowhere else.
-    """
-    if not _asks_for_token(address):
-        if not insecure and not is_loopback(address):
-            raise SpecError(
-                f"The Ray head at {address} requires no token: anyone who can reach it can run "
-                "anything there. Start it with RAY_AUTH_MODE=token, or accept the risk with "
-                "--insecure."
-            )
-        return _client(address, {})
-    token = _find_token()
-    if token is None:
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    kept = {name: os.environ.pop(name) for name in _OVERRIDES if name in os.environ}
+    try:
+        with _requiring_token(address):
+            return JobSubmissionClient(address)
+    except (requests.RequestException, ConnectionError, RuntimeError, KeyError) as error:
         raise EngineError(
-            f"The Ray head at {address} requires a token, and none was found. {TOKEN_ADVICE}"
-        )
-    return _client(address, {"Authorization": f"Bearer {token}"})
+            f"There is no Ray dashboard at {address} ({error}). Give the address of the head's "
+            "dashboard, such as http://head:8265 (not the head's own port 6379, nor that of a Dask "
+            "cluster, where nothing is submitted: `distfms run SPEC --engine dask`), and check "
+            "that the head is up: ray status."
+        ) from error
+    finally:
+        os.environ.update(kept)
 
 
 @contextmanager
-def explained(address: str) -> Iterator[None]:
-    """Turn the errors of Ray's client into ones a user can act on."""
-    import requests
+def _requiring_token(address: str) -> Iterator[None]:
     from ray.exceptions import AuthenticationError
 
     try:
         yield
     except AuthenticationError as error:
         raise EngineError(
-            f"The Ray head at {address} rejects the token. Use the token of the cluster; "
-            "RAY_AUTH_TOKEN_PATH names the file that holds it."
+            f"The Ray head at {address} requires a token, and rejects the token that it got, if "
+            f"any. {TOKEN_ADVICE}"
         ) from error
+
+
+@contextmanager
+def explained(address: str) -> Iterator[None]:
+    """Turn the errors of Ray's client into ones a user can act on."""
+    import requests
+
+    try:
+        with _requiring_token(address):
+            yield
     except (requests.RequestException, ConnectionError) as error:
         raise EngineError(
             f"The Ray head at {address} no longer answers. Its jobs may still be running. Once it "
@@ -266,70 +267,3 @@ def dashboard_url(address: str) -> str:
         )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
-
-
-def is_loopback(url: str) -> bool:
-    """Whether an address leads to this machine only."""
-    try:
-        found = {str(entry[4][0]) for entry in socket.getaddrinfo(urlsplit(url).hostname, None)}
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in found)
-
-
-def _asks_for_token(url: str) -> bool:
-    """Look at what answers, without telling it anything; whether it asks for a token."""
-    import requests
-
-    try:
-        answer = requests.get(f"{url}/api/version", timeout=_PROBE_TIMEOUT_S, allow_redirects=False)
-    except requests.RequestException as error:
-        late = isinstance(error, requests.Timeout)
-        reason = "it did not answer in time" if late else "it is not a web server"
-        raise _no_dashboard(url, reason) from error
-    if answer.status_code == 401 and "authentication token" in answer.text:
-        return True
-    if answer.status_code != 200 or "ray_version" not in answer.text:
-        status = f"GET /api/version: status {answer.status_code}"
-        raise _no_dashboard(url, f"something else answers ({status})")
-    return False
-
-
-def _no_dashboard(url: str, reason: str) -> EngineError:
-    return EngineError(
-        f"There is no Ray dashboard at {url}: {reason}. Give the address of the head's dashboard, "
-        "such as http://head:8265 (not the head's own port 6379, nor that of a Dask cluster, "
-        "where nothing is submitted: `distfms run SPEC --engine dask`), and check that the head "
-        "is up: ray status."
-    )
-
-
-def _find_token() -> str | None:
-    if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
-        return None
-    if token := os.environ.get("RAY_AUTH_TOKEN", "").strip():
-        return token
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    path = Path(named) if named else Path.home() / ".ray" / "auth_token"
-    try:
-        return path.read_text(encoding="utf-8").strip() or None
-    except OSError as error:
-        if named is None:
-            return None
-        raise SpecError(
-            f"The token file {path}, named by RAY_AUTH_TOKEN_PATH, cannot be read "
-            f"({error.strerror or error})."
-        ) from error
-
-
-def _client(url: str, headers: dict[str, str]) -> Any:
-    from ray.job_submission import JobSubmissionClient
-
-    for name in _CHATTY:
-        logging.getLogger(name).setLevel(logging.WARNING)
-    kept = {name: os.environ.pop(name) for name in _OVERRIDES if name in os.environ}
-    try:
-        with explained(url):
-            return JobSubmissionClient(url, headers=headers)
-    finally:
-        os.environ.update(kept)

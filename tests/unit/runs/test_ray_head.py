@@ -1,4 +1,4 @@
-"""What answers at an address is looked at before it is trusted with anything."""
+"""What answers at the address of a head, and what is said of it."""
 
 import json
 import os
@@ -10,8 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from distfms.errors import EngineError, SpecError
-from distfms.runs import submit as ray_head
-from distfms.runs.submit import connect, dashboard_url, explained, is_loopback
+from distfms.runs.submit import connect, dashboard_url, explained
 
 TOKEN = "0123456789abcdef-secret"
 VERSION = json.dumps({"version": "4", "ray_version": "2.60.0"})
@@ -77,7 +76,6 @@ def no_token(monkeypatch, tmp_path):
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(ray_head, "_PROBE_TIMEOUT_S", 2.0)
 
 
 # --- addresses ----------------------------------------------------------------------------------
@@ -113,21 +111,6 @@ def test_other_addresses_are_refused(given, message):
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("http://127.0.0.1:1", True),
-        ("http://127.9.9.9:1", True),
-        ("http://[::1]:1", True),
-        ("http://192.0.2.1:1", False),
-        ("http://0.0.0.0:1", False),
-        ("http://127.0.0.1.invalid:1", False),
-    ],
-)
-def test_loopback(url, expected):
-    assert is_loopback(url) is expected
-
-
 # --- what answers -------------------------------------------------------------------------------
 
 
@@ -148,62 +131,22 @@ def test_something_without_http_answers():
                         connection.sendall(b"\x00\x01\x02 not http at all\n\n")
 
         threading.Thread(target=hang_up, daemon=True).start()
-        with pytest.raises(EngineError, match="is not a web server"):
+        with pytest.raises(EngineError, match="There is no Ray dashboard"):
             connect(f"http://127.0.0.1:{listener.getsockname()[1]}")
 
 
-@pytest.mark.parametrize("status", [200, 302, 401, 403, 404, 500])
-def test_other_servers_get_no_token(serve, monkeypatch, status):
-    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
-    url, seen = serve(lambda path, token: (status, "log in first"))
-    with pytest.raises(EngineError, match="something else answers"):
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_another_server_answers(serve, status):
+    url, _ = serve(lambda path, token: (status, "log in first"))
+    with pytest.raises(EngineError, match="There is no Ray dashboard"):
         connect(url)
-    assert [token for _, token in seen if token] == []
 
 
-# --- tokens -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("variables", "error", "message"),
-    [
-        ({}, EngineError, "requires a token, and none was found.*AUTH_TOKEN_PATH"),
-        ({"TOKEN": TOKEN, "MODE": "disabled"}, EngineError, "none was found"),  # kept back
-        ({"TOKEN": "not-it"}, EngineError, "rejects the token"),
-        ({"TOKEN_PATH": "/gone"}, SpecError, "gone.*cannot be read"),
-    ],
-)
-def test_tokens_that_open_nothing(serve, monkeypatch, variables, error, message):
-    for name, value in variables.items():
-        monkeypatch.setenv(f"RAY_AUTH_{name}", value)
-    url, seen = serve(guarded_head)
-    with pytest.raises(error, match=message) as caught:
-        connect(url)
-    assert "not-it" not in str(caught.value)
-    assert f"Bearer {TOKEN}" not in [token for _, token in seen]
-
-
-@pytest.mark.parametrize("place", ["variable", "named file", "home"])
-def test_token_is_found_where_ray_looks(serve, monkeypatch, tmp_path, place):
-    if place == "variable":
-        monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
-    else:
-        path = tmp_path / ("named" if place == "named file" else ".ray/auth_token")
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(TOKEN + "\n")
-        if place == "named file":
-            monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(path))
+def test_a_missing_token(serve, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     url, _ = serve(guarded_head)
-    assert [job.submission_id for job in connect(url).list_jobs()] == [JOB["submission_id"]]
-
-
-def test_remote_head_without_a_token_is_refused(serve, monkeypatch):
-    url, _ = serve(open_head)
-    assert connect(url).list_jobs()
-    monkeypatch.setattr(ray_head, "is_loopback", lambda url: False)
-    with pytest.raises(SpecError, match=r"requires no token.*--insecure"):
+    with pytest.raises(EngineError, match=r"requires a token.*AUTH_TOKEN_PATH"):
         connect(url)
-    assert connect(url, insecure=True).list_jobs()
 
 
 def test_environment_does_not_lead_to_another_head(serve, monkeypatch):
