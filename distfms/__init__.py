@@ -16,6 +16,8 @@ if sys.platform == "win32":
         "distfms needs the file locks and signals of Linux or macOS. On Windows, use WSL."
     )
 
+__version__ = "0.2.0"
+
 _PUBLIC = {
     "FeatureMultiSelector": "distfms.estimators.multiselect",
     "GroupSequencer": "distfms.estimators.sequence",
@@ -41,10 +43,6 @@ __all__ = [*_PUBLIC, "__version__"]
 
 def __getattr__(name: str) -> Any:
     """Load a public name (PEP 562)."""
-    if name == "__version__":
-        from importlib import metadata
-
-        return metadata.version("distfms")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'distfms' has no attribute {name!r}")
     # Imports make many objects that stay: to look through them again and again takes 0.3 s.
@@ -58,4 +56,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+    return sorted(__all__)

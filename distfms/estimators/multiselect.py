@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 import pyarrow as pa
-from sklearn.feature_selection._base import SelectorMixin
+from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from distfms.data.rows.judgments import Raters, detect_layout, read_judgments

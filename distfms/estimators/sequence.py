@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.feature_selection._base import SelectorMixin
+from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.rows.batches import RowBatch

@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distfms import __version__
 from distfms.engine import make_executor
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
@@ -278,10 +279,9 @@ def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bo
 def _begin(run: RunFolder, prepared: Prepared, record: Recorder) -> bool:
     """Enter the attempt in the manifest; return whether it goes on with an earlier one."""
     manifest = read_manifest(run.path)
-    version = metadata.version("distfms")
     if manifest is None:
         write_atomic(run.path / "spec.yaml", prepared.spec.to_yaml().encode())
-    elif manifest.distfms != version:
+    elif manifest.distfms != __version__:
         text = f"Another version of distfms ({manifest.distfms}) began this run: it starts anew."
         record.event("anew", text, began=manifest.distfms)
         manifest = None
@@ -322,7 +322,7 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
     spec = prepared.spec
     return {
         "schema": SCHEMA_VERSION,
-        "distfms": metadata.version("distfms"),
+        "distfms": __version__,
         "spec_name": spec.name,
         "method": spec.method,
         "identity": prepared.identity,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from distfms import __version__
 from distfms.credentials import without_credentials
 from distfms.engine.ray_session import TOKEN_ADVICE
 from distfms.engine.remote import is_url
@@ -63,7 +64,7 @@ def submit(client: Any, address: str, spec: JobSpec, *, say: Say, retrain: bool 
                 entrypoint=f"python entry.py {verb} spec.yaml",
                 submission_id=id,
                 runtime_env=surroundings,
-                metadata={"distfms": metadata.version("distfms"), "method": spec.method},
+                metadata={"distfms": __version__, "method": spec.method},
             )
     say(f"Submitted {id}" + (f" (attempt {attempt})" if attempt > 1 else ""))
     return id
@@ -124,7 +125,7 @@ def stage_package(folder: Path) -> None:
     shutil.copytree(package, folder / package.name, ignore=ignored)
     shutil.copyfile(package / "cli" / "entry.py", folder / "entry.py")
     distribution = metadata.distribution("distfms")
-    # The package asks for its version at import.
+    # What the cluster lacks is told by what the package requires.
     about = folder / f"distfms-{distribution.version}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(distribution.read_text("METADATA") or "", encoding="utf-8")

@@ -6,11 +6,12 @@ import shutil
 import socket
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
+
+import distfms
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "cluster"
@@ -238,7 +239,7 @@ def test_versions_agree():
     assert f"ray[default]=={ray}" in install
     image = documents("ray-cluster.yaml")[0]["docker"]["image"]
     assert {c["image"] for pod in pods() for c in pod["containers"]} == {image}
-    assert image.endswith(f":{metadata.version('distfms')}")
+    assert image.endswith(f":{distfms.__version__}")
 
 
 # --- the script ---------------------------------------------------------------------------------
