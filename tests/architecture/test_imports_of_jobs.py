@@ -57,16 +57,7 @@ def test_windows_is_refused_at_once():
 
 
 #: What estimators do without.
-NOT_TO_FIT = (
-    "ray",
-    "distributed",
-    "celer",
-    "numba",
-    "rich",
-    "lightgbm",
-    "duckdb",
-    "distfms.registry",
-)
+NOT_TO_FIT = ("ray", "distributed", "celer", "numba", "lightgbm", "duckdb", "distfms.registry")
 FIT = """; import numpy as np; X = np.random.default_rng(0).normal(size=(60, 3))
 GroupSequencer().fit(X, X[:, 0]).predict(X)"""
 ESTIMATORS = ("GroupSequencer", "LandmarkRegressor", "FeatureMultiSelector", "load_estimator")
