@@ -424,9 +424,9 @@ class AttributeEfficientRidge(AttributeEfficientBase):
 
     By default, solves once for the weights, from the moments of pairs of attributes observed
     together; with an option of the online learner, takes a step for each example under ‖w‖₂ ≤
-    `bound`. After `fit` with `solver="auto"`, a normal model of all that was observed predicts,
-    where rows are few enough, or LightGBM or a mean of both where it is better on the folds;
-    `coef_` are those of pairs with LightGBM, and of the normal model with a mean. `fit` learns from
+    `bound`. After `fit` with `solver="auto"`, a mean of LightGBM and a normal model of all that was
+    observed predicts (of LightGBM and pairs, where rows are many), with the share that is best on
+    the folds; `coef_` are those of the linear model. `fit` learns from
     available rows, as the job does. For examples to come, `start` or `partial_fit` starts a
     session, `ask` says which attributes to acquire, `tell` learns from them, and `merge` adds
     another session.

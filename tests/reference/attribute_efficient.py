@@ -315,7 +315,7 @@ def predict_normal(observed, y, X):
         w = np.linalg.solve(xx + ridge * np.eye(d), xy)
         noise = max((sums[d, d] - w @ xy) / n, 1e-6)
         doubt = noise * np.trace(np.linalg.inv(f * xx + ridge * np.eye(d)))
-        ridge = min(max(d * noise / (w @ w + doubt), 0.1), 1e4)
+        ridge = min(max(d * noise / (w @ w + doubt), 1.0), 1e4)
         xx = (xx + prior * np.eye(d)) / (n + prior)
         C = np.block([[xx, (xx @ w)[:, None]], [xx @ w, w @ xx @ w + noise]])
         if np.abs(w - before).max() <= 3e-4:

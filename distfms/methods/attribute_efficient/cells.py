@@ -19,13 +19,16 @@ from distfms.methods.attribute_efficient.from_pairs import (
     full_candidates,
     solve,
 )
-from distfms.methods.attribute_efficient.normal import normal_model
+from distfms.methods.attribute_efficient.normal import normal_models
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
+from distfms.methods.attribute_efficient.predictors import Gaps
 from distfms.methods.frame.trees import FIXED, feature_names, fitted, gains_by_feature, scores
 from distfms.stats.sample import RowSample
 
 #: Names of a normal model and LightGBM on what was observed, and of a mean of both.
 NORMAL, TREES, MIXED = "normal", "lightgbm", "mixed"
+#: The mean of the target, which predicts without any attribute.
+MEAN = "mean"
 #: Shares of LightGBM in such a mean that folds compare; each model alone is among them.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Names of a ridge and LightGBM on rows in full.
@@ -34,7 +37,8 @@ FULL_RIDGE, FULL_TREES = "full_ridge", "full_lightgbm"
 CALLED = {
     NORMAL: "a normal model",
     TREES: "LightGBM",
-    MIXED: "a mean of a normal model and LightGBM",
+    MIXED: "a mean of a linear model and LightGBM",
+    MEAN: "the mean of the target",
     "pairs": "a linear model of pairs",
 }
 
@@ -60,11 +64,8 @@ class Trees:
 def learned_by(name: str, sample: RowSample, draws: Draws, n_rows: int, units: Units) -> Learned:
     """Learn from what is drawn of a sample, or from as many rows in full as `n_rows` of draws cost.
 
-    Of what is mixed, both models are learned. Where there is nothing to learn, the weights are 0.
+    Where there is nothing to learn, the weights are 0.
     """
-    if name == MIXED:
-        normal, trees = (learned_by(own, sample, draws, n_rows, units) for own in (NORMAL, TREES))
-        return replace(normal, trees=trees.trees)
     d = len(sample.values) - 1
     if name not in (NORMAL, TREES):
         sample = sample.first(max(n_rows * (draws.n_drawn or d) // d, 2))
@@ -75,12 +76,9 @@ def learned_by(name: str, sample: RowSample, draws: Draws, n_rows: int, units: U
     counts, n, mean = (~np.isnan(observed)).sum(axis=1), len(target), float(target.mean())
     nothing = Learned(np.zeros(d), n, int(counts.sum()), counts / n, intercept=mean)
     if name == NORMAL:
-        if (gaps := normal_model(observed, target)) is None:
-            return nothing
-        weights = np.zeros(d)
-        weights[gaps.columns] = gaps.weights(np.ones((1, len(gaps.columns)), dtype=bool))[0]
-        intercept = float(gaps.mean[-1] - weights[gaps.columns] @ gaps.mean[:-1])
-        return replace(nothing, weights=weights, intercept=intercept, gaps=gaps)
+        models = [with_gaps(nothing, gaps) for gaps in normal_models(observed, target)]
+        first, sharper = models or [nothing, nothing]
+        return replace(first, sharper=sharper)
     if name == FULL_RIDGE:
         try:
             folds = FoldPairs([*Pairs.of(np.vstack([observed, target]), fold).folds.values()])
@@ -89,4 +87,13 @@ def learned_by(name: str, sample: RowSample, draws: Draws, n_rows: int, units: U
         return solve(folds, full_candidates, units)
     parameters = {**FIXED, "objective": "regression", "seed": 0}
     text = fitted(np.ascontiguousarray(observed.T), target, parameters, fold)
-    return replace(nothing, trees=text)
+    return replace(nothing, trees=text, share=1.0)
+
+
+def with_gaps(learned: Learned, gaps: Gaps) -> Learned:
+    """Return a model of rows with gaps, with the weights that it has of rows without."""
+    weights = np.zeros_like(learned.weights)
+    has_all = np.ones((1, len(gaps.columns)), dtype=bool)
+    weights[gaps.columns] = gaps.weights(has_all)[0]
+    intercept = float(gaps.mean[-1] - weights[gaps.columns] @ gaps.mean[:-1])
+    return replace(learned, weights=weights, intercept=intercept, gaps=gaps)

@@ -44,7 +44,8 @@ _TITLES = {
     "rows": "ridge, rows observed in full",
     "imputed": "ridge, means for missing values",
     "normal": "A normal model of the observed cells",
-    "mixed": "The mean of a normal model and LightGBM on the observed cells",
+    "mixed": "The mean of a linear model and LightGBM on the observed cells",
+    "mean": "The mean of the target",
     "lightgbm": "LightGBM on the observed cells",
     "full_ridge": "ridge on rows in full that cost as much",
     "full_lightgbm": "LightGBM on rows in full that cost as much",
@@ -53,7 +54,6 @@ _TITLES = {
 _BESIDE = {
     "imputed": "Ridge on imputed means",
     "normal": "A normal model of these cells",
-    "mixed": "A mean of a normal model and LightGBM",
     "lightgbm": "LightGBM on these cells",
     "pairs": "A linear model of pairs",
 }
@@ -82,19 +82,24 @@ _NOISE = "of covariances from pairs"
 def headline(run: FinishedRun) -> str:
     """Return in one sentence what was observed, and how good the model is."""
     selection, (rows, loss) = run.selection, _judged(run)
+    algorithm = selection["algorithm"]
     share = selection["attributes_seen"] / max(selection["attributes_in_all"], 1)
     seen = f"{percent(share)} of the attributes of {number(selection['examples'])} examples"
     what = "variance" if selection["intercept"] else "squared target"
-    kept = ""
+    if algorithm == "mean":
+        return f"No model is better than the mean of the target, after {seen} were observed"
+    explained, warning = "", ""
     if loss is not None:
-        explained = interval(1 - loss, error_of(run.metrics, rows, run.metrics["folds"], _LOSS))
-        kept = f": {explained} of the {what} explained ({ROWS[rows]})"
-    learns = selection["algorithm"] in ("normal", "lightgbm", "mixed")
-    did = "learned from" if learns else "observed"
-    how = f"{_TITLES[selection['algorithm']]} {did}"
+        error = error_of(run.metrics, rows, run.metrics["folds"], _LOSS)
+        share_explained = interval(1 - loss, error)
+        explained = f": {share_explained} of the {what} explained ({ROWS[rows]})"
+        if 1 - loss <= (error or 0.0):
+            warning = f"No better than always answering {_constant(run)}. "
+    did = "learned from" if algorithm in ("normal", "lightgbm", "mixed") else "observed"
     beside = "".join(_beside(run, name) for name in _BESIDE)
-    first = _better_in_full(run)
-    return f"{first}{how} {seen}{kept}{beside}{'' if first else _in_full(run)}"
+    in_full = _better_in_full(run)
+    last = "" if in_full else _in_full(run)
+    return f"{warning}{in_full}{_TITLES[algorithm]} {did} {seen}{explained}{beside}{last}"
 
 
 def _beside(run: FinishedRun, name: str) -> str:
@@ -341,10 +346,9 @@ def _coefficient_table(selection: Json) -> Table:
         }
         for name, gain in ranked[:_ROWS_SHOWN]
     ]
-    linear = "normal model" if selection["algorithm"] == "mixed" else "linear model of pairs"
     return Table(
         rows,
-        (f"What trees gain by each attribute, and the {linear}. " if gains else "")
+        ("What trees gain by each attribute, and the linear model. " if gains else "")
         + "Coefficients in the original units of the attributes, the largest first."
         + more(len(ranked), len(rows), "in selection.json"),
         {

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.attribute_efficient.cells import CALLED, MIXED, NORMAL, SHARES, TREES, Trees
+from distfms.methods.attribute_efficient.candidates import (
+    alone_beside,
+    candidates_of,
+    constant_of,
+    fill_of,
+    linear_of,
+    name_of,
+    predictor_of,
+)
+from distfms.methods.attribute_efficient.cells import CALLED, MIXED, TREES, Trees
 from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.learners import (
     Learner,
@@ -21,19 +30,16 @@ from distfms.methods.attribute_efficient.learners import (
 )
 from distfms.methods.attribute_efficient.lessons import (
     TunedBaselines,
-    constant_of,
     curves,
     ends,
-    fill_of,
     lessons_of,
-    linear_of,
-    on_rows,
-    predictor_of,
     risk_bounds,
 )
 from distfms.methods.attribute_efficient.predictors import Predictor
+from distfms.methods.attribute_efficient.procedure import LearningProcedure, on_rows
 from distfms.methods.attribute_efficient.read import judge_errors, measures
-from distfms.methods.frame.contract import Finished, FoldAnswers, Job, Run
+from distfms.methods.frame.choose import best, chosen_without
+from distfms.methods.frame.contract import Answer, Finished, FoldAnswers, Job, Run
 from distfms.methods.frame.cross_validation import FoldWork, Members, evaluate_on_folds
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judging import HELD_OUT, TRAIN, judged
@@ -41,7 +47,8 @@ from distfms.methods.frame.moments import Solved, TrainMembers, head_of, on_fold
 from distfms.methods.frame.row_data import require_rows, tell_counts
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import ChosenOptions, choose_options
-from distfms.stats.base import Bundle, joined, over_folds
+from distfms.report.formatting import percent
+from distfms.stats.base import Bundle, joined
 from distfms.stats.classification import CLASS_SUMS, class_report
 
 #: Weights that travel with a task of the pass over the rows that judges models.
@@ -72,7 +79,8 @@ def attribute_efficient(run: Run, job: Job) -> Finished:
     paths = run.step("select", lambda: search(run, learner, procedure, train))
     solved = Solved(procedure, statistics, train, train, paths)
     metrics = run.step("evaluate", lambda: evaluate(run, learner, solved, others))
-    solved = led_by(parted(solved, metrics["share"])[0], metrics["algorithm"])
+    if metrics["candidate"] is not None:
+        solved = with_candidate(procedure, solved, metrics["candidate"])
     return Finished(
         selection=selection_of(learner, solved),
         **model_of(job, solved),
@@ -131,10 +139,9 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
     job, train = learner.job, solved.train
     by_rows = partial(evaluate_with_rows, run, job, solved.statistics)
     validated = on_folds(run, job, solved, evaluate=by_rows)
-    share = best_share(solved, validated)
-    solved, validated = parted(solved, share, validated)
-    if job.form.chooses:
-        solved, validated = with_kind(run, solved, validated)
+    candidate = None
+    if job.options.solver == "pairs":
+        solved, validated, candidate = with_chosen(run, solved.procedure, solved, validated)
     lessons = [] if job.form.takes_gaps else lessons_of(job.options, train, job.seed, others)
     learned = learned_by_chains(run, job, train, lessons)
     sums, classes = errors_of(run, job, solved, learned), bool(train["counts"].all_in(-1, 1)[0])
@@ -148,7 +155,7 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
     if solved.test is None:
         del found["test"]
     found_curves = at_ends = ends(solved.paths, found, validated)
-    if not job.form.takes_gaps:
+    if lessons or not (job.form.takes_gaps or job.form.chooses):
         own_losses = {part: own["relative_loss"][len(at_ends) :] for part, own in found.items()}
         found_curves = curves(lessons, learned, own_losses)
     own = {
@@ -166,73 +173,75 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
     return {
         **head_of(solved, validated, own),
         **report,
-        "share": share,
+        "candidate": candidate,
         "algorithm": at_ends[0]["name"],
         "curves": found_curves,
-        "baselines": {c["name"]: c["points"][-1] for c in (*found_curves[1:], *at_ends[1:])},
+        "baselines": {
+            curve["name"]: curve["points"][-1]
+            for curve in (*found_curves, *at_ends)
+            if curve["name"] != at_ends[0]["name"]
+        },
     }
 
 
-def best_share(solved: Solved, validated: FoldAnswers | None) -> float | None:
-    """Return the share of LightGBM in the best mean with a normal model; None without folds."""
-    both = solved.paths.get(MIXED)
-    if validated is None or both is None or both.gaps is None:
-        return None
-    loss = validated.means([*solved.paths].index(MIXED), "relative_loss").mean
-    return SHARES[1 + int(np.argmin(loss[1:-1]))]
+def with_chosen(
+    run: Run, procedure: LearningProcedure, solved: Solved, validated: FoldAnswers | None
+) -> tuple[Solved, FoldAnswers | None, int]:
+    """Put the candidate that folds choose first, by its name; return also its number.
 
-
-def parted(
-    solved: Solved, share: float | None, validated: FoldAnswers | None = None
-) -> tuple[Solved, FoldAnswers | None]:
-    """Return a normal model, LightGBM and their mean with a share in place of all such means."""
-    if MIXED not in solved.paths:
-        return solved, validated
-    both, number, paths = solved.paths[MIXED], [*solved.paths].index(MIXED), [*solved.paths.items()]
-    shares = SHARES if both.gaps is not None else SHARES[-1:]  # no normal model of constants
-    named = [(NORMAL, 0.0), (TREES, 1.0), *([] if share is None else [(MIXED, share)])]
-    own = [(name, s) for name, s in named if s in shares]
-    paths[number : number + 1] = [(name, both.mixed(s)) for name, s in own]
-    solved = replace(solved, paths=dict(paths))
-    if validated is None:
-        return solved, None
-    answers = [*validated.measures().answers]
-    answers[number : number + 1] = [
-        tuple({m: v[[shares.index(s)]] for m, v in one.items()} for one in answers[number])
-        for _, s in own
-    ]
-    return solved, replace(validated, answers=tuple(answers))
-
-
-def with_kind(
-    run: Run, solved: Solved, validated: FoldAnswers | None
-) -> tuple[Solved, FoldAnswers | None]:
-    """Put a normal model first, if there is one, and before it what is better on folds.
-
-    Pairs, LightGBM and a mean of both are by more than a standard error.
+    Of each fold is reported what all other folds choose. Without folds it is the first candidate
+    after the mean.
     """
-    names, loss = [*solved.paths], "relative_loss"
-    first = NORMAL if NORMAL in names else names[0]
+    candidates = candidates_of(solved.path, solved.train)
     if validated is None:
-        return led_by(solved, first), None
-    for name in (own for own in (names[0], TREES, MIXED) if own in names):
-        ours, theirs = (validated.values(names.index(n), loss)[-1] for n in (first, name))
-        gain = over_folds(ours - theirs, validated.weight)
-        if gain.mean > gain.standard_error:
-            run.note(
-                f"Chosen by cross-validation: {CALLED[name]} on the observed cells, not "
-                f"{CALLED[first]}. It explains {100 * gain.mean:.1f} ± "
-                f"{100 * gain.standard_error:.1f} percentage points more."
-            )
-            first = name
-    solved = led_by(solved, first)
-    answers = tuple(validated.answers[names.index(name)] for name in solved.paths)
-    return solved, replace(validated, answers=answers)
+        return with_candidate(procedure, solved, 1), None, 1
+    losses = validated.values(0, "mse")
+    number = best(losses, validated.weight)
+    choices = chosen_without(losses, validated.weight)
+    first, *others = validated.measures().answers
+    answers = [picked(first, choices)]
+    alone = alone_beside(candidates, number)
+    answers += [picked(first, np.full(len(choices), n)) for n in alone]
+    answers += [picked(answer, np.full(len(choices), -1)) for answer in others]
+    note_choice(run, procedure, candidates[number], number)
+    solved = with_candidate(procedure, solved, number)
+    return solved, replace(validated, answers=tuple(answers)), number
 
 
-def led_by(solved: Solved, name: str) -> Solved:
-    """Return what was found with the path of this name as the chosen one."""
-    return replace(solved, paths={name: solved.paths[name], **solved.paths})
+def note_choice(run: Run, procedure: LearningProcedure, chosen: Learned, number: int) -> None:
+    """Say what folds chose, where they had a choice that matters."""
+    if number == 0:
+        run.note(
+            "In cross-validation no model is better than the mean of the target, which is what "
+            "this model predicts. Use more rows, or more attributes of each."
+        )
+    elif chosen.share > 0:
+        called = CALLED[name_of(chosen, number, procedure.linear)]
+        run.note(
+            f"Chosen by cross-validation: {called}, in which LightGBM has "
+            f"a share of {percent(chosen.share)}."
+        )
+
+
+def with_candidate(procedure: LearningProcedure, solved: Solved, number: int) -> Solved:
+    """Return what was found with a candidate first, then linear model and LightGBM by themselves.
+
+    All are by name; candidates have the numbers of `candidates_of`.
+    """
+    candidates = candidates_of(solved.path, solved.train)
+    numbers = [number, *alone_beside(candidates, number)]
+    paths = {name_of(candidates[n], n, procedure.linear): candidates[n] for n in numbers}
+    _, *others = solved.paths
+    paths |= {name: solved.paths[name] for name in others}
+    return replace(solved, paths=paths)
+
+
+def picked(answers: Sequence[Answer], numbers: np.ndarray) -> tuple[Answer, ...]:
+    """Return the answer of one candidate on each fold."""
+    picked_answers = []
+    for answer, number in zip(answers, numbers.tolist(), strict=True):
+        picked_answers.append({name: values[[number]] for name, values in answer.items()})
+    return tuple(picked_answers)
 
 
 def errors_of(
@@ -266,7 +275,7 @@ def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
     moments, ratio = learner.moments(solved.train)
     linear = linear_among(solved)
     first, last = learner.said(linear, solved.train)
-    if learned.trees:
+    if learned.share > 0.0:
         gains = Trees(learned.trees).gains().tolist()
         last = {**last, "gains": dict(zip(names, gains, strict=True))}
     return {
@@ -291,14 +300,17 @@ def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
 def linear_among(solved: Solved) -> Any:
     """Return the linear model, beside trees alone that of pairs."""
     path = solved.path
-    return solved.paths["pairs"] if path.trees and path.gaps is None else path
+    return replace(path, share=0.0) if path.share == 1.0 else path
 
 
 def model_of(job: Job, solved: Solved) -> dict[str, Any]:
     """Return ``model.json``, and the weights with what missing values are taken for."""
-    learned, trees, form = linear_among(solved), solved.path.trees, job.form
+    learned, share, form = linear_among(solved), solved.path.share, job.form
+    kind = "linear"
+    if share > 0.0:
+        kind = TREES if share == 1.0 else MIXED
     model = {
-        "kind": TREES if trees and solved.path.gaps is None else MIXED if trees else "linear",
+        "kind": kind,
         "names": form.roles.features,
         "sources": sources_of(form.row_plan),
         "id": form.roles.id,
@@ -306,11 +318,13 @@ def model_of(job: Job, solved: Solved) -> dict[str, Any]:
         "positive": job.options.positive,
         "intercept": learned.intercept,
     }
-    if model["kind"] == MIXED:
-        model["share"] = solved.path.share
+    if kind == MIXED:
+        model["share"] = share
     linear = linear_of([learned], solved.train)
     arrays = {"weights": learned.weights, "fill": linear.fill, "limits": linear.limits}
-    if trees:
-        arrays["trees"] = np.frombuffer(trees.encode(), dtype=np.uint8)
-    gaps = {} if learned.gaps is None else joined({"gaps": learned.gaps.to_arrays()})
+    if share > 0.0:
+        arrays["trees"] = np.frombuffer(solved.path.trees.encode(), dtype=np.uint8)
+    gaps: dict[str, np.ndarray] = {}
+    if learned.gaps is not None and kind != TREES:
+        gaps = joined({"gaps": learned.gaps.to_arrays()})
     return {"model": model, "weights": {**arrays, **gaps}}

@@ -103,7 +103,8 @@ def _pairs_job(form: AttributeForm, options: AttributeEfficientOptions) -> Job:
             "LightGBM: leave `attribute_efficient.baselines` out."
         )
     changes: dict[str, object] = {"solver": "pairs"}
-    if d > MOST_CURVES and "repeats" not in options.model_fields_set:
+    shows_curves = {"repeats", "baselines"} & options.model_fields_set
+    if (form.chooses or d > MOST_CURVES) and not shows_curves:
         changes["repeats"] = 0
     n_parts = folds if folds >= LEAST_FOLDS else INNER_FOLDS * max(folds, 1)
     n_rows = form.inputs.train.n_rows
@@ -137,7 +138,7 @@ class AttributeForm(RowForm):
     takes_gaps : bool
         Whether models are learned for rows with missing values as they are.
     chooses : bool
-        Whether a normal model goes first, and folds may choose LightGBM or pairs instead.
+        Whether folds choose a mean of a linear model and LightGBM.
     """
 
     positive: float | None = None

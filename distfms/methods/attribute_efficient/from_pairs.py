@@ -319,8 +319,8 @@ class Learned:
 
     `sampling` (d,) and `step` are those at the end, `norm` is what attributes were divided by. Of a
     solve, `noise_level` is ν and `shares` are what each candidate weighs; `gaps` are what rows with
-    missing values are predicted from. `trees` is the text of a model of LightGBM: instead, or with
-    `gaps` for a mean in which it has a share.
+    missing values are predicted from. `trees` is the text of a model of LightGBM, which has a
+    `share` in the predictions: 0 for the linear model alone, 1 for LightGBM alone.
     """
 
     weights: np.ndarray
@@ -334,15 +334,14 @@ class Learned:
     gaps: Gaps | None = None
     norm: float = 1.0
     trees: str = ""
-    share: float = 1.0
+    share: float = 0.0
+    #: The same with a smaller ridge, until folds have chosen.
+    sharper: Learned | None = None
 
-    def mixed(self, share: float) -> Learned:
-        """Return the mean of both models in which LightGBM has a share, or one of them alone."""
-        if share == 0.0:
-            return replace(self, trees="")
-        if share == 1.0:
-            return replace(self, weights=np.zeros_like(self.weights), gaps=None)
-        return replace(self, share=share)
+    def of_mean(self, mean: float) -> Learned:
+        """Return the mean of the target as a model that observed the same."""
+        weights = np.zeros_like(self.weights)
+        return Learned(weights, self.n_examples, self.n_seen, self.sampling, intercept=mean)
 
 
 @np.errstate(over="ignore")  # of weights of what hardly varies in a fold

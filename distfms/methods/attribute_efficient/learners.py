@@ -12,16 +12,15 @@ import numpy as np
 
 from distfms.data.files.partition import Dataset
 from distfms.errors import DataError
-from distfms.methods.attribute_efficient.cells import FULL_RIDGE, FULL_TREES, MIXED, TREES
+from distfms.methods.attribute_efficient.candidates import fill_of
+from distfms.methods.attribute_efficient.cells import FULL_RIDGE, FULL_TREES, MIXED, NORMAL, TREES
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned
 from distfms.methods.attribute_efficient.learner import improvement_ratio
 from distfms.methods.attribute_efficient.lessons import (
-    LearningProcedure,
     Lesson,
     average,
     design_of,
-    fill_of,
     learn,
     norm_of,
     stream,
@@ -33,6 +32,7 @@ from distfms.methods.attribute_efficient.options import (
     TUNABLE_IN_FULL,
     AttributeEfficientOptions,
 )
+from distfms.methods.attribute_efficient.procedure import LearningProcedure
 from distfms.methods.attribute_efficient.read import (
     TrainingRows,
     first_phase_reader,
@@ -185,10 +185,15 @@ def procedure_of(
     n_operations, takes_gaps = job.form.operations(options), job.form.takes_gaps
     others: tuple[str, ...] = ("imputed",) if takes_gaps else ()
     if draws is not None:
-        others += (MIXED if job.form.has_normal_model(options) else TREES,)
+        if job.form.chooses:
+            name = MIXED
+        else:
+            others += (TREES,)
         is_part = not takes_gaps and (draws.n_drawn or 0) < len(job.features)
         others += (FULL_RIDGE, FULL_TREES) * is_part
-    return LearningProcedure(options, stream(job.seed, 0), n_operations, name, others, draws)
+    linear = NORMAL if job.form.has_normal_model(options) else "pairs"
+    key = stream(job.seed, 0)
+    return LearningProcedure(options, key, n_operations, name, others, draws, linear)
 
 
 def tuned_baselines(job: Job) -> Iterator[tuple[str, Job]]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial, reduce
+from functools import reduce
 from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.attribute_efficient.cells import SHARES, Trees, learned_by
+from distfms.methods.attribute_efficient.candidates import constant_of
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
-    ImputedPairs,
     Learned,
     Units,
     full_candidates,
@@ -34,18 +33,10 @@ from distfms.methods.attribute_efficient.options import (
     AttributeEfficientOptions,
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
-from distfms.methods.attribute_efficient.predictors import (
-    ByPattern,
-    CutLinear,
-    Mixed,
-    Predictor,
-    limits_between,
-)
-from distfms.methods.attribute_efficient.read import Ordered, TrainingRows, errors, measures
-from distfms.methods.frame.contract import Answer, FoldAnswers
-from distfms.methods.frame.cross_validation import Fold, Members
+from distfms.methods.attribute_efficient.read import Ordered
+from distfms.methods.frame.contract import FoldAnswers
+from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.curves import number_or_none, points_of
-from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.stats.base import over_folds
 from distfms.stats.comoments import Moments
 
@@ -258,40 +249,6 @@ def norm_of(penalty: Penalty, members: Members) -> float:
     return float(members["norms"].maximum[0])
 
 
-def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:
-    """Return the prediction that losses are relative to: the mean of the target, or 0."""
-    return float(moments.mean[-1]) if options.centred else 0.0
-
-
-def fill_of(members: Members) -> np.ndarray:
-    """Return what models take missing values for: the means of what was observed, shape (d,)."""
-    mean: np.ndarray = members.get("observed", members["moments"]).mean[:-1]
-    return mean
-
-
-def linear_of(learned: Sequence[Learned], members: Members) -> CutLinear:
-    """Return what models make of rows, side by side, within the range of what pairs observed.
-
-    Labels of −1 and 1 are predicted by scores without limits, as all is by the online learner.
-    """
-    weights, intercepts = zip(*((one.weights, one.intercept) for one in learned), strict=True)
-    limits, fill = np.tile([[-np.inf], [np.inf]], len(members["moments"].mean)), fill_of(members)
-    if (observed := members.get("observed")) is not None:
-        is_label = bool(members["counts"].all_in(-1.0, 1.0)[0])
-        limits = limits_between(observed.minimum, observed.maximum, is_label)
-    return CutLinear(np.array(weights), np.array(intercepts), fill, limits)
-
-
-def predictor_of(learned: Learned, members: Members) -> Predictor:
-    """Return what a model makes of rows."""
-    linear = linear_of([learned], members)
-    whole = linear if learned.gaps is None else ByPattern(linear, learned.gaps)
-    if not learned.trees:
-        return whole
-    trees = Trees(learned.trees)
-    return trees if learned.gaps is None else Mixed(whole, trees, learned.share)
-
-
 def design_with(
     options: AttributeEfficientOptions, n_examples: int, n_rows: int, **known: Any
 ) -> Design:
@@ -312,87 +269,6 @@ def design_with(
     )
 
 
-@dataclass(frozen=True)
-class LearningProcedure(Procedure):
-    """What is learned of some rows, and how good it is on others; both are given with the rows."""
-
-    options: AttributeEfficientOptions
-    key: int
-    operations: float
-    #: What is learned by, where it is not the chosen algorithm.
-    name: str = ""
-    #: What pairs are compared with on the same rows, of which these attributes were drawn.
-    others: tuple[str, ...] = ()
-    draws: Draws | None = None
-
-    @property
-    def rules(self) -> tuple[NamedRule, ...]:  # type: ignore[override]
-        """The chosen algorithm and what is compared with it on folds; the rest is, by curves."""
-        return tuple(NamedRule(name) for name in (self.options.chosen, *self.others))
-
-    def size(self, members: Members) -> tuple[int, float]:
-        """Return the number of rows, also as their weight."""
-        n_rows = members["counts"].n_rows
-        return n_rows, float(n_rows)
-
-    def learnable(self, train: Members) -> bool:
-        """Return whether an attribute varies among what was observed."""
-        observed = train.get("observed", train["moments"])
-        return not observed.constant_columns()[:-1].all()
-
-    def problem(self, train: Members) -> Members:
-        """Return the statistics, which designs are made of."""
-        return train
-
-    def lesson(self, train: Members) -> Lesson:
-        """Return what is learned of all training rows, or of those without a fold."""
-        options, n_examples = self.options, train["counts"].n_rows
-        own = _lesson(self.name or options.chosen, n_examples, self.key, options, train)
-        return replace(own, fold=train.get("left_out", -1))
-
-    def search(self, problem: Members, rule: NamedRule) -> Learned:
-        """Solve from pairs, or learn from rows."""
-        if "pairs" in problem:
-            pairs, units = problem["pairs"], self.options.units
-            if rule.name == "imputed":
-                return solve(ImputedPairs([*pairs.folds.values()]), full_candidates, units)
-            if self.draws is not None and rule.name in self.others:
-                n_rows = problem["counts"].n_rows
-                return learned_by(rule.name, problem["sample"], self.draws, n_rows, units)
-            takes_gaps = "imputed" in self.others
-            return learned_from(pairs, self.options.penalty, units, takes_gaps)
-        lesson = self.lesson(problem)
-        return average([learn(lesson, problem["rows"], n) for n in range(lesson.n_chains)])
-
-    def grid(self, path: Learned) -> np.ndarray:
-        """Return the shares that LightGBM may have in a mean with a normal model."""
-        return np.array(SHARES) if path.trees and path.gaps is not None else np.ones(1)
-
-    def score(
-        self, problem: Members, path: Learned, held_out: Members, budgets: np.ndarray
-    ) -> Answer:
-        """Measure the model on the rows of a fold."""
-        mixed = [path.mixed(share) for share in budgets] if path.trees else [path]
-        models = [predictor_of(own, problem) for own in mixed]
-        constant = constant_of(self.options, problem["moments"])
-        found = [errors(models, x.T, y, constant) for x, y in held_out["rows"]()]
-        sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
-        return measures(sums, bool(problem["counts"].all_in(-1.0, 1.0)[0]))
-
-    def n_operations(self) -> float:
-        """Return about how many multiplications it takes to learn once."""
-        return self.operations
-
-
-def on_rows(
-    rows: TrainingRows, evaluate: Callable[[Fold, Any], Answer], fold: Fold, item: Any
-) -> Answer:
-    """Evaluate an item on a fold, with the rows as well."""
-    train = {**fold.train, "rows": rows, "left_out": fold.number}
-    held_out = {**fold.held_out, "rows": partial(rows.of_fold, fold.number)}
-    return evaluate(Fold(train, held_out, fold.number), item)
-
-
 def lessons_of(
     options: AttributeEfficientOptions, members: Members, seed: int, others: TunedBaselines
 ) -> list[Lesson]:
@@ -407,7 +283,7 @@ def lessons_of(
     at_once = (*ON_FOLDS, "offline")
     full = sorted({size * drawn // n_attributes for size in sizes} | {n_rows})
     return [
-        _lesson(name, size, stream(seed, repeat), others.get(name, (options,))[0], members)
+        lesson_of(name, size, stream(seed, repeat), others.get(name, (options,))[0], members)
         for name in options.compared
         if name not in at_once or name == options.chosen or n_attributes <= MOST_CURVES
         for size in (full if name in FULL else sizes)
@@ -416,7 +292,7 @@ def lessons_of(
     ]
 
 
-def _lesson(
+def lesson_of(
     name: str, size: int, key: int, options: AttributeEfficientOptions, members: Members
 ) -> Lesson:
     """Return a lesson; those of one repeat, with one key, have the same order of examples."""

@@ -65,7 +65,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
         predictor = ByPattern(whole, replace(gaps, columns=np.searchsorted(used, gaps.columns)))
         said = "predicted from their other values"
     if trees is not None:
-        predictor = trees if kind == TREES else Mixed(predictor, trees, model["share"])
+        predictor = trees if kind == TREES else Mixed(predictor, trees, [model["share"]])
         said = "taken by LightGBM as missing" if kind == TREES else f"{said}, and by LightGBM"
     plan = plan_of_model(dataset, names, model["sources"], model["id"])
     predict = partial(predicted, predictor, names)

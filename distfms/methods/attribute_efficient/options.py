@@ -55,13 +55,14 @@ class AttributeEfficientOptions(Section):
     solver: Literal["auto", "pairs", "online"] = "auto"
     """`pairs` solves once, from the moments of pairs of attributes that were observed together;
     `online` takes a step for each example, as the paper does. `auto` takes `pairs` up to 3,000
-    attributes, whose moments take 1 GiB, unless an option of the online learner is set. Before
-    pairs it puts a normal model of all that was observed, where rows times drawn attributes times
-    the square of the number of attributes are no more than 5e7 (5,500 rows, 10 of 30), the penalty
-    is the ridge and units are deviations; and whichever of pairs, LightGBM, on what was observed of
-    50,000 rows at most, and a mean of LightGBM and the normal model is better in cross-validation
-    by more than a standard error. The normal model predicts labels of −1 and 1 by their expected
-    values, between these. Asked for, `pairs` takes up to 5,000 attributes.
+    attributes, whose moments take 1 GiB, unless an option of the online learner is set; it mixes
+    the linear model with LightGBM, which learns from what was observed of 50,000 rows at most. The
+    linear model is a normal model of all that was observed, with a least ridge of 1 or .1, where
+    rows times drawn attributes times the square of the number of attributes are no more than 5e7
+    (5,500 rows, 10 of 30), the penalty is the ridge and units are deviations; otherwise that of
+    pairs. Folds choose ridge and share (0, ¼, ½, ¾, 1), or the mean of the target; without folds it
+    is the linear model with a least ridge of 1. A normal model predicts labels of −1 and 1 by their
+    expected values, between these. Asked for, `pairs` takes up to 5,000 attributes.
     """
     draws: Drawing = "uniform"
     """With `solver: pairs`, how attributes are drawn: with equal probabilities; by their second

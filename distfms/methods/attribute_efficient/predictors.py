@@ -7,7 +7,7 @@ has decides how its weights are solved for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,15 +149,16 @@ class ByPattern:
 
 @dataclass(frozen=True, eq=False)
 class Mixed:
-    """A mean of two predictors, in which the second has a share."""
+    """Means of two predictors, in which the second has one of some shares (m,)."""
 
     first: Predictor
     second: Predictor
-    share: float
+    shares: Sequence[float]
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """Predict rows (d, n), shape (1, n)."""
-        return (1.0 - self.share) * self.first(values) + self.share * self.second(values)
+        """Predict rows (d, n), shape (m, n)."""
+        share = np.array(self.shares)[:, np.newaxis]
+        return (1.0 - share) * self.first(values) + share * self.second(values)
 
 
 def limits_between(lowest: np.ndarray, highest: np.ndarray, is_label: bool) -> np.ndarray:

@@ -231,20 +231,30 @@ def judge_errors(
 
 
 def errors(
-    models: Sequence[Predictor], features: np.ndarray, target: np.ndarray, constant: float
+    models: Sequence[Predictor],
+    features: np.ndarray,
+    target: np.ndarray,
+    constant: float,
+    n_classed: int = 1,
 ) -> dict[str, np.ndarray]:
     """Return sums over rows by model.
 
     Features are of shape (d, n), NaN where missing; losses are relative to that of predicting a
-    constant. Of the first model also how it tells the signs of the target apart, (1, …).
+    constant. Of the first `n_classed` also how they tell the signs of the target apart.
     """
     scores = np.vstack([model(features) for model in models])
-    above, alike = target > 0, np.ones(len(target))
-    told = class_sums(above, scores[0] > 0, alike, 2, scores[:1], above[np.newaxis])
+    is_positive = target > 0
+    weight = np.ones(len(target))
+    by_class: dict[str, list[np.ndarray]] = {name: [] for name in CLASS_SUMS}
+    for score in scores[:n_classed]:
+        events = is_positive[np.newaxis]
+        sums = class_sums(is_positive, score > 0, weight, 2, score[np.newaxis], events)
+        for name, values in sums.items():
+            by_class[name].append(values)
     return {
-        **{name: own[np.newaxis] for name, own in told.items()},
+        **{name: np.stack(values) for name, values in by_class.items()},
         "squares": ((scores - target) ** 2).sum(axis=1),
-        "correct": ((scores > 0) == (target > 0)).sum(axis=1).astype(float),
+        "correct": ((scores > 0) == is_positive).sum(axis=1).astype(float),
         "zero": np.full(len(scores), ((target - constant) ** 2).sum()),
         "n_rows": np.full(len(scores), float(len(target))),
     }
@@ -253,15 +263,19 @@ def errors(
 def measures(sums: Mapping[str, np.ndarray], classes: bool) -> dict[str, np.ndarray]:
     """Return measures of models from their sums; `classes` if targets are −1 and 1.
 
-    Those of `class_measures` are NaN but for the first model.
+    Those of `class_measures` are NaN for models whose classes were not counted.
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # NaN for no rows, and targets all 0
-        found = {
+        by_model = {
             "relative_loss": sums["squares"] / sums["zero"],
             "mse": sums["squares"] / sums["n_rows"],
         }
-    if classes:
-        found["accuracy"] = sums["correct"] / sums["n_rows"]
-        for name, value in class_measures({n: sums[n][0] for n in CLASS_SUMS}).items():
-            found[name] = np.append(value, np.full(len(found["mse"]) - 1, np.nan))
-    return found
+    if not classes:
+        return by_model
+    by_model["accuracy"] = sums["correct"] / sums["n_rows"]
+    for number in range(len(sums["confusion"])):
+        counts = {name: sums[name][number] for name in CLASS_SUMS}
+        for name, value in class_measures(counts).items():
+            nothing = np.full(len(by_model["mse"]), np.nan)
+            by_model.setdefault(name, nothing)[number] = np.squeeze(value)
+    return by_model

@@ -18,7 +18,7 @@ from distfms.methods.attribute_efficient.from_pairs import (
     solve,
 )
 from distfms.methods.attribute_efficient.lessons import learned_from
-from distfms.methods.attribute_efficient.normal import normal_model
+from distfms.methods.attribute_efficient.normal import normal_models
 from distfms.methods.attribute_efficient.pairs import Pairs, RunningPairs
 from distfms.stats.comoments import CoMoments
 from tests.reference import attribute_efficient as literal
@@ -286,7 +286,7 @@ def test_normal_models_of_correlated_columns_are_as_good_as_maximum_likelihood(s
     X = np.linalg.cholesky(covariance) @ rng.normal(size=(d, n))
     y = b @ X + 0.5 * np.sqrt(b @ covariance @ b) * rng.normal(size=n)
     observed = Draws(3, 0).observe(X, np.arange(n, dtype=np.uint64))
-    model = normal_model(observed, y)
+    *_, model = normal_models(observed, y)
     weights = model.weights(np.ones((1, d), dtype=bool))[0]
     away = weights - b
     explained = 1 - away @ covariance @ away / (b @ covariance @ b)

@@ -1,0 +1,115 @@
+"""What folds choose from: the mean of the target, and linear models mixed with LightGBM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from distfms.methods.attribute_efficient.cells import MEAN, MIXED, SHARES, TREES, Trees
+from distfms.methods.attribute_efficient.from_pairs import Learned
+from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
+from distfms.methods.attribute_efficient.predictors import (
+    ByPattern,
+    CutLinear,
+    Mixed,
+    Predictor,
+    limits_between,
+)
+from distfms.methods.frame.cross_validation import Members
+from distfms.stats.comoments import Moments
+
+
+def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:
+    """Return the prediction that losses are relative to: the mean of the target, or 0."""
+    return float(moments.mean[-1]) if options.centred else 0.0
+
+
+def fill_of(members: Members) -> np.ndarray:
+    """Return what models take missing values for: the means of what was observed, shape (d,)."""
+    mean: np.ndarray = members.get("observed", members["moments"]).mean[:-1]
+    return mean
+
+
+def linear_of(learned: Sequence[Learned], members: Members) -> CutLinear:
+    """Return what models make of rows, side by side, within the range of what pairs observed.
+
+    Labels of −1 and 1 are predicted by scores without limits, as all is by the online learner.
+    """
+    weights, intercepts = zip(*((one.weights, one.intercept) for one in learned), strict=True)
+    limits, fill = np.tile([[-np.inf], [np.inf]], len(members["moments"].mean)), fill_of(members)
+    if (observed := members.get("observed")) is not None:
+        is_label = bool(members["counts"].all_in(-1.0, 1.0)[0])
+        limits = limits_between(observed.minimum, observed.maximum, is_label)
+    return CutLinear(np.array(weights), np.array(intercepts), fill, limits)
+
+
+def predictor_of(learned: Learned, members: Members) -> Predictor:
+    """Return what a model makes of rows."""
+    if learned.share == 1.0:
+        return Trees(learned.trees)
+    linear = linear_of([learned], members)
+    whole = linear if learned.gaps is None else ByPattern(linear, learned.gaps)
+    if learned.share == 0.0:
+        return whole
+    return Mixed(whole, Trees(learned.trees), [learned.share])
+
+
+def candidates_of(learned: Learned, members: Members) -> list[Learned]:
+    """Return what folds choose from, the mean of the target first.
+
+    A linear model and LightGBM stand for their means with all `SHARES`.
+    """
+    mean = learned.of_mean(float(members["moments"].mean[-1]))
+    if not learned.trees or learned.share == 1.0:
+        return [mean, learned]
+    candidates = [mean]
+    for linear, shares in linear_models_of(learned):
+        candidates += [
+            replace(linear, trees=learned.trees, share=share, sharper=None) for share in shares
+        ]
+    return candidates
+
+
+def linear_models_of(learned: Learned) -> list[tuple[Learned, Sequence[float]]]:
+    """Return the linear models that LightGBM is mixed with, and its shares.
+
+    LightGBM alone is with the first of them.
+    """
+    if learned.sharper is None:
+        return [(learned, SHARES)]
+    return [(learned, SHARES), (learned.sharper, SHARES[:-1])]
+
+
+def predictors_of_candidates(learned: Learned, members: Members) -> list[Predictor]:
+    """Return predictors that have the candidates' predictions in their order."""
+    candidates = candidates_of(learned, members)
+    if len(candidates) == 2:
+        return [predictor_of(candidate, members) for candidate in candidates]
+    models = [predictor_of(candidates[0], members)]
+    for linear, shares in linear_models_of(learned):
+        whole = predictor_of(replace(linear, share=0.0), members)
+        models.append(Mixed(whole, Trees(learned.trees), shares))
+    return models
+
+
+def alone_beside(candidates: Sequence[Learned], number: int) -> list[int]:
+    """Return the candidates of a single model other than the chosen one and the mean."""
+    shares = [candidate.share for candidate in candidates]
+    alone = [1]  # the first linear model
+    if 1.0 in shares:
+        alone.append(shares.index(1.0))
+    chosen_share = shares[number] if number else None
+    return [n for n in alone if shares[n] != chosen_share]
+
+
+def name_of(candidate: Learned, number: int, linear: str) -> str:
+    """Return the name of a candidate, whose linear models have a name."""
+    if number == 0:
+        return MEAN
+    if candidate.share == 1.0:
+        return TREES
+    if candidate.share > 0.0:
+        return MIXED
+    return linear if candidate.trees else "pairs"

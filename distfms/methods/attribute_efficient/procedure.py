@@ -1,0 +1,145 @@
+"""What is learned of some rows, and how good it is on others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.attribute_efficient.candidates import (
+    constant_of,
+    linear_models_of,
+    predictor_of,
+    predictors_of_candidates,
+)
+from distfms.methods.attribute_efficient.cells import MIXED, NORMAL, TREES, learned_by
+from distfms.methods.attribute_efficient.draws import Draws
+from distfms.methods.attribute_efficient.from_pairs import (
+    ImputedPairs,
+    Learned,
+    full_candidates,
+    solve,
+)
+from distfms.methods.attribute_efficient.lessons import (
+    Lesson,
+    average,
+    learn,
+    learned_from,
+    lesson_of,
+)
+from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
+from distfms.methods.attribute_efficient.read import TrainingRows, errors, measures
+from distfms.methods.frame.contract import Answer
+from distfms.methods.frame.cross_validation import Fold, Members
+from distfms.methods.frame.moments import NamedRule, Procedure
+
+
+@dataclass(frozen=True)
+class LearningProcedure(Procedure):
+    """What is learned of some rows, and how good it is on others; both are given with the rows."""
+
+    options: AttributeEfficientOptions
+    key: int
+    operations: float
+    #: What is learned by, where it is not the chosen algorithm.
+    name: str = ""
+    #: What pairs are compared with on the same rows, of which these attributes were drawn.
+    others: tuple[str, ...] = ()
+    draws: Draws | None = None
+    #: What is mixed with LightGBM.
+    linear: str = "pairs"
+
+    @property
+    def rules(self) -> tuple[NamedRule, ...]:  # type: ignore[override]
+        """The chosen algorithm and what is compared with it on folds; the rest is, by curves."""
+        return tuple(NamedRule(name) for name in (self.name or self.options.chosen, *self.others))
+
+    def size(self, members: Members) -> tuple[int, float]:
+        """Return the number of rows, also as their weight."""
+        n_rows = members["counts"].n_rows
+        return n_rows, float(n_rows)
+
+    def learnable(self, train: Members) -> bool:
+        """Return whether an attribute varies among what was observed."""
+        observed = train.get("observed", train["moments"])
+        return not observed.constant_columns()[:-1].all()
+
+    def problem(self, train: Members) -> Members:
+        """Return the statistics, which designs are made of."""
+        return train
+
+    def lesson(self, train: Members) -> Lesson:
+        """Return what is learned of all training rows, or of those without a fold."""
+        options, n_examples = self.options, train["counts"].n_rows
+        own = lesson_of(self.name or options.chosen, n_examples, self.key, options, train)
+        return replace(own, fold=train.get("left_out", -1))
+
+    def search(self, problem: Members, rule: NamedRule) -> Learned:
+        """Solve from pairs, or learn from rows."""
+        if "pairs" in problem:
+            pairs, units = problem["pairs"], self.options.units
+            if rule.name == "imputed":
+                return solve(ImputedPairs([*pairs.folds.values()]), full_candidates, units)
+            if self.draws is not None and rule.name in self.others:
+                n_rows = problem["counts"].n_rows
+                return learned_by(rule.name, problem["sample"], self.draws, n_rows, units)
+            if rule.name == MIXED:
+                return self._mixed(problem)
+            return self._linear(problem, "pairs")
+        lesson = self.lesson(problem)
+        return average([learn(lesson, problem["rows"], n) for n in range(lesson.n_chains)])
+
+    def _mixed(self, problem: Members) -> Learned:
+        """Return a linear model and LightGBM, between which the share is to be chosen."""
+        assert self.draws is not None
+        sample, n_rows = problem["sample"], problem["counts"].n_rows
+        trees = learned_by(TREES, sample, self.draws, n_rows, self.options.units)
+        return replace(self._linear(problem, self.linear), trees=trees.trees, share=0.5)
+
+    def _linear(self, problem: Members, kind: str) -> Learned:
+        """Return a normal model, or a linear model of pairs."""
+        options = self.options
+        if kind == NORMAL:
+            assert self.draws is not None
+            n_rows = problem["counts"].n_rows
+            return learned_by(NORMAL, problem["sample"], self.draws, n_rows, options.units)
+        takes_gaps = "imputed" in self.others
+        return learned_from(problem["pairs"], options.penalty, options.units, takes_gaps)
+
+    def grid(self, path: Learned) -> np.ndarray:
+        """Return the numbers of the candidates that a path stands for."""
+        if self.options.solver == "online":
+            return np.zeros(1)
+        n_candidates = 2
+        if path.trees and path.share < 1.0:
+            n_candidates = 1 + sum(len(shares) for _, shares in linear_models_of(path))
+        return np.arange(n_candidates, dtype=np.float64)
+
+    def score(
+        self, problem: Members, path: Learned, held_out: Members, budgets: np.ndarray
+    ) -> Answer:
+        """Measure the candidates on the rows of a fold."""
+        if self.options.solver == "online":
+            models, n = [predictor_of(path, problem)], 1
+        else:
+            models, n = predictors_of_candidates(path, problem), len(budgets)
+        constant = constant_of(self.options, problem["moments"])
+        parts = [errors(models, x.T, y, constant, n) for x, y in held_out["rows"]()]
+        sums = {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
+        return measures(sums, bool(problem["counts"].all_in(-1.0, 1.0)[0]))
+
+    def n_operations(self) -> float:
+        """Return about how many multiplications it takes to learn once."""
+        return self.operations
+
+
+def on_rows(
+    rows: TrainingRows, evaluate: Callable[[Fold, Any], Answer], fold: Fold, item: Any
+) -> Answer:
+    """Evaluate an item on a fold, with the rows as well."""
+    train = {**fold.train, "rows": rows, "left_out": fold.number}
+    held_out = {**fold.held_out, "rows": partial(rows.of_fold, fold.number)}
+    return evaluate(Fold(train, held_out, fold.number), item)
