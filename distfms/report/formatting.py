@@ -42,20 +42,27 @@ def number(value: Any, digits: int = 4) -> str:
     Whole numbers whole, others without trailing zeros; powers of ten below 1e-4 and from 1e9 on,
     where digits alone are hard to read.
     """
-    found = as_number(value)
-    if found is None:
+    exact = as_number(value)
+    if exact is None:
         return MISSING
-    if found == 0:
+    if exact == 0:
         return "0"
-    if not 1e-4 <= abs(found) < 1e9:
-        mantissa, exponent = f"{found:.{digits - 1}e}".split("e")
-        if "." in mantissa:
-            mantissa = mantissa.rstrip("0").rstrip(".")
-        return f"{mantissa}e{int(exponent)}".replace("-", "−")
-    if found == round(found):
-        return integer(found)
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(found))))
-    text = fixed(found, decimals)
+    if not 1e-4 <= abs(exact) < 1e9:
+        return _power_of_ten(exact, digits)
+    if exact == round(exact):
+        return integer(exact)
+    magnitude = math.floor(math.log10(abs(exact)))
+    decimals = max(0, digits - 1 - magnitude)
+    return _without_trailing_zeros(fixed(exact, decimals))
+
+
+def _power_of_ten(value: float, digits: int) -> str:
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    text = f"{_without_trailing_zeros(mantissa)}e{int(exponent)}"
+    return text.replace("-", "−")
+
+
+def _without_trailing_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -65,13 +72,13 @@ def percent(share: Any, decimals: int | None = None) -> str:
     By default without decimals, but with one for shares within 10 % of 0 or 1 where that digit
     tells something (97 % stays 97 %).
     """
-    found = as_number(share)
-    if found is None:
+    exact = as_number(share)
+    if exact is None:
         return MISSING
     if decimals is None:
-        near_an_end = 0 < abs(found) < 0.1 or 0.9 < found < 1
-        decimals = 1 if near_an_end and not _is_whole_percent(found) else 0
-    return f"{fixed(100 * found, decimals)}{_NO_BREAK}%"
+        is_near_end = 0 < abs(exact) < 0.1 or 0.9 < exact < 1
+        decimals = 1 if is_near_end and not _is_whole_percent(exact) else 0
+    return f"{fixed(100 * exact, decimals)}{_NO_BREAK}%"
 
 
 def interval(share: Any, error: Any) -> str:
@@ -79,19 +86,23 @@ def interval(share: Any, error: Any) -> str:
 
     Both have the decimals that the error's first digit needs, at most two.
     """
-    found, spread = as_number(share), as_number(error)
-    if found is None or not spread or spread < 5e-5:
+    exact = as_number(share)
+    spread = as_number(error)
+    if exact is None or not spread or spread < 5e-5:
         return percent(share)
-    decimals = min(max(0, -2 - math.floor(math.log10(1.05 * spread))), 2)
-    own, around = fixed(100 * found, decimals), fixed(100 * spread, decimals)
-    return f"{own}{_NO_BREAK}±{_NO_BREAK}{around}{_NO_BREAK}%"
+    magnitude = math.floor(math.log10(1.05 * spread))
+    decimals = min(max(0, -2 - magnitude), 2)
+    middle = fixed(100 * exact, decimals)
+    half_width = fixed(100 * spread, decimals)
+    return f"{middle}{_NO_BREAK}±{_NO_BREAK}{half_width}{_NO_BREAK}%"
 
 
 def percent_texts(values: Iterable[Any]) -> list[str]:
     """Write a column of shares with the same decimals: none if all are whole, else one."""
     shares = [as_number(value) for value in values]
-    whole = all(_is_whole_percent(share) for share in shares if share is not None)
-    return [percent(share, 0 if whole else 1) for share in shares]
+    are_whole = all(_is_whole_percent(share) for share in shares if share is not None)
+    decimals = 0 if are_whole else 1
+    return [percent(share, decimals) for share in shares]
 
 
 def _is_whole_percent(share: float) -> bool:
@@ -112,23 +123,25 @@ def n_bytes(value: Any) -> str:
 
 def seconds(value: Any) -> str:
     """Write a duration: ``0.42 s``, ``3 min 20 s``, ``2 h 5 min``."""
-    found = as_number(value)
-    if found is None:
+    duration = as_number(value)
+    if duration is None:
         return MISSING
-    if found < 60:
-        return f"{fixed(found, 2 if found < 10 else 1)}{_NO_BREAK}s"
-    minutes, rest = divmod(round(found), 60)
-    if minutes < 60:
-        return f"{minutes}{_NO_BREAK}min {rest}{_NO_BREAK}s"
-    return f"{minutes // 60}{_NO_BREAK}h {minutes % 60}{_NO_BREAK}min"
+    if duration < 60:
+        decimals = 2 if duration < 10 else 1
+        return f"{fixed(duration, decimals)}{_NO_BREAK}s"
+    n_minutes, n_seconds = divmod(round(duration), 60)
+    if n_minutes < 60:
+        return f"{n_minutes}{_NO_BREAK}min {n_seconds}{_NO_BREAK}s"
+    return f"{n_minutes // 60}{_NO_BREAK}h {n_minutes % 60}{_NO_BREAK}min"
 
 
 def count(value: Any, noun: str, plural: str | None = None) -> str:
     """Write a counted noun: ``1 file``, ``32 files``."""
-    found = as_number(value)
-    if found is None:
+    n = as_number(value)
+    if n is None:
         return MISSING
-    return f"{number(found)}{_NO_BREAK}{noun if found == 1 else plural or noun + 's'}"
+    nouns = noun if n == 1 else plural or f"{noun}s"
+    return f"{number(n)}{_NO_BREAK}{nouns}"
 
 
 def shorten(name: str, width: int = 32) -> str:
@@ -166,20 +179,22 @@ def column_texts(values: Iterable[Any]) -> list[str]:
     A number too small for the column's decimals is written as a power of ten rather than as zero.
     """
     numbers = [as_number(value) for value in values]
-    present = [abs(v) for v in numbers if v]
-    if not present:
-        return [MISSING if v is None else "0" for v in numbers]
-    whole = all(v == round(v) for v in present)
-    decimals = 0 if whole else max(0, min(8, 3 - math.floor(math.log10(max(present)))))
-    return [MISSING if v is None else _cell(v, decimals) for v in numbers]
+    sizes = [abs(value) for value in numbers if value]
+    decimals = 0
+    if any(size != round(size) for size in sizes):
+        magnitude = math.floor(math.log10(max(sizes)))
+        decimals = max(0, min(8, 3 - magnitude))
+    return [_cell(value, decimals) for value in numbers]
 
 
-def _cell(value: float, decimals: int) -> str:
-    too_small = value != 0 and abs(value) <= 0.5 * 10**-decimals
-    too_large = abs(value) >= 1e12
-    return (
-        number(value, 2 if too_small else 4) if too_small or too_large else fixed(value, decimals)
-    )
+def _cell(value: float | None, decimals: int) -> str:
+    if value is None:
+        return MISSING
+    if value != 0 and abs(value) <= 0.5 * 10**-decimals:
+        return number(value, 2)
+    if abs(value) >= 1e12:
+        return number(value, 4)
+    return fixed(value, decimals)
 
 
 def options_text(point: Mapping[str, Any]) -> str:

@@ -19,7 +19,10 @@ def table() -> Mapping[str, Mapping[str, str]]:
 
 def code_of(text: str) -> str:
     """Return the code of a note; empty for one that has none."""
-    return next((c for c, own in table().items() if re.search(own["pattern"], text)), "")
+    for code, note in table().items():
+        if re.search(note["pattern"], text):
+            return code
+    return ""
 
 
 def coded(text: str) -> str:

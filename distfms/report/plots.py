@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from distfms.report.formatting import as_number, number, percent, shorten
+from distfms.report.names import APART, Box, named_mark, names_below, names_beside
 from distfms.report.svg import (
     CARD,
-    INK,
+    DASHES,
     MUTED,
     NAME_SIZE,
     SERIES,
@@ -28,7 +29,9 @@ from distfms.report.svg import (
     filled,
     ink,
     label,
+    markers,
     polyline,
+    segment,
     stroke,
     tip,
     width_of,
@@ -36,16 +39,14 @@ from distfms.report.svg import (
     x_axis,
 )
 
-#: Dashes of the series, by style; dots for what is projected.
-_DASHES = ("", "9 3", "2.4 2.4", "10 3 2.4 3", "4.5 2.2", "13 4.5", "7 2 1.8 2 1.8 2", "1.5 4.5")
-_DOTS = _DASHES[2]
+#: What is projected.
+_DOTS = DASHES[2]
 _FAINT = "#9aa2ad"
 _MARKS_A_LINE = 9
 _TIPS_A_LINE = 40
-#: Distance of names at the ends of lines.
-_APART = 13.0
-_NAME_CHARACTERS = 24
 _BAR_HEIGHT = 19.0
+_LINE_CHART_HEIGHT = 340.0
+_SCATTER_CHART_HEIGHT = 380.0
 #: Points with a name of their own in the SVG (tooltips); the others share one path.
 _NAMED_POINTS = 400
 
@@ -128,33 +129,42 @@ def line_chart(
     """
     marks = marks or {}
     drawn = [_Drawn.of(line, place, log_x) for place, line in enumerate(lines)]
-    xs = [float(v) for d in drawn for v in d.x] + [*marks.values()]
-    ys = [float(v) for d in drawn for some in (d.y, d.lower, d.upper) for v in some]
-    x, y = Scale.over(xs, margin=0.02, log=log_x), Scale.over(ys, margin=0.05, limits=y_limits)
-    write, digits = (percent, 0) if y_percent else (number, 4)
-    size = width, 340.0
     named = [d for d in drawn if not d.line.faint]
-    flags = [name for d in named for name in d.line.names]
-    at_ends = width == WIDE and not flags and _ends_apart(named, x, y, size[1])
-    legend, top = ([], 8.0) if at_ends or (flags and len(named) == 1) else _legend(named, width)
+    x, y = _scales(drawn, list(marks.values()), log_x, y_limits)
+    has_flags = any(d.line.names for d in named)
+    names_at_ends = width == WIDE and not has_flags and _ends_apart(named, x, y)
+    top = 23.0 if marks else 8.0
+    legend = list[str]()
+    if not names_at_ends and not (has_flags and len(named) == 1):
+        legend, height = _legend(named, width)
+        top += height
+    beside = 0.0
+    if names_at_ends:
+        beside = 1.12 * max(width_of(d.name) for d in named)
+    elif has_flags and width == WIDE:
+        beside = 90.0
+    write = percent if y_percent else number
     frame = Frame.of(
-        x, y, (xlabel, ylabel), top=top + 15.0 * bool(marks), size=size, write=write, digits=digits,
-        beside=1.12 * max(width_of(d.name) for d in named) if at_ends else
-        90.0 if flags and width == WIDE else 0.0,
-    )  # fmt: skip
-    below = sorted(drawn, key=lambda d: (not d.line.faint, d.line.bold))
-    inside = [part for d in below for part in d.draw(frame)]
-    if at_ends:
-        legend = [
-            label(frame.x.end + 8.0, frame.y(float(d.y[-1])) + 4.0, d.name, colour=SERIES[d.style])
-            for d in named
-        ]
-    legend += [part for d in named for part in d.flags(frame, width)]
+        x,
+        y,
+        (xlabel, ylabel),
+        top=top,
+        size=(width, _LINE_CHART_HEIGHT),
+        write=write,
+        digits=0 if y_percent else 4,
+        beside=beside,
+    )
+    parts = [*frame.draw(), frame.clipped(_inside(frame, drawn))]
+    parts += [named_mark(frame, name, place) for name, place in marks.items()]
+    parts += legend
+    if names_at_ends:
+        parts += [d.name_at_end(frame) for d in named]
+    for d in named:
+        parts += d.flags(frame, width)
     if width == WIDE:
-        legend += [part for d in drawn for part in d.tips(frame, write)]
-    lines_at = [_mark(frame, *mark) for mark in marks.items()]
-    parts = [*frame.draw(), frame.clipped(inside), *lines_at, *legend]
-    return document(*size, title, parts)
+        for d in drawn:
+            parts += d.tips(frame, write)
+    return document(width, _LINE_CHART_HEIGHT, title, parts)
 
 
 @at_both_widths
@@ -174,20 +184,22 @@ def scatter_chart(
     Points without finite coordinates, or that a logarithm does not admit, are left out; `diagonal`
     draws x = y.
     """
-    shown = [p for p in points if _drawable(p.x, log_x) and _drawable(p.y, False)]
+    shown = [p for p in points if _is_drawable(p.x, log_x) and _is_drawable(p.y, False)]
     x = Scale.over([p.x for p in shown], margin=0.08, log=log_x)
     y = Scale.over([p.y for p in shown], margin=0.08)
-    frame = Frame.of(x, y, (xlabel, ylabel), size=(width, 380.0))
-    rules = list[str]()
+    frame = Frame.of(x, y, (xlabel, ylabel), size=(width, _SCATTER_CHART_HEIGHT))
+    inside = list[str]()
     if y.low < 0 < y.high:
-        across = polyline((frame.at(x.low, 0.0), frame.at(x.high, 0.0)))
-        rules.append(stroke(across, MUTED, 0.8))
-    least, most = max(x.low, y.low), min(x.high, y.high)
-    if diagonal and least < most:
-        equal = polyline((frame.at(least, least), frame.at(most, most)))
-        rules.append(stroke(equal, MUTED, 0.8, dash=_DASHES[1]))
-    inside = frame.clipped([*rules, *_circles(frame, shown)])
-    return document(width, 380.0, title, [*frame.draw(), inside, *_names(frame, shown, n_labels)])
+        inside.append(segment(frame.at(x.low, 0.0), frame.at(x.high, 0.0), MUTED, 0.8))
+    least = max(x.low, y.low)
+    greatest = min(x.high, y.high)
+    if diagonal and least < greatest:
+        start = frame.at(least, least)
+        end = frame.at(greatest, greatest)
+        inside.append(segment(start, end, MUTED, 0.8, dash=DASHES[1]))
+    inside += _circles(frame, shown)
+    parts = [*frame.draw(), frame.clipped(inside), *_names(frame, shown, n_labels)]
+    return document(width, _SCATTER_CHART_HEIGHT, title, parts)
 
 
 @at_both_widths
@@ -205,29 +217,38 @@ def bar_chart(
     The caller says in the caption if there are more than fit.
     """
     shown = list(bars[:n_bars])
+    write = percent if x_percent else number
+    digits = 0 if x_percent else 4
     names = [shorten(bar.name, 34 if width == WIDE else 17) for bar in shown]
-    write, digits = (percent, 0) if x_percent else (number, 4)
-    ends = [bar.label or write(bar.value) for bar in shown]
-    left = 14.0 + max(map(width_of, names), default=0.0)
+    labels = [bar.label or write(bar.value) for bar in shown]
     values = [as_number(bar.value) or 0.0 for bar in shown]
+    start = 14.0 + max(map(width_of, names), default=0.0)
+    label_width = max((width_of(text, NAME_SIZE) for text in labels), default=0.0)
     # Where labels at the ends of bars leave room for the longest bar.
-    room = width - left - 14.0 - max((width_of(end, NAME_SIZE) for end in ends), default=0.0)
+    length = max(width - start - 14.0 - label_width, 80.0)
     least = None if min(values, default=0.0) < 0 else 0.0
     scale = Scale.over([0.0, *values], margin=0.0, limits=(least, None))
-    scale = scale.between(left, left + max(room, 80.0))
+    scale = scale.between(start, start + length)
     bottom = 8.0 + _BAR_HEIGHT * max(1, len(shown))
     parts = list(x_axis(scale, xlabel, 8.0, bottom, width - 10.0, write, digits))
-    for place, (name, end, value) in enumerate(zip(names, ends, values, strict=True)):
+    for place, value in enumerate(values):
         middle = 8.0 + _BAR_HEIGHT * (place + 0.5)
-        low, high = sorted((scale(0.0), scale(value)))
-        data = f"M{amount(low)},{amount(middle - 6.5)}h{amount(high - low)}v13H{amount(low)}Z"
-        told = f"<title>{words(shown[place].name)}: {words(end)}</title>"
+        text = labels[place]
+        pointed = f"<title>{words(shown[place].name)}: {words(text)}</title>"
+        end = scale(max(value, 0.0)) + 4.0
         parts += [
-            f"<g>{filled(data, SERIES[0])}{told}</g>",
-            label(left - 6.0, middle + 3.5, name, anchor="end"),
-            label(scale(max(value, 0.0)) + 4.0, middle + 3.5, end, size=NAME_SIZE, colour=MUTED),
+            f"<g>{_bar(scale, value, middle)}{pointed}</g>",
+            label(start - 6.0, middle + 3.5, names[place], anchor="end"),
+            label(end, middle + 3.5, text, size=NAME_SIZE, colour=MUTED),
         ]
     return document(width, bottom + 38.0, title, parts)
+
+
+def _bar(scale: Scale, value: float, middle: float) -> str:
+    """Return a bar from 0 to a value, about the height of its middle."""
+    low, high = sorted((scale(0.0), scale(value)))
+    corner = f"M{amount(low)},{amount(middle - 6.5)}"
+    return filled(f"{corner}h{amount(high - low)}v13H{amount(low)}Z", SERIES[0])
 
 
 # --- lines --------------------------------------------------------------------------------------
@@ -247,136 +268,142 @@ class _Drawn:
     @classmethod
     def of(cls, line: Line, place: int, log_x: bool) -> _Drawn:
         """Leave out points where x or y is missing."""
-        style = (place if line.style is None else line.style) % len(SERIES)
-        x, y = _values(line.x, log_x), _values(line.y)
+        style = place if line.style is None else line.style
+        x = _numbers(line.x, log_x)
+        y = _numbers(line.y)
+        missing = [None] * len(x)
+        lower = _numbers(line.lower or missing)
+        upper = _numbers(line.upper or missing)
         kept = np.isfinite(x) & np.isfinite(y)
-        none = np.full(len(x), np.nan)
-        low = none if line.lower is None else _values(line.lower)
-        high = none if line.upper is None else _values(line.upper)
-        return cls(line, style, x[kept], y[kept], low[kept], high[kept])
+        style %= len(SERIES)
+        return cls(line, style, x[kept], y[kept], lower[kept], upper[kept])
 
     @property
     def name(self) -> str:
         """Name of the line, cut if it is long."""
         return shorten(self.line.name, 40)
 
+    def name_at_end(self, frame: Frame) -> str:
+        """Return the name, to the right of the last point."""
+        y = frame.y(float(self.y[-1]))
+        return label(frame.x.end + 8.0, y + 4.0, self.name, colour=SERIES[self.style])
+
     def tips(self, frame: Frame, write: Callable[[Any], str]) -> Iterator[str]:
         """Yield values for pointing at, of some of the points."""
-        for i in range(0, len(self.x), max(1, math.ceil(len(self.x) / _TIPS_A_LINE))):
-            x, y = float(self.x[i]), float(self.y[i])
+        every = max(1, math.ceil(len(self.x) / _TIPS_A_LINE))
+        for i in range(0, len(self.x), every):
+            x = float(self.x[i])
+            y = float(self.y[i])
             if frame.y.low <= y <= frame.y.high:
                 yield tip(frame.at(x, y), f"{self.line.name}: {write(y)} at {number(x)}")
 
     def stroked(self, data: str) -> str:
         """Return a path with the colour, the width and the dashes of the line."""
-        bold = self.line.bold
         if self.line.faint:
             return stroke(data, _FAINT, 0.9)
-        dash = _DOTS if self.line.dashed else "" if bold else _DASHES[self.style]
-        return stroke(data, SERIES[self.style], 2.4 if bold else 1.5, dash=dash)
+        dash = DASHES[self.style]
+        if self.line.bold:
+            dash = ""
+        if self.line.dashed:
+            dash = _DOTS
+        return stroke(data, SERIES[self.style], 2.4 if self.line.bold else 1.5, dash=dash)
 
     def draw(self, frame: Frame) -> Iterator[str]:
         """Yield the band, the line, its markers and its rings."""
-        colour = SERIES[self.style]
-        known = np.isfinite(self.lower) & np.isfinite(self.upper)
-        if known.any():
-            above = self._points(frame, self.x[known], self.upper[known])
-            below = self._points(frame, self.x[known], self.lower[known])
-            band = polyline([*above, *reversed(below)], closed=True)
-            yield filled(band, colour, "; fill-opacity: 0.16")
-        points = self._points(frame, self.x, self.y)
-        yield self.stroked(polyline(points))
+        has_band = np.isfinite(self.lower) & np.isfinite(self.upper)
+        if has_band.any():
+            yield self._band(frame, has_band)
+        yield self.stroked(polyline(self._points(frame, self.x, self.y)))
         if not self.line.dashed and not self.line.faint:
-            every = max(1, math.ceil(len(self.x) / _MARKS_A_LINE))
-            # Begin elsewhere on each line, so that markers of equal lines do not cover one another.
-            own = range((2 * self.style) % every, len(self.x), every)
-            yield _markers([frame.at(self.x[i], self.y[i]) for i in own], self.style)
-        for at in self.line.marks:
-            yield stroke(circle(frame.at(*at), 5.0), colour, 2.0)
+            yield self._markers(frame)
+        for x, y in self.line.marks:
+            yield stroke(circle(frame.at(x, y), 5.0), SERIES[self.style], 2.0)
+
+    def _band(self, frame: Frame, is_known: np.ndarray) -> str:
+        x = self.x[is_known]
+        upper = self._points(frame, x, self.upper[is_known])
+        lower = self._points(frame, x, self.lower[is_known])
+        data = polyline([*upper, *reversed(lower)], closed=True)
+        return filled(data, SERIES[self.style], "; fill-opacity: 0.16")
+
+    def _markers(self, frame: Frame) -> str:
+        every = max(1, math.ceil(len(self.x) / _MARKS_A_LINE))
+        # Begin elsewhere on each line, so that markers of equal lines do not cover one another.
+        first = (2 * self.style) % every
+        marked = slice(first, None, every)
+        places = [frame.at(x, y) for x, y in zip(self.x[marked], self.y[marked], strict=True)]
+        return markers(places, self.style)
 
     def flags(self, frame: Frame, width: float) -> Iterator[str]:
-        """Yield the names of points, each on a thin pole below its point, as far as there is room.
-
-        From right to left: a name goes below those that it would run into, so that no pole crosses
-        a name.
-        """
-        taken = list[tuple[float, float]]()
-        named = zip(self.line.x, self.line.y, self.line.names, strict=False)
-        for at, value, text in reversed([*named]):
-            if not text or as_number(at) is None or as_number(value) is None:
-                continue
-            x, top = frame.at(float(at), float(value))
-            name = shorten(text, _NAME_CHARACTERS)
-            end = x + 6.0 + width_of(name, NAME_SIZE)
-            own = max([top + 18.0, *(y + _APART for left, y in taken if left < end)])
-            if own < frame.y.start - 4.0 and end < width:
-                taken.append((x, own))
-                yield stroke(polyline(((x, top), (x, own))), MUTED, 0.6)
-                yield label(x + 3.0, own, name, size=NAME_SIZE)
+        """Yield the names of points, below them."""
+        named = list[tuple[str, Pair]]()
+        for x, y, text in zip(self.line.x, self.line.y, self.line.names, strict=False):
+            if text and as_number(x) is not None and as_number(y) is not None:
+                named.append((text, frame.at(float(x), float(y))))
+        return names_below(frame, named, width)
 
     def _points(self, frame: Frame, xs: np.ndarray, ys: np.ndarray) -> list[Pair]:
-        points = [frame.at(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
-        if not self.line.step:
-            return points
-        corners = [[(b[0], a[1]), b] for a, b in pairwise(points)]
-        return points[:1] + [point for pair in corners for point in pair]
+        points = list[Pair]()
+        for x, y in zip(xs, ys, strict=True):
+            point = frame.at(float(x), float(y))
+            if self.line.step and points:
+                points.append((point[0], points[-1][1]))
+            points.append(point)
+        return points
 
 
-#: Corners of the markers, by style in turn; a circle has none.
-_MARKERS: tuple[list[Pair], ...] = (
-    [],
-    [(-0.8, -0.8), (0.8, -0.8), (0.8, 0.8), (-0.8, 0.8)],
-    [(0.0, -1.1), (1.0, 0.7), (-1.0, 0.7)],
-    [(0.0, -1.1), (1.1, 0.0), (0.0, 1.1), (-1.1, 0.0)],
-)
+def _scales(
+    drawn: Sequence[_Drawn],
+    marks: Sequence[float],
+    log_x: bool,
+    y_limits: tuple[float | None, float | None],
+) -> tuple[Scale, Scale]:
+    """Return the scales of x and y over all lines, their bands and the marks."""
+    xs = list(marks)
+    ys = list[float]()
+    for d in drawn:
+        xs += d.x.tolist()
+        ys += [*d.y.tolist(), *d.lower.tolist(), *d.upper.tolist()]
+    x = Scale.over(xs, margin=0.02, log=log_x)
+    return x, Scale.over(ys, margin=0.05, limits=y_limits)
 
 
-def _markers(places: Sequence[Pair], style: int) -> str:
-    """Return the markers of a line as one path."""
-    corners = _MARKERS[style % len(_MARKERS)]
-    paths = (
-        polyline([(x + 3.0 * a, y + 3.0 * b) for a, b in corners], closed=True)
-        if corners
-        else circle((x, y), 2.6)
-        for x, y in places
-    )
-    data = "".join(paths)
-    edge = f"; stroke: {ink(CARD)}; stroke-width: 0.6"
-    return filled(data, SERIES[style], edge) if data else ""
+def _inside(frame: Frame, drawn: Sequence[_Drawn]) -> list[str]:
+    """Draw the lines: faint ones below the others, and bold ones above."""
+    parts = list[str]()
+    for d in sorted(drawn, key=lambda d: (not d.line.faint, d.line.bold)):
+        parts += d.draw(frame)
+    return parts
 
 
-def _ends_apart(drawn: Sequence[_Drawn], x: Scale, y: Scale, height: float) -> bool:
+def _ends_apart(drawn: Sequence[_Drawn], x: Scale, y: Scale) -> bool:
     """Whether all lines end at the right edge, so far apart that a name can stand at each end."""
     if not drawn or any(not len(d.x) or x(float(d.x[-1])) < 0.9 for d in drawn):
         return False
     ends = sorted(y(float(d.y[-1])) for d in drawn)
-    inside = ends[0] >= 0.0 and ends[-1] <= 1.0
-    return inside and all(b - a > _APART / (height - 60.0) for a, b in pairwise(ends))
+    if ends[0] < 0.0 or ends[-1] > 1.0:
+        return False
+    least = APART / (_LINE_CHART_HEIGHT - 60.0)
+    return all(upper - lower > least for lower, upper in pairwise(ends))
 
 
 def _legend(entries: Sequence[_Drawn], room: float) -> tuple[list[str], float]:
-    """Return the names of lines in rows at the top, and where the plot below may begin."""
-    parts, x, y = list[str](), 10.0, 14.0
+    """Return the names of lines in rows at the top, and the height that they take."""
+    parts = list[str]()
+    x = 10.0
+    y = 14.0
     for drawn in entries:
         width = 40.0 + width_of(drawn.name)
         if x > 10.0 and x + width > room - 6.0:
-            x, y = 10.0, y + 16.0
-        sample = polyline(((x, y - 3.5), (x + 34.0, y - 3.5)))
-        parts.append(drawn.stroked(sample))
+            x = 10.0
+            y += 16.0
+        middle = y - 3.5
+        parts.append(drawn.stroked(polyline(((x, middle), (x + 34.0, middle)))))
         if not drawn.line.dashed:
-            parts.append(_markers([(x + 17.0, y - 3.5)], drawn.style))
+            parts.append(markers([(x + 17.0, middle)], drawn.style))
         parts.append(label(x + 40.0, y, drawn.name))
         x += width + 16.0
-    return parts, y + 10.0 if entries else 8.0
-
-
-def _mark(frame: Frame, name: str, at: float) -> str:
-    """Return a vertical line with its label above the plot."""
-    x, (top, bottom) = frame.x(at), (frame.y.end, frame.y.start)
-    line = stroke(polyline(((x, top), (x, bottom))), INK, 1.0, dash=_DASHES[1])
-    half = width_of(name, NAME_SIZE) / 2
-    place = max(min(x, frame.x.end + 11.0 - half), half + 5.0)
-    return line + label(place, top - 4.0, name, anchor="middle", size=NAME_SIZE)
+    return parts, y + 2.0 if entries else 0.0
 
 
 # --- points -------------------------------------------------------------------------------------
@@ -384,46 +411,35 @@ def _mark(frame: Frame, name: str, at: float) -> str:
 
 def _circles(frame: Frame, points: Sequence[Point]) -> Iterator[str]:
     """Yield the points, the largest with a tooltip each."""
-    ranked, radii = _ranked(points), _radii(points)
-    rest = [circle(frame.at(p.x, p.y), 1.5) for p in (points[i] for i in ranked[_NAMED_POINTS:])]
-    if rest:
-        yield stroke("".join(rest), MUTED, 1.0)
+    ranked = _ranked(points)
+    radii = _radii(points)
+    unnamed = [points[i] for i in ranked[_NAMED_POINTS:]]
+    if unnamed:
+        data = "".join(circle(frame.at(point.x, point.y), 1.5) for point in unnamed)
+        yield stroke(data, MUTED, 1.0)
     for i in sorted(ranked[:_NAMED_POINTS], key=lambda i: points[i].size):
-        point, data = points[i], circle(frame.at(points[i].x, points[i].y), radii[i])
-        drawn = stroke(data, MUTED, 1.0)
-        if point.size > 0:
-            edge = f"; fill-opacity: 0.85; stroke: {ink(CARD)}; stroke-width: 1"
-            drawn = filled(data, SERIES[0], edge)
-        yield f"<g>{drawn}<title>{words(point.tip or point.name)}</title></g>"
+        yield _circle(frame, points[i], radii[i])
+
+
+def _circle(frame: Frame, point: Point, radius: float) -> str:
+    data = circle(frame.at(point.x, point.y), radius)
+    drawn = stroke(data, MUTED, 1.0)
+    if point.size > 0:
+        edge = f"; fill-opacity: 0.85; stroke: {ink(CARD)}; stroke-width: 1"
+        drawn = filled(data, SERIES[0], edge)
+    return f"<g>{drawn}<title>{words(point.tip or point.name)}</title></g>"
 
 
 def _names(frame: Frame, points: Sequence[Point], n_names: int) -> Iterator[str]:
-    """Yield names beside the largest points where they cover no other name and no point.
-
-    Of very many points, names may cover the hollow ones.
-    """
-    radii, taken = _radii(points), list[tuple[float, float, float, float]]()
-    for point, r in zip(points, radii, strict=True):
+    """Yield names beside the largest points; of very many, they may cover the hollow ones."""
+    radii = _radii(points)
+    places = [frame.at(point.x, point.y) for point in points]
+    taken = list[Box]()
+    for point, place, radius in zip(points, places, radii, strict=True):
         if len(points) <= _NAMED_POINTS or point.size > 0:
-            x, y = frame.at(point.x, point.y)
-            taken.append((x - r, y - r, x + r, y + r))
-    for i in _ranked(points)[:n_names]:
-        name = shorten(points[i].name, _NAME_CHARACTERS)
-        (x, y), gap = frame.at(points[i].x, points[i].y), radii[i] + 3
-        width = width_of(name, NAME_SIZE)
-        beside = ((x + gap, y + 3), (x - gap - width, y + 3))
-        for left, base in (*beside, (x - width / 2, y - gap), (x - width / 2, y + gap + 8)):
-            box = (left, base - 8.0, left + width, base + 2.0)
-            inside = frame.x.start <= box[0] and box[2] <= frame.x.end
-            inside &= frame.y.end <= box[1] and box[3] <= frame.y.start
-            if inside and not any(_overlap(box, other) for other in taken):
-                taken.append(box)
-                yield label(left, base, name, size=NAME_SIZE)
-                break
-
-
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+            taken.append(Box.around(place, radius))
+    named = [(points[i].name, places[i], radii[i] + 3.0) for i in _ranked(points)[:n_names]]
+    return names_beside(frame, named, taken)
 
 
 def _ranked(points: Sequence[Point]) -> list[int]:
@@ -432,16 +448,20 @@ def _ranked(points: Sequence[Point]) -> list[int]:
 
 
 def _radii(points: Sequence[Point]) -> list[float]:
-    largest = max((p.size for p in points), default=0.0) or 1.0
+    largest = max((point.size for point in points), default=0.0) or 1.0
     hollow = 2.25 if len(points) <= _NAMED_POINTS else 1.5
-    return [2.5 + 7.5 * math.sqrt(p.size / largest) if p.size > 0 else hollow for p in points]
+    radii = []
+    for point in points:
+        filled_radius = 2.5 + 7.5 * math.sqrt(max(point.size, 0.0) / largest)
+        radii.append(filled_radius if point.size > 0 else hollow)
+    return radii
 
 
-def _values(values: Sequence[Any], log: bool = False) -> np.ndarray:
+def _numbers(values: Sequence[Any], log: bool = False) -> np.ndarray:
     """Return numbers, NaN for what is missing or has no place on the axis."""
-    return np.array([float(v) if _drawable(v, log) else np.nan for v in values], dtype=float)
+    return np.array([float(v) if _is_drawable(v, log) else np.nan for v in values], dtype=float)
 
 
-def _drawable(value: Any, log: bool) -> bool:
-    found = as_number(value)
-    return found is not None and (found > 0 or not log)
+def _is_drawable(value: Any, log: bool) -> bool:
+    exact = as_number(value)
+    return exact is not None and (exact > 0 or not log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from distfms.report.formatting import as_number, count, measure_title, option_text, options_text
@@ -51,81 +52,101 @@ def tuning_section(metrics: Mapping[str, Any]) -> PageSection:
 
 def _figures(tuning: Mapping[str, Any], points: Sequence[_Point]) -> list[Figure]:
     """Draw the measure over an option with numbers; the table alone has what makes no lines."""
-    measure = measure_title(tuning["measure"])
-    title = f"{measure} of the grid's points"
-    over = _number_option(points)
-    lines = [] if over is None else _lines(points, over)
-    if over is None or len(lines) > _LINES_SHOWN:
+    option = _number_option(points)
+    if option is None:
         return []
-    values = [v for line in lines for v in line.x]
-    log_x = min(values) > 0 and max(values) >= _WIDE * min(values)
+    lines = _lines(points, option)
+    if len(lines) > _LINES_SHOWN:
+        return []
+    measure = measure_title(tuning["measure"])
     limits = fences(lines)
     chart = line_chart(
-        lines, title=title, xlabel=over, ylabel=measure, log_x=log_x, y_limits=limits
+        lines,
+        title=f"{measure} of the grid's points",
+        xlabel=option,
+        ylabel=measure,
+        log_x=_is_wide([value for line in lines for value in line.x]),
+        y_limits=limits,
     )
     caption = (
-        f"Mean of the folds, weighted by their rows, against {over}. Ring: the chosen point, with "
-        "a band of one standard error."
-        + " Values beyond the scale are in the table."
-        * (limits != (None, None))
+        f"Mean of the folds, weighted by their rows, against {option}. Ring: the chosen point, "
+        "with a band of one standard error."
     )
+    if limits != (None, None):
+        caption += " Values beyond the scale are in the table."
     return [Figure(chart, caption)]
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    """Whether a logarithmic scale tells values apart better than an even one."""
+    least = min(values)
+    return least > 0 and max(values) >= _WIDE * least
 
 
 def _number_option(points: Sequence[_Point]) -> str | None:
     """Find the option that a line runs over: the number with the most values, if it has three."""
-    names = points[0]["options"]
-    values = {name: {as_number(point["options"][name]) for point in points} for name in names}
-    # A point that ends nowhere (`max_groups: null`) has no place on a line.
-    sizes = {name: len(own) for name, own in values.items() if None not in own}
-    best = max(sizes, key=sizes.__getitem__, default=None)
-    return best if best is not None and sizes[best] >= _LINE_VALUES else None
+    best = None
+    most_values = _LINE_VALUES - 1
+    for name in points[0]["options"]:
+        values = {as_number(point["options"][name]) for point in points}
+        # A point that ends nowhere (`max_groups: null`) has no place on a line.
+        if None not in values and len(values) > most_values:
+            best = name
+            most_values = len(values)
+    return best
 
 
-def _lines(points: Sequence[_Point], over: str) -> list[Line]:
+def _lines(points: Sequence[_Point], option: str) -> list[Line]:
     """Return one line for each combination of the other options."""
-    by_rest: dict[str, list[_Point]] = {}
+    combinations: dict[str, list[_Point]] = {}
     for point in points:
-        rest = options_text({k: v for k, v in point["options"].items() if k != over})
-        by_rest.setdefault(rest, []).append(point)
-    return [_line(name or "mean of the folds", own, over) for name, own in by_rest.items()]
+        fixed = {name: value for name, value in point["options"].items() if name != option}
+        combinations.setdefault(options_text(fixed), []).append(point)
+    return [_line(name or "mean of the folds", c, option) for name, c in combinations.items()]
 
 
-def _line(name: str, points: Sequence[_Point], over: str) -> Line:
-    own = sorted(points, key=lambda p: float(p["options"][over]))
-    x = [float(p["options"][over]) for p in own]
-    pairs = [(as_number(p["mean"]), as_number(p["standard_error"])) for p in own]
-    chosen = any(p["chosen"] for p in own)
-    bands = [[None if m is None or e is None else m + s * e for m, e in pairs] for s in (-1, 1)]
+def _line(name: str, points: Sequence[_Point], option: str) -> Line:
+    """Return the means of points over an option; the chosen line has a band, its point a ring."""
+    points = sorted(points, key=lambda point: float(point["options"][option]))
+    x = [float(point["options"][option]) for point in points]
+    means = [as_number(point["mean"]) for point in points]
+    are_chosen = [point["chosen"] for point in points]
+    if not any(are_chosen):
+        return Line(name, x, means)
+    marks = zip(compress(x, are_chosen), compress(means, are_chosen), strict=True)
     return Line(
         name,
         x,
-        [mean for mean, _ in pairs],
-        lower=bands[0] if chosen else None,
-        upper=bands[1] if chosen else None,
-        bold=chosen,
-        marks=[
-            (at, mean)
-            for at, (mean, _), p in zip(x, pairs, own, strict=True)
-            if p["chosen"] and mean is not None
-        ],
+        means,
+        lower=[_shifted(point, -1.0) for point in points],
+        upper=[_shifted(point, 1.0) for point in points],
+        bold=True,
+        marks=[(place, mean) for place, mean in marks if mean is not None],
     )
 
 
+def _shifted(point: _Point, n_errors: float) -> float | None:
+    """Return the mean of a point and so many standard errors; None where either is missing."""
+    mean = as_number(point["mean"])
+    error = as_number(point["standard_error"])
+    if mean is None or error is None:
+        return None
+    return mean + n_errors * error
+
+
 def _table(tuning: Mapping[str, Any], points: Sequence[_Point]) -> Table:
-    measure, error = measure_title(tuning["measure"], True), "± standard error"
-    rows = [
-        {
-            **{name: option_text(value) for name, value in p["options"].items()},
-            measure: p["mean"],
-            error: p["standard_error"],
-            "": "chosen" if p["chosen"] else "best mean" if p["best"] else "",
-        }
-        for p in points
-    ]
+    measure = measure_title(tuning["measure"], True)
+    error = "± standard error"
+    rows = []
+    for point in points:
+        row = {name: option_text(value) for name, value in point["options"].items()}
+        row[measure] = point["mean"]
+        row[error] = point["standard_error"]
+        row[""] = "chosen" if point["chosen"] else "best mean" if point["best"] else ""
+        rows.append(row)
     return Table(
         rows,
         "Points of the grid, simplest first: means of the folds.",
         {measure: "measure", error: "measure"},
-        emphasis=[i for i, p in enumerate(points) if p["chosen"]],
+        emphasis=[number for number, point in enumerate(points) if point["chosen"]],
     )
