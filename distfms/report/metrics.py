@@ -69,8 +69,11 @@ def curves_of(metrics: Mapping[str, Any]) -> dict[str, Curve]:
 
 def trusted(curves: Iterable[Curve], measure: str) -> str:
     """Return the rows to judge by: the most trusted on which all curves have the measure."""
-    found = list(curves)
-    return next((r for r in ROWS if all(curve.has(r, measure) for curve in found)), "train")
+    curves = list(curves)
+    for rows in ROWS:
+        if all(curve.has(rows, measure) for curve in curves):
+            return rows
+    return "train"
 
 
 def comparison_chart(
@@ -83,23 +86,24 @@ def comparison_chart(
 ) -> list[Line]:
     """Return a line for each rule, the chosen one bold; known rules keep their colours."""
     taken = {styles[curve.name] for curve in curves if curve.name in styles}
-    free = cycle([s for s in range(_N_STYLES) if s not in taken] or [_N_STYLES - 1])
-    own = {c.name: styles[c.name] if c.name in styles else next(free) for c in curves}
-    return [
-        Line(title(c.name), c.x, c.values(rows, measure), style=own[c.name], bold=c.name == chosen)
-        for c in curves
-    ]
+    free = [style for style in range(_N_STYLES) if style not in taken]
+    next_style = cycle(free or [_N_STYLES - 1])
+    lines = []
+    for curve in curves:
+        style = styles[curve.name] if curve.name in styles else next(next_style)
+        values = curve.values(rows, measure)
+        is_chosen = curve.name == chosen
+        lines.append(Line(title(curve.name), curve.x, values, style=style, bold=is_chosen))
+    return lines
 
 
 def value_range(lines: Sequence[Line]) -> tuple[float, float]:
     """Return the least and the greatest value of some lines with their bands and marks."""
-    values = [
-        value
-        for line in lines
-        for ys in (line.y, line.lower or (), line.upper or (), [y for _, y in line.marks])
-        for y in ys
-        if (value := as_number(y)) is not None
-    ]
+    ys = list[Any]()
+    for line in lines:
+        ys += [*line.y, *(line.lower or ()), *(line.upper or ())]
+        ys += [y for _, y in line.marks]
+    values = _numbers_in(ys)
     return min(values, default=0.0), max(values, default=1.0)
 
 
@@ -108,24 +112,32 @@ def fences(lines: Sequence[Line]) -> tuple[float | None, float | None]:
 
     One point that diverges would flatten all others.
     """
-    values = [value for line in lines for y in line.y if (value := as_number(y)) is not None]
+    values = _numbers_in(y for line in lines for y in line.y)
     if not values:
         return None, None
     first, third = np.percentile(values, [25, 75]).tolist()
     fence = 3.0 * (third - first)
-    kept = [v for v in values if first - fence <= v <= third + fence]
-    if len(kept) == len(values):
+    inside = [value for value in values if first - fence <= value <= third + fence]
+    if len(inside) == len(values):
         return None, None
-    margin = 0.05 * (max(kept) - min(kept))
-    return min(kept) - margin, max(kept) + margin
+    margin = 0.05 * (max(inside) - min(inside))
+    return min(inside) - margin, max(inside) + margin
 
 
-def more(n: int, shown: int, where: str, which: str = "") -> str:
-    """Return a sentence about what a table or chart leaves out; empty if it leaves out nothing."""
+def _numbers_in(values: Iterable[Any]) -> list[float]:
+    numbers = [as_number(value) for value in values]
+    return [value for value in numbers if value is not None]
+
+
+def more(n: int, shown: int, place: str, noun: str = "") -> str:
+    """Return a sentence about what a table or chart leaves out; empty if it leaves out nothing.
+
+    `place` says of those that are left out in which file they are.
+    """
     if n <= shown:
         return ""
-    first = f"{shown} {which}".strip()
-    return f" The first {first}; {number(n - shown)} more are {where}."
+    first = f"{shown} {noun}".strip()
+    return f" The first {first}; {number(n - shown)} more are {place}."
 
 
 # --- errors of measures --------------------------------------------------------------------------
@@ -139,18 +151,25 @@ def error_of(
     Each entry of `folds` has a fold's measure. Held-out rows are taken for another fold, of their
     own number. None where nothing is known.
     """
-    sizes = {own.get("fold"): own.get("n_rows") for own in metrics["folds"]}
-    known = [own for own in folds if sizes.get(own.get("fold"))]
-    known = [own for own in known if as_number(own.get(measure)) is not None]
-    if rows not in ("validation", "test") or len(known) < 2:
+    if rows not in ("validation", "test"):
         return None
-    weights = np.array([sizes[own["fold"]] for own in known])
-    means = over_folds(np.array([own[measure] for own in known]), weights)
+    sizes = {fold.get("fold"): fold.get("n_rows") for fold in metrics["folds"]}
+    values = list[float]()
+    weights = list[float]()
+    for fold in folds:
+        value = as_number(fold.get(measure))
+        n_rows = sizes.get(fold.get("fold"))
+        if value is not None and n_rows:
+            values.append(value)
+            weights.append(n_rows)
+    if len(values) < 2:
+        return None
+    means = over_folds(np.array(values), weights)
     if rows == "validation":
         return float(means.standard_error)
     test = metrics["test"]
-    n_rows = test.get("n_rows", test.get("n_objects"))
-    return float(means.deviation * np.sqrt(weights.mean() / n_rows))
+    n_test = test.get("n_rows", test.get("n_objects"))
+    return float(means.deviation * np.sqrt(np.mean(weights) / n_test))
 
 
 # --- measures -------------------------------------------------------------------------------------
@@ -167,23 +186,21 @@ def measure_rows(metrics: Mapping[str, Any], noun: str = "rows") -> _Measures:
     rows = {f"Training {noun}": dict(metrics["train"])}
     folds = metrics["folds"]
     if folds:
-        # Means of counts over folds tell nothing about a model.
-        found = {
-            name: _over_folds(folds, name)
-            for name in dict.fromkeys(name for fold in folds for name in fold)
-            if name not in ("fold", "weight") and not name.startswith("n_")
-        }
-        rows[f"Mean of {len(folds)} folds, each held out once"] = {
-            n: v[0] for n, v in found.items()
-        }
-        rows["± between folds"] = {name: spread for name, (_, spread) in found.items()}
+        means = dict[str, Any]()
+        spreads = dict[str, Any]()
+        for name in dict.fromkeys(name for fold in folds for name in fold):
+            # Means of counts over folds tell nothing about a model.
+            if name not in ("fold", "weight") and not name.startswith("n_"):
+                means[name], spreads[name] = _mean_and_spread(folds, name)
+        rows[f"Mean of {len(folds)} folds, each held out once"] = means
+        rows["± between folds"] = spreads
     if metrics["test"]:
         rows[f"Held-out {noun}"] = dict(metrics["test"])
     return rows
 
 
-def decided(metrics: Mapping[str, Any], what: str, read: str, noun: str = "row") -> Text:
-    """Say which rows decided `what`, and which ones scores are of: those held out, or what `read`.
+def decided(metrics: Mapping[str, Any], choice: str, scored: str, noun: str = "row") -> Text:
+    """Say which rows decided a choice, and of which ones scores are: those held out, or `scored`.
 
     Runs of earlier versions did not count them.
     """
@@ -192,11 +209,12 @@ def decided(metrics: Mapping[str, Any], what: str, read: str, noun: str = "row")
         n = (metrics[part] or {}).get(f"n_{noun}s")
         return f"the {which} {noun}s" if n is None else count(n, f"{which} {noun}")
 
-    text = f"{what} from {rows('training', 'train')}"
+    text = f"{choice} from {rows('training', 'train')}"
     if metrics["folds"]:
         text += f", cross-validated on {count(len(metrics['folds']), 'fold')} of them"
-    held = f"{rows('held-out', 'test')}, used for nothing else" if metrics["test"] else read
-    return Text(f"{text}. Scores above are of {held}.")
+    if metrics["test"]:
+        scored = f"{rows('held-out', 'test')}, used for nothing else"
+    return Text(f"{text}. Scores above are of {scored}.")
 
 
 def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
@@ -210,23 +228,25 @@ def tables_of(rows: _Measures, titles: Mapping[str, str], caption: str) -> list[
     Columns are those of `titles` first, with these titles, then others by their names. Columns and
     rows that would be empty are left out; no measure makes no table.
     """
-    names = dict.fromkeys([*titles, *(name for own in rows.values() for name in own)])
-    known = {name: titles.get(name) or measure_title(name, True) for name in names}
-    table = [
-        {"": label, **{title: as_number(own.get(name)) for name, title in known.items()}}
-        for label, own in rows.items()
-        if any(as_number(value) is not None for value in own.values())
-    ]
-    kinds = dict.fromkeys(known.values(), "measure")
+    names = dict.fromkeys([*titles, *(name for measures in rows.values() for name in measures)])
+    columns = {name: titles.get(name) or measure_title(name, True) for name in names}
+    table = []
+    for label, measures in rows.items():
+        numbers = {title: as_number(measures.get(name)) for name, title in columns.items()}
+        if any(as_number(value) is not None for value in measures.values()):
+            table.append({"": label, **numbers})
+    kinds = dict.fromkeys(columns.values(), "measure")
     return [Table(table, caption, kinds)] if table else []
 
 
-def _over_folds(folds: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, float | None]:
+def _mean_and_spread(
+    folds: Sequence[Mapping[str, Any]], name: str
+) -> tuple[float | None, float | None]:
     """Mean over the folds that have a number, and standard deviation between them."""
-    values = [as_number(fold.get(name)) for fold in folds]
-    known = np.array([np.nan if value is None else value for value in values])
-    found = over_folds(known, [fold["weight"] for fold in folds])
-    return as_number(float(found.mean)), as_number(float(found.deviation))
+    values = np.array([as_number(fold.get(name)) for fold in folds], dtype=float)
+    weights = [fold["weight"] for fold in folds]
+    means = over_folds(values, weights)
+    return as_number(float(means.mean)), as_number(float(means.deviation))
 
 
 # --- classes --------------------------------------------------------------------------------------
@@ -245,81 +265,104 @@ def class_section(metrics: Mapping[str, Any]) -> PageSection:
 
     ``metrics["classes"]`` is a `distfms.stats.classification.class_report`.
     """
-    found = metrics.get("classes")
-    if not found:
+    classes = metrics.get("classes")
+    if not classes:
         return PageSection("")
-    confusion, names = np.array(found["confusion"]), found["names"]
-    where = f"{_ROWS_OF_CLASSES[found['rows']]}; the model that predictions use"
-    largest = names[int(confusion.sum(axis=1).argmax())]
-    text = (
-        f"{percent(np.trace(confusion) / confusion.sum())} of the rows are classified correctly; "
-        f"predicting {largest} for all rows would be right for {percent(found['largest_share'])}. "
-        f"Mean recall of the classes {percent(found['balanced_accuracy'])}, macro F1 "
-        f"{number(found['macro_f1'], 3)}, AUROC {number(found['auroc'], 3)} "
-        f"(±{number(found['auroc_error'], 1)}, as scores are binned)"
-    )
-    text += f", AUPRC {number(found['auprc'], 3)}." if "auprc" in found else "."
-    if (threshold := found.get("threshold", 0.5)) != 0.5:
-        text += f" Predicts {names[1]} where its probability is at least {number(threshold, 3)}."
-    blocks: list[Block] = [Text(text), _class_table(found, confusion, where)]
-    if len(names) <= _IN_MATRIX:
-        titles = ["Class", *(f"→ {name}" for name in names)]
-        counts = zip(names, confusion.tolist(), strict=True)
-        rows = [dict(zip(titles, [name, *row], strict=True)) for name, row in counts]
-        caption = f"Rows by class and by predicted class (→): {where}."
-        blocks.append(Table(rows, caption))
-    if len(found["calibration"]) > 1:
-        blocks.append(_calibration_figure(found, where))
+    confusion = np.array(classes["confusion"])
+    rows = f"{_ROWS_OF_CLASSES[classes['rows']]}; the model that predictions use"
+    blocks: list[Block] = [_class_text(classes, confusion), _class_table(classes, confusion, rows)]
+    if len(classes["names"]) <= _IN_MATRIX:
+        blocks.append(_confusion_table(classes, rows))
+    if len(classes["calibration"]) > 1:
+        blocks.append(_calibration_figure(classes, rows))
     return PageSection("The classes", blocks)
+
+
+def _class_text(classes: Mapping[str, Any], confusion: np.ndarray) -> Text:
+    names = classes["names"]
+    n_true = confusion.sum(axis=1)
+    largest = names[int(n_true.argmax())]
+    right = percent(np.trace(confusion) / confusion.sum())
+    text = (
+        f"{right} of the rows are classified correctly; "
+        f"predicting {largest} for all rows would be right for "
+        f"{percent(classes['largest_share'])}. "
+        f"Mean recall of the classes {percent(classes['balanced_accuracy'])}, macro F1 "
+        f"{number(classes['macro_f1'], 3)}, AUROC {number(classes['auroc'], 3)} "
+        f"(±{number(classes['auroc_error'], 1)}, as scores are binned)"
+    )
+    text += f", AUPRC {number(classes['auprc'], 3)}." if "auprc" in classes else "."
+    threshold = classes.get("threshold", 0.5)
+    if threshold != 0.5:
+        text += f" Predicts {names[1]} where its probability is at least {number(threshold, 3)}."
+    return Text(text)
+
+
+def _confusion_table(classes: Mapping[str, Any], rows: str) -> Table:
+    names = classes["names"]
+    titles = ["Class", *(f"→ {name}" for name in names)]
+    table = []
+    for name, counts in zip(names, classes["confusion"], strict=True):
+        table.append(dict(zip(titles, [name, *counts], strict=True)))
+    return Table(table, f"Rows by class and by predicted class (→): {rows}.")
 
 
 def class_numbers(metrics: Mapping[str, Any]) -> list[KeyNumber]:
     """Return AUROC and recall for the first screen; nothing where there are no classes."""
-    found = metrics.get("classes")
-    if not found:
+    classes = metrics.get("classes")
+    if not classes:
         return []
-    confusion, where = np.array(found["confusion"]), found["rows"]
-    true = confusion.sum(axis=1)
+    confusion = np.array(classes["confusion"])
     with np.errstate(invalid="ignore"):
-        recall = np.diagonal(confusion) / true
-    worst, title = int(np.nanargmin(recall)), "lowest recall of a class"
-    value, how = percent(recall[worst].item()), f"of class {found['names'][worst]}; {ROWS[where]}"
-    numbers = [KeyNumber(value, title, how)]
-    if len(recall) == 2:
-        shares = " · ".join(percent(share) for share in recall.tolist())
-        how = f"of {' and '.join(found['names'])}; {ROWS[where]}"
-        numbers = [KeyNumber(shares, "recall of the classes", how)]
-    return [KeyNumber(number(found["auroc"], 3), "AUROC", ROWS[where]), *numbers]
+        recalls = np.diagonal(confusion) / confusion.sum(axis=1)
+    rows = ROWS[classes["rows"]]
+    names = classes["names"]
+    auroc = KeyNumber(number(classes["auroc"], 3), "AUROC", rows)
+    if len(recalls) == 2:
+        shares = " · ".join(percent(share) for share in recalls.tolist())
+        note = f"of {' and '.join(names)}; {rows}"
+        return [auroc, KeyNumber(shares, "recall of the classes", note)]
+    worst = int(np.nanargmin(recalls))
+    lowest = percent(recalls[worst].item())
+    note = f"of class {names[worst]}; {rows}"
+    return [auroc, KeyNumber(lowest, "lowest recall of a class", note)]
 
 
-def _class_table(found: Mapping[str, Any], confusion: np.ndarray, where: str) -> Table:
+def _class_table(classes: Mapping[str, Any], confusion: np.ndarray, rows: str) -> Table:
     """List the classes with their recall and precision."""
-    right, true, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+    n_right = np.diagonal(confusion)
+    n_true = confusion.sum(axis=1)
+    n_predicted = confusion.sum(axis=0)
+    auroc = classes["auroc_by_class"]
     with np.errstate(invalid="ignore"):
-        shares = [true / true.sum(), right / true, right / predicted]
-        f1 = 2 * right / (true + predicted)
-    measures = [true, *shares, f1, np.array(found["auroc_by_class"], dtype=float)]
-    titles = ("Class", "Rows", "Share", "Recall", "Precision", "F1", "AUROC")
-    numbers = [[as_number(value) for value in own.tolist()] for own in measures]
-    rows = [
-        dict(zip(titles, row, strict=True)) for row in zip(found["names"], *numbers, strict=True)
-    ]
+        columns = {
+            "Rows": n_true,
+            "Share": n_true / n_true.sum(),
+            "Recall": n_right / n_true,
+            "Precision": n_right / n_predicted,
+            "F1": 2 * n_right / (n_true + n_predicted),
+            "AUROC": np.array(auroc, dtype=float),
+        }
+    table = []
+    for place, name in enumerate(classes["names"]):
+        row = {title: as_number(values[place].item()) for title, values in columns.items()}
+        table.append({"Class": name, **row})
     # One of r − 1 scores tells levels from those below them.
-    is_level = found["auroc_by_class"][0] is None and len(rows) > 2
+    is_level = auroc[0] is None and len(table) > 2
     event = "a row of this level or above" if is_level else "a row of the class"
     return Table(
-        rows,
-        f"The classes: {where}. Recall: share of the rows of a class that are predicted as it. "
+        table,
+        f"The classes: {rows}. Recall: share of the rows of a class that are predicted as it. "
         "Precision: share of the rows predicted as a class that belong to it. F1: their harmonic "
         f"mean. AUROC: how often {event} scores higher than any other row.",
-        dict.fromkeys(titles[2:5], "percent"),
+        dict.fromkeys(("Share", "Recall", "Precision"), "percent"),
     )
 
 
-def _calibration_figure(found: Mapping[str, Any], where: str) -> Figure:
-    predicted, observed = (
-        [point[name] for point in found["calibration"]] for name in ("predicted", "observed")
-    )
+def _calibration_figure(classes: Mapping[str, Any], rows: str) -> Figure:
+    points = classes["calibration"]
+    predicted = [point["predicted"] for point in points]
+    observed = [point["observed"] for point in points]
     chart = line_chart(
         [
             Line("share of rows", predicted, observed, bold=True),
@@ -331,10 +374,10 @@ def _calibration_figure(found: Mapping[str, Any], where: str) -> Figure:
         y_limits=(0.0, 1.0),
         y_percent=True,
     )
-    two = found["auroc_by_class"][0] is None
-    of = f"class {found['names'][1]}" if two else "all classes together"
+    has_two = classes["auroc_by_class"][0] is None
+    subject = f"class {classes['names'][1]}" if has_two else "all classes together"
     return Figure(
         chart,
-        f"Calibration, {of}: share of rows that belong to the class, by predicted probability in "
-        f"steps of 0.1; {where}.",
+        f"Calibration, {subject}: share of rows that belong to the class, by predicted probability "
+        f"in steps of 0.1; {rows}.",
     )

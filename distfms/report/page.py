@@ -42,10 +42,14 @@ class Text:
 
     def paragraphs(self) -> list[list[tuple[bool, str]]]:
         """Return each paragraph as runs of (whether code, text)."""
-        parts = [part for part in re.split(r"\n\s*\n", self.text) if part.strip()]
-        return [
-            [(i % 2 == 1, run) for i, run in enumerate(part.split("`")) if run] for part in parts
-        ]
+        parts = re.split(r"\n\s*\n", self.text)
+        return [_runs(part) for part in parts if part.strip()]
+
+
+def _runs(paragraph: str) -> list[tuple[bool, str]]:
+    """Return the runs of a paragraph, of which every second is code."""
+    runs = enumerate(paragraph.split("`"))
+    return [(place % 2 == 1, text) for place, text in runs if text]
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Choices:
     """What was chosen, in order: what it is → what it costs or how often; ended by what is left."""
 
     items: Sequence[tuple[str, str]]
-    rest: str = ""
+    ending: str = ""
     template = "choices"
 
 
@@ -147,13 +151,12 @@ class Table:
 
     def columns(self) -> dict[str, list[Cell]]:
         """Return the formatted cells of each column, by its title."""
-        titles = dict.fromkeys(title for row in self.rows for title in row)
-        found = {title: [row.get(title) for row in self.rows] for title in titles}
-        return {
-            title: _column_cells(values, self.kinds.get(title))
-            for title, values in found.items()
-            if any(value is not None for value in values)
-        }
+        columns = {}
+        for title in dict.fromkeys(title for row in self.rows for title in row):
+            values = [row.get(title) for row in self.rows]
+            if any(value is not None for value in values):
+                columns[title] = _column_cells(values, self.kinds.get(title))
+        return columns
 
 
 Block = Text | Code | Choices | Figure | KeyValues | KeyNumbers | Table
@@ -210,7 +213,8 @@ def _environment() -> Any:
 
 def _numbered(sections: Sequence[PageSection]) -> list[dict[str, Any]]:
     """Assign numbers to sections, tables and figures."""
-    counter, numbered = Counter[str](), []
+    counter = Counter[str]()
+    numbered = []
     for number, section in enumerate(sections):
         blocks = []
         for block in section.blocks:
@@ -222,17 +226,24 @@ def _numbered(sections: Sequence[PageSection]) -> list[dict[str, Any]]:
 
 
 def _column_cells(values: Sequence[Any], kind: str | None) -> list[Cell]:
-    present = [value for value in values if value is not None]
-    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in present)
-    if not numeric:
+    if not all(value is None or _is_number(value) for value in values):
         return [_text_cell(value) for value in values]
+    cells = []
+    for value, text in zip(values, _number_texts(values, kind), strict=True):
+        cells.append(Cell(text, True, "" if value is None else repr(value)))
+    return cells
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number_texts(values: Sequence[Any], kind: str | None) -> list[str]:
     if kind in _WRITERS:
-        texts = [_WRITERS[kind](value) for value in values]
-    else:
-        write = formatting.percent_texts if kind == "percent" else formatting.column_texts
-        texts = list(write(values))
-    full = ["" if value is None else repr(value) for value in values]
-    return [Cell(text, True, own) for text, own in zip(texts, full, strict=True)]
+        return [_WRITERS[kind](value) for value in values]
+    if kind == "percent":
+        return formatting.percent_texts(values)
+    return formatting.column_texts(values)
 
 
 def _text_cell(value: Any) -> Cell:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from distfms.report.formatting import count, integer, measure_title, n_bytes, number, percent
@@ -23,35 +24,40 @@ def build_page(
     headline: str, sections: Sequence[PageSection], manifest: Mapping[str, Any], subtitle: str
 ) -> Page:
     """Put a method's sections, but those without blocks, and the common ones on a page."""
-    when = manifest["created"].replace("T", " ").removesuffix("Z")
+    created = manifest["created"].replace("T", " ").removesuffix("Z")
+    of_method = [section for section in [*sections, _explained(sections)] if section.blocks]
     return Page(
         manifest["spec_name"],
-        f"{subtitle} · run of {when} UTC",
+        f"{subtitle} · run of {created} UTC",
         headline=headline,
-        sections=[
-            *(section for section in [*sections, _explained(sections)] if section.blocks),
-            _read_section(manifest),
-            _reproduce_section(manifest),
-        ],
+        sections=[*of_method, _read_section(manifest), _reproduce_section(manifest)],
         footer=f"Made by distfms {manifest['distfms']} from the JSON files of the run folder, "
         "which hold all numbers unrounded.",
     )
 
 
-def notes(manifest: Mapping[str, Any], others: Sequence[str] = ()) -> list[Text]:
+def notes(manifest: Mapping[str, Any], remarks: Sequence[str] = ()) -> list[Text]:
     """Return what the run has to say to its reader, set off from the text, each note once."""
-    said = unmuted([*manifest["notes"], *others], manifest.get("muted", ()))
-    codes = [code_of(text) for text in said]
-    marked = [f"{text} `{code}`" if code else text for text, code in zip(said, codes, strict=True)]
-    return [Text("\n\n".join(marked), tone="note", codes=codes)] if said else []
+    texts = unmuted([*manifest["notes"], *remarks], manifest.get("muted", ()))
+    if not texts:
+        return []
+    codes = [code_of(text) for text in texts]
+    marked = []
+    for text, code in zip(texts, codes, strict=True):
+        marked.append(f"{text} `{code}`" if code else text)
+    return [Text("\n\n".join(marked), tone="note", codes=codes)]
 
 
 def _explained(sections: Sequence[PageSection]) -> PageSection:
     """Return what the notes mean that stand on a page."""
-    texts = [block for own in sections for block in own.blocks if isinstance(block, Text)]
-    codes = sorted({code for text in texts for code in text.codes if code})
-    means = {code: table()[code]["means"] for code in codes}
-    return PageSection("What the notes mean", [KeyValues(means, anchors=True)] if codes else [])
+    codes = set[str]()
+    for section in sections:
+        for block in section.blocks:
+            if isinstance(block, Text):
+                codes.update(block.codes)
+    meanings = {code: table()[code]["means"] for code in sorted(codes) if code}
+    blocks = [KeyValues(meanings, anchors=True)] if meanings else []
+    return PageSection("What the notes mean", blocks)
 
 
 def usage(called: str, manifest: Mapping[str, Any], columns: Sequence[str]) -> list[Block]:
@@ -79,17 +85,15 @@ def usage(called: str, manifest: Mapping[str, Any], columns: Sequence[str]) -> l
 
 
 def _read_section(manifest: Mapping[str, Any]) -> PageSection:
-    counts = {
-        name: sum(stage.get(name, 0) for stage in manifest["stages"])
-        for name in ("n_read", "n_cached")
-    }
+    stages = manifest["stages"]
+    n_read = sum(stage.get("n_read", 0) for stage in stages)
+    n_cached = sum(stage.get("n_cached", 0) for stage in stages)
     facts = {
         "Files": integer(len(manifest["inputs"])),
         "Rows": integer(manifest["n_rows"]),
         "Size": n_bytes(manifest["n_bytes"]),
         "Partitions": integer(manifest["n_partitions"]),
-        "Partial statistics": f"{integer(counts['n_read'])} computed, "
-        f"{integer(counts['n_cached'])} from the cache",
+        "Partial statistics": f"{integer(n_read)} computed, {integer(n_cached)} from the cache",
     }
     for key, label in _ACCOUNTS.items():
         facts |= _accounted(label, manifest.get(key, {}))
@@ -110,22 +114,22 @@ def _accounted(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _input_table(inputs: Sequence[Mapping[str, Any]]) -> Table:
-    shown = inputs[:_FILES_SHOWN]
-    more = f" The first {_FILES_SHOWN} of {integer(len(inputs))}; all are in inputs.json."
-    return Table(
-        [
-            {
-                "File": entry["path"],
-                "Rows": entry["n_rows"],
-                "Size": entry["n_bytes"],
-                "Fingerprint": entry["fingerprint"][:_FINGERPRINT],
-            }
-            for entry in shown
-        ],
+    rows = [
+        {
+            "File": entry["path"],
+            "Rows": entry["n_rows"],
+            "Size": entry["n_bytes"],
+            "Fingerprint": entry["fingerprint"][:_FINGERPRINT],
+        }
+        for entry in inputs[:_FILES_SHOWN]
+    ]
+    caption = (
         "Input files. A file's fingerprint changes when the file changes; later runs do not read "
-        "files with known fingerprints again." + (more if len(inputs) > len(shown) else ""),
-        {"Size": "bytes"},
+        "files with known fingerprints again."
     )
+    if len(inputs) > _FILES_SHOWN:
+        caption += f" The first {_FILES_SHOWN} of {integer(len(inputs))}; all are in inputs.json."
+    return Table(rows, caption, {"Size": "bytes"})
 
 
 def _reproduce_section(manifest: Mapping[str, Any]) -> PageSection:
@@ -174,7 +178,8 @@ _QUANTITIES = {
 
 def refusal(content: Mapping[str, Any] | None) -> str | None:
     """Return why a model was refused, in one sentence; None of a run that was not."""
-    failed = [c["found"] for c in (content or {}).get("conditions", ()) if not c["holds"]]
+    conditions = (content or {}).get("conditions", ())
+    failed = [condition["found"] for condition in conditions if not condition["holds"]]
     return f"Refused: {'; '.join(failed)}" if failed else None
 
 
@@ -182,29 +187,15 @@ def retraining_sections(content: Mapping[str, Any] | None) -> list[PageSection]:
     """Return the sections of a run that was a retraining; none of another."""
     if content is None:
         return []
-    found = [_decision(content)]
+    sections = [_decision(content)]
     if content["drift"]:
-        found.append(_drift(content["drift"]))
+        sections.append(_drift(content["drift"]))
     if content["selection"]:
-        found.append(_selection(content))
-    return found
+        sections.append(_selection(content))
+    return sections
 
 
 def _decision(content: Mapping[str, Any]) -> PageSection:
-    before = content["in_place"]
-    if before is None:
-        text = "This model is the first."
-    elif content["anew"]:
-        text = f"Promoted with --anew, without a comparison with version {before}."
-    elif content.get("made") is not None:
-        text = (
-            f"The data are again those of version {content['made']}: its model replaces version "
-            f"{before} without a comparison."
-        )
-    elif content["promote"]:
-        text = f"Promoted: all conditions hold. This model replaces version {before}."
-    else:
-        text = f"{refusal(content)}. Version {before} stays the current model."
     data = content["data"]
     facts = {
         "Files, new": _listed(data["new"]),
@@ -212,7 +203,7 @@ def _decision(content: Mapping[str, Any]) -> PageSection:
         "Files, vanished": _listed(data["vanished"]),
         "Partitions": f"{integer(data['n_read'])} read, {integer(data['n_cached'])} from the cache",
     }
-    blocks: list[Block] = [Text(text, tone="note"), KeyValues(facts)]
+    blocks: list[Block] = [Text(_decision_text(content), tone="note"), KeyValues(facts)]
     if content["conditions"]:
         rows = [
             {"Condition": c["text"], "Found": c["found"], "Holds": c["holds"]}
@@ -220,42 +211,65 @@ def _decision(content: Mapping[str, Any]) -> PageSection:
         ]
         blocks.append(Table(rows, "Conditions for promotion."))
     if content["compared"]:
-        version = f"Version {before}"
-        rows = [
-            {
-                "Rows": _ROWS[c["rows"]],
-                "Number": c["n_rows"],
-                "Measure": measure_title(c["metric"], True),
-                version: c["in_place"],
-                "This model": c["new"],
-                "Gain": c["gain"],
-            }
-            for c in content["compared"]
-        ]
-        caption = "Both models, on rows that neither learned from."
-        kinds = {version: "measure", "This model": "measure", "Gain": "percent"}
-        blocks.append(Table(rows, caption, kinds))
+        blocks.append(_comparison(content["compared"], f"Version {content['in_place']}"))
     return PageSection("Retraining", blocks)
 
 
+def _decision_text(content: Mapping[str, Any]) -> str:
+    before = content["in_place"]
+    if before is None:
+        return "This model is the first."
+    if content["anew"]:
+        return f"Promoted with --anew, without a comparison with version {before}."
+    if content.get("made") is not None:
+        return (
+            f"The data are again those of version {content['made']}: its model replaces version "
+            f"{before} without a comparison."
+        )
+    if content["promote"]:
+        return f"Promoted: all conditions hold. This model replaces version {before}."
+    return f"{refusal(content)}. Version {before} stays the current model."
+
+
+def _comparison(compared: Sequence[Mapping[str, Any]], current: str) -> Table:
+    rows = [
+        {
+            "Rows": _ROWS[entry["rows"]],
+            "Number": entry["n_rows"],
+            "Measure": measure_title(entry["metric"], True),
+            current: entry["in_place"],
+            "This model": entry["new"],
+            "Gain": entry["gain"],
+        }
+        for entry in compared
+    ]
+    kinds = {current: "measure", "This model": "measure", "Gain": "percent"}
+    return Table(rows, "Both models, on rows that neither learned from.", kinds)
+
+
 def _listed(names: Sequence[str]) -> str:
-    some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-    return f"{integer(len(names))}: {some}" if names else "none"
+    if not names:
+        return "none"
+    dots = ", …" if len(names) > 5 else ""
+    return f"{integer(len(names))}: {', '.join(names[:5])}{dots}"
 
 
 def _drift(drift: Mapping[str, Any]) -> PageSection:
-    known = [q for q in _QUANTITIES if any(c[q]["shift"] is not None for c in drift["columns"])]
-    rows = [
-        {"Column": c["name"], **{_QUANTITIES[q]: _shift(c[q]) for q in known}}
-        for c in drift["columns"]
-    ]
-    which = "the new partitions are"  # of a run by a distfms that pooled them
+    columns = drift["columns"]
+    rows = [{"Column": column["name"]} for column in columns]
+    for quantity, title in _QUANTITIES.items():
+        entries = [column[quantity] for column in columns]
+        if any(entry["shift"] is not None for entry in entries):
+            for row, entry in zip(rows, entries, strict=True):
+                row[title] = _shift(entry)
+    subject = "the new partitions are"  # of a run by a distfms that pooled them
     if "sets" in drift:
-        many = count(len(drift["sets"]), "new file or day", "new files or days")
-        which = f"{drift['name']} is (the furthest of {many})"
+        n_sets = count(len(drift["sets"]), "new file or day", "new files or days")
+        subject = f"{drift['name']} is (the furthest of {n_sets})"
     table = Table(
         rows,
-        f"How far {which} from the data behind the current model, ± the {percent(drift['level'])} "
+        f"How far {subject} from the data behind the current model, ± the "
+        f"{percent(drift['level'])} "
         "interval of chance. Mean: in standard deviations. Spread, and disagreement of raters: "
         "logarithm of the ratio of standard deviations. Correlation with the target: difference. "
         f"The {count(len(rows), 'column')} of {integer(drift['n_columns'])} with the largest "
@@ -268,9 +282,9 @@ def _history(history: Mapping[str, Any]) -> Figure:
     lines = []
     for name, means in history["lines"].items():
         points = list(enumerate(means, 1))
-        new = [p for p, is_new in zip(points, history["is_new"], strict=True) if is_new]
-        x, y = zip(*points, strict=True)
-        lines.append(Line(name, x, y, marks=[p for p in new if p[1] is not None]))
+        new = compress(points, history["is_new"])
+        marks = [(place, mean) for place, mean in new if mean is not None]
+        lines.append(Line(name, range(1, len(means) + 1), means, marks=marks))
     svg = line_chart(
         lines,
         title="Means of the columns with the largest drift, by partition",
@@ -292,10 +306,15 @@ def _shift(entry: Mapping[str, Any]) -> str:
 
 
 def _selection(content: Mapping[str, Any]) -> PageSection:
-    keys = ("name", "change", "before", "now", "gain")
-    titles = ("", "Change", f"Version {content['in_place']}", "This model", "Gain")
+    current = f"Version {content['in_place']}"
     rows = [
-        {title: entry[key] for title, key in zip(titles, keys, strict=True)}
+        {
+            "": entry["name"],
+            "Change": entry["change"],
+            current: entry["before"],
+            "This model": entry["now"],
+            "Gain": entry["gain"],
+        }
         for entry in content["selection"]
     ]
     caption = (
