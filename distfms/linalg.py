@@ -47,12 +47,15 @@ def nearest_psd(matrix: np.ndarray) -> np.ndarray:
     # Taking the negative part away keeps more digits than summing up the positive one where, as
     # usual, few eigenvalues are negative.
     n_negative = int(np.count_nonzero(values < 0))
-    few = 2 * n_negative <= values.size
-    own = slice(0, n_negative) if few else slice(n_negative, None)
-    part = np.asfortranarray(vectors[:, own] * np.sqrt(np.abs(values[own])))
-    rest = symmetric if few else np.zeros_like(symmetric)
+    if 2 * n_negative <= values.size:
+        part = slice(0, n_negative)
+        base = symmetric
+    else:
+        part = slice(n_negative, None)
+        base = np.zeros_like(symmetric)
+    half = vectors[:, part] * np.sqrt(np.abs(values[part]))
     del vectors
-    triangle = scipy.linalg.blas.dsyrk(1.0, part, beta=1.0, c=rest, lower=1)
+    triangle = scipy.linalg.blas.dsyrk(1.0, np.asfortranarray(half), beta=1.0, c=base, lower=1)
     return mirrored(triangle)
 
 
@@ -86,9 +89,9 @@ def symmetric_pinv(matrix: np.ndarray, rtol: float | None = None) -> np.ndarray:
     scaled, scale = unit_diagonal(symmetric)
     values, vectors = scipy.linalg.eigh(scaled)
     relative = 10 * values.size * np.finfo(np.float64).eps if rtol is None else rtol
-    kept = values > relative * max(values[-1], 0.0)
-    basis = vectors[:, kept] / scale[:, None]
-    return (basis / values[kept]) @ basis.T
+    is_positive = values > relative * max(values[-1], 0.0)
+    basis = vectors[:, is_positive] / scale[:, None]
+    return (basis / values[is_positive]) @ basis.T
 
 
 def unit_diagonal(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -128,20 +131,27 @@ class Growing:
         self._begin(matrix)
 
     def _begin(self, matrix: np.ndarray) -> None:
-        (n, width), square = matrix.shape, self._square
-        self.n, self._n_late = n, 0
-        self._made = np.zeros((n + LATE, n + LATE if square else width))
-        self._made[:n, :width] = matrix
-        self._kappas, self._left = np.zeros(LATE), np.zeros((LATE, n + LATE))
-        self._right = self._left if square else np.zeros((LATE, width))
+        n_rows, width = matrix.shape
+        n_places = n_rows + LATE
+        self.n = n_rows
+        self._n_late = 0
+        self._matrix = np.zeros((n_places, n_places if self._square else width))
+        self._matrix[:n_rows, :width] = matrix
+        self._kappas = np.zeros(LATE)
+        self._left = np.zeros((LATE, n_places))
+        self._right = self._left if self._square else np.zeros((LATE, width))
 
-    def row(self, at: int) -> np.ndarray:
-        """Return a row of X."""
-        late, made = slice(self._n_late), self._made[at]
-        if self._square:
-            made = np.concatenate([self._made[:at, at], made[at:]])
-        found = made + (self._kappas[late] * self._left[late, at]) @ self._right[late]
-        return found[: self.n] if self._square else found
+    def row(self, number: int) -> np.ndarray:
+        """Return a row of X: that of the matrix, and Σ κ q_i y of the late updates."""
+        late = slice(self._n_late)
+        shares = self._kappas[late] * self._left[late, number]
+        updates = shares @ self._right[late]
+        if not self._square:
+            return self._matrix[number] + updates
+        # Of the upper triangle: the column down to the diagonal, and the row from there on.
+        row = self._matrix[number].copy()
+        row[:number] = self._matrix[:number, number]
+        return (row + updates)[: self.n]
 
     def combined(self, x: np.ndarray) -> np.ndarray:
         """Return xᵀX."""
@@ -149,12 +159,13 @@ class Growing:
 
         late = slice(self._n_late)
         shares = self._kappas[late] * (self._left[late, : self.n] @ x)
+        updates = shares @ self._right[late]
         if not self._square:
-            return x @ self._made[: self.n] + shares @ self._right[late]
-        padded = np.zeros(len(self._made))
+            return x @ self._matrix[: self.n] + updates
+        padded = np.zeros(len(self._matrix))
         padded[: self.n] = x
-        found = dsymv(1.0, self._made.T, padded, lower=1) + shares @ self._right[late]
-        return found[: self.n]
+        product = dsymv(1.0, self._matrix.T, padded, lower=1)
+        return (product + updates)[: self.n]
 
     def add(self, kappa: float, q: np.ndarray, y: np.ndarray) -> None:
         """Take an update; `make` has to follow where it `is_full`."""
@@ -162,7 +173,8 @@ class Growing:
         self._left[self._n_late, : q.size] = q
         if not self._square:
             self._right[self._n_late] = y
-        self.n, self._n_late = q.size, self._n_late + 1
+        self.n = q.size
+        self._n_late += 1
 
     @property
     def is_full(self) -> bool:
@@ -171,20 +183,31 @@ class Growing:
 
     def make(self, kept: np.ndarray | None = None) -> None:
         """Make the updates; keep some columns only, by default all."""
-        from scipy.linalg.blas import dgemm, dsyrk
-
-        into = self._made.T
         if self._square:
-            for sign in (1.0, -1.0):
-                some = sign * self._kappas > 0
-                half = np.sqrt(np.abs(self._kappas[some]))[:, None] * self._left[some]
-                if len(half):
-                    dsyrk(sign, half.T, beta=1.0, c=into, lower=1, overwrite_c=1)
-        elif into.size:
-            by_kappa = (self._kappas[:, None] * self._left).T
-            dgemm(1.0, self._right.T, by_kappa, beta=1.0, c=into, trans_b=1, overwrite_c=1)
+            self._make_symmetric(1.0)
+            self._make_symmetric(-1.0)
+        elif self._matrix.size:
+            self._make_general()
         self._n_late = 0
         if kept is not None and not kept.all():
-            self._begin(self._made[: self.n, kept])
-        elif self.n + LATE > len(self._made):
-            self._begin(self._made[: self.n, : self.n if self._square else None])
+            self._begin(self._matrix[: self.n, kept])
+        elif self.n + LATE > len(self._matrix):
+            width = self.n if self._square else None
+            self._begin(self._matrix[: self.n, :width])
+
+    def _make_symmetric(self, sign: float) -> None:
+        """Make the updates whose κ has this sign: X ← X ± HᵀH, with rows √|κ| q of H."""
+        from scipy.linalg.blas import dsyrk
+
+        chosen = sign * self._kappas > 0
+        if chosen.any():
+            roots = np.sqrt(np.abs(self._kappas[chosen]))
+            half = roots[:, None] * self._left[chosen]
+            dsyrk(sign, half.T, beta=1.0, c=self._matrix.T, lower=1, overwrite_c=1)
+
+    def _make_general(self) -> None:
+        """Make the updates: X ← X + Qᵀ diag(κ) Y."""
+        from scipy.linalg.blas import dgemm
+
+        by_kappa = self._kappas[:, None] * self._left
+        dgemm(1.0, self._right.T, by_kappa.T, beta=1.0, c=self._matrix.T, trans_b=1, overwrite_c=1)

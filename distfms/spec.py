@@ -7,7 +7,6 @@ found there and what is expected.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -270,7 +269,7 @@ class EngineSection(Section):
         return self
 
 
-#: What addresses of clusters look like, and what to say of others.
+#: What addresses of clusters look like, as a pattern and in words.
 _ADDRESSES = {
     "dask": (
         r"(tcp|tls|ws|wss|ucx)://\[?[^\s/]+?\]?:\d+/?",
@@ -286,13 +285,13 @@ _ADDRESSES = {
 
 def check_address(kind: str, address: str) -> None:
     """Raise ValueError unless the address may be that of a cluster of a kind."""
-    form, what = _ADDRESSES[kind]
+    form, description = _ADDRESSES[kind]
     if "@" in address:
         raise ValueError(
             "the address holds a user name or password, which others could read; leave it out"
         )
     if not re.fullmatch(form, address):
-        raise ValueError(f"{address!r} is not the address of {what}")
+        raise ValueError(f"{address!r} is not the address of {description}")
 
 
 class TuneSection(Section):
@@ -370,7 +369,8 @@ class RetrainSection(Section):
 
 
 #: Far above what a job needs; YAML can nest, and refer to itself, without end.
-_MOST_DEPTH, _MOST_ALIASES = 30, 100
+_MOST_DEPTH = 30
+_MOST_ALIASES = 100
 
 
 def _yaml() -> Any:
@@ -382,39 +382,51 @@ def _yaml() -> Any:
         """Dates stay texts."""
 
     Constructor.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
-    made: Any = YAML(typ="safe", pure=True)
-    made.Constructor = Constructor
-    made.default_flow_style = False
-    made.sort_base_mapping_type_on_output = False
-    return made
+    yaml: Any = YAML(typ="safe", pure=True)
+    yaml.Constructor = Constructor
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False
+    return yaml
 
 
 def _load(text: str) -> Any:
     """Parse YAML, after a look at whether it stays small: aliases in aliases multiply."""
+    from ruamel.yaml import events
     from ruamel.yaml.error import MarkedYAMLError
 
-    depth, n_aliases, anchored = 0, 0, [math.inf]
+    depth = 0
+    n_aliases = 0
+    #: Depths of anchored collections that have begun and not ended.
+    anchored = list[int]()
     for event in _yaml().parse(text):
-        kind = type(event).__name__
-        starts = kind in ("MappingStartEvent", "SequenceStartEvent")
-        depth += starts - (kind in ("MappingEndEvent", "SequenceEndEvent"))
-        n_aliases += kind == "AliasEvent"
-        while depth < anchored[-1] < math.inf:
+        if isinstance(event, events.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, events.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, events.AliasEvent):
+            # Within an anchored value, an alias multiplies what it stands for.
+            n_aliases += _MOST_ALIASES + 1 if anchored else 1
+        while anchored and depth < anchored[-1]:
             anchored.pop()
-        problem = None
-        if depth > _MOST_DEPTH:
-            problem = f"it is nested more than {_MOST_DEPTH} levels deep"
-        elif kind == "AliasEvent" and (len(anchored) > 1 or n_aliases > _MOST_ALIASES):
-            problem = f"aliases within anchored values, or more than {_MOST_ALIASES}, are refused"
-        elif getattr(event, "tag", None) is not None:
-            problem = f"a spec has no tags such as {event.tag}"
+        problem = _refused(event, depth, n_aliases)
         if problem is not None:
             raise MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
-        if starts and event.anchor is not None:
+        if isinstance(event, events.CollectionStartEvent) and event.anchor is not None:
             anchored.append(depth)
-        if kind == "ScalarEvent":
+        if isinstance(event, events.ScalarEvent):
             event.value.encode()  # half of a surrogate pair could not be written down
     return _yaml().load(text)
+
+
+def _refused(event: Any, depth: int, n_aliases: int) -> str | None:
+    """Return why a spec is refused at an event; None if it is not."""
+    if depth > _MOST_DEPTH:
+        return f"it is nested more than {_MOST_DEPTH} levels deep"
+    if n_aliases > _MOST_ALIASES:
+        return f"aliases within anchored values, or more than {_MOST_ALIASES}, are refused"
+    if getattr(event, "tag", None) is not None:
+        return f"a spec has no tags such as {event.tag}"
+    return None
 
 
 def write_yaml(content: Mapping[str, Any]) -> str:
@@ -424,27 +436,27 @@ def write_yaml(content: Mapping[str, Any]) -> str:
     return stream.getvalue()
 
 
-def _parse(text: str, where: str) -> Any:
+def _parse(text: str, source: str) -> Any:
     from ruamel.yaml.error import YAMLError
 
     try:
         return _load(text)
     except (YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
-        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = str(getattr(error, "problem", None) or error).removesuffix(".")
-        raise SpecError(f"{where}{at}: not valid YAML: {problem}.") from error
+        raise SpecError(f"{source}{place}: not valid YAML: {problem}.") from error
 
 
-def parse_yaml(text: str, where: str) -> dict[str, Any]:
-    """Parse the text of a spec, YAML or JSON, which messages call ``where``.
+def parse_yaml(text: str, source: str) -> dict[str, Any]:
+    """Parse the text of a spec, YAML or JSON, which messages call `source`.
 
     What nests or multiplies beyond what a job needs is refused.
     """
-    content = _parse(text, where)
+    content = _parse(text, source)
     if not isinstance(content, dict):
-        found = "nothing" if content is None else type(content).__name__
-        raise SpecError(f"{where}: a job spec must be a mapping of keys to values; found {found}.")
+        kind = "nothing" if content is None else type(content).__name__
+        raise SpecError(f"{source}: a job spec must be a mapping of keys to values; found {kind}.")
     return content
 
 
@@ -481,9 +493,10 @@ def _assigned(section: Any, keys: Sequence[str], value: Any, dotted: str) -> dic
     if section is not None and not isinstance(section, Mapping):
         raise SpecError(f"--set {dotted}: `{keys[0]}` is inside something that is not a section.")
     result = dict(section or {})
-    result[keys[0]] = (
-        value if len(keys) == 1 else _assigned(result.get(keys[0]), keys[1:], value, dotted)
-    )
+    first, *inner = keys
+    if inner:
+        value = _assigned(result.get(first), inner, value, dotted)
+    result[first] = value
     return result
 
 
@@ -491,54 +504,68 @@ def _assigned(section: Any, keys: Sequence[str], value: Any, dotted: str) -> dic
 _FORM = re.compile(r"(constrained-|literal\[|dict\[|tuple\[)")
 
 
-def parse_section(model: type[S], content: Any, where: str) -> S:
+def parse_section(model: type[S], content: Any, section: str) -> S:
     """Check one section of a spec, naming the first wrong key; nothing counts as an empty one."""
     if content is None:
         content = {}
     if not isinstance(content, Mapping):
-        raise SpecError(f"`{where}` is a section with keys; found {content!r}.")
+        raise SpecError(f"`{section}` is a section with keys; found {content!r}.")
     try:
         return model.model_validate(dict(content))
     except ValidationError as error:
-        raise SpecError(_explain(error, model, where)) from error
+        raise SpecError(_explain(error, model, section)) from error
 
 
-def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
+def _explain(error: ValidationError, model: type[BaseModel], section: str) -> str:
     # A misspelt key also shows as a missing one; the misspelling is what helps.
     problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     location = [part for part in map(str, problem["loc"]) if not _FORM.match(part)]
-    dotted = ".".join([where, *location]) if where else ".".join(location)
+    key = ".".join([section, *location] if section else location)
     if problem["type"] == "extra_forbidden":
-        known = list(_fields_at(model, location[:-1]))
-        listed = f"`distfms options {where.partition('.')[0]} --all` lists the keys."
-        return f"Unknown key `{dotted}` in the job spec.{nearest(location[-1], known)} {listed}"
+        top, _, _ = section.partition(".")
+        return (
+            f"Unknown key `{key}` in the job spec."
+            f"{nearest(location[-1], _fields_at(model, location[:-1]))} "
+            f"`distfms options {top} --all` lists the keys."
+        )
     if problem["type"] == "missing":
-        return f"The job spec is missing the key `{dotted}`."
-    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
-    message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a section")
+        return f"The job spec is missing the key `{key}`."
+    message = _message(problem)
+    if not location:
+        return f"In the job spec, section `{section}`: {message}."
+    if "storage_options" in location:  # it may be a secret
+        return f"In the job spec, `{key}`: {message}."
+    return f"In the job spec, `{key}` is {problem['input']!r}: {message}."
+
+
+def _message(problem: Mapping[str, Any]) -> str:
+    """Return in words of specs what pydantic says of a value."""
     if problem["type"] in ("too_short", "string_too_short"):
         least = problem["ctx"]["min_length"]
-        message = "it is empty; give at least one" if least == 1 else f"give at least {least}"
-    message = message.removesuffix(".")
-    if not location:
-        return f"In the job spec, section `{where}`: {message}."
-    if "storage_options" in location:  # it may be a secret
-        return f"In the job spec, `{dotted}`: {message}."
-    return f"In the job spec, `{dotted}` is {problem['input']!r}: {message}."
+        return "it is empty; give at least one" if least == 1 else f"give at least {least}"
+    message: str = problem["msg"].removeprefix("Value error, ").removesuffix(".")
+    for words, plainer in _PLAINER.items():
+        message = message.replace(words, plainer)
+    return message
+
+
+#: Words of pydantic, and those of specs.
+_PLAINER = {
+    "Input should be": "it must be",
+    "a valid tuple": "a list",
+    "a valid dictionary": "a section",
+}
 
 
 def _fields_at(model: type[BaseModel], location: Sequence[str]) -> Sequence[str]:
     """Return the keys of the section that a location within a section leads to."""
     for part in location:
         annotation = model.model_fields[part].annotation
-        inner = [
-            one
-            for one in (annotation, *get_args(annotation))
-            if isinstance(one, type) and issubclass(one, BaseModel)
-        ]
-        if not inner:
+        kinds = (annotation, *get_args(annotation))
+        sections = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+        if not sections:
             return []
-        model = inner[0]
+        model = sections[0]
     return list(model.model_fields)
 
 
@@ -575,7 +602,7 @@ def expanded(value: Any) -> Any:
     Nothing else is to be done before they are used.
     """
     if isinstance(value, Mapping):
-        return {name: expanded(one) for name, one in value.items()}
+        return {name: expanded(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [expanded(one) for one in value]
+        return [expanded(part) for part in value]
     return expand_variables(value) if isinstance(value, str) else value
