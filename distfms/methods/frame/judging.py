@@ -26,8 +26,8 @@ Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
 
 #: Which parts of a batch are judged together: all folds, or the held-out rows; see `one_part`.
-TRAIN, HELD_OUT = slice(0, -1), slice(-1, None)
-
+TRAIN = slice(0, -1)
+HELD_OUT = slice(-1, None)
 
 #: Picklable: from a batch and some of its parts to statistics of their rows, by name.
 Judge = Callable[[Any, slice], Mapping[str, Any]]
@@ -46,11 +46,12 @@ class Verdict:
 
     members: Mapping[str, Any]
 
-    def merge(self, other: Verdict) -> Verdict:
+    def merge(self, later: Verdict) -> Verdict:
         """Merge member by member; one that a side lacks counts as nothing there."""
-        both = self.members.keys() & other.members.keys()
-        merged = {name: self.members[name].merge(other.members[name]) for name in both}
-        return Verdict({**self.members, **other.members, **merged})
+        merged = {**self.members}
+        for name, statistic in later.members.items():
+            merged[name] = merged[name].merge(statistic) if name in merged else statistic
+        return Verdict(merged)
 
     def scaled(self, factor: float) -> Verdict:
         """Multiply the weight of every row by `factor`."""
@@ -63,18 +64,22 @@ class JudgeReader(PartialReader):
     """Reads by its number what each judge says of the rows of the parts it is asked about."""
 
     source: FoldedSource
-    asked: Sequence[Asked]
+    questions: Sequence[Asked]
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition, unless it has no row of these parts, and judge."""
-        found = [[Verdict({})] * self.source.n_parts for _ in self.asked]
-        if any(self._has_rows(parts) for _, own in self.asked for parts in own):
+        verdicts = [[Verdict({})] * self.source.n_parts for _ in self.questions]
+        if self._has_questions():
             batch = self.source.read(partition)
             with naming(partition):
-                for (judge, own), of_parts in zip(self.asked, found, strict=True):
-                    for parts in own:
+                for of_parts, (judge, runs) in zip(verdicts, self.questions, strict=True):
+                    for parts in runs:
                         of_parts[parts.start] = Verdict(judge(batch, parts))
-        return Bundle({str(i): Folded(tuple(own)) for i, own in enumerate(found)})
+        folded = [Folded(tuple(of_parts)) for of_parts in verdicts]
+        return Bundle({str(number): of_question for number, of_question in enumerate(folded)})
+
+    def _has_questions(self) -> bool:
+        return any(self._has_rows(parts) for _, runs in self.questions for parts in runs)
 
     def _has_rows(self, parts: slice) -> bool:
         if parts == HELD_OUT:
@@ -87,7 +92,7 @@ class JudgeReader(PartialReader):
 
 
 def judged(
-    run: Run, source: Callable[[Dataset, bool], FoldedSource], asked: Mapping[Key, Asked]
+    run: Run, source: Callable[[Dataset, bool], FoldedSource], questions: Mapping[Key, Asked]
 ) -> dict[Key, Mapping[str, Any]]:
     """Judge models by one pass over all rows.
 
@@ -96,7 +101,7 @@ def judged(
     run : Run
     source : callable
         From (dataset, whether all its rows are held out) to what reads its partitions.
-    asked : mapping to (Judge, sequence of slice)
+    questions : mapping to (Judge, sequence of slice)
         By any key, models and the parts they are judged on: folds, or the held-out rows.
 
     Returns
@@ -104,12 +109,14 @@ def judged(
     dict
         What the judges add up, over all these rows.
     """
-    judges = list(asked.values())
-    bundle = run.reduce(lambda *of: JudgeReader(source(*of), judges), cache=False)
-    return {
-        key: (own.test if HELD_OUT in parts else own.train()).members
-        for (key, (_, parts)), own in zip(asked.items(), bundle.members.values(), strict=True)
-    }
+    in_order = list(questions.values())
+    bundle = run.reduce(lambda *rows: JudgeReader(source(*rows), in_order), cache=False)
+    judgments = {}
+    for number, (key, (_, runs)) in enumerate(questions.items()):
+        verdict = bundle[str(number)]
+        merged = verdict.test if HELD_OUT in runs else verdict.train()
+        judgments[key] = merged.members
+    return judgments
 
 
 # --- models of finished runs ----------------------------------------------------------------------
@@ -126,10 +133,10 @@ def by_statistics(
 
     `statistics` are what the reader finds in these inputs, `size` is that of a `Procedure`.
     """
-    own = held_out(statistics)
+    of_inputs = held_out(statistics)
 
     def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
-        members = own if run.inputs is inputs else held_out(run.reduce(reader))
+        members = of_inputs if run.inputs is inputs else held_out(run.reduce(reader))
         n_rows, _ = size(members)
         return n_rows, [score(model, members) for model in models if n_rows]
 
@@ -158,35 +165,45 @@ class PredictedSource(FoldedSource):
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are read."""
-        return self._own(*(c for predictor in self.predictors for c in predictor.columns))
-
-    def _own(self, *others: str) -> tuple[str, ...]:
-        named = (*self.roles.target, self.roles.weight, self.roles.fold_key, *others)
-        return tuple(name for name in dict.fromkeys(named) if name is not None)
+        names = [*self.roles.target, self.roles.weight, self.roles.fold_key]
+        for predictor in self.predictors:
+            names += predictor.columns
+        return tuple(name for name in dict.fromkeys(names) if name is not None)
 
     def each_batch(self, partition: Partition, function: Callable[[Any, Any], T]) -> Iterator[T]:
         """Call a function; columns of a batch are read once, and models share them."""
 
-        def call(own: Any, piece: Any) -> T:
-            if own is not self:
+        def call(source: Any, piece: Any) -> T:
+            if source is not self:
                 piece = replace(piece, rows=Rows(piece.rows.read(list(self.columns))))
-            return function(own, piece)
+            return function(source, piece)
 
         return super().each_batch(partition, call)
 
     def read(self, partition: Partition) -> tuple[Any, np.ndarray, list[Any]]:
         """Return tables of targets and of each model's predictions, and the weight of the rows."""
         index = read_row_index(self.reader, partition, self.roles, self.folds)
-        held_out = index.keep(index.part == self.folds.test_part)
-        rows = held_out.row_ids - partition.row_offset
+        index = index.keep(index.part == self.folds.test_part)
+        rows = index.row_ids - partition.row_offset
         truth = self.reader.read(partition, list(self.roles.target)).take(rows)
-        known = np.ones(len(rows), dtype=bool)
-        for column in truth.columns:
-            known &= ~column.is_null(nan_is_null=True).to_numpy()
-        weight = np.ones(len(rows)) if held_out.weight is None else held_out.weight
-        models = [replace(one, reader=self.reader) for one in self.predictors if known.any()]
-        predicted = [one(partition).take(rows[known]) for one in models]
-        return truth.filter(known), weight[known], predicted
+        is_known = _are_complete(truth)
+        weight = index.weight
+        if weight is None:
+            weight = np.ones(len(rows))
+        predictions = []
+        if is_known.any():
+            for predictor in self.predictors:
+                predict = replace(predictor, reader=self.reader)
+                predictions.append(predict(partition).take(rows[is_known]))
+        return truth.filter(is_known), weight[is_known], predictions
+
+
+def _are_complete(table: Any) -> np.ndarray:
+    """Return which rows of a table have a value in every column."""
+    are_complete = np.ones(table.num_rows, dtype=bool)
+    for column in table.columns:
+        are_complete &= ~column.is_null(nan_is_null=True).to_numpy()
+    return are_complete
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,26 +223,30 @@ class PredictionJudge:
 
     def __call__(self, batch: Any, parts: slice) -> dict[str, Sums]:
         """Add up errors by model, (M,), the number of rows and their weight."""
-        truth, weight, predicted = batch
-        found = [self._errors(truth, own) for own in predicted]
-        if not found:
+        truth, weight, predictions = batch
+        errors = [self._errors(truth, predicted) for predicted in predictions]
+        if not errors:
             return {"errors": Sums({})}
-        sums = {name: np.array([weight @ own[name] for own in found]) for name in found[0]}
-        counts = {"n": np.array(weight.size), "weight": np.array(weight.sum())}
-        return {"errors": Sums(counts | sums)}
+        sums = {"n": np.array(weight.size), "weight": np.array(weight.sum())}
+        for name in errors[0]:
+            sums[name] = np.array([weight @ of_model[name] for of_model in errors])
+        return {"errors": Sums(sums)}
 
-    def _errors(self, truth: Any, predicted: Any) -> dict[str, np.ndarray]:
+    def _errors(self, truth: Any, predictions: Any) -> dict[str, np.ndarray]:
         """Return of each row whether a class is right, and the squared error of numbers."""
-        found, squares = dict[str, np.ndarray](), []
+        errors = dict[str, np.ndarray]()
+        squares = []
         for name in truth.column_names:
             # Probabilities of classes leave one column of predictions.
-            one = predicted.column(f"predicted_{name}")
-            values, own = one.to_numpy(), self.coded(truth.column(name).to_numpy())
+            predicted = predictions.column(f"predicted_{name}").to_numpy()
+            true = self.coded(truth.column(name).to_numpy())
             if self.has_classes:
-                found["accuracy"] = (own == values).astype(float)
-            if own.dtype.kind in "fiub" and values.dtype.kind in "fiub":
-                squares.append((own.astype(float) - values.astype(float)) ** 2)
-        return found | ({"mse": np.mean(squares, axis=0)} if squares else {})
+                errors["accuracy"] = (true == predicted).astype(float)
+            if true.dtype.kind in "fiub" and predicted.dtype.kind in "fiub":
+                squares.append((true.astype(float) - predicted.astype(float)) ** 2)
+        if squares:
+            errors["mse"] = np.mean(squares, axis=0)
+        return errors
 
 
 def by_predictions(
@@ -237,20 +258,21 @@ def by_predictions(
     coded: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> Judged:
     """Score predictions of a method's models on held-out rows; see `Finished.judge`."""
-    method, section = load_method(name), run.inputs.section
+    method = load_method(name)
+    section = run.inputs.section
 
     def source(dataset: Dataset, held_out: bool) -> PredictedSource:
         predictors = tuple(method.predictor(model, dataset, None) for model in models)
         return PredictedSource(dataset.reader, section, run.seed, held_out, predictors, roles)
 
-    asked: Asked = PredictionJudge(has_classes, coded), [HELD_OUT]
-    found = judged(run, source, {"models": asked})["models"].get("errors", Sums({}))
-    sums = dict(found.arrays)
+    question: Asked = PredictionJudge(has_classes, coded), [HELD_OUT]
+    members = judged(run, source, {"models": question})["models"]
+    sums = dict(members["errors"].arrays) if "errors" in members else {}
     if not sums:
         return 0, []
-    n_rows, weight = int(sums.pop("n")), float(sums.pop("weight"))
-    scores: list[Mapping[str, float]] = [
-        {measure: float(values[number] / weight) for measure, values in sums.items()}
-        for number in range(len(models))
-    ]
+    n_rows = int(sums.pop("n"))
+    weight = float(sums.pop("weight"))
+    scores = list[Mapping[str, float]]()
+    for number in range(len(models)):
+        scores.append({measure: float(v[number] / weight) for measure, v in sums.items()})
     return n_rows, scores

@@ -139,8 +139,8 @@ class Solved:
     @property
     def sets(self) -> dict[str, Members]:
         """Statistics of the sets of rows that there are, by name."""
-        found = {"train": self.train, "test": self.test}
-        return {rows: members for rows, members in found.items() if members is not None}
+        test = self.test
+        return {"train": self.train} if test is None else {"train": self.train, "test": test}
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +215,8 @@ def search_all(run: Run, procedure: Any, problem: Any) -> dict[str, Any]:
 
     Of the problem no more than its slabs is sent, where actors evaluate candidates.
     """
-    with run.candidates(procedure.slabs(problem)) as where:
-        return {rule.name: procedure.search(problem, rule, **where) for rule in procedure.rules}
+    with run.candidates(procedure.slabs(problem)) as actors:
+        return {rule.name: procedure.search(problem, rule, **actors) for rule in procedure.rules}
 
 
 # --- cross-validation ---------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def points_on_folds(
 
     Returns
     -------
-    found : FoldAnswers
+    on_folds : FoldAnswers
     values : ndarray of shape (n_points, n_folds)
         The measure; NaN where it does not exist.
     """
@@ -268,20 +268,31 @@ def points_on_folds(
         key = tuple((name, value) for name, value in point.items() if name != nested)
         groups.setdefault(key, []).append(number)
     items = []
-    for own in groups.values():
-        options = {**job.options.model_dump(), **points[own[0]]}
-        ends: tuple[Any, ...] = ()
-        if nested is not None:
-            ends = tuple(points[n].get(nested, options[nested]) for n in own)
-            options[nested] = max(ends, key=lambda end: np.inf if end is None else end)
-        items.append(TunedItem(procedure_of(type(job.options).model_validate(options)), ends))
+    for numbers in groups.values():
+        of_group = [points[number] for number in numbers]
+        items.append(_tuned_item(job.options, procedure_of, of_group, nested))
     work = fold_work(job, Tuned(measure), items, [item.procedure for item in items])
-    found = evaluate(work) if evaluate else evaluate_on_folds(run, statistics, work)
-    values = np.empty((len(points), len(found.folds)))
-    for own, answers in zip(groups.values(), found.answers, strict=True):
-        for f, answer in enumerate(answers):
-            values[own, f] = answer["values"]
-    return found, values
+    on_folds = evaluate(work) if evaluate else evaluate_on_folds(run, statistics, work)
+    values = np.empty((len(points), len(on_folds.folds)))
+    for numbers, answers in zip(groups.values(), on_folds.answers, strict=True):
+        for fold, answer in enumerate(answers):
+            values[numbers, fold] = answer["values"]
+    return on_folds, values
+
+
+def _tuned_item(
+    options: Any,
+    procedure_of: Callable[[Any], Any],
+    points: Sequence[Mapping[str, Any]],
+    nested: str | None,
+) -> TunedItem:
+    """Return the item of points that differ in the nested option: a path to the greatest value."""
+    changed = {**options.model_dump(), **points[0]}
+    ends: tuple[Any, ...] = ()
+    if nested is not None:
+        ends = tuple(point.get(nested, changed[nested]) for point in points)
+        changed[nested] = max(ends, key=lambda end: np.inf if end is None else end)
+    return TunedItem(procedure_of(type(options).model_validate(changed)), ends)
 
 
 def on_folds(
@@ -302,15 +313,15 @@ def on_folds(
     procedure = procedure or solved.procedure
     items = [(rule, procedure.grid(solved.paths[rule.name])) for rule in procedure.rules]
     work = fold_work(job, partial(scored, procedure), items, [procedure] * len(items))
-    found = evaluate(work) if evaluate else evaluate_on_folds(run, solved.statistics, work)
-    n_left = job.n_folds - len(found.folds)
-    if n_left:
+    validated = evaluate(work) if evaluate else evaluate_on_folds(run, solved.statistics, work)
+    n_ignored = job.n_folds - len(validated.folds)
+    if n_ignored:
         run.note(
-            f"{n_left} of {job.n_folds} folds are left out of the cross-validation: they or the "
+            f"{n_ignored} of {job.n_folds} folds are left out of the cross-validation: they or the "
             f"others have fewer than two {rows}, or the target of the others is constant. Choose "
             "fewer folds."
         )
-    return found if len(found.folds) > 1 else None
+    return validated if len(validated.folds) > 1 else None
 
 
 # --- metrics ------------------------------------------------------------------------------------
@@ -326,13 +337,12 @@ def metrics_of(
     scores = scores or scores_of(solved)
     curves = list[dict[str, Any]]()
     for number, (name, path) in enumerate(solved.paths.items()):
-        grid = solved.procedure.grid(path)
         columns = dict(scores[name])
         if validated is not None:
-            columns["validation"] = {
-                measure: validated.means(number, measure).mean for measure in columns["train"]
-            }
-        curves.append({"name": name, "points": points_of({"budget": grid}, columns)})
+            measures = columns["train"]
+            columns["validation"] = {m: validated.means(number, m).mean for m in measures}
+        points = points_of({"budget": solved.procedure.grid(path)}, columns)
+        curves.append({"name": name, "points": points})
     last = {curve["name"]: curve["points"][-1] for curve in curves}
     chosen, *baselines = solved.paths
     return {
@@ -344,49 +354,52 @@ def metrics_of(
 
 def scores_of(solved: Solved) -> Scores:
     """Score all paths on the training rows, and on held-out rows where there are any."""
-    own = solved.procedure
-    return {
-        name: {
-            rows: own.score(solved.problem, path, members, own.grid(path))
-            for rows, members in solved.sets.items()
+    procedure = solved.procedure
+    sets = solved.sets
+    scores = {}
+    for name, path in solved.paths.items():
+        budgets = procedure.grid(path)
+        scores[name] = {
+            rows: procedure.score(solved.problem, path, members, budgets)
+            for rows, members in sets.items()
         }
-        for name, path in solved.paths.items()
-    }
+    return scores
 
 
 def head_of(
     solved: Solved, validated: FoldAnswers | None, measures: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what all metrics begin with: measures of the model on each set of rows."""
-    found: dict[str, Any] = {"train": None, "test": None}
+    head: dict[str, Any] = {"train": None, "test": None}
     for rows, members in solved.sets.items():
         if rows in measures:
-            found[rows] = {**measures[rows], "n_rows": solved.procedure.size(members)[0]}
-    return {**found, "folds": [] if validated is None else fold_entries(validated)}
+            n_rows, _ = solved.procedure.size(members)
+            head[rows] = {**measures[rows], "n_rows": n_rows}
+    head["folds"] = [] if validated is None else fold_entries(validated)
+    return head
 
 
 def fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:
     """Return for each fold the scores of all that the chosen rule's path affords."""
-    return [
-        {
-            "fold": fold,
-            **{
-                name: number_or_none(values[-1])
-                for name, values in answer.items()
-                if not name.startswith("fold/")
-            },
-            "n_rows": validated.n_rows[f],
-            "weight": validated.weight[f],
-        }
-        for f, (fold, answer) in enumerate(zip(validated.folds, validated.answers[0], strict=True))
-    ]
+    entries = []
+    of_chosen_rule = validated.answers[0]
+    for place, answer in enumerate(of_chosen_rule):
+        entry: dict[str, Any] = {"fold": validated.folds[place]}
+        for name, values in answer.items():
+            if not name.startswith("fold/"):
+                entry[name] = number_or_none(values[-1])
+        entry["n_rows"] = validated.n_rows[place]
+        entry["weight"] = validated.weight[place]
+        entries.append(entry)
+    return entries
 
 
 class TrainMembers(Mapping[str, Any]):
     """Statistics of all training rows, each merged from the folds when it is first asked for."""
 
     def __init__(self, statistics: Bundle) -> None:
-        self._parts, self._merged = statistics.members, dict[str, Any]()
+        self._parts = statistics.members
+        self._merged = dict[str, Any]()
 
     def __getitem__(self, name: str) -> Any:
         """Return the merged statistic of this name."""
