@@ -90,7 +90,9 @@ def comparison_chart(
     next_style = cycle(free or [_N_STYLES - 1])
     lines = []
     for curve in curves:
-        style = styles[curve.name] if curve.name in styles else next(next_style)
+        style = styles.get(curve.name)
+        if style is None:
+            style = next(next_style)
         values = curve.values(rows, measure)
         is_chosen = curve.name == chosen
         lines.append(Line(title(curve.name), curve.x, values, style=style, bold=is_chosen))

@@ -76,13 +76,17 @@ def names_below(
     for text, (x, top) in reversed(named):
         name = shorten(text, _CHARACTERS)
         end = x + 6.0 + width_of(name, NAME_SIZE)
-        lowest = max((y for name_x, y in places if name_x < end), default=top)
-        y = max(top + 18.0, lowest + APART)
-        has_room = y < frame.y.start - 4.0 and end < chart_width
-        if has_room:
+        y = _first_free(top, end, places)
+        if y < frame.y.start - 4.0 and end < chart_width:
             places.append((x, y))
             yield segment((x, top), (x, y), MUTED, 0.6)
             yield label(x + 3.0, y, name, size=NAME_SIZE)
+
+
+def _first_free(top: float, end: float, places: Sequence[Pair]) -> float:
+    """Return where a name is below its point, and below names that it would run into."""
+    lowest = max((y for x, y in places if x < end), default=top)
+    return max(top + 18.0, lowest + APART)
 
 
 def named_mark(frame: Frame, name: str, value: float) -> str:

@@ -397,13 +397,18 @@ def _legend(entries: Sequence[_Drawn], room: float) -> tuple[list[str], float]:
         if x > 10.0 and x + width > room - 6.0:
             x = 10.0
             y += 16.0
-        middle = y - 3.5
-        parts.append(drawn.stroked(polyline(((x, middle), (x + 34.0, middle)))))
-        if not drawn.line.dashed:
-            parts.append(markers([(x + 17.0, middle)], drawn.style))
-        parts.append(label(x + 40.0, y, drawn.name))
+        parts += _legend_entry(drawn, x, y)
         x += width + 16.0
     return parts, y + 2.0 if entries else 0.0
+
+
+def _legend_entry(drawn: _Drawn, x: float, y: float) -> Iterator[str]:
+    """Yield a sample of a line and its name."""
+    middle = y - 3.5
+    yield drawn.stroked(polyline(((x, middle), (x + 34.0, middle))))
+    if not drawn.line.dashed:
+        yield markers([(x + 17.0, middle)], drawn.style)
+    yield label(x + 40.0, y, drawn.name)
 
 
 # --- points -------------------------------------------------------------------------------------
