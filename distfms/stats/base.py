@@ -198,7 +198,7 @@ class FoldMeans:
 
     @property
     def deviation(self) -> np.ndarray:
-        """Weighted standard deviation between folds; for equal weights the usual one, of n − 1."""
+        """Weighted standard deviation √K · SE between K folds; for equal weights that of K − 1."""
         return np.sqrt(self.n_known) * self.standard_error
 
     def half_width(self, level: float) -> np.ndarray:
@@ -240,8 +240,15 @@ def over_folds(values: np.ndarray, weights: Sequence[float] | np.ndarray) -> Fol
     Notes
     -----
     With shares s of the weight of the K folds that have a number, the mean is m = Σ s x and its
-    squared standard error K/(K−1) Σ s² (x − m)², which is the variance over K for equal folds. The
-    folds' training rows overlap, so this is a guide rather than exact.
+    squared standard error K/(K−1) Σ s² (x − m)² [1]_, which is the variance over K for equal folds.
+    The folds' training rows overlap, so this is a guide rather than exact [2]_.
+
+    References
+    ----------
+    .. [1] D. F. Gatz and L. Smith, "The standard error of a weighted mean concentration",
+       Atmospheric Environment 29, 1995 (Cochran's ratio estimate).
+    .. [2] Y. Bengio and Y. Grandvalet, "No unbiased estimator of the variance of K-fold
+       cross-validation", Journal of Machine Learning Research 5, 2004.
     """
     values = np.asarray(values, dtype=np.float64)
     weights = np.asarray(weights, dtype=np.float64)

@@ -194,8 +194,10 @@ def at_threshold(sums: Mapping[str, np.ndarray], threshold: float) -> dict[str, 
 def class_measures(sums: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return balanced accuracy, macro F1, AUROC and AUPRC of a model; NaN where there is no row.
 
-    The first is the mean recall of the classes that occur, the second the mean over classes that
-    occur or are predicted; AUROC and AUPRC (average precision) are means over the scores.
+    With C the ``confusion``, the first is the mean recall C_kk / Σ_j C_kj of the classes that occur
+    (Brodersen et al., "The balanced accuracy and its posterior distribution", 2010); the second the
+    mean over classes that occur or are predicted of F1, 2 C_kk / Σ_j (C_kj + C_jk). AUROC and AUPRC
+    (`average_precision`) are means over the scores.
     """
     confusion = sums["confusion"]
     area, _ = auroc(sums["events"], sums["others"])
@@ -265,7 +267,10 @@ def _numbers(values: Iterable[float]) -> list[float | None]:
 
 
 def _calibration(sums: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
-    """Compare probabilities with shares of rows, all scores together, in tenths of probability."""
+    """Compare probabilities with shares of rows, all scores together, in tenths of probability.
+
+    In each tenth Σ w p / Σ w, with the p of the middle of a bin, beside the share of events.
+    """
     middle = (_EDGES[1:] + _EDGES[:-1]) / 2
     probability = 1.0 / (1.0 + np.exp(-middle))
     tenths = np.floor(probability * _CALIBRATION_GROUPS)

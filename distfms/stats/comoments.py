@@ -150,7 +150,7 @@ class CoMoments:
     def merge(self, later: CoMoments) -> CoMoments:
         """Co-moments of the rows of data of both, of the same columns and rows of the matrix.
 
-        Where nothing is missing this is eq. (2.1) of [1]_ for pairs of columns: with δ the
+        Where nothing is missing this is the pairwise formula of [1]_: with weights W and δ the
         difference of the means, C = C₁ + C₂ + W₁ W₂ / (W₁ + W₂) · δ δᵀ. Else both are re-centred
         on the common means, and added.
         """
@@ -217,7 +217,12 @@ class CoMoments:
         return replace(self, **arrays)
 
     def about(self, mean: np.ndarray) -> CoMoments:
-        """Return the same about other means than those of the columns, shape (d,)."""
+        """Return Σ w (x_i − m_i)(x_j − m_j) about other means m than those of the columns.
+
+        Parameters
+        ----------
+        mean : ndarray of shape (d,)
+        """
         return replace(self, mean=mean, **self._recentred(mean))
 
     def pair_counts(self) -> np.ndarray:
@@ -227,7 +232,7 @@ class CoMoments:
         return self.pair_weight
 
     def covariance(self, pairwise: bool) -> np.ndarray:
-        """Covariance matrix (population form: divided by weights, not by n − 1).
+        """Covariance matrix C_ij / W_ij (population form: divided by weights, not by n − 1).
 
         Parameters
         ----------
@@ -505,12 +510,12 @@ class Moments:
 
     @property
     def variance(self) -> np.ndarray:
-        """Weighted population variance, 0 where nothing is observed; shape (d,)."""
+        """Weighted population variance Σ w (x − mean)² / Σ w, 0 without any; shape (d,)."""
         return ratio(self.m2, self.weight)
 
     @property
     def second_moment(self) -> np.ndarray:
-        """Weighted mean of the squares, shape (d,)."""
+        """Weighted mean of the squares, variance + mean²; shape (d,)."""
         return self.variance + self.mean**2
 
     def constant_columns(self) -> np.ndarray:
@@ -530,7 +535,7 @@ class Moments:
 
 
 def _moments_of_column(column: np.ndarray, weights: np.ndarray | None) -> list[float]:
-    """Moments of one column, in the order of the fields."""
+    """Moments of one column, in the order of the fields, in two passes about its first value."""
     is_observed = ~np.isnan(column)
     if not is_observed.any():
         return [0.0, 0.0, 0.0, np.inf, -np.inf]

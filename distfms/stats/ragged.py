@@ -73,7 +73,7 @@ class Ragged(NamedTuple):
         return self.means_and_squares()[0]
 
     def means_and_squares(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and centred sum of squares of each row, in two passes.
+        """Mean and centred sum of squares of each row, in two passes [1]_.
 
         Returns
         -------
@@ -82,6 +82,11 @@ class Ragged(NamedTuple):
         squares : ndarray of shape (n_rows,)
             Σ (x − mean)², 0 where the row holds fewer than two values. A row of equal values
             has exactly 0.
+
+        References
+        ----------
+        .. [1] T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample
+           variance", The American Statistician 37, 1983.
         """
         counts = self.counts()
         longest = int(counts.max(initial=0))
