@@ -284,6 +284,10 @@ def _key(work: FoldWork) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _arrays_of(described: Mapping[str, tuple[str, list[Any]]]) -> Answer:
+    return {name: np.array(values, dtype=kind) for name, (kind, values) in described.items()}
+
+
 @dataclass(frozen=True)
 class AnswerLog:
     """Answers of units in a file of lines, each written when it comes, for work of one key."""
@@ -299,10 +303,8 @@ class AnswerLog:
             lines = []
         with suppress(ValueError):
             for line in lines:
-                fold, item, arrays = json.loads(line)
-                answers[fold, item] = {
-                    name: np.array(values, dtype=kind) for name, (kind, values) in arrays.items()
-                }
+                fold, item, described = json.loads(line)
+                answers[fold, item] = _arrays_of(described)
         self.path.write_text("\n".join([self.key, *lines[: len(answers)], ""]))
         return answers
 

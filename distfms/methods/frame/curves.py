@@ -31,13 +31,11 @@ def points_of(
         For each set of rows, n values of each measure; NaN where one does not exist.
     """
     columns = {name: np.asarray(values).tolist() for name, values in sizes.items()}
-    points = []
+    points = list[dict[str, Any]]()
     for place in range(len(columns["budget"])):
-        point: dict[str, Any] = {name: values[place] for name, values in columns.items()}
-        for rows, measures in scores.items():
-            if measures:
-                point[rows] = {
-                    measure: number_or_none(values[place]) for measure, values in measures.items()
-                }
-        points.append(point)
+        points.append({name: values[place] for name, values in columns.items()})
+    for rows, measures in scores.items():
+        for measure, values in measures.items():
+            for point, value in zip(points, values, strict=True):
+                point.setdefault(rows, {})[measure] = number_or_none(value)
     return points

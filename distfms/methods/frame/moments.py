@@ -263,21 +263,27 @@ def points_on_folds(
     values : ndarray of shape (n_points, n_folds)
         The measure; NaN where it does not exist.
     """
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for number, point in enumerate(points):
-        key = tuple((name, value) for name, value in point.items() if name != nested)
-        groups.setdefault(key, []).append(number)
+    groups = _points_of_paths(points, nested)
     items = []
-    for numbers in groups.values():
+    for numbers in groups:
         of_group = [points[number] for number in numbers]
         items.append(_tuned_item(job.options, procedure_of, of_group, nested))
     work = fold_work(job, Tuned(measure), items, [item.procedure for item in items])
     on_folds = evaluate(work) if evaluate else evaluate_on_folds(run, statistics, work)
     values = np.empty((len(points), len(on_folds.folds)))
-    for numbers, answers in zip(groups.values(), on_folds.answers, strict=True):
+    for numbers, answers in zip(groups, on_folds.answers, strict=True):
         for fold, answer in enumerate(answers):
             values[numbers, fold] = answer["values"]
     return on_folds, values
+
+
+def _points_of_paths(points: Sequence[Mapping[str, Any]], nested: str | None) -> list[list[int]]:
+    """Return the numbers of points that differ in the nested option only, by the others."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for number, point in enumerate(points):
+        key = tuple((name, value) for name, value in point.items() if name != nested)
+        groups.setdefault(key, []).append(number)
+    return list(groups.values())
 
 
 def _tuned_item(
@@ -384,12 +390,13 @@ def fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:
     entries = []
     of_chosen_rule = validated.answers[0]
     for place, answer in enumerate(of_chosen_rule):
-        entry: dict[str, Any] = {"fold": validated.folds[place]}
-        for name, values in answer.items():
-            if not name.startswith("fold/"):
-                entry[name] = number_or_none(values[-1])
-        entry["n_rows"] = validated.n_rows[place]
-        entry["weight"] = validated.weight[place]
+        measures = {name: v for name, v in answer.items() if not name.startswith("fold/")}
+        entry = {
+            "fold": validated.folds[place],
+            **{name: number_or_none(values[-1]) for name, values in measures.items()},
+            "n_rows": validated.n_rows[place],
+            "weight": validated.weight[place],
+        }
         entries.append(entry)
     return entries
 

@@ -286,11 +286,18 @@ def minimise(
             break
         is_taken = fall >= _TAKEN * predicted
         is_good = is_taken & (fall >= _GOOD * predicted) & ~is_settled
-        share = np.where(is_taken, share, np.minimum(share * _FACTOR, 1.0))
-        share = np.where(is_good, np.maximum(share / _FACTOR, _REGULAR), share)
+        share = _adapted(share, is_taken, is_good)
         point = np.where(is_taken, trial, point)
         local = tried.where(is_taken, local)
         n_iterations += 1
     gaps = newton_fall()
     gap = float(gaps.sum() if domain.radius is None else gaps[0])
     return NewtonMinimum(point, float(local.value.sum()), max(gap, 0.0), n_iterations, status)
+
+
+def _adapted(share: np.ndarray, is_taken: np.ndarray, is_good: np.ndarray) -> np.ndarray:
+    """Raise the shares μ of steps that are not taken, and lower those of good ones."""
+    raised = np.minimum(share * _FACTOR, 1.0)
+    share = np.where(is_taken, share, raised)
+    lowered = np.maximum(share / _FACTOR, _REGULAR)
+    return np.where(is_good, lowered, share)

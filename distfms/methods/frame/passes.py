@@ -372,9 +372,13 @@ def _line_search(
         trial_value, gradient = yield from function(trial)
         if trial_value <= value + _ARMIJO * length * slope + rounding:
             return trial, trial_value, gradient
-        # Where the parabola through the trial is least, between 1/16 and 1/2 of its length.
-        rise = trial_value - value
-        predicted = -length * slope
-        share = 0.5 * predicted / (rise + predicted) if np.isfinite(rise) else 0.0
-        length *= min(max(share, 1.0 / 16.0), 0.5)
+        length *= _shortening(trial_value - value, -length * slope)
     return None
+
+
+def _shortening(rise: float, predicted_fall: float) -> float:
+    """Return where the parabola through a trial is least, between 1/16 and 1/2 of its length."""
+    share = 0.0
+    if np.isfinite(rise):
+        share = 0.5 * predicted_fall / (rise + predicted_fall)
+    return min(max(share, 1.0 / 16.0), 0.5)

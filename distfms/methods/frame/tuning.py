@@ -51,11 +51,10 @@ def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
     content = content or {}
     fields = method.Options.model_fields
     added = {}
-    for name, values in tune.grid.items():
-        if name in fields and name not in content:
-            field = fields[name]
-            if field.is_required() or field.default == "auto":
-                added[name] = values[0]
+    missing = [name for name in tune.grid if name in fields and name not in content]
+    for name in missing:
+        if fields[name].is_required() or fields[name].default == "auto":
+            added[name] = tune.grid[name][0]
     with _as_tried(method.name, {name: f"tune.grid.{name}[0]" for name in added}):
         return parse_section(method.Options, {**content, **added}, method.name)
 
