@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from distfms.data.files.partition import Dataset
-from distfms.data.files.texts import read_numbers
+from distfms.data.files.texts import nearly_numbers, read_numbers
 from distfms.data.rows.roles import is_categorical, is_number, is_number_list
 
 #: Most rows and values that are looked at.
@@ -45,7 +46,8 @@ class Column:
     """One column in the sample.
 
     `levels` are its distinct values where there are few, `excluded` says why it should not be a
-    feature, `as_numbers` that it is text which is read as numbers.
+    feature, `as_numbers` that it is text which is read as numbers, `nearly` that few values are
+    none.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Column:
     excluded: str = ""
     suspect: str = ""
     as_numbers: bool = False
+    nearly: str = ""
 
     @property
     def has_classes(self) -> bool:
@@ -115,6 +118,18 @@ def look_at(dataset: Dataset) -> Look:
     return Look(columns, dataset.n_rows, id, rater, target)
 
 
+def nearly_numbers_in(dataset: Dataset, names: Sequence[str]) -> list[str]:
+    """Return what users should know of columns whose first rows are numbers but for a few."""
+    if not names:
+        return []
+    reader, partition = dataset.reader, dataset.partitions[0]
+    first = reader.each_batch(partition, names, lambda own, piece: own.read(piece, names))
+    with closing(first):
+        table = next(first).slice(0, _ROWS)
+    columns = [table.column(name).combine_chunks() for name in names]
+    return [text for text in map(nearly_numbers, names, columns) if text]
+
+
 def _column(name: str, values: pa.Array) -> Column:
     n = len(values)
     if is_number_list(values.type):
@@ -123,13 +138,15 @@ def _column(name: str, values: pa.Array) -> Column:
         return Column(name, "time", n, values.null_count, excluded="holds dates or times")
     if not (is_number(values.type) or is_categorical(values.type) or pt.is_null(values.type)):
         return Column(name, "other", n, values.null_count, excluded=f"holds {values.type}")
-    is_text, as_numbers = is_categorical(values.type), False
+    is_text, as_numbers, nearly = is_categorical(values.type), False, ""
     if is_text:
         values = values.cast(pa.string())
         numbers, wrong = read_numbers(values)
         codes = pc.any(pc.match_substring_regex(values, r"^0\d+$")).as_py()
         if not wrong.true_count and 2 * numbers.null_count < n and not codes:
             values, is_text, as_numbers = numbers, False, True
+        else:
+            nearly = nearly_numbers(name, values)
     found = values.drop_null()
     distinct = found.unique()
     levels = sorted(distinct.to_pylist()) if len(distinct) <= _LEVELS else []
@@ -140,6 +157,7 @@ def _column(name: str, values: pa.Array) -> Column:
         values.null_count,
         tuple(levels),
         as_numbers=as_numbers,
+        nearly=nearly,
     )
     return _doubts(column, found, n)
 

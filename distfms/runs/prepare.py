@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from distfms.data.rows.roles import index_columns
+from distfms.data.rows.roles import index_columns, is_categorical
 from distfms.engine.memory import n_processors
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.methods import load_method
-from distfms.methods.frame.contract import Finished, FinishedRun, Job, Method
+from distfms.methods.frame.contract import Finished, FinishedRun, Inputs, Job, Method
 from distfms.methods.frame.tuning import grid_in_words, tuned_job
 from distfms.report.formatting import option_text
 from distfms.runs.auto_folds import resolve_folds
@@ -21,6 +21,7 @@ from distfms.runs.events import Say, silent
 from distfms.runs.finished import require_tracker
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
+from distfms.runs.look import nearly_numbers_in
 from distfms.runs.projection import Projection, project_job
 
 
@@ -119,5 +120,18 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
         for name in index_columns(opened.inputs.train.schema)
         if name not in job.columns and not any(fnmatchcase(name, one) for one in excluded)
     ]
+    remarks += _nearly_numbers(opened.inputs, job)
     opened = replace(opened, notes=(*opened.notes, *remarks))
     return Prepared(spec, root, opened, method, job, identity)
+
+
+def _nearly_numbers(inputs: Inputs, job: Job) -> list[str]:
+    """Return what users should know of text that a job reads, and that is nearly numbers."""
+    section, schema = inputs.section, inputs.train.schema
+    roles = {section.id, section.query, section.weight, *section.text}
+    names = [
+        name
+        for name in dict.fromkeys((*job.columns, *section.target))
+        if name not in roles and name in schema.names and is_categorical(schema.field(name).type)
+    ]
+    return nearly_numbers_in(inputs.train, names)

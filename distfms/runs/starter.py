@@ -112,6 +112,8 @@ def _data_lines(method: str, data: str | None, look: Look) -> Iterator[str]:
         texts = []
     for line in reasons(dropped):
         yield from _commented(f"Left out: {line}")
+    for column in columns:
+        yield from _commented(column.nearly)
     for column in look.features:
         if column.suspect:
             yield from _commented(f"Leave out {column.name}? It {column.suspect}.")

@@ -88,6 +88,40 @@ class NumberTexts:
         return NumberForm(self.decimals[:1] or ".", self.unit)
 
 
+#: Share of numbers among values that are text by mistake rather than on purpose.
+_MOSTLY = 0.9
+
+
+def nearly_numbers(name: str, texts: pa.Array) -> str:
+    """Return what users should know of a column of text whose values are mostly numbers.
+
+    Empty where they are not, or are codes.
+    """
+    plain = trimmed(texts).drop_null()
+    found = NumberTexts.of(plain)
+    n = len(plain)
+    is_code = pc.any(pc.match_substring_regex(plain, r"^0\d+$")).as_py()
+    if not n or is_code or found.n_numbers < _MOSTLY * n or found.n_numbers < 2:
+        return ""
+    is_number = pc.or_(*(_parts(plain, decimal).is_valid() for decimal in ".,"))
+    others = plain.filter(pc.invert(is_number))
+    counted = f"{found.n_numbers:,} of {n:,} values of `{name}` are numbers"
+    if len(others):
+        counted += f"; `{others[0]}` is not"
+    elif not found.decimals:
+        counted += ", but not all with one decimal mark and unit"
+    n_different = len(pc.unique(plain))
+    remedy = f"set `data.numbers: [{name}]` to read them"
+    if found.n_gaps:
+        remedy += ", with such words for missing values"
+    if found.n_odd or not found.decimals:
+        remedy = f"correct the others, and {remedy}"
+    return (
+        f"{counted}. It is read as text with {n_different:,} different values: {remedy}, or "
+        f"`data.text: [{name}]` if they are names."
+    )
+
+
 def trimmed(texts: Any) -> pa.Array:
     """Return texts without blanks around them, and with one sign for minus."""
     plain = pc.utf8_trim_whitespace(texts.cast(pa.string()))
