@@ -345,8 +345,13 @@ def _remote_entries(folder: RemotePath, pattern: str | None) -> list[File | None
     except FileNotFoundError:
         return []
     start = len(inside) + 1
-    below = ((name[start:], info) for name, info in found.items() if len(name) > start)
-    return [_remote_entry(folder / name, name, info) for name, info in below]
+    entries = []
+    for key, info in found.items():
+        name = key[start:]
+        # A key that ends in a slash only marks a folder, as consoles and Hadoop write them.
+        if name and not name.endswith("/"):
+            entries.append(_remote_entry(folder / name, name, info))
+    return entries
 
 
 def _remote_entry(place: RemotePath, name: str, info: Mapping[str, Any]) -> File | None:

@@ -148,7 +148,7 @@ def _refuse_table(root: Location, entries: Iterable[File]) -> None:
 
 
 def _visible(entries: Iterable[File]) -> list[File]:
-    return [e for e in entries if not any(part[0] in "_." for part in e.name.split("/"))]
+    return [e for e in entries if not any(part[:1] in ("_", ".") for part in e.name.split("/"))]
 
 
 def _glob(pattern: Location) -> tuple[Location, list[File]]:

@@ -14,6 +14,8 @@ from distfms.data.files.dataset import open_dataset
 from distfms.data.files.footers import readable
 from distfms.data.files.partition import Rows, default_bytes, memory_dataset
 from distfms.data.rows.folds import assign_parts
+from distfms.engine.remote import RemotePath
+from distfms.engine.storage import files_below
 from distfms.errors import DataError
 
 
@@ -218,6 +220,16 @@ def test_files_of_another_format_are_named(tmp_path):
         (tmp_path / name).write_text("x\n1\n")
     (note,) = open_dataset(tmp_path).notes
     assert note.endswith("only these are read: b.csv and 1 more passed over.")
+
+
+def test_keys_that_only_mark_folders(tmp_path, monkeypatch):
+    """They end in a slash, or have two; consoles and Hadoop write them."""
+    file = {"name": "/bucket/a", "size": 0, "type": "file"}
+    names = ("/bucket/", "/bucket/2024/", "/bucket//a.parquet", "/bucket/2024/b.parquet")
+    listed = {name: {**file, "name": name} for name in names}
+    monkeypatch.setattr(RemotePath, "ask", lambda *own, **options: listed)
+    found = storage._visible(files_below(RemotePath("memory://bucket")))
+    assert [entry.name for entry in found] == ["/a.parquet", "2024/b.parquet"]
 
 
 @pytest.mark.parametrize("scheme", ["", "memory:/"])
