@@ -9,7 +9,7 @@ from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import content, write_judgments
 
 #: Passes that a default job may make: texts and classes first, then moments and a sample.
-MOST = {"multiselect": 2, "sequence": 6, "landmarks": 3, "attribute_efficient": 3}
+MOST = {"multiselect": 2, "sequence": 3, "landmarks": 4, "attribute_efficient": 3}
 SECTIONS = {"multiselect": {"budget": 6}, "attribute_efficient": {"attributes_per_example": 2}}
 
 
