@@ -18,9 +18,10 @@ from distfms.data.rows.roles import resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
-from distfms.estimators.base import JobEstimator, JobRegressor
+from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import array_names, kind_of
 from distfms.estimators.parameters import checked_target, in_words_of_python, plain
+from distfms.estimators.predicting import JobRegressor
 from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Draws, drawing_weights
 from distfms.methods.attribute_efficient.learner import Chain
 from distfms.methods.attribute_efficient.lessons import design_with, stream

@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from distfms.data.rows.batches import RowBatch
 from distfms.data.rows.folds import hash_keys
 from distfms.errors import DataError
-from distfms.estimators.base import JobClassifier, JobEstimator, JobRegressor, PredictingEstimator
+from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import in_memory, kind_of, taken
+from distfms.estimators.predicting import JobClassifier, JobRegressor, PredictingEstimator
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.frame.ranking import WHOLE, RankingScores
 from distfms.methods.landmarks.method import LandmarkModel

@@ -16,9 +16,10 @@ from distfms.data.rows.judgments import Raters, detect_layout, read_judgments
 from distfms.data.rows.roles import OF_ALL, OF_ONE, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.estimators.base import JobEstimator, JobRegressor
+from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import Given, column_names, kind_of
 from distfms.estimators.parameters import in_words_of_python, plain
+from distfms.estimators.predicting import JobRegressor
 from distfms.methods.frame.contract import FinishedRun, Job, checked_budget
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect import read

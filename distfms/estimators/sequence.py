@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.rows.batches import RowBatch
 from distfms.errors import DataError, SpecError
-from distfms.estimators.base import JobClassifier, JobEstimator, JobRegressor
+from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import (
     Given,
     are_named,
@@ -23,6 +23,7 @@ from distfms.estimators.inputs import (
     without,
 )
 from distfms.estimators.parameters import check_columns, plain
+from distfms.estimators.predicting import JobClassifier, JobRegressor
 from distfms.methods.frame.contract import FinishedRun, checked_budget
 from distfms.methods.frame.row_predictor import COST
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, columns_needed

@@ -1,6 +1,6 @@
 """The third method as a scikit-learn estimator."""
 
-from distfms.estimators.base import JobRegressor
+from distfms.estimators.predicting import JobRegressor
 from tests.contract.correlation import CorrelationOptions
 
 
