@@ -107,7 +107,7 @@ def test_set_dotted_refuses_nonsense(assignment):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": {"path": "a", "target": "y", "tset": 0.1}}, r"data\.tset.*'test'"),
+        ({"data": {"path": "a", "target": "y", "tests": 0.1}}, r"data\.tests.*'test'"),
         ({"multiselect": {"buget": 3}}, r"multiselect\.buget.*'budget'"),
         ({"engin": {}}, r"`engin`.*'engine'"),
         ({"method": "multiselct"}, r"multiselct.*'multiselect'"),

@@ -62,8 +62,8 @@ def require_divided(
     n_usable = sum(n > 1 for n in folds)
     if key is not None and len(folds) > 1 and n_usable < 2:
         raise DataError(
-            f"Of {len(folds)} folds, {n_usable} has at least two of the {n_train:,} {rows} to "
-            f"train on in {place}.{together}"
+            f"Of {len(folds)} folds, {'one' if n_usable else 'none'} has at least two of the "
+            f"{n_train:,} {rows} to train on in {place}.{together}"
         )
 
 

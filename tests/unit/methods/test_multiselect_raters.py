@@ -160,7 +160,7 @@ def test_estimator_takes_raters_in_every_form() -> None:
 def test_refit_averages_raters_as_they_are_bought_from() -> None:
     judgments, label = crowd(6, 400, 4)
     for buy_from in ("independent", "same"):
-        selector = FeatureMultiSelector(3, buy_from=buy_from, model="refit", folds=0)
+        selector = FeatureMultiSelector(3, buy_from=buy_from, model="refit", folds=0, ridge=0.0)
         selector.fit(judgments, label, raters="positions")
         r = selector.repeats_
         assert r.sum() == 3
