@@ -109,9 +109,9 @@ def files(tmp_path_factory):
         ("smooth", {"keep": 61}, "`keep` is 61, but there are 60 landmarks"),
         ("smooth", {"landmarks": 350}, r"landmarks` is 350: choose at most 3\d\d"),
         ("smooth", {"similarity": ["linear", "precomputed"]}, "`precomputed` beside others"),
-        ("smooth", {"similarity": ["linear", "sigmoid"], "data.folds": 0}, "at least 2"),
+        ("ranked", {"similarity": ["linear", "sigmoid"], "data.folds": 0}, "NDCG.* at least 2"),
         ("smooth", {"similarity": f"{FUNCTIONS}:f"}, "cannot be imported"),
-        ("smooth", {"similarity": f"{FUNCTIONS}:broken"}, "row group.* failed: ValueError: broken"),
+        ("smooth", {"similarity": f"{FUNCTIONS}:broken"}, "`[^`]*:broken` failed: ValueError"),
         ("smooth", {"data.target": ["y", "still"]}, "landmarks predict one"),
         ("smooth", {"data.target": "still"}, "Target 'still' is constant"),
         ("smooth", {"tune.grid": {"landmarks": [10, 90]}}, r"grid.landmarks\[1\]` is 90, but"),
@@ -280,17 +280,25 @@ def test_held_out_data_are_not_learned_from(tmp_path):
         ("undefined", {"loss": "epsilon_insensitive"}, "returned nan for row 0 of a block"),
     ],
 )
-def test_functions_that_fail_in_processes_name_the_partition(
+def test_functions_that_fail_on_the_sample_are_named(
     files, tmp_path, actors_pay, name, section, message
 ):
     own = {"similarity": f"{FUNCTIONS}:{name}", **section}
     engine = {"workers": 2, "processes": True}
     job = landmarks_job(files / "smooth.parquet", tmp_path, landmarks=own, engine=engine)
-    assert re.search(rf"smooth\.parquet, row group.* {message}", is_refused(lambda: job))
+    assert re.search(rf"`{FUNCTIONS}:{name}` {message}", is_refused(lambda: job))
+
+
+def test_functions_that_fail_in_processes_name_the_partition(files, tmp_path, actors_pay):
+    """A ranking compares nothing on a sample."""
+    own = {"similarity": f"{FUNCTIONS}:narrow"}
+    engine = {"workers": 2, "processes": True}
+    job = ranking_job(files / "ranked.parquet", tmp_path, landmarks=own, engine=engine)
+    assert re.search(r"ranked\.parquet, row group.* returned an array", is_refused(lambda: job))
 
 
 def test_functions_that_fail_on_ray_name_the_partition(ray_session, files, tmp_path):
     own = {"similarity": f"{FUNCTIONS}:undefined"}
     engine = {"kind": "ray", "workers": 2}
-    job = landmarks_job(files / "smooth.parquet", tmp_path, landmarks=own, engine=engine)
-    assert re.search(r"smooth\.parquet, row group.* returned nan", is_refused(lambda: job))
+    job = ranking_job(files / "ranked.parquet", tmp_path, landmarks=own, engine=engine)
+    assert re.search(r"ranked\.parquet, row group.* returned nan", is_refused(lambda: job))

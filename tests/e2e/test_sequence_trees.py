@@ -11,7 +11,7 @@ from distfms import GroupSequenceClassifier
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
-from distfms.methods.sequence import race
+from distfms.methods.sequence import read_race as race
 from distfms.methods.sequence.greedy import Trail
 from distfms.methods.sequence.read_trees import inputs_of
 from distfms.methods.sequence.trees import TreeFit

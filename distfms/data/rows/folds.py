@@ -60,10 +60,10 @@ def require_divided(
             f"needed. Add {rows}, or lower `data.test`.{together}"
         )
     n_usable = sum(n > 1 for n in folds)
-    if key is not None and len(folds) > 1 and n_usable < 2:
+    if key is not None and len(folds) > 1 and n_usable == 1:
         raise DataError(
-            f"Of {len(folds)} folds, {'one' if n_usable else 'none'} has at least two of the "
-            f"{n_train:,} {rows} to train on in {place}.{together}"
+            f"Of {len(folds)} folds, one has at least two of the {n_train:,} {rows} to train on "
+            f"in {place}.{together}"
         )
 
 

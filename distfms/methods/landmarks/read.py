@@ -29,10 +29,10 @@ from distfms.methods.frame.row_data import (
 from distfms.methods.frame.row_predictor import class_name, plan_of_model, sources_of
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, naming
 from distfms.methods.landmarks.candidates import LANDMARKS_JUDGED
-from distfms.methods.landmarks.choice import Choice, all_maps, read_choice
 from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
 from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
 from distfms.methods.landmarks.kmeans import kmeans_rows
+from distfms.methods.landmarks.read_choice import Choice, all_maps, read_choice
 from distfms.methods.landmarks.similarity import (
     KMEANS,
     RANDOM,

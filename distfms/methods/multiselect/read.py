@@ -31,9 +31,10 @@ from distfms.methods.multiselect.objective import BuyFrom, Problem, SelectionPat
 from distfms.methods.multiselect.same_raters import assigned, held_out_estimates
 from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
+from distfms.stats.disagreement import Disagreement
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.ragged import Ragged
-from distfms.stats.raters import Disagreement, by_rater
+from distfms.stats.raters import by_rater
 from distfms.stats.sample import RowSample
 from distfms.stats.signs import ColumnSigns
 

@@ -41,8 +41,8 @@ from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
-from distfms.methods.sequence.race import chooses_ridge, with_kind, with_ridge
 from distfms.methods.sequence.read import few_rows, step_entries
+from distfms.methods.sequence.read_race import chooses_ridge, with_kind, with_ridge
 from distfms.methods.sequence.read_stages import learn_stopping
 from distfms.methods.sequence.reference import beside_sequence, fit_reference
 from distfms.methods.sequence.slabs import on_chosen, read_in_slabs

@@ -14,11 +14,12 @@ from distfms.methods.frame.cross_validation import without_fold
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.trees import QUICK, gains_by_feature
 from distfms.methods.sequence.data import SequenceData, moments_of_rows
-from distfms.methods.sequence.learners import Learner, losses_of_texts, tree_fit
+from distfms.methods.sequence.learners import Learner
 from distfms.methods.sequence.options import TREES, SequenceOptions
 from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import RIDGES
 from distfms.methods.sequence.read import measures_of
+from distfms.methods.sequence.read_models import losses_of_texts, tree_fit
 from distfms.methods.sequence.read_trees import TreeRows, spans_of
 from distfms.methods.sequence.ridge import losses_of_ridges
 from distfms.methods.sequence.trees import Grown, TreeModels

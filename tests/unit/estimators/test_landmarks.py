@@ -78,7 +78,8 @@ def test_few_rows_are_not_followed_in_their_noise(own, n):
         error = np.mean((model.predict(X[n:]) - y[n:]) ** 2)
         ratios.append(error / np.mean((y[:n].mean() - y[n:]) ** 2))
     assert np.mean(ratios) < (1.0 if n == 24 else 0.85)
-    assert max(ratios) < 1.1
+    # Folds of five rows choose: one draw in eight may be misled by them.
+    assert max(ratios) < (1.4 if n == 24 else 1.1)
 
 
 OF_NO_USE = "is the same for all rows and landmarks: it is of no use"

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.errors import SpecError
+from distfms.errors import DataError, SpecError
 from distfms.methods.frame import slab_search
 from distfms.runs import auto_folds
 from distfms.runs.driver import run_job
@@ -131,10 +131,6 @@ def test_tuning_needs_folds(tmp_path):
         prepare(spec(write(tmp_path, 1), tune=tune))
 
 
-def one_object(frame):
-    frame["id"] = 7
-
-
 def one_of_a_class(frame):
     frame["class"] = np.where(np.arange(len(frame)) == 3, "yes", "no")
 
@@ -154,12 +150,11 @@ def few_of_weight(frame):
 @pytest.mark.parametrize(
     ("method", "own", "edits"),
     [
-        ("sequence", {}, [one_object, nearly_constant, few_of_weight]),
+        ("sequence", {}, [nearly_constant, few_of_weight]),
         ("sequence", {"family": "logistic"}, [one_of_a_class]),
         ("sequence", {"family": "softmax"}, [one_of_a_class, a_third_class]),
-        ("landmarks", {"landmarks": 3}, [one_object, nearly_constant, few_of_weight]),
-        ("landmarks", {"task": "classification", "landmarks": 3}, [one_object, one_of_a_class]),
-        ("attribute_efficient", {"solver": "online"}, [one_object]),
+        ("landmarks", {"landmarks": 3}, [nearly_constant, few_of_weight]),
+        ("landmarks", {"task": "classification", "landmarks": 3}, [one_of_a_class]),
     ],
 )
 def test_folds_that_leave_nothing_to_learn_from_are_left_out(tmp_path, method, own, edits):
@@ -179,4 +174,19 @@ def test_folds_that_leave_nothing_to_learn_from_are_left_out(tmp_path, method, o
         n_folds = len(content(run, "metrics.json")["folds"])
         noted = [n for n in content(run, "manifest.json")["notes"] if "are left out of" in n]
         assert len(noted) == (n_folds < 5)
-        assert n_folds == {one_object: 0, few_of_weight: n_folds, a_third_class: 5}.get(edit, 4)
+        assert n_folds == {few_of_weight: n_folds, a_third_class: 5}.get(edit, 4)
+
+
+@pytest.mark.parametrize(
+    ("method", "own"),
+    [
+        ("sequence", {}),
+        ("landmarks", {"landmarks": 3}),
+        ("attribute_efficient", {"solver": "online"}),
+    ],
+)
+def test_an_id_that_keeps_all_rows_together_is_refused(tmp_path, method, own):
+    path = write(tmp_path, 60)
+    pd.read_parquet(path).assign(id=7).to_parquet(path)
+    with pytest.raises(DataError, match=r"Of 5 folds, one has .* with the same 'id' stay together"):
+        run_job(spec(path, method, data={"id": "id"}, **own))

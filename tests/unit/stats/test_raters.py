@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from distfms.stats.base import merge_tree
 from distfms.stats.codec import decode, encode
+from distfms.stats.disagreement import Disagreement
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
-from distfms.stats.raters import Disagreement
 from tests.reference import statistics as literal
 from tests.reference.statistics import ragged_of
 

@@ -1,0 +1,176 @@
+"""How far each rater is from the others, and who is too far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from distfms.stats.ragged import Ragged
+
+#: Objects from which a rater is known about as well as raters are in general, and how far a rater
+#: can be from others who always agree.
+_OBJECTS, _MOST_TIMES = 10, 1000.0
+
+
+@dataclass(frozen=True, eq=False)
+class Disagreement:
+    """How far each rater's judgments are from those of others, mergeable.
+
+    Of a judgment x of k of an attribute of an object, u = (x − x̄)² k / (k − 1) has the mean v
+    where all raters have the variance v, as the variance s² of the other judgments has. If one
+    rater has another variance, the mean of the others is nearer to the truth without his judgment
+    just where his u has a mean above 2 v, for any k.
+
+    Attributes
+    ----------
+    names : ndarray of str, shape (n,)
+        Ids of the raters, ascending.
+    n_objects : ndarray of int64, shape (n,)
+        Objects that each rater judged beside others.
+    squares, spreads : ndarray of shape (n, d)
+        Σ u and Σ s² of each rater and attribute, the latter over objects with two others or more.
+    n_pairs : ndarray of shape (n, d)
+        Objects with one other judgment, which has no variance.
+    variances, n_variances : ndarray of shape (d,)
+        Sum over objects with two judgments or more of their variance, and their number.
+    """
+
+    names: np.ndarray
+    n_objects: np.ndarray
+    squares: np.ndarray
+    spreads: np.ndarray
+    n_pairs: np.ndarray
+    variances: np.ndarray
+    n_variances: np.ndarray
+
+    @classmethod
+    def from_block(
+        cls, judgments: Sequence[Ragged], raters: Sequence[Ragged], names: Sequence[str]
+    ) -> Disagreement:
+        """Summarise one batch of objects.
+
+        Parameters
+        ----------
+        judgments, raters : sequence of Ragged, length d
+            As :meth:`~distfms.stats.raters.RaterStatistics.from_block` takes them.
+        names : sequence of str
+            Ids of the raters by the numbers that stand for them.
+
+        Returns
+        -------
+        Disagreement
+            Objects count alike, whatever their weight.
+        """
+        n_raters, n_attributes = len(names), len(judgments)
+        sums = np.zeros((3, n_raters, n_attributes))
+        variances, n_variances = np.zeros((2, n_attributes))
+        pairs = [np.zeros(0, dtype=np.int64)]  # of an object and a rater
+        for attribute, (ragged, codes) in enumerate(zip(judgments, raters, strict=True)):
+            shared = _shared_judgments(ragged, codes)
+            sums[..., attribute] = shared.by_rater(n_raters)
+            variances[attribute] = shared.variances.sum()
+            n_variances[attribute] = shared.variances.size
+            pair = shared.objects * n_raters + shared.raters
+            if not np.array_equal(pair, pairs[-1]):
+                pairs.append(pair)
+        judged = np.unique(np.concatenate(pairs)) % max(n_raters, 1)
+        n_objects = np.bincount(judged, minlength=n_raters)
+        known = np.flatnonzero(n_objects)
+        ids = np.array(names, dtype=np.str_)[known]
+        squares, spreads, n_pairs = sums[:, known]
+        by_rater = n_objects[known], squares, spreads, n_pairs
+        found = cls(ids, *by_rater, variances, n_variances)
+        return cls.empty(n_attributes).merge(found)
+
+    @classmethod
+    def empty(cls, n_attributes: int) -> Disagreement:
+        """Summary of no objects: the identity of `merge`."""
+        nothing = np.zeros((0, n_attributes))
+        no_names, no_objects = np.zeros(0, dtype=np.str_), np.zeros(0, dtype=np.int64)
+        zeros = np.zeros(n_attributes)
+        return cls(no_names, no_objects, nothing, nothing, nothing, zeros, zeros)
+
+    def merge(self, other: Disagreement) -> Disagreement:
+        """Return the sums of the objects of both."""
+        names, places = np.unique(np.concatenate((self.names, other.names)), return_inverse=True)
+
+        def added(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+            total = np.zeros((names.size, *mine.shape[1:]), dtype=mine.dtype)
+            np.add.at(total, places, np.concatenate((mine, theirs)))
+            return total
+
+        return Disagreement(
+            names,
+            added(self.n_objects, other.n_objects),
+            added(self.squares, other.squares),
+            added(self.spreads, other.spreads),
+            added(self.n_pairs, other.n_pairs),
+            self.variances + other.variances,
+            self.n_variances + other.n_variances,
+        )
+
+    def ratios(self) -> np.ndarray:
+        """Return Σ u/v over Σ s²/v of each rater, shape (n,), by the mean variance v of attributes.
+
+        v stands in for s² of a single other judgment. Attributes without variance do not count.
+        """
+        told = np.flatnonzero(self.variances > 0)
+        unit = self.variances[told] / self.n_variances[told]
+        own = (self.squares[:, told] / unit).sum(axis=1)
+        others = (self.spreads[:, told] / unit + self.n_pairs[:, told]).sum(axis=1)
+        return own / np.maximum(others, own / _MOST_TIMES + np.finfo(float).tiny)
+
+    def outlying(self) -> list[tuple[str, int, float]]:
+        """Return raters whose ratio is over twice that of the median rater, farthest first.
+
+        Each with his objects and that multiple, which is shrunk to 1 where they are few.
+        """
+        ratios = self.ratios()
+        steady = ratios[self.n_objects >= _OBJECTS]
+        if not steady.size or not np.median(steady):
+            return []
+        times = ratios / np.median(steady)
+        far = np.flatnonzero(self.n_objects * (times - 1.0) > self.n_objects + _OBJECTS)
+        ranked = far[np.argsort(-times[far], kind="stable")].tolist()
+        return [(str(self.names[i]), int(self.n_objects[i]), float(times[i])) for i in ranked]
+
+
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """Judgments of one attribute by known raters, of objects with two judgments or more.
+
+    Their `objects` and `raters`, the `squares` u, the variance s² of the other judgments
+    (`spreads`) where there are two or more, and the `variances` of these objects.
+    """
+
+    objects: np.ndarray
+    raters: np.ndarray
+    squares: np.ndarray
+    spreads: np.ndarray
+    is_pair: np.ndarray
+    variances: np.ndarray
+
+    def by_rater(self, n_raters: int) -> np.ndarray:
+        """Return Σ u, Σ s² and the number of pairs of each rater, shape (3, n_raters)."""
+        larger = ~self.is_pair
+        squares = np.bincount(self.raters, self.squares, n_raters)
+        spreads = np.bincount(self.raters[larger], self.spreads[larger], n_raters)
+        n_pairs = np.bincount(self.raters[self.is_pair], minlength=n_raters)
+        return np.stack((squares, spreads, n_pairs))
+
+
+def _shared_judgments(ragged: Ragged, codes: Ragged) -> _Shared:
+    counts = ragged.counts()
+    is_shared = counts > 1
+    objects = np.repeat(np.arange(counts.size), counts)
+    kept = np.flatnonzero((codes.content() >= 0) & is_shared[objects])
+    objects = objects[kept]
+    means, sums = ragged.means_and_squares()
+    k = counts[objects]
+    deviations = ragged.content()[kept] - means[objects]
+    squares = deviations**2 * k / (k - 1)
+    spreads = np.maximum(sums[objects] - squares, 0.0) / np.maximum(k - 2, 1)
+    variances = sums[is_shared] / (counts[is_shared] - 1)
+    return _Shared(objects, codes.content()[kept], squares, spreads, k == 2, variances)
