@@ -107,7 +107,8 @@ class Squared:
 
     def judged_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold as its predictions are; within a step."""
-        return self.on_rows(self.by_moments(work), work, MODELS)
+        answers = self.by_moments(work)
+        return self.on_rows(answers, work, MODELS) if answers.folds else answers
 
     def on_rows(self, answers: FoldAnswers, work: FoldWork, name: str) -> FoldAnswers:
         """Return answers with measures of the models of this name, from the rows of the folds."""
