@@ -180,6 +180,8 @@ def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
         assert [p["budget"] for p in points] == sorted(p["budget"] for p in points)
         for point in points:
             assert "train" in point
+            folds = point.pop("folds", [])
+            assert all(isinstance(fold, dict) for fold in folds)
             assert all(isinstance(v, dict if k in ROWS else float | int) for k, v in point.items())
 
 
