@@ -46,7 +46,7 @@ class Facts:
         Whether values that are no numbers are words for missing ones, or others.
     is_plain, is_code, is_bit : bool
         Whether numbers have no marks between thousands, some are written with a zero before
-        others, and all are 0 or 1.
+        others or are whole and too large for 64 bits, and all are 0 or 1.
     times : tuple of str
         Forms of times that fit all values, or those of one file.
     has_na, has_gaps : bool
@@ -88,7 +88,7 @@ class Facts:
             bool(found.n_gaps) and not is_native,
             (bool(found.n_odd) or not found.decimals) and not is_native,
             found.is_plain,
-            pc.any(pc.match_substring_regex(values, r"^0\d+$")).as_py(),
+            _has_codes(kind, values),
             is_bit,
             time_forms(values, _TIMES) if pa.types.is_string(kind) else (),
             **gaps,
@@ -139,6 +139,14 @@ class Facts:
     def is_native(self, decimal: str) -> bool:
         """Whether a parser reads numbers with a decimal mark."""
         return self.is_plain and self.units == ("",) and self.marks in ("", decimal)
+
+
+def _has_codes(kind: pa.DataType, values: pa.Array) -> bool:
+    """Return whether some values are codes of digits, of which a number would lose some."""
+    if pc.any(pc.match_substring_regex(values, r"^0\d+$")).as_py():
+        return True
+    is_whole = pc.match_substring_regex(values, r"^[+-]?\d+$")
+    return str(kind) == "double" and bool(pc.all(is_whole).as_py())
 
 
 def time_forms(values: pa.Array, forms: Sequence[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.types as pt
 
@@ -21,14 +22,46 @@ _SHOWN = 40
 def _schema(stream: Any) -> pa.Schema:
     """Return the types by all lines: any of them may be the first to have a key."""
     types: dict[str, pa.DataType] = {}
+    large = dict[str, bool]()
     for first, block in _blocks(stream):
         known = dict(types)
-        for column in _parsed(block, first, known).schema:
+        table = _parsed(block, first, known)
+        for column in table.schema:
+            if column.type in (pa.int64(), pa.float64()):
+                is_large = _is_large(block, column.name, table.column(column.name))
+                if is_large is not None:
+                    large[column.name] = is_large and large.get(column.name, True)
             common = _common(known.get(column.name, pa.null()), column.type)
             if common is None:
                 raise _fault(block, first, known, f"{column.name!r} holds {column.type}")
             types[column.name] = common
+    for name, is_large in large.items():
+        if is_large and types[name] == pa.float64():
+            types[name] = pa.uint64()
     return pa.schema(list(types.items()))
+
+
+def _is_large(block: bytes, name: str, values: pa.ChunkedArray) -> bool | None:
+    """Return whether numbers are whole and fit 64 bits without a sign; None for small ones.
+
+    As floats, ids beyond 2^63 could not be told apart.
+    """
+    if values.type == pa.int64():
+        return None if pc.min(values).as_py() >= 0 else False
+    low, high = pc.min_max(values).as_py().values()
+    if not 0 <= low <= high < 2.0**64:
+        return False
+    try:
+        pj.read_json(
+            pa.BufferReader(block),
+            pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
+            pj.ParseOptions(
+                explicit_schema=pa.schema([(name, pa.uint64())]), unexpected_field_behavior="ignore"
+            ),
+        )
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
