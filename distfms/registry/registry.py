@@ -372,6 +372,8 @@ class Registry:
             # First: what others write meanwhile takes this number.
             number = self.journal(name, Change).next_number()
             last = self.last(name)
+            if last.number >= number:
+                continue
             wanted = change(last)
             if wanted is None:
                 return last

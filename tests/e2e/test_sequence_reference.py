@@ -13,7 +13,7 @@ from distfms import GroupSequencer
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
-from distfms.methods.sequence import data, form, learners, reference
+from distfms.methods.sequence import data, form, read_models, reference
 from distfms.methods.sequence.problem import Ladder
 from distfms.methods.sequence.trees import TreeFit
 from distfms.runs.driver import run_job
@@ -124,7 +124,7 @@ def test_the_reference_is_fitted_to_a_sample_of_large_data(rows, tmp_path, monke
     ended = [own for own in map(json.loads, lines) if own["event"] == "stage_done"]
     assert [e["n_read"] for e in ended if e["stage"] == "reference"] == [1]
     # So are the models that nobody asked for.
-    monkeypatch.setattr(learners, "_MOST_ROWS", 150)
+    monkeypatch.setattr(read_models, "_MOST_ROWS", 150)
     auto = {"model": "auto", "prefixes": (2,)}
     folders = [
         run(rows, tmp_path / f"auto {k}", "crossed", sequence=auto, engine={"workers": k})
@@ -277,7 +277,7 @@ def test_trees_are_fitted_where_they_are_asked_for_and_counted_once_a_prefix(
 
 
 def test_wide_trees_have_few_bins(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(learners, "_WIDE", 3)
+    monkeypatch.setattr(read_models, "_WIDE", 3)
     parameters, fit = [], TreeFit.__call__
 
     def seen(self, task):

@@ -12,7 +12,7 @@ import pytest
 from distfms.engine.storage import locate
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
-from distfms.runs.submit import connect, submit
+from distfms.runs.submit import submit
 from tests.e2e.jobs import judgments_job, results, stage, write_judgments
 from tests.faults.dying import killed
 from tests.waiting import until
@@ -81,11 +81,10 @@ def cluster(tmp_path_factory, s3):
 
 
 @pytest.fixture
-def jobs(cluster, monkeypatch):
-    for name, value in cluster.variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    return connect(cluster.address)
+def jobs(cluster):
+    # Ray reads the token of its environment once a process, so that of other tests may be known.
+    bearer = {"Authorization": f"Bearer {cluster.token}"}
+    return JobSubmissionClient(cluster.address, headers=bearer)
 
 
 @pytest.fixture(scope="module")
