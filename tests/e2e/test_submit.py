@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from ray.job_submission import JobSubmissionClient
 
 from distfms.engine.storage import locate
 from distfms.runs.driver import run_job
