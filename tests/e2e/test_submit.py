@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from ray.job_submission import JobSubmissionClient
 
 from distfms.engine.storage import locate
 from distfms.runs.driver import run_job
@@ -83,6 +82,8 @@ def cluster(tmp_path_factory, s3):
 
 @pytest.fixture
 def jobs(cluster):
+    from ray.job_submission import JobSubmissionClient
+
     # Ray reads the token of its environment once a process, so that of other tests may be known.
     bearer = {"Authorization": f"Bearer {cluster.token}"}
     return JobSubmissionClient(cluster.address, headers=bearer)
