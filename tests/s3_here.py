@@ -115,7 +115,8 @@ def serve() -> None:
         if environ["PATH_INFO"].startswith("/denied"):
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             respond("403 Forbidden", [("Content-Type", "application/xml")])
-            return [DENIED]
+            # What follows the headers of an answer to HEAD would be taken for another answer.
+            return [] if environ["REQUEST_METHOD"] == "HEAD" else [DENIED]
         return s3(environ, respond)
 
     server = make_server("127.0.0.1", 0, application, threaded=True)
