@@ -21,7 +21,8 @@ from distfms.methods.attribute_efficient.lessons import stream
 from distfms.methods.frame.trees import DEFAULTS, FIXED
 from distfms.report.formatting import interval
 from distfms.runs.driver import run_job
-from distfms.runs.finished import read_run
+from distfms.runs.finished import headline, read_run
+from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
 from distfms.stats.base import over_folds
@@ -61,6 +62,13 @@ def pairs_job(data, output, own=None, /, **changes):
     section = {"exclude": ["x7"], **changes.pop("data", {})}
     own = {"solver": "pairs", "repeats": 0, **(own or {})}
     return few_job(data, output, own, data=section, **changes)
+
+
+def test_a_default_job_says_how_many_rows_in_full_do_as_well(data, tmp_path):
+    spec = pairs_job(data, tmp_path, {"solver": "auto", "units": "raw"}).to_mapping()
+    del spec["attribute_efficient"]["repeats"]
+    run = run_job(build_spec(spec)).folder
+    assert "in full" in headline(run)
 
 
 def literal_draws(draws):

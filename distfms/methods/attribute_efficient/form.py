@@ -104,7 +104,8 @@ def _pairs_job(form: AttributeForm, options: AttributeEfficientOptions) -> Job:
         )
     changes: dict[str, object] = {"solver": "pairs"}
     shows_curves = {"repeats", "baselines"} & options.model_fields_set
-    if (form.chooses or d > MOST_CURVES) and not shows_curves:
+    is_dear = d > MOST_CURVES or form.has_normal_model(options)
+    if is_dear and not shows_curves:
         changes["repeats"] = 0
     n_parts = folds if folds >= LEAST_FOLDS else INNER_FOLDS * max(folds, 1)
     n_rows = form.inputs.train.n_rows
