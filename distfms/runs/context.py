@@ -9,7 +9,6 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from distfms.data.files.partition import Dataset, HeldPartition, Partition
@@ -74,10 +73,6 @@ class RunContext:
         """Return the place of a file or folder that a step writes itself."""
         assert self.steps.run is not None
         return absolute(self.steps.run.path) / name
-
-    def scratch(self) -> Path | None:
-        """Return the file that the present step may use while it is done."""
-        return None if self.elsewhere else self.steps.scratch()
 
     def note(self, text: str) -> None:
         """Tell the user something that the report should also say."""

@@ -167,12 +167,6 @@ class Steps:
             return None
         return absolute(self.run.path) / f"{_VALUES}/{name}{_ENDING}"
 
-    def scratch(self) -> Path | None:
-        """Return the file that the present step may use while it is done."""
-        if self.run is None or not isinstance(self.run.path, Path):
-            return None
-        return self.run.path / f".{self.now.name}"
-
     def _is_finished(self, name: str) -> bool:
         """Return whether the next finished step is this one, and whole."""
         number = len(self.entries)
@@ -212,13 +206,10 @@ class Steps:
             self.entries.append(StageEntry(**entry, files={}))
             self.content |= {n: own for n, own in content.items() if not n.endswith(_ENDING)}
             return
-        place = self.run.path / f".{told.name}"
         digests = self.run.write_files(content)
         self.entries.append(StageEntry(**entry, files=digests))
         stages = [own.model_dump(exclude_defaults=True) for own in self.entries]
         self.run.update(stages=stages, notes=self.notes, passes=self.passes, **told.entries)
-        if isinstance(place, Path):
-            place.unlink(missing_ok=True)
 
 
 def place_of(name: str, finished: Sequence[StageEntry]) -> int:

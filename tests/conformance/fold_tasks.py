@@ -20,7 +20,7 @@ from distfms.stats.comoments import CoMoments
 from tests.conformance.pool_tasks import pool_of
 
 N_FOLDS = 5
-FILE, ANSWERS = "statistics.step", ".answers"
+FILE = "statistics.step"
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,6 @@ class Here:
     def place(self, step: str) -> Path | OnlyHere:
         assert step == "statistics"
         return self.folder / FILE if self.is_shared else OnlyHere(self.folder / FILE)
-
-    def scratch(self) -> Path:
-        return self.folder / ANSWERS
 
 
 def run(here: Here, work: FoldWork) -> FoldAnswers:

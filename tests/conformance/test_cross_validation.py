@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from distfms.methods.frame import cross_validation
@@ -54,7 +52,7 @@ def test_same_bits_on_every_pool(
     found = tasks.run(here, work)
     assert without_sizes(found) == literal
     assert (found.folds, found.n_rows, found.weight) == ((0, 1, 2, 4), SIZES, SIZES)
-    assert (found.n_done, found.n_kept) == (45, 0)
+    assert found.n_done == 45
     assert tasks.marks(tmp_path / "marks") == once(work)
 
 
@@ -64,36 +62,6 @@ def test_killed_actor_costs_its_portion(literal: Any, tmp_path: Path) -> None:
     assert without_sizes(tasks.run(here, work)) == literal
     # The first item of the portion had been evaluated, the second was when the actor died.
     assert tasks.marks(tmp_path / "marks") == {**once(work), "1-50": 2, "1.25-50": 2}
-
-
-def test_answers_outlive_their_driver(literal: Any, tmp_path: Path) -> None:
-    folder = tasks.write_folds(tmp_path)
-    work = tasks.work(tmp_path / "marks")
-    broken = replace(work, items=[*work.items[:8], tasks.Item("2", str(tmp_path / "marks"))])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="format code"):
-        tasks.run(tasks.Here(folder, "local", 1), broken)
-    log = folder / tasks.ANSWERS
-    kept = log.read_text().splitlines()
-    assert len(kept) == 1 + 8  # the key, and the first portion of the first fold
-    # The same items again go on; a line that was torn off is done again.
-    log.write_text("\n".join([cross_validation._key(work), *kept[1:], kept[-1][:20]]))
-    found = tasks.run(tasks.Here(folder, "local", 2), work)
-    assert without_sizes(found) == literal
-    assert (found.n_done, found.n_kept) == (37, 8)
-    assert tasks.marks(tmp_path / "marks") == once(work)
-    # Answers to other items are not used.
-    other = tasks.run(tasks.Here(folder, "local", 2), replace(work, items=work.items[:2]))
-    assert (other.n_done, other.n_kept) == (10, 0)
-
-
-def test_answers_read_back_as_they_were(tmp_path: Path) -> None:
-    log = cross_validation.AnswerLog(tmp_path / "log", "key")
-    answer = {"x": np.array([0.1, np.nan, np.inf, -1e-300]), "n": np.array(3)}
-    assert log.read() == {}
-    log.append((2, 5), answer)
-    ((unit, found),) = log.read().items()
-    assert unit == (2, 5)
-    assert {k: a.tobytes() for k, a in found.items()} == {k: a.tobytes() for k, a in answer.items()}
 
 
 def test_driver_stands_in_for_workers_that_do_not_see_the_run(literal: Any, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from distfms.runs.job_spec import load_spec
 from distfms.runs.prepare import prepare
 from tests.e2e.jobs import content, results
 from tests.e2e.sequence_jobs import GRID, mixed_job, mixed_rows, write_rows
-from tests.faults.dying import killed_job
 
 
 def tuned_job(data, output, workers=1, kind="local", **tune):
@@ -50,7 +49,7 @@ def test_the_best_point_is_used_and_written_down(folder):
     assert names[1:4] == ["statistics", "tune", "select"]
     # Six paths answer twelve points, on three folds.
     assert len(tuning["points"]) == 12
-    assert content(folder, "manifest.json")["tuning"] == {"fits": 18, "kept": 0}
+    assert content(folder, "manifest.json")["tuning"] == {"fits": 18}
 
 
 def test_the_rest_is_the_job_with_these_options(mixed_data, folder, tmp_path):
@@ -79,19 +78,6 @@ def test_actors_are_opened_for_the_grid_and_for_the_chosen_sequence(
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     opened = [(e["kind"], e["n_actors"]) for e in events if e.get("what") == "folds"]
     assert opened == [("local", 2)] * 2
-    assert not (run / ".tuning").exists()
-
-
-@pytest.mark.parametrize("kept", [7, pytest.param(18, marks=pytest.mark.slow)])
-def test_killed_driver_goes_on(mixed_data, folder, tmp_path, actors_pay, kept):
-    spec = tuned_job(mixed_data, tmp_path / "runs", workers=2)
-    killed_job(spec.to_mapping(), "answers", str(kept))
-    done = run_job(spec)
-    assert done.resumed
-    assert done.skipped == ("categories", "statistics")
-    assert content(done.folder, "manifest.json")["tuning"] == {"fits": 18 - kept, "kept": kept}
-    assert bytes_of(done.folder) == bytes_of(folder)
-    assert not (done.folder / ".tuning").exists()
 
 
 def test_folds_without_rows_are_left_out(mixed_data, tmp_path):

@@ -14,8 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from distfms.engine.cache import PartialCache
-from distfms.methods.frame.cross_validation import AnswerLog
-from distfms.runs import context, driver
+from distfms.runs import driver
 from distfms.runs.job_spec import build_spec
 from distfms.runs.steps import Steps
 from tests.e2e.jobs import judgments_job
@@ -57,7 +56,7 @@ def killed(data: Path, output: Path | str, where: str, what: str) -> None:
 def killed_job(spec: Mapping[str, Any], where: str, what: str) -> None:
     """Run a job in a process that kills itself.
 
-    After so many ``partials`` or ``answers`` of actors are kept, ``before`` a stage's files are
+    After so many ``partials`` are kept, ``before`` a stage's files are
     written, or ``between`` its files and the manifest.
     """
     server = multiprocessing.get_context("forkserver")
@@ -74,9 +73,6 @@ def _die(environment: dict[str, str], spec: Mapping[str, Any], where: str, what:
     with pytest.MonkeyPatch.context() as patch:
         if where == "partials":
             _die_after(patch, PartialCache, "put", int(what))
-        elif where == "answers":
-            patch.setattr(context, "ACTORS_PAY_OPERATIONS", -1.0)
-            _die_after(patch, AnswerLog, "append", int(what))
         else:
             doom(patch, where, what)
         driver.run_job(build_spec(spec))

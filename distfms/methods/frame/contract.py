@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
 from numbers import Real
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -148,12 +147,6 @@ class Run(Protocol):
 
     def path(self, name: str) -> Location:
         """Return the place of a file or folder that a step writes itself."""
-
-    def scratch(self) -> Path | None:
-        """Return the path of a file that the present step may use, and that goes when it is done.
-
-        An attempt after a kill finds it. None where there is no local folder.
-        """
 
     def reduce(
         self,
@@ -355,8 +348,8 @@ class FoldAnswers:
         Of the rows of each of them.
     answers : tuple of tuple of mapping
         By item, then by fold.
-    n_done, n_kept : int
-        Evaluations done now, and taken from an earlier attempt.
+    n_done : int
+        Evaluations that were done.
     """
 
     folds: tuple[int, ...]
@@ -364,7 +357,6 @@ class FoldAnswers:
     weight: tuple[float, ...]
     answers: tuple[tuple[Answer, ...], ...]
     n_done: int = 0
-    n_kept: int = 0
 
     def values(self, item: int, measure: str) -> np.ndarray:
         """Return what the folds answered an item by a measure, shape (…, n_folds)."""

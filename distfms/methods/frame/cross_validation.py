@@ -2,19 +2,15 @@
 
 A unit is one item (a rule, a point of a grid) on one fold. Every actor reads the statistics from
 the file of their step once, and makes of each fold what the evaluations want. A unit's answer is a
-few numbers; the driver writes it down when it comes, so a killed run goes on with what was
-answered. An answer depends on the item and the fold only.
+few numbers, and depends on the item and the fold only.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +28,7 @@ Members = Mapping[str, Any]
 M = TypeVar("M")
 
 #: Items that an actor evaluates on a fold before it asks for more: what they share of a fold is
-#: made once, and a killed driver loses no more than these.
+#: made once.
 PORTION = 8
 
 #: Multiplications that take as long as the calls of one greedy step on small arrays: 0.13 ms of
@@ -219,48 +215,33 @@ def evaluate_here(
         with nullcontext() if fold is None else extended(fold) as whole:
             of_fold = _evaluate_items(work, whole, items)
         answers |= {(number, item): answer for item, answer in of_fold.items()}
-    return arranged(work, answers, 0)
+    return arranged(work, answers)
 
 
 def _evaluated_by(run: Run, pool: ActorPool, statistics: Bundle, work: FoldWork) -> FoldAnswers:
     build = partial(_held, statistics, work)
-    log = None
-    # What is done in this process is not worth a file.
-    if pool.name != "serial":
-        place = run.place(work.step)
-        scratch = run.scratch()
-        if place is not None:
-            build = partial(_load, place, work)
-        if scratch is not None:
-            log = AnswerLog(scratch, _key(work))
-    answers = {} if log is None else log.read()
-    n_kept = len(answers)
-    portions = _portions(work, answers)
-
-    def keep(index: int, of_portion: Mapping[int, Answer]) -> None:
-        fold, _ = portions[index]
-        for item, answer in of_portion.items():
-            answers[fold, item] = answer
-            if log is not None:
-                log.append((fold, item), answer)
-
-    if portions:
-        pool.start(build, range(pool.n_actors))
-        pool.map(_evaluate, portions, on_answer=keep)
-    return arranged(work, answers, n_kept)
+    place = run.place(work.step)
+    if pool.name != "serial" and place is not None:
+        build = partial(_load, place, work)
+    portions = _portions(work)
+    pool.start(build, range(pool.n_actors))
+    answers: dict[Unit, Answer] = {}
+    for (fold, _), of_portion in zip(portions, pool.map(_evaluate, portions), strict=True):
+        answers |= {(fold, item): answer for item, answer in of_portion.items()}
+    return arranged(work, answers)
 
 
-def _portions(work: FoldWork, answers: Mapping[Unit, Answer]) -> list[tuple[int, list[int]]]:
-    """Cut what is not yet answered into portions of one fold each, fold by fold."""
+def _portions(work: FoldWork) -> list[tuple[int, list[int]]]:
+    """Cut the work into portions of one fold each, fold by fold."""
+    items = list(range(len(work.items)))
     portions = []
     for fold in range(work.n_folds):
-        items = [item for item in range(len(work.items)) if (fold, item) not in answers]
         starts = range(0, len(items), PORTION)
         portions += [(fold, items[start : start + PORTION]) for start in starts]
     return portions
 
 
-def arranged(work: FoldWork, answers: Mapping[Unit, Answer], n_kept: int) -> FoldAnswers:
+def arranged(work: FoldWork, answers: Mapping[Unit, Answer]) -> FoldAnswers:
     """Arrange answers by item and fold; folds that `split_fold` leaves out have none."""
     folds = tuple(fold for fold in range(work.n_folds) if answers[fold, 0])
 
@@ -273,43 +254,5 @@ def arranged(work: FoldWork, answers: Mapping[Unit, Answer], n_kept: int) -> Fol
         n_rows=tuple(int(answer["fold/n_rows"]) for answer in first),
         weight=tuple(float(answer["fold/weight"]) for answer in first),
         answers=tuple(of_item(item) for item in range(len(work.items))),
-        n_done=len(answers) - n_kept,
-        n_kept=n_kept,
+        n_done=len(answers),
     )
-
-
-def _key(work: FoldWork) -> str:
-    """Hash what the answers depend on; the run folder belongs to one spec and one set of data."""
-    text = json.dumps([work.step, work.n_folds, [repr(item) for item in work.items]])
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _arrays_of(described: Mapping[str, tuple[str, list[Any]]]) -> Answer:
-    return {name: np.array(values, dtype=kind) for name, (kind, values) in described.items()}
-
-
-@dataclass(frozen=True)
-class AnswerLog:
-    """Answers of units in a file of lines, each written when it comes, for work of one key."""
-
-    path: Path
-    key: str
-
-    def read(self) -> dict[Unit, Answer]:
-        """Return the answers so far; a line that was torn off ends them."""
-        answers: dict[Unit, Answer] = {}
-        key, *lines = self.path.read_text().splitlines() if self.path.exists() else [""]
-        if key != self.key:
-            lines = []
-        with suppress(ValueError):
-            for line in lines:
-                fold, item, described = json.loads(line)
-                answers[fold, item] = _arrays_of(described)
-        self.path.write_text("\n".join([self.key, *lines[: len(answers)], ""]))
-        return answers
-
-    def append(self, unit: Unit, answer: Answer) -> None:
-        """Write an answer down; floats are written so that they read back the same."""
-        arrays = {name: (array.dtype.str, array.tolist()) for name, array in answer.items()}
-        with self.path.open("a") as file:
-            file.write(json.dumps([*unit, arrays]) + "\n")

@@ -278,7 +278,7 @@ def _compared_points(run: Run, job: Job, answers: Answers, of_model: str) -> dic
     points = grid_points(tune.grid)
     measure = str(tune.measure)
     on_folds, values = answers(points, measure)
-    counts = {"fits": on_folds.n_done, "kept": on_folds.n_kept}
+    counts = {"fits": on_folds.n_done}
     run.account(**{f"tuning{of_model}": counts})
     _require_folds(run, job.n_folds, len(on_folds.folds))
     higher_is_better = load_method(job.name).measures[measure]

@@ -367,7 +367,7 @@ class ByRows(Learner):
             held_out = {name: part.folds[unit[0]] for name, part in members}
             fold = Fold({}, {**held_out, FOUND: (path, curves[unit])}, unit[0])
             answers[unit] = evaluated(work, fold, unit[1])
-        return arranged(work, answers, 0)
+        return arranged(work, answers)
 
 
 def learner_of(run: Run, job: Job, data: SequenceData) -> Learner:

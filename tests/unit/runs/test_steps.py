@@ -110,24 +110,6 @@ def test_misuse_fails_loudly(whole: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("new/**/*.tmp"))
 
 
-def test_a_scratch_file_goes_when_its_step_is_done(tmp_path: Path) -> None:
-    attempt = Attempt(tmp_path)
-
-    def make(fails: bool) -> int:
-        place = attempt.steps.scratch()
-        assert place is not None
-        place.write_text("so far")
-        if fails:
-            raise EngineError("stopped")
-        return 1
-
-    with pytest.raises(EngineError):
-        attempt.steps.step("a", lambda: make(True))
-    assert (tmp_path / ".a").read_text() == "so far"
-    attempt.steps.step("a", lambda: make(False))
-    assert not (tmp_path / ".a").exists()
-
-
 def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
     steps = Steps(None, Recorder(None, str, lambda event: None), ["first"])
     assert steps.step("a", lambda: np.float64(1.0)) == 1.0
