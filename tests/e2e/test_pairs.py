@@ -64,10 +64,17 @@ def pairs_job(data, output, own=None, /, **changes):
     return few_job(data, output, own, data=section, **changes)
 
 
-def test_a_default_job_says_how_many_rows_in_full_do_as_well(data, tmp_path):
-    spec = pairs_job(data, tmp_path, {"solver": "auto", "units": "raw"}).to_mapping()
-    del spec["attribute_efficient"]["repeats"]
+def test_a_default_job_is_compared_with_draws_of_rows_in_full(data, tmp_path):
+    spec = {
+        "name": "few",
+        "method": "attribute_efficient",
+        "data": {"path": str(data), "target": "y", "id": "id"},
+        "attribute_efficient": {"units": "raw"},
+        "output": str(tmp_path),
+    }
     run = run_job(build_spec(spec)).folder
+    curves = {curve["name"]: curve["points"] for curve in content(run, "metrics.json")["curves"]}
+    assert curves["rows"][-1]["repeats"] == 10
     assert "in full" in headline(run)
 
 
