@@ -3,7 +3,8 @@
 Candidates are rows of a matrix of losses, from the simplest on; its columns are folds. What differs
 in kind (a model, an order, a ridge, a similarity, a way to buy) is chosen by `best`; what differs
 in amount (a stop, a number, a budget) by `fewest`. The losses that chose a candidate do not report
-it: `chosen_without` chooses with the other folds in turn, and `honest` scores these choices.
+it: `chosen_without` chooses with the other folds in turn, and each choice is scored on the fold
+that had no say in it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.stats.base import FoldMeans, over_folds
+from distfms.stats.base import over_folds
 
 #: From losses of shape (n_candidates, n_folds) and the weights of the folds to the one chosen.
 Rule = Callable[[np.ndarray, np.ndarray], int]
@@ -87,6 +88,18 @@ def chosen_without(
     -------
     ndarray of int, shape (n_folds,)
         The candidate that is chosen without each fold. With one fold, that of all folds.
+
+    Notes
+    -----
+    The least of many mean losses is less than the loss of the model on new rows, as it was chosen
+    for being least. The mean of ``losses[choices, folds]`` is the cross-validated loss of the
+    choice itself; what is left is that the folds' models learn from fewer rows.
+
+    References
+    ----------
+    Stone, "Cross-validatory choice and assessment of statistical predictions" (1974), Section 3;
+    Tibshirani and Tibshirani, "A bias correction for the minimum error rate in cross-validation"
+    (2009).
     """
     given = np.asarray(weights, dtype=np.float64)
     n_folds = len(given)
@@ -97,39 +110,6 @@ def chosen_without(
         others = np.arange(n_folds) != fold
         choices[fold] = rule(losses[:, others], given[others])
     return choices
-
-
-def honest(
-    values: np.ndarray, choices: np.ndarray, weights: Sequence[float] | np.ndarray
-) -> FoldMeans:
-    """Return the mean over folds of what was chosen without each of them, and its error.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_candidates, n_folds)
-        A measure of each candidate on each fold: the losses that chose, or another.
-    choices : ndarray of int, shape (n_folds,)
-        As `chosen_without` returns them.
-    weights : sequence of float, length n_folds
-
-    Returns
-    -------
-    FoldMeans
-        Scalars.
-
-    Notes
-    -----
-    The least of many mean losses is less than the loss of the model on new rows, as it was chosen
-    for being least: cross-validation of the choice itself takes this away. What is left is that
-    the folds' models learn from fewer rows.
-
-    References
-    ----------
-    Stone, "Cross-validatory choice and assessment of statistical predictions" (1974), Section 3;
-    Tibshirani and Tibshirani, "A bias correction for the minimum error rate in cross-validation"
-    (2009).
-    """
-    return over_folds(values[choices, np.arange(values.shape[1])], weights)
 
 
 def _comparable_means(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:
