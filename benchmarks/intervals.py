@@ -128,6 +128,7 @@ COVERAGE = {
     "few attributes": Case("attribute_efficient", {"attributes_per_example": 4}, linear),
     "multi-selection": Case("multiselect", {"budget": 12}, judged),
 }
+ROW_BY_ROW = "row by row"
 NOISE = {
     "multiselect": Case("multiselect", {"budget": 10}),
     "sequence": Case("sequence"),
@@ -191,6 +192,22 @@ def covers(case: Case, n_rows: int, seed: int) -> bool:
     return bool(abs(share - truth) <= student_t(0.95, N_FOLDS - 1) * error + 0.5)
 
 
+def covers_row_by_row(n_rows: int, seed: int) -> bool:
+    """Return whether the interval of the log loss of rows that stop one by one covers the truth."""
+    rng = np.random.default_rng([seed, n_rows])
+    case = Case("sequence", {**LINEAR, "family": "logistic", "stopping": "rows"})
+    with tempfile.TemporaryDirectory() as folder:
+        run = finished(case, classes(rng, n_rows), seed, folder)
+        claim = read_run(str(run)).open()[1].metrics["stop"]["rows"]["validation"]
+        others = classes(rng, N_OTHERS)
+        predicted = distfms.load(run).predict(others.drop(columns="y"), stop="rows")
+    is_yes = others["y"].to_numpy() == "yes"
+    share = np.where(is_yes, predicted["probability_yes"], predicted["probability_no"])
+    difference = claim["log_loss"] + np.mean(np.log(share))
+    width = student_t(0.95, N_FOLDS - 1) * claim["error_of_log_loss"]
+    return bool(abs(difference) <= width)
+
+
 def of_noise(case: Case, n_rows: int, n_columns: int, seed: int) -> tuple[float, float, float]:
     """Return a headline's claim about noise, its error, and what is true, in percent."""
     rng = np.random.default_rng([seed, n_rows])
@@ -212,9 +229,12 @@ def of_noise(case: Case, n_rows: int, n_columns: int, seed: int) -> tuple[float,
 
 def print_coverage(names: list[str], n_tables: int) -> None:
     """Print by case and number of rows how often the truth is covered."""
-    for name in names or list(COVERAGE):
+    for name in names or [*COVERAGE, ROW_BY_ROW]:
         for n_rows in COVERAGE_ROWS:
-            covered = [covers(COVERAGE[name], n_rows, seed) for seed in range(n_tables)]
+            if name == ROW_BY_ROW:
+                covered = [covers_row_by_row(n_rows, seed) for seed in range(n_tables)]
+            else:
+                covered = [covers(COVERAGE[name], n_rows, seed) for seed in range(n_tables)]
             print(f"{name}, {n_rows} rows: {np.mean(covered):.0%}", flush=True)
 
 
