@@ -347,7 +347,8 @@ def metrics_of(
         if validated is not None:
             measures = columns["train"]
             columns["validation"] = {m: validated.means(number, m).mean for m in measures}
-        points = points_of({"budget": solved.procedure.grid(path)}, columns)
+        budgets = np.maximum(solved.procedure.grid(path), 0.0)
+        points = points_of({"budget": budgets}, columns)
         curves.append({"name": name, "points": points})
     last = {curve["name"]: curve["points"][-1] for curve in curves}
     chosen, *baselines = solved.paths

@@ -336,12 +336,17 @@ def losses_on_folds(validated: FoldAnswers, item: int, share: str, n_targets: in
 
 
 def where_to_stop(
-    path: Path, alpha: float, candidate: Candidate | None, weights: Sequence[float], is_tuned: bool
+    path: Path,
+    budgets: np.ndarray,
+    alpha: float,
+    candidate: Candidate | None,
+    weights: Sequence[float],
+    is_tuned: bool,
 ) -> dict[str, Any]:
     """Find the prefix that predictions use by default, and the best one.
 
-    All of a sequence whose length `tune` chose. Else with the losses of `candidate` on folds the
-    smallest within one standard error of the best; without, the first with the share α of what all
+    All of a sequence whose length `tune` chose. Else with the losses of `candidate` on folds, at
+    these budgets, the smallest within one standard error of the best; without, the first with the share α of what all
     groups explain on the training rows.
     """
     if candidate is None:
@@ -349,9 +354,8 @@ def where_to_stop(
         rule = "training_plateau"
     else:
         # Folds were asked what a cost affords, to which what is free after it belongs.
-        costs = path.curve_cost[kept_prefixes(path)]
         n_groups, best_n_groups = (
-            path.fitted_within(path.affordable(costs[rule(candidate.losses, weights)]))
+            path.fitted_within(path.affordable(budgets[rule(candidate.losses, weights)]))
             for rule in (fewest, best)
         )
         rule = "one_standard_error"

@@ -145,7 +145,8 @@ def evaluate(learner: Learner, models: Models, reference: Any) -> dict[str, Any]
     is_tuned = job.tune is not None and "max_groups" in job.tune.grid
     candidate = candidate_of(learner, path, scores.folds)
     weights = () if scores.folds is None else scores.folds.weight
-    stop = where_to_stop(path, content["alpha"]["alpha"], candidate, weights, is_tuned)
+    budgets, alpha = learner.procedure.grid(path), content["alpha"]["alpha"]
+    stop = where_to_stop(path, budgets, alpha, candidate, weights, is_tuned)
     content["stop"] = stop = choose_models(path, content, job.options.budget, stop)
     if scores.folds is not None:
         content["folds_at_stop"] = of_folds = scores_at_stop(

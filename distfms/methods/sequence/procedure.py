@@ -154,8 +154,12 @@ class SequenceProcedure(Procedure):
     # --- scores ---
 
     def grid(self, path: Path) -> np.ndarray:
-        """Return the costs of the prefixes whose scores are kept."""
-        return path.curve_cost[kept_prefixes(path)]
+        """Return budgets that buy the prefixes whose scores are kept.
+
+        That of no group is negative, as 0 also buys the groups that are free.
+        """
+        spent = path.curve_cost[kept_prefixes(path)]
+        return np.append(-1.0, spent[1:])
 
     def scored_at(self, budgets: np.ndarray) -> SequenceProcedure:
         """Return the procedure that fits models where they are scored, at what budgets afford."""
