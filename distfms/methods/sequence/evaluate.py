@@ -346,8 +346,8 @@ def where_to_stop(
     """Find the prefix that predictions use by default, and the best one.
 
     All of a sequence whose length `tune` chose. Else with the losses of `candidate` on folds, at
-    these budgets, the smallest within one standard error of the best; without, the first with the share α of what all
-    groups explain on the training rows.
+    these budgets, the smallest within one standard error of the best; without, the first with the
+    share α of what all groups explain on the training rows.
     """
     if candidate is None:
         n_groups, best_n_groups = (stopping_prefix(path.curve_value, a) for a in (alpha, 1.0))
