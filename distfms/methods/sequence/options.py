@@ -315,11 +315,12 @@ class SequenceOptions(Section):
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
     `random`, `sparse` (the order in which groups enter a cost-weighted group lasso; for the family
-    `gaussian`); and `lightgbm`, boosted trees on all columns, fitted to about 50,000 rows at most
-    and judged on about 100,000 rows of the folds at most, and all held-out rows. `oracle:omp` is
-    the oracle of `omp`, which is then compared too; `oracle` that of the chosen rule. Left out:
-    `omp`, `fr-blind` (where costs differ) and `oracle`, for families other than `gaussian`
-    `oracle`; and for one target, up to 10⁶ rows and 10³ columns, `lightgbm`.
+    `gaussian`, and left out where `auto` finds classes); and `lightgbm`, boosted trees on all
+    columns, fitted to about 50,000 rows at most and judged on about 100,000 rows of the folds at
+    most, and all held-out rows. `oracle:omp` is the oracle of `omp`, which is then compared too;
+    `oracle` that of the chosen rule. Left out: `omp`, `fr-blind` (where costs differ) and `oracle`,
+    for families other than `gaussian` `oracle`; and for one target, up to 10⁶ rows and 10³ columns,
+    `lightgbm`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective of `omp` (or of the rule itself, if `omp` is not a baseline) at
@@ -363,7 +364,12 @@ class SequenceOptions(Section):
         if self.family != "auto":
             return self
         has_classes = has_texts or self.class_weights is not None or self.threshold != 0.5
-        return self.model_copy(update={"family": "softmax" if has_classes else "gaussian"})
+        if not has_classes:
+            return self.model_copy(update={"family": "gaussian"})
+        baselines = self.baselines
+        if baselines is not None:
+            baselines = tuple(name for name in baselines if name != "sparse")
+        return self.model_copy(update={"family": "softmax", "baselines": baselines})
 
     @model_validator(mode="before")
     @classmethod
@@ -429,7 +435,8 @@ def read_cost_file(path: str) -> dict[str, Any]:
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return what the paper's experiments set (section 5)."""
     rules = ["fr", "omp-single", "omp-no-whiten", "omp-blind", "oracle:fr", "oracle:omp"]
-    family = options.get("family", "gaussian")
-    rules += ["sparse"] * (family == "gaussian")
-    own = {"family": family, "criterion": "omp", "model": "linear", "ridge": 1e-5}
-    return {"sequence": {**own, "baselines": rules}}
+    if options.get("family", "auto") in ("auto", "gaussian"):
+        rules.append("sparse")
+    paper_options: dict[str, Any] = {"criterion": "omp", "model": "linear", "ridge": 1e-5}
+    without = {"expand": {}, "stopping": "prefix"}
+    return {"sequence": {**paper_options, **without, "baselines": rules}}

@@ -1,5 +1,8 @@
 """`preset: paper` is what a spec with the paper's options is, and the spec's own options win."""
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from distfms.runs.job_spec import build_spec, load_spec
@@ -19,7 +22,7 @@ def spec(method, options=None, data=None, **top):
 
 SETS = {
     "multiselect": ({"ridge": 0.0, "psd": "data_units"}, {}),
-    "sequence": ({"criterion": "omp", "ridge": 1e-5}, {}),
+    "sequence": ({"criterion": "omp", "ridge": 1e-5, "stopping": "prefix"}, {}),
     "landmarks": ({"metric": "none", "loss": "epsilon_insensitive"}, {}),
     "attribute_efficient": ({"solver": "online", "tune_baselines": True}, {"folds": 10}),
 }
@@ -54,6 +57,18 @@ def test_what_the_spec_says_wins():
     assert (
         "sparse" not in spec("sequence", {"family": "logistic"}, preset="paper").options.baselines
     )
+
+
+@pytest.mark.parametrize("family", ["auto", "logistic"])
+def test_the_preset_of_sequences_takes_classes_of_texts(family, tmp_path):
+    rng = np.random.default_rng(0)
+    columns = {name: rng.normal(size=60) for name in "abc"}
+    columns["y"] = np.where(columns["a"] + rng.normal(size=60) > 0, "yes", "no")
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    data = {"path": str(tmp_path / "rows.parquet"), "folds": 0}
+    prepared = prepare(spec("sequence", {"family": family}, data, preset="paper"))
+    assert prepared.job.options.family in ("logistic", "softmax")
+    assert "sparse" not in prepared.job.options.baselines
 
 
 def test_check_says_what_a_preset_set():
