@@ -14,12 +14,12 @@ import numpy as np
 from pydantic import Field
 
 from distfms.data.files.partition import Dataset
-from distfms.linalg import symmetric_pinv
 from distfms.methods.frame.contract import Chosen, Finished, FinishedRun, Inputs, Job, Method, Run
 from distfms.methods.frame.moments import Procedure, on_moments
 from distfms.methods.frame.row_data import RowForm, read_rows
 from distfms.methods.frame.row_predictor import RowPredictor, plan_of_model, sources_of
 from distfms.report.page import PageSection, Table
+from distfms.solve.linalg import symmetric_pinv
 from distfms.spec import Section as Options
 from distfms.stats.comoments import CoMoments
 

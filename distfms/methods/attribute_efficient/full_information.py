@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from scipy.optimize import brentq, nnls
 
-from distfms.linalg import unit_diagonal
+from distfms.solve.linalg import unit_diagonal
 
 #: Eigenvalues below this are 0, of attributes with a second moment of 1.
 _RANK = 1e-12

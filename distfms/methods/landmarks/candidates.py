@@ -17,11 +17,11 @@ import numpy as np
 from distfms.methods.frame.choose import Rule, best, chosen_without
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.curves import number_or_none
-from distfms.methods.landmarks.logistic import logistic_scores
-from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.metric import learned_transform, under
-from distfms.methods.landmarks.ridges import Ridges
 from distfms.methods.landmarks.similarity import KERNELS, LINEAR, PRECOMPUTED, LandmarkMap
+from distfms.solve.logistic import logistic_scores
+from distfms.solve.losses import probabilities
+from distfms.solve.ridge import Ridges
 from distfms.stats.base import over_folds
 from distfms.stats.classification import log_odds
 

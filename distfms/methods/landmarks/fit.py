@@ -16,9 +16,7 @@ import numpy as np
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import Fold, Members
 from distfms.methods.frame.moments import NamedRule
-from distfms.methods.frame.newton import Domain, NewtonMinimum, Quadratic, minimise
 from distfms.methods.frame.passes import Sums
-from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss, Margin
 from distfms.methods.landmarks.squared import (
     COLUMNS,
     DENSE,
@@ -29,6 +27,8 @@ from distfms.methods.landmarks.squared import (
     ladder,
     stepwise,
 )
+from distfms.solve.losses import EpsilonInsensitive, Loss, Margin
+from distfms.solve.newton import Domain, NewtonMinimum, Quadratic, minimise
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.

@@ -18,12 +18,12 @@ from distfms.methods.landmarks.candidates import FoldChoice
 from distfms.methods.landmarks.evaluate import evaluate
 from distfms.methods.landmarks.form import LandmarkForm
 from distfms.methods.landmarks.learners import ByPasses, ByRanking, Squared
-from distfms.methods.landmarks.losses import Margin, OrdinalMargin
 from distfms.methods.landmarks.metric import described
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData, read_data
 from distfms.methods.landmarks.similarity import user_function
 from distfms.methods.landmarks.squared import Linear, ladder, ridge_errors, side_by_side
+from distfms.solve.losses import Margin, OrdinalMargin
 
 #: Ridges that are tried for more landmarks and rows, in units of that of fewer.
 _RIDGE_FACTORS = np.logspace(0.5, -1.5, 5)

@@ -33,7 +33,6 @@ from distfms.methods.frame.moments import (
 from distfms.methods.frame.passes import Passes, Sums
 from distfms.methods.landmarks.fit import FitPass, JudgePass, PassProblem, PassProcedure
 from distfms.methods.landmarks.form import RANKING_MEASURES
-from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import (
     EmbeddedReader,
@@ -52,6 +51,7 @@ from distfms.methods.landmarks.squared import (
     LandmarkProcedure,
     squared_measures,
 )
+from distfms.solve.losses import AllMargins, EpsilonInsensitive, Loss, Margin, OrdinalMargin
 
 #: Models of similarities with weights and intercepts (M, L + 1), and the parts they are judged on.
 Asked = tuple[Models, Sequence[int]]
@@ -312,3 +312,17 @@ def judged_answer(answer: Answer, measured: Answer) -> Answer:
     """Return an answer with measures of its models in their place."""
     left = (MODELS, "values")
     return {**{name: a for name, a in answer.items() if name not in left}, **measured}
+
+
+def loss_of(options: LandmarksOptions, n_classes: int, deviation: float) -> Loss:
+    """Return the loss that options ask for, of a target with this standard deviation.
+
+    `n_classes` are its classes or levels, 0 where it is a number.
+    """
+    if not n_classes:
+        epsilon = 0.1 * deviation if options.epsilon is None else options.epsilon
+        return EpsilonInsensitive(options.smoothing * (deviation or 1.0), epsilon)
+    if options.task == "ordinal":
+        kind = AllMargins if options.loss == "all_margins" else OrdinalMargin
+        return kind(options.smoothing, n_classes, options.gamma, options.spacing)
+    return Margin(options.smoothing, n_classes, options.chosen_loss == "logistic")

@@ -14,10 +14,10 @@ from distfms.methods.frame.contract import Chosen, FinishedRun, Method
 from distfms.methods.frame.row_predictor import RowPredictor, label_array, plan_of_model
 from distfms.methods.landmarks.flow import landmarks
 from distfms.methods.landmarks.form import check_tried, make_job
-from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.options import LandmarksOptions, paper
 from distfms.methods.landmarks.similarity import PARAMETERS, PRECOMPUTED, LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import MEASURES
+from distfms.solve.losses import probabilities
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from distfms.linalg import symmetric_pinv
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import NamedRule, Procedure
-from distfms.methods.frame.newton import Domain
 from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.ridges import regular
 from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.solve.linalg import symmetric_pinv
+from distfms.solve.newton import Domain
+from distfms.solve.ridge import regular
 from distfms.stats.comoments import CoMoments
 
 MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False} | dict.fromkeys(

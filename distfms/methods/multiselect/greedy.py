@@ -30,7 +30,6 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from distfms.linalg import Growing
 from distfms.methods.frame.slabs import Loadable, OneProcess, Pool, loaded, slab_starts
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
@@ -43,6 +42,7 @@ from distfms.methods.multiselect.objective import (
     scoring_objective,
 )
 from distfms.methods.multiselect.same_raters import SameState
+from distfms.solve.linalg import Growing
 
 Algorithm = Literal["full", "scoring"]
 Criterion = Literal["gain_per_cost", "gain", "best"]

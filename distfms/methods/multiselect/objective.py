@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from distfms.linalg import mirrored, nearest_psd, symmetric_pinv
+from distfms.solve.linalg import mirrored, nearest_psd, symmetric_pinv
 from distfms.stats.base import Fields
 from distfms.stats.comoments import CONSTANT_RTOL
 

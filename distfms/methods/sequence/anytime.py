@@ -15,11 +15,11 @@ import numpy as np
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import FinishedRun, RowStop, checked_budget
 from distfms.methods.sequence.evaluate import advised, best_model, steps_of
-from distfms.methods.sequence.families import mean_response
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, longest_affordable
 from distfms.methods.sequence.residual import moments_about
 from distfms.methods.sequence.stopping import RowRule, Stopping
 from distfms.methods.sequence.trees import TreeModels
+from distfms.solve.families import mean_response
 from distfms.stats.comoments import CoMoments
 
 MODELS: dict[str, type[PrefixModels]] = {own.kind: own for own in (LinearModels, TreeModels)}

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.frame.passes import Sums, minimise, side_by_side
-from distfms.methods.sequence.families import FAMILIES, Family
+from distfms.methods.frame.passes import Sums
 from distfms.methods.sequence.greedy import BY_STATISTICS, Trail, best_set, sequence
 from distfms.methods.sequence.problem import (
     Ladder,
@@ -31,6 +30,8 @@ from distfms.methods.sequence.problem import (
     SequenceProblem,
 )
 from distfms.methods.sequence.residual import Pivot, ResidualGram, SequencePath, group_norms
+from distfms.solve.families import FAMILIES, Family
+from distfms.solve.lbfgs import minimise, side_by_side
 
 TOLERANCE = 1e-7
 """Norm of the gradient, in units of the response's deviation, at which a fit has converged."""

@@ -19,10 +19,10 @@ from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.ranking import RankingScores
 from distfms.methods.frame.row_data import RowForm
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, missing_by_source
-from distfms.methods.sequence.families import FAMILIES
 from distfms.methods.sequence.glm import GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.options import ExpandSection
 from distfms.methods.sequence.problem import Path, PrefixModels
+from distfms.solve.families import FAMILIES
 from distfms.stats.classification import class_measures, class_sums, log_odds
 from distfms.stats.sample import RowSample
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from distfms.methods.frame.contract import Run
-from distfms.methods.frame.passes import Passes, Sums, side_by_side
+from distfms.methods.frame.passes import Passes, Sums
 from distfms.methods.frame.trees import scores
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.form import SequenceForm
@@ -28,6 +28,7 @@ from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import GlmReader, sums_of_scores
 from distfms.methods.sequence.read_trees import TreeRows, TreeSource, spans_of
 from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, tree_path
+from distfms.solve.lbfgs import side_by_side
 
 #: Rows, and numbers in them, that trees are fitted to where nobody asks for trees.
 _MOST_ROWS, _MOST_VALUES = 100_000, 20_000_000

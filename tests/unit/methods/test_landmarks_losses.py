@@ -8,10 +8,10 @@ from scipy.optimize import minimize
 
 from distfms.methods.frame.moments import NamedRule
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
-from distfms.methods.landmarks.losses import AllMargins, EpsilonInsensitive, Margin, OrdinalMargin
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import SquaredProblem
+from distfms.solve.losses import AllMargins, EpsilonInsensitive, Margin, OrdinalMargin
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
 

@@ -6,11 +6,11 @@ from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import LogisticRegression
 
-from distfms.methods.landmarks import logistic
 from distfms.methods.landmarks.likelihood import likely_process, unlikeliness
-from distfms.methods.landmarks.logistic import logistic_scores
 from distfms.methods.landmarks.metric import learned_transform, mean_gradient_product
-from distfms.methods.landmarks.ridges import Ridges
+from distfms.solve import logistic
+from distfms.solve.logistic import logistic_scores
+from distfms.solve.ridge import Ridges
 from tests.reference import landmarks as literal
 
 RNG = np.random.default_rng(4)

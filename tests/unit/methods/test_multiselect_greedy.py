@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms import linalg
 from distfms.methods.frame import slabs
 from distfms.methods.multiselect import greedy as greedy_module
 from distfms.methods.multiselect.greedy import FullState, ScoringState, select
 from distfms.methods.multiselect.objective import Problem
+from distfms.solve import linalg
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_problem
 

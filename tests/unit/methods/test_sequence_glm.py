@@ -8,15 +8,16 @@ import pytest
 
 from distfms.errors import DataError
 from distfms.methods.frame.classes import MAX_CLASSES, ClassCounts, find_classes
-from distfms.methods.frame.passes import Sums, side_by_side
+from distfms.methods.frame.passes import Sums
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.families import FAMILIES
 from distfms.methods.sequence.glm import GlmDesign, View, fitted, guide_of, sequence_glm
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import GroupCosts, Ladder
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import few_rows
+from distfms.solve.families import FAMILIES
+from distfms.solve.lbfgs import side_by_side
 from distfms.stats.base import Folded, merge_tree
 from distfms.stats.codec import settled
 from tests.reference import glm as literal

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from distfms.methods.frame.passes import Status
-
+Status = Literal["converged", "max_iter", "stalled"]
 #: Share of the majorant that keeps a Hessian regular.
 _REGULAR = 1e-12
 #: Share of its own trace that keeps a singular Hessian regular.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import NumericalError
-from distfms.linalg import LATE, Growing, nearest_psd, symmetric_pinv
+from distfms.solve.linalg import LATE, Growing, nearest_psd, symmetric_pinv
 
 
 def symmetric(rng: np.random.Generator, d: int) -> np.ndarray:

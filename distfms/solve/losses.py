@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -295,23 +295,3 @@ class AllMargins(OrdinalMargin):
         away = side * (scores - extra[:, np.newaxis])
         value, slope, curvature = rounded(self.gamma - away, self.width)
         return Slopes(value.sum(axis=0)[None], (-side * slope)[None], curvature[None])
-
-
-def loss_of(options: Any, n_classes: int, deviation: float) -> Loss:
-    """Return the loss that options ask for.
-
-    Parameters
-    ----------
-    options : LandmarksOptions
-    n_classes : int
-        Classes or levels of the target; 0 where it is a number.
-    deviation : float
-        Standard deviation of the target.
-    """
-    if not n_classes:
-        epsilon = 0.1 * deviation if options.epsilon is None else options.epsilon
-        return EpsilonInsensitive(options.smoothing * (deviation or 1.0), epsilon)
-    if options.task == "ordinal":
-        kind = AllMargins if options.loss == "all_margins" else OrdinalMargin
-        return kind(options.smoothing, n_classes, options.gamma, options.spacing)
-    return Margin(options.smoothing, n_classes, options.chosen_loss == "logistic")

@@ -1,9 +1,9 @@
-"""Sums over passes, and L-BFGS on them, against scipy."""
+"""L-BFGS of functions that are asked for elsewhere, against scipy."""
 
 import numpy as np
 from scipy.special import expit
 
-from distfms.methods.frame.passes import minimise, side_by_side
+from distfms.solve.lbfgs import minimise, side_by_side
 
 
 def logistic(n=400, d=8, seed=0, unit=1.0):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distfms.methods.frame.newton import Domain
+from distfms.solve.newton import Domain
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -1,0 +1,1 @@
+"""Numerics that several methods need, of arrays alone: minima, losses, ridges, matrices."""
