@@ -106,9 +106,9 @@ class DataSection(Section):
     path: str | tuple[str, ...] | None = None
     """Folder, file, glob, list of these, or fsspec URL. `${NAME}` is replaced by an environment
     variable. Relative paths start at the current directory. CSV (`.csv`, `.tsv`), JSON lines
-    (`.jsonl`, `.ndjson`), Arrow (`.arrow`, `.feather`) and Excel (`.xlsx`, with the extra
-    `distfms[excel]`), also gzipped, are converted to Parquet once. Of a folder only the first of
-    these formats that it has is read; Parquet comes before all. Keys of its folders, as of
+    (`.jsonl`, `.ndjson`), Arrow (`.arrow`, `.feather`) and workbooks (`.xlsx`, `.ods`, …; with the
+    extra `distfms[excel]`), also gzipped, are converted to Parquet once. Of a folder only the first
+    of these formats that it has is read; Parquet comes before all. Keys of its folders, as of
     `year=2024/region=n`, are columns.
     """
     builtin: str | None = None

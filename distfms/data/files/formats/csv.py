@@ -35,6 +35,8 @@ from distfms.data.files.texts import NumberForm, numbers_of, read_times, trimmed
 _BLOCK_BYTES = 2**24
 #: Bytes that decide about the dialect.
 _SNIFFED_BYTES = 2**20
+#: Lines above the names of columns that may hold titles.
+_MOST_TITLES = 20
 #: How pyarrow says that a value has not the type of its column.
 _MISFIT = re.compile(r".*column #(\d+): Row #(\d+): CSV conversion error to .*?: (.*)", re.DOTALL)
 _REMEDY = ", read the column as text (`data.text`)"
@@ -48,7 +50,7 @@ class Dialect:
     """How a file is written.
 
     `names` are those of columns where the first line has none, `has_index` is whether the first
-    column has no name.
+    column has no name, `n_titles` the number of lines above that of the names.
     """
 
     encoding: str = "utf8"
@@ -56,6 +58,7 @@ class Dialect:
     quote: str = '"'
     names: tuple[str, ...] = ()
     has_index: bool = False
+    n_titles: int = 0
 
     def notes(self) -> list[str]:
         """Return what is not as usual."""
@@ -64,6 +67,7 @@ class Dialect:
             f"values are separated by {self.delimiter!r}": self.delimiter not in ",\t",
             f"no line of names; the columns are c1 … c{len(self.names)}": self.names,
             "the first column has no name and is left out": self.has_index,
+            f"the names of columns are in line {self.n_titles + 1}": self.n_titles,
         }
         return [text for text, holds in told.items() if holds]
 
@@ -151,7 +155,7 @@ def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator
     types = {field.name: field.type for field in schema}
     types |= dict.fromkeys(as_text & types.keys(), pa.string())
     options = {"column_types": types, "include_columns": columns}
-    first = 1 if dialect.names else 2
+    first = 1 if dialect.names else dialect.n_titles + 2
     try:
         for batch in _parsed(stream, dialect, used["decimal"], **options):
             arrays = [
@@ -171,7 +175,8 @@ def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator
 
 
 def _row(number: Any, dialect: Dialect) -> str:
-    return f"row {number} ({'counted from 1' if dialect.names else 'the header is row 1'})"
+    counted = "counted from 1" if dialect.names else f"the header is row {dialect.n_titles + 1}"
+    return f"row {number} ({counted})"
 
 
 def _parsed(stream: Any, dialect: Dialect, decimal: str = ".", **options: Any) -> Any:
@@ -186,6 +191,7 @@ def _parsed(stream: Any, dialect: Dialect, decimal: str = ".", **options: Any) -
             block_size=_BLOCK_BYTES,
             encoding=dialect.encoding,
             column_names=dialect.names or None,
+            skip_rows=dialect.n_titles,
         ),
         pv.ParseOptions(
             delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True
@@ -268,7 +274,10 @@ def _whole_records(text: str) -> str:
 def _sniffed(encoding: str, text: str) -> Dialect:
     """Find the dialect of a file by its first records."""
     lines = list(io.StringIO(text, newline=""))
-    facts, top = _facts(text), lines[0] if lines else ""
+    facts = _facts(text)
+    delimiters = {*";\t|", facts.get("Delimiter", ",")}
+    divided = (line for line in lines[: _MOST_TITLES + 1] if not delimiters.isdisjoint(line))
+    top = next(divided, "")
     if facts.get("Delimiter", ",") not in top:
         # Where all numbers have decimal commas, these are more regular than the line of names.
         delimiter = max(";\t|", key=top.count)
@@ -277,11 +286,33 @@ def _sniffed(encoding: str, text: str) -> Dialect:
     dialect = Dialect(encoding, facts.get("Delimiter", ","))
     if facts.get("Quote") == "'":
         dialect = replace(dialect, quote="'")
+    n_titles = _count_titles(lines, dialect)
+    if n_titles:
+        return replace(_sniffed(encoding, "".join(lines[n_titles:])), n_titles=n_titles)
     rows = csv.reader(lines, delimiter=dialect.delimiter, quotechar=dialect.quote)
     first: list[str] = next(rows, [])
     if not facts.get("HasHeader", True) and any(map(_NUMBER.match, first)):
         return replace(dialect, names=tuple(f"c{k}" for k in range(1, len(first) + 1)))
     return replace(dialect, has_index=len(first) > 1 and not first[0])
+
+
+def _count_titles(lines: Sequence[str], dialect: Dialect) -> int:
+    """Count the lines above the names of columns: they are empty, or have a first value alone.
+
+    The names are texts that differ, one for each column of the line that follows.
+    """
+    rows = csv.reader(lines, delimiter=dialect.delimiter, quotechar=dialect.quote)
+    n_titles = 0
+    for row in rows:
+        if any(value.strip() for value in row[1:]):
+            break
+        n_titles = rows.line_num
+    else:
+        return 0
+    following = next(rows, row)
+    are_names = "" not in row and len(set(row)) == len(row) == len(following)
+    has_numbers = any(map(_NUMBER.match, row))
+    return n_titles if are_names and not has_numbers and n_titles <= _MOST_TITLES else 0
 
 
 def _facts(text: str, delimiter: str | None = None) -> dict[str, Any]:
@@ -319,5 +350,5 @@ FORMAT = Format(
     settle=_settled,
     loosened=_loosened,
     notes=notes,
-    version=3,
+    version=4,
 )

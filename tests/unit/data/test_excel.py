@@ -1,0 +1,100 @@
+"""Workbooks: which sheet, which row of names, and which types are read."""
+
+import datetime
+import io
+
+import pytest
+from openpyxl import Workbook
+
+from distfms.data.files.formats.base import FormatError
+from distfms.data.files.formats.excel import FORMAT
+
+VALUES = [[k, 0.5 * k, "x"] for k in range(1, 6)]
+DAY = datetime.datetime(2024, 1, 1)
+
+
+def workbook(rows, *, merged=(), sheets=None, chart=False):
+    book = Workbook()
+    for row in rows:
+        book.active.append(row)
+    for cells in merged:
+        book.active.merge_cells(cells)
+    for name, others in (sheets or {}).items():
+        sheet = book.create_sheet(name, 0)
+        for row in others:
+            sheet.append(row)
+    if chart:
+        book.create_chartsheet("chart", 0)
+    stream = io.BytesIO()
+    book.save(stream)
+    return stream.getvalue()
+
+
+def table(content):
+    schema = FORMAT.schema(io.BytesIO(content))
+    (batch,) = FORMAT.batches(io.BytesIO(content), schema, schema.names)
+    return batch.to_pydict(), FORMAT.notes(schema)
+
+
+@pytest.mark.parametrize(
+    ("above", "merged", "names"),
+    [
+        ([["a", "b", "c"]], (), ["a", "b", "c"]),
+        ([["Report"], ["a", "b", "c"]], (), ["a", "b", "c"]),
+        ([["Report", None, "of 2024"], [], ["a", " b", "c"]], (), ["a", "b", "c"]),
+        ([[], ["a", "b", "c"]], (), ["a", "b", "c"]),
+        ([["Visit", None, "y"], ["a", "b"]], ["A1:B1"], ["Visit a", "Visit b", "y"]),
+        ([["First", None, "Last"], ["a", "b", "a"]], (), ["First a", "First b", "Last a"]),
+        ([[None, "b", "c"]], (), ["b", "c"]),
+    ],
+)
+def test_names_are_found_below_titles_and_in_two_rows(above, merged, names):
+    values, _ = table(workbook([*above, *VALUES], merged=merged))
+    assert list(values) == names
+    assert len(values[names[0]]) == len(VALUES)
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        ([1, 2, None], [1, 2, None]),
+        ([1, 2.5, "NA"], [1.0, 2.5, None]),
+        (["007", "7", "1e3"], ["007", "7", "1e3"]),
+        (["A1", 2, 3.5], ["A1", "2", "3.5"]),
+        ([True, False, None], [True, False, None]),
+        ([True, 2, 3], [1, 2, 3]),
+        ([DAY, None, DAY], [DAY, None, DAY]),
+        ([DAY, "unknown", None], ["2024-01-01", "unknown", None]),
+        ([datetime.datetime(1899, 12, 31), DAY, DAY], [datetime.datetime(1899, 12, 31), DAY, DAY]),
+        (["#N/A", 1, 2], [None, 1, 2]),
+        ([2.0**60, 1, 2], [2.0**60, 1.0, 2.0]),
+    ],
+)
+def test_types_are_those_of_the_cells(cells, values):
+    content = workbook([["a", "b"], *([cell, 0.5] for cell in cells)])
+    assert table(content)[0]["a"] == values
+
+
+def test_the_fullest_sheet_is_read_and_said():
+    content = workbook([["a", "b"], [1, 2], [3, 4]], sheets={"About": [["written by hand"]]})
+    values, notes = table(content)
+    assert values == {"a": [1, 3], "b": [2, 4]}
+    assert notes == ["the sheet 'Sheet', which holds most, is read; not 'About'"]
+    values, notes = table(workbook([["Title"], [], ["a", "b"], [1, 2]], chart=True))
+    assert values == {"a": [1], "b": [2]}
+    assert notes == ["the names of columns are in row 3"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (workbook([["a", "a"], [1, 2]]), "has the column 'a' twice in the sheet 'Sheet'"),
+        (workbook([["a", None, "b"], [1, 2, 3]]), "a name for each column above the values"),
+        (workbook([[1, 2], [3, 4]]), "a name for each column above the values"),
+        (workbook([]), "has no sheet with a table"),
+        (b"a,b\n1,2\n", "cannot be read as a workbook"),
+    ],
+)
+def test_what_has_no_names_is_refused(content, reason):
+    with pytest.raises(FormatError, match=reason):
+        FORMAT.schema(io.BytesIO(content))
