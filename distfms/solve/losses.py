@@ -1,31 +1,216 @@
-"""Convex losses of linear scores, smooth enough for fits by passes over rows.
+"""Convex losses of linear scores: exponential families, margins and distances.
 
-A corner max(t, 0) is rounded over a width 1/β, so that a loss differs from that with corners by at
-most 1/(2β).
-
-References
-----------
-Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and appendix D.1.
+A family has a linear predictor η, of which φ(η) is convex: a row costs φ(η) − yᵀη, and ∇φ(η) is the
+mean that it says of y (McCullagh, Nelder, "Generalized Linear Models", section 2.2). Other losses
+have corners. A corner max(t, 0) is rounded over a width 1/β, so that a loss differs from that with
+corners by at most 1/(2β) (Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and
+appendix D.1).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from distfms.errors import DataError
 from distfms.stats.classification import log_odds
+
+#: Largest absolute linear predictor of a mean on the boundary.
+_LINK_LIMIT = 30.0
+#: Above this linear predictor the Poisson φ continues as a straight line (e⁵⁰ ≈ 5·10²¹ counts).
+_POISSON_LIMIT = 50.0
 
 Array = np.ndarray
 
 
+# --- exponential families ------------------------------------------------------------------------
+
+
+class Family(ABC):
+    """What a generalised linear model needs to know about its response."""
+
+    name: ClassVar[str]
+
+    def responses(self, y: np.ndarray, n_outputs: int) -> np.ndarray:
+        """Return responses (n_outputs, n); class numbers (n,) become memberships."""
+        return y
+
+    def require(self, y: np.ndarray) -> None:  # noqa: B027
+        """Raise `DataError` where a response cannot belong to the family."""
+
+    @abstractmethod
+    def mean(self, eta: np.ndarray) -> np.ndarray:
+        """∇φ(η) = E[y | x]."""
+
+    @abstractmethod
+    def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """φ(η) − yᵀη less its minimum over η (half the deviance, ≥ 0), shape (n,).
+
+        Written without the difference of large numbers.
+        """
+
+    def correct(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Share of the outputs of each row that are classified correctly, shape (n,)."""
+        is_correct = (eta > 0) == (y > 0.5)
+        return np.asarray(is_correct.mean(axis=0))
+
+    @abstractmethod
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Return η with ∇φ(η) = mean; finite also on the boundary."""
+
+    def variance(self, mean: np.ndarray) -> np.ndarray:
+        """Diagonal of ∇²φ where ∇φ is the mean, μ(1 − μ) of probabilities."""
+        return mean * (1.0 - mean)
+
+
+class Logistic(Family):
+    """φ(η) = Σ log(1 + e^η): labels (or shares) in [0, 1], each output on its own."""
+
+    name = "logistic"
+
+    def require(self, y: np.ndarray) -> None:
+        """Refuse what is not between 0 and 1."""
+        if y.size and (y.min() < 0.0 or y.max() > 1.0):
+            raise DataError(
+                "The logistic family needs labels 0 and 1 (or shares between them); the target "
+                f"ranges from {y.min():g} to {y.max():g}."
+            )
+
+    def mean(self, eta: np.ndarray) -> np.ndarray:
+        """1 / (1 + e^−η)."""
+        with np.errstate(over="ignore"):
+            inverse = np.exp(-eta)
+        inverse += 1.0
+        return np.reciprocal(inverse, out=inverse)
+
+    def losses(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Cross entropy of each output, log(1 + e^η) − yη.
+
+        As max(η, 0) − yη + log(1 + e^−|η|): both parts are ≥ 0, none overflows.
+        """
+        cross = -np.abs(eta)
+        np.log1p(np.exp(cross, out=cross), out=cross)
+        cross += np.maximum(eta, 0.0)
+        cross -= y * eta
+        return cross
+
+    def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Cross entropy less entropy."""
+        cross = self.losses(eta, y)
+        is_label = (y == 0.0) | (y == 1.0)
+        if not is_label.all():  # labels have no entropy
+            from scipy.special import xlogy
+
+            cross += xlogy(y, y) + xlogy(1.0 - y, 1.0 - y)
+        return cross.sum(axis=0)
+
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """log(μ / (1 − μ)) within the limit."""
+        with np.errstate(divide="ignore"):
+            eta = np.log(mean) - np.log1p(-mean)
+        return np.clip(eta, -_LINK_LIMIT, _LINK_LIMIT)
+
+
+class Softmax(Family):
+    """φ(η) = log Σ e^η: one of P ≥ 2 classes.
+
+    The same number added to all η of a sample changes nothing. A fit that begins at coefficients
+    of zero mean over the classes keeps to such, since its gradients have zero mean.
+    """
+
+    name = "softmax"
+
+    def responses(self, y: np.ndarray, n_outputs: int) -> np.ndarray:
+        """Return memberships of class numbers."""
+        is_class = np.arange(n_outputs)[:, np.newaxis] == y
+        return is_class.astype(np.float64)
+
+    def mean(self, eta: np.ndarray) -> np.ndarray:
+        """e^η / Σ e^η."""
+        shares = np.exp(eta - eta.max(axis=0))
+        shares /= shares.sum(axis=0)
+        return shares
+
+    def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Cross entropy log Σ e^η − yᵀη, of η less its largest value."""
+        below = eta - eta.max(axis=0)
+        total = np.exp(below).sum(axis=0)
+        return np.log(total) - (y * below).sum(axis=0)
+
+    def correct(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Whether the greatest score is that of the class."""
+        is_correct = eta.argmax(axis=0) == y.argmax(axis=0)
+        return np.asarray(is_correct, dtype=np.float64)
+
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Return log μ, centred over classes, within the limit."""
+        with np.errstate(divide="ignore"):
+            eta = np.maximum(np.log(mean), -_LINK_LIMIT)
+        return eta - eta.mean(axis=0)
+
+
+class Poisson(Family):
+    """φ(η) = Σ e^η: counts (or rates) ≥ 0, each output on its own."""
+
+    name = "poisson"
+
+    def require(self, y: np.ndarray) -> None:
+        """Refuse what is below 0."""
+        if y.size and y.min() < 0.0:
+            raise DataError(f"The poisson family needs counts ≥ 0; the target has {y.min():g}.")
+
+    def mean(self, eta: np.ndarray) -> np.ndarray:
+        """e^η, constant above the limit."""
+        return np.exp(np.minimum(eta, _POISSON_LIMIT))
+
+    def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Σ y(e^δ − 1 − δ) with δ = η − log y; e^η where y = 0."""
+        low = np.minimum(eta, _POISSON_LIMIT)
+        delta = low - np.log(np.where(y > 0.0, y, 1.0))
+        value = np.where(y > 0.0, y * (np.expm1(delta) - delta), np.exp(low))
+        straight = (np.exp(low) - y) * (eta - low)
+        return np.asarray((value + straight).sum(axis=0))
+
+    def correct(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """NaN: counts are no classes."""
+        return np.full(eta.shape[1], np.nan)
+
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Log μ within the limit."""
+        with np.errstate(divide="ignore"):
+            return np.clip(np.log(mean), -_LINK_LIMIT, _POISSON_LIMIT)
+
+    def variance(self, mean: np.ndarray) -> np.ndarray:
+        """Return the mean itself."""
+        return mean
+
+
+LOGISTIC = Logistic()
+FAMILIES: dict[str, Family] = {family.name: family for family in (LOGISTIC, Softmax(), Poisson())}
+
+
+def mean_response(family: str, scores: np.ndarray) -> np.ndarray:
+    """Return predictions ∇φ(η) (n, P) from linear scores (n, P)."""
+    if family == "gaussian":
+        return scores
+    return FAMILIES[family].mean(np.ascontiguousarray(scores.T)).T
+
+
+# --- losses that Newton steps minimise -----------------------------------------------------------
+
+
 def rounded(t: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return max(t, 0), rounded where 0 < t < width, its slope and its curvature."""
+    """Return max(t, 0), rounded where 0 < t < width, its slope and its curvature.
+
+    u(t − u/2)/w with u = min(max(t, 0), w): Kar, Jain, appendix D.1.
+    """
     inside = np.clip(t, 0.0, width)
     value = inside * (np.maximum(t, 0.0) - inside / 2) / width
-    return value, inside / width, ((t >= 0.0) & (t <= width)) / width
+    is_inside = (t >= 0.0) & (t <= width)
+    return value, inside / width, is_inside / width
 
 
 class Slopes(NamedTuple):
@@ -107,7 +292,7 @@ class EpsilonInsensitive(Loss):
     epsilon: float
 
     def slopes(self, scores: Array, target: Array, extra: Array) -> Slopes:
-        """Return loss and derivatives."""
+        """Return loss and derivatives, of which the slope has the sign of f − y."""
         away = scores[0] - target
         value, slope, curvature = rounded(np.abs(away) - self.epsilon, self.width)
         slope = slope * np.sign(away)
@@ -135,40 +320,44 @@ class Margin(Loss):
 
     @property
     def steepest(self) -> float:
-        """Largest curvature."""
+        """Largest curvature: μ(1 − μ) ≤ ¼ of the logistic loss."""
         return 0.25 if self.logistic else super().steepest
 
     def slopes(self, scores: Array, target: Array, extra: Array) -> Slopes:
-        """Return loss and derivatives."""
-        from scipy.special import expit
-
-        own = np.arange(self.n_scores)[:, np.newaxis] + (self.n_scores == 1)
-        sign = np.where(target == own, 1.0, -1.0)
-        margin = sign * scores
+        """Return loss and derivatives, by margins m = ±f or by the family's μ − y and μ(1 − μ)."""
+        is_class = self._is_class(target)
         if self.logistic:
-            value, slope = np.logaddexp(0.0, -margin), expit(-margin)
-            curvature = slope * expit(margin)
-        else:
-            value, slope, curvature = rounded(1.0 - margin, self.width)
+            mean = LOGISTIC.mean(scores)
+            value = LOGISTIC.losses(scores, is_class)
+            curvature = LOGISTIC.variance(mean)
+            return Slopes(value, (mean - is_class)[:, None], curvature[:, None])
+        sign = np.where(is_class, 1.0, -1.0)
+        value, slope, curvature = rounded(1.0 - sign * scores, self.width)
         return Slopes(value, (-sign * slope)[:, None], curvature[:, None])
 
     def judged(self, scores: Array, target: Array, extra: Array) -> np.ndarray:
         """Return log losses of predicted probabilities, or losses of margins."""
         if not self.logistic:
             return super().judged(scores, target, extra)
-        chances = probabilities(scores.T)[np.arange(len(target)), target.astype(np.intp)]
-        return np.asarray(-np.log(np.maximum(chances, np.finfo(float).tiny)))
+        of_classes = probabilities(scores.T)
+        of_target = of_classes[np.arange(len(target)), target.astype(np.intp)]
+        return np.asarray(-np.log(np.maximum(of_target, np.finfo(float).tiny)))
 
     def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return numbers of classes."""
-        return (scores[0] > 0) * 1.0 if self.n_scores == 1 else scores.argmax(axis=0) * 1.0
+        numbers = scores[0] > 0 if self.n_scores == 1 else scores.argmax(axis=0)
+        return numbers * 1.0
 
     def told(self, scores: Array, target: Array, extra: Array) -> tuple[int, Array, Array] | None:
         """Return scores of each class: log-odds of probabilities, or margins."""
-        own = np.arange(self.n_scores)[:, np.newaxis] + (self.n_scores == 1)
         if self.logistic and self.n_scores > 1:
             scores = log_odds(probabilities(scores.T).T)
-        return self.n_classes, scores, target == own
+        return self.n_classes, scores, self._is_class(target)
+
+    def _is_class(self, target: np.ndarray) -> np.ndarray:
+        """Return whether rows are of the class of each score, (P, n)."""
+        numbers = np.arange(self.n_scores) if self.n_scores > 1 else np.ones(1)
+        return np.asarray(target == numbers[:, np.newaxis])
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:
@@ -201,7 +390,7 @@ class OrdinalMargin(Loss):
     Notes
     -----
     Learned thresholds are b_2 = e_0 and b_{j+1} = b_j + e_j with e_j ≥ Δ, so that the problem stays
-    convex; the intercept is in e_0.
+    convex; the intercept is in e_0. Reference: Kar, Jain, section 3.2 and appendix E.3.
     """
 
     n_levels: int
@@ -210,15 +399,15 @@ class OrdinalMargin(Loss):
 
     def start(self) -> np.ndarray:
         """Return an intercept, or parameters of thresholds 1 apart."""
-        return (
-            np.zeros(1) if self.spacing is None else np.array([0.5, *[1.0] * (self.n_levels - 2)])
-        )
+        if self.spacing is None:
+            return np.zeros(1)
+        return np.append(0.5, np.ones(self.n_levels - 2))
 
     def least(self) -> np.ndarray | None:
-        """Return the least gaps."""
+        """Return the least gaps e_j ≥ Δ."""
         if self.spacing is None:
             return None
-        return np.array([-np.inf, *[self.spacing] * (self.n_levels - 2)])
+        return np.append(-np.inf, np.full(self.n_levels - 2, self.spacing))
 
     def offset(self, extra: np.ndarray) -> np.ndarray:
         """Return the intercept."""
@@ -241,13 +430,16 @@ class OrdinalMargin(Loss):
         return np.cumsum(extra)
 
     def slopes(self, scores: Array, target: Array, extra: Array) -> Slopes:
-        """Return loss and derivatives."""
-        level, f = target.astype(np.intp), scores[0]
+        """Return loss and derivatives of the corners at the thresholds below and above a row."""
+        level = target.astype(np.intp)
         limits = np.concatenate(([-np.inf], self.thresholds(extra), [np.inf]))
-        below, down, bent = rounded(self.gamma - (f - limits[level]), self.width)
-        above, up, turned = rounded(self.gamma - (limits[level + 1] - f), self.width)
-        slope, curvature = np.stack((-down, up)), np.stack((bent, turned))
-        return Slopes((below + above)[None], slope[None], curvature[None])
+        above_lower = scores[0] - limits[level]
+        below_upper = limits[level + 1] - scores[0]
+        lower = rounded(self.gamma - above_lower, self.width)
+        upper = rounded(self.gamma - below_upper, self.width)
+        slope = np.stack((-lower[1], upper[1]))
+        curvature = np.stack((lower[2], upper[2]))
+        return Slopes((lower[0] + upper[0])[None], slope[None], curvature[None])
 
     def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return numbers of levels."""
@@ -290,8 +482,9 @@ class AllMargins(OrdinalMargin):
         return np.maximum.accumulate(extra)
 
     def slopes(self, scores: Array, target: Array, extra: Array) -> Slopes:
-        """Return loss and derivatives."""
-        side = np.where(target >= np.arange(1, self.n_levels)[:, np.newaxis], 1.0, -1.0)
+        """Return loss and derivatives of the corners at all thresholds."""
+        levels = np.arange(1, self.n_levels)[:, np.newaxis]
+        side = np.where(target >= levels, 1.0, -1.0)
         away = side * (scores - extra[:, np.newaxis])
         value, slope, curvature = rounded(self.gamma - away, self.width)
         return Slopes(value.sum(axis=0)[None], (-side * slope)[None], curvature[None])

@@ -1,7 +1,13 @@
-"""Models of squared loss with a penalty λ·uᵀAu, of all λ by one decomposition."""
+"""Ridge regressions of all ridges by one decomposition.
+
+Models minimise ½ uᵀCu − bᵀu + ½λ uᵀAu: C is the covariance (L, L) of columns, b theirs (L, P) with
+targets. With a basis B for which BᵀAB = I and BᵀCB = diag(d), u = B (d + λ)⁻¹ Bᵀb (Golub, Van Loan,
+"Matrix Computations", section 8.7.2).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,20 +16,22 @@ import numpy as np
 _NOTHING = 1e-14
 #: Part of the mean diagonal of a penalty that is added to it.
 _REGULAR = 1e-6
+#: Least share of the rows that generalised cross-validation takes to be free.
+_LEAST_FREE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Ridges:
-    """Models u = argmin ½·E(uᵀk − y)² + ½·λ·uᵀAu of centred similarities k and targets y.
+    """Models of all ridges of one problem.
 
     Attributes
     ----------
     basis : ndarray of shape (L, L)
-        B with BᵀAB = I, in which the covariance is diagonal.
+        B.
     values : ndarray of shape (L,)
-        That diagonal.
+        d.
     fitted : ndarray of shape (L, P)
-        Covariance of the basis with the targets.
+        Bᵀb.
     """
 
     basis: np.ndarray
@@ -31,37 +39,61 @@ class Ridges:
     fitted: np.ndarray
 
     @classmethod
-    def of(cls, covariance: np.ndarray, target: np.ndarray, penalty: np.ndarray) -> Ridges:
-        """Decompose the covariance (L, L) of similarities, whose covariance with targets is (L, P).
+    def of(
+        cls, covariance: np.ndarray, target: np.ndarray, penalty: np.ndarray | None = None
+    ) -> Ridges:
+        """Decompose C, for a penalty A that is positive semi-definite; by default the identity.
 
-        The penalty A (L, L) is positive semi-definite; a millionth of its mean diagonal is added.
+        With A = UᵀU, d and V are eigenvalues and vectors of U⁻ᵀCU⁻¹, and B = U⁻¹V.
         """
         from scipy.linalg import cholesky, eigh, solve_triangular
 
-        factor = cholesky(regular(penalty))
-        white = solve_triangular(factor, covariance, trans=1)
-        white = solve_triangular(factor, white.T, trans=1)
-        values, vectors = eigh((white + white.T) / 2, driver="evd")
-        basis = solve_triangular(factor, vectors)
+        if penalty is None:
+            values, basis = eigh(covariance, driver="evd", check_finite=False)
+        else:
+            factor = cholesky(regular(penalty))
+            half_white = solve_triangular(factor, covariance, trans=1)
+            white = solve_triangular(factor, half_white.T, trans=1)
+            values, vectors = eigh((white + white.T) / 2, driver="evd")
+            basis = solve_triangular(factor, vectors)
         return cls(basis, np.maximum(values, 0.0), basis.T @ target)
 
-    def in_basis(self, grid: np.ndarray) -> np.ndarray:
-        """Return weights (n_ridges, L, P) of the basis: (value + λ)⁻¹ times what is fitted."""
+    def in_basis(self, grid: Sequence[float] | np.ndarray) -> np.ndarray:
+        """Return weights (n_ridges, L, P) of the basis, (d + λ)⁻¹ Bᵀb."""
         least = max(_NOTHING * float(self.values.max()), np.finfo(float).tiny)
         ridges = np.maximum(grid, least)[:, np.newaxis]
-        return np.asarray(self.fitted / (self.values + ridges)[..., np.newaxis])
+        penalised = self.values + ridges
+        return np.asarray(self.fitted / penalised[..., np.newaxis])
 
-    def weights(self, grid: np.ndarray) -> np.ndarray:
-        """Return the weights (n_ridges, L, P) of models."""
+    def weights(self, grid: Sequence[float] | np.ndarray) -> np.ndarray:
+        """Return the weights u (n_ridges, L, P) of models."""
         return np.asarray(self.basis @ self.in_basis(grid))
 
-    def predictions(self, grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return what models predict (n_ridges, P, m) of centred rows (L, m)."""
-        moved = self.basis.T @ rows
-        return np.asarray(np.swapaxes(self.in_basis(grid), 1, 2) @ moved)
+    def predictions(self, grid: Sequence[float] | np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return uᵀx (n_ridges, P, m) of centred rows (L, m)."""
+        in_basis = self.basis.T @ rows
+        return np.asarray(np.swapaxes(self.in_basis(grid), 1, 2) @ in_basis)
+
+    def generalised(
+        self, grid: Sequence[float] | np.ndarray, variance: np.ndarray, n_rows: float
+    ) -> np.ndarray:
+        """Return generalised cross-validation (n_ridges, P) of targets with these variances (P,).
+
+        (RSS / n) / (1 − (1 + Σ d / (d + λ)) / n)², the mean being one more parameter: Golub, Heath,
+        Wahba, "Generalized Cross-Validation as a Method for Choosing a Good Ridge Parameter"
+        (1979), Equation 1.4.
+        """
+        weights = self.in_basis(grid)
+        fitted_variance = self.values[:, np.newaxis] * weights
+        fall = np.sum(weights * (2.0 * self.fitted - fitted_variance), axis=1)
+        residual = np.maximum(variance - fall, 0.0)
+        shrinkage = self.values / (self.values + np.asarray(grid)[:, np.newaxis])
+        n_parameters = 1.0 + shrinkage.sum(axis=1)
+        free = np.maximum(1.0 - n_parameters / n_rows, _LEAST_FREE)
+        return np.asarray(residual / free[:, np.newaxis] ** 2)
 
 
 def regular(penalty: np.ndarray) -> np.ndarray:
-    """Return a penalty with a millionth of its mean diagonal added to that."""
+    """Return A + ε·tr(A)/L·I, ε a millionth: a penalty that may be singular made regular."""
     added = _REGULAR * np.trace(penalty) / len(penalty)
     return np.asarray(penalty + added * np.eye(len(penalty)))

@@ -19,7 +19,7 @@ from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, l
 from distfms.methods.sequence.residual import moments_about
 from distfms.methods.sequence.stopping import RowRule, Stopping
 from distfms.methods.sequence.trees import TreeModels
-from distfms.solve.families import mean_response
+from distfms.solve.losses import mean_response
 from distfms.stats.comoments import CoMoments
 
 MODELS: dict[str, type[PrefixModels]] = {own.kind: own for own in (LinearModels, TreeModels)}

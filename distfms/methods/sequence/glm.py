@@ -30,8 +30,8 @@ from distfms.methods.sequence.problem import (
     SequenceProblem,
 )
 from distfms.methods.sequence.residual import Pivot, ResidualGram, SequencePath, group_norms
-from distfms.solve.families import FAMILIES, Family
 from distfms.solve.lbfgs import minimise, side_by_side
+from distfms.solve.losses import FAMILIES, Family
 
 TOLERANCE = 1e-7
 """Norm of the gradient, in units of the response's deviation, at which a fit has converged."""

@@ -22,7 +22,7 @@ from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, miss
 from distfms.methods.sequence.glm import GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.options import ExpandSection
 from distfms.methods.sequence.problem import Path, PrefixModels
-from distfms.solve.families import FAMILIES
+from distfms.solve.losses import FAMILIES
 from distfms.stats.classification import class_measures, class_sums, log_odds
 from distfms.stats.sample import RowSample
 

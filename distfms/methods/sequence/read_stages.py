@@ -25,7 +25,7 @@ from distfms.methods.sequence.stopping import (
     state_of,
     stops,
 )
-from distfms.solve.families import FAMILIES, mean_response
+from distfms.solve.losses import FAMILIES, mean_response
 from distfms.stats.base import FoldMeans
 from distfms.stats.sample import RowSample
 

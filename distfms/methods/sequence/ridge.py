@@ -1,6 +1,7 @@
 """Losses of ridges of linear regressions, on folds or by generalised cross-validation.
 
-A ridge costs a Cholesky factor of C + λI, of all columns or in an order that is known; no search.
+All ridges of all columns cost one decomposition of C; one in an order that is known costs a
+Cholesky factor of C + λI. Neither costs a search.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from distfms.methods.sequence.choice import grid_of
 from distfms.methods.sequence.problem import SequenceProblem
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.methods.sequence.residual import SequencePath, standardised_moments
+from distfms.solve.ridge import Ridges
 from distfms.stats.comoments import CoMoments
 
 #: Columns up to which all ridges are compared along an order; beyond, those near the best of all
@@ -28,45 +30,25 @@ def losses_of_ridges(
 ) -> np.ndarray:
     """Return the mean losses of models of all columns on other rows, shape (n_ridges,).
 
-    Of several targets these are the unexplained shares.
+    T − wᵀ(2c − Mw) with the moments M, c, T of these rows. Of several targets the losses are the
+    unexplained shares.
     """
-    from scipy.linalg import cho_factor, cho_solve
-
     columns = np.arange(len(problem.gram))
-    gram, cross, total = standardised_moments(problem.scaling, columns, held_out)[:3]
-    losses = []
-    for ridge in ridges:
-        penalised = problem.gram + ridge * np.eye(len(columns))
-        factor = cho_factor(penalised, overwrite_a=True, check_finite=False)
-        weights = cho_solve(factor, problem.target, check_finite=False)
-        fall = np.sum(weights * (2.0 * cross - gram @ weights), axis=0)
-        losses.append(_loss(total - fall, total, problem))
+    moments = standardised_moments(problem.scaling, columns, held_out)
+    weights = Ridges.of(problem.gram, problem.target).weights(ridges)
+    falls = np.sum(weights * (2.0 * moments.cross - moments.gram @ weights), axis=1)
+    losses = [_loss(moments.total - fall, moments.total, problem) for fall in falls]
     return np.array(losses)
 
 
 def generalised_losses(
     problem: SequenceProblem, n_rows: float, ridges: Sequence[float]
 ) -> np.ndarray:
-    """Return the generalised cross-validation of models of all columns, shape (n_ridges,).
-
-    (RSS / n) / (1 - (1 + Σ d / (d + λ)) / n)², the mean being one more parameter.
-
-    References
-    ----------
-    Golub, Heath, Wahba, "Generalized Cross-Validation as a Method for Choosing a Good Ridge
-    Parameter" (1979), Equation 1.4.
-    """
-    values, vectors = np.linalg.eigh(problem.gram)
-    values = np.maximum(values, 0.0)
-    response = vectors.T @ problem.target
-    losses = []
-    for ridge in ridges:
-        weights = response / (values + ridge)[:, np.newaxis]
-        fall = np.sum(weights * (2.0 * response - values[:, np.newaxis] * weights), axis=0)
-        n_parameters = 1.0 + np.sum(values / (values + ridge))
-        free = max(1.0 - n_parameters / n_rows, 1e-3)
-        losses.append(float(np.mean(np.maximum(1.0 - fall, 0.0))) / free**2)
-    return np.array(losses)
+    """Return `Ridges.generalised` of models of all columns, the mean over targets, (n_ridges,)."""
+    decomposed = Ridges.of(problem.gram, problem.target)
+    variance = np.ones(problem.n_targets)
+    losses: np.ndarray = decomposed.generalised(ridges, variance, n_rows).mean(axis=1)
+    return losses
 
 
 def refitted(path: SequencePath, problem: SequenceProblem, ridge: float) -> SequencePath:

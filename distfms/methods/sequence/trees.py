@@ -13,7 +13,7 @@ from distfms.errors import SpecError
 from distfms.methods.frame.trees import FIXED, feature_names, fitted, scores
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
 from distfms.methods.sequence.read_trees import TreeRows, TreeSource, inputs_of
-from distfms.solve.families import FAMILIES
+from distfms.solve.losses import FAMILIES
 from distfms.stats.base import Fields
 
 OBJECTIVES = {

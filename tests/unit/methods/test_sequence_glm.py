@@ -16,8 +16,8 @@ from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import GroupCosts, Ladder
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import few_rows
-from distfms.solve.families import FAMILIES
 from distfms.solve.lbfgs import side_by_side
+from distfms.solve.losses import FAMILIES
 from distfms.stats.base import Folded, merge_tree
 from distfms.stats.codec import settled
 from tests.reference import glm as literal
