@@ -61,7 +61,7 @@ class InMemory:
         folds = np.random.default_rng(0).permutation(len(self.rows)) % N_FOLDS
         object.__setattr__(self, "fold", folds)
 
-    def ordered(self, key: int, chain: int, n_chains: int, fold: int) -> Iterator[Ordered]:
+    def ordered(self, key: int, fold: int) -> Iterator[Ordered]:
         order = np.random.default_rng(key).permutation(len(self.rows))
         yield self.rows, self.target, order[self.fold[order] != fold]
 

@@ -106,8 +106,6 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
     job = method.make_job(spec.options, opened.inputs, spec.seed)
     if spec.tune is not None:
         job = tuned_job(method, job, spec.tune)
-    elif job.untuned:
-        raise SpecError(job.untuned)
     if spec.retrain is not None and spec.retrain.forget.half_life and not job.weighs_partitions:
         raise SpecError(
             f"`retrain.forget.half_life` weighs statistics by age, but this `{spec.method}` job "

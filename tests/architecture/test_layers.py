@@ -18,7 +18,7 @@ IMPURE = {"flow", "form", "data", "slabs", "method", "read", "draws", "learners"
 IMPURE |= {"statistics", "references", "options", "predictor", "figures", "trees", "kmeans"}
 METHOD_FOLDERS = {p.name for p in (ROOT / "distfms" / "methods").iterdir() if p.is_dir()}
 METHOD_FOLDERS -= {"frame"}  # what all of them share
-PURE_PACKAGES = {"numpy", "scipy", "numba", "distfms"}
+PURE_PACKAGES = {"numpy", "scipy", "sklearn", "numba", "distfms"}
 
 
 def _imported(path: Path) -> set[str]:

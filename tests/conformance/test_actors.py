@@ -70,7 +70,7 @@ def classes_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
 
 
 def chains_job(data: Path, output: Path, engine: Any, folds: int) -> JobSpec:
-    own = {"chains": 3, "repeats": 1, "sizes": 1}
+    own = {"solver": "online", "repeats": 1, "sizes": 1}
     rows = write_rows(data, few_columns())
     return few_job(rows, output, own, data={"folds": folds}, engine=engine)
 

@@ -26,7 +26,7 @@ from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import IDS, NAMES, D, N, X, Y, few_columns, few_job
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import write_rows
-from tests.reference.attribute_efficient import excess_risk, observed_norm, ridge_within
+from tests.reference.attribute_efficient import observed_norm
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 
@@ -102,19 +102,6 @@ def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampl
     moments = (X[TRAIN] ** 2).mean(axis=0)
     np.testing.assert_allclose(list(selection["second_moments"].values()), moments, rtol=1e-12)
     assert abs(sum(selection["sampling"].values()) - 1.0) < 1e-12
-    bounds, s = metrics["bounds"], (X[TRAIN] ** 2).mean(axis=0) / selection["norm"] ** 2
-    known = (D, 3, TRAIN.sum(), selection["bound"], s)
-    for place, how in enumerate(("moments", "two_phase", "uniform", "full")):
-        found = list(bounds["excess_risk"].values())[place]
-        expected = None if how == "two_phase" else excess_risk(penalty, how, *known)
-        assert found == (expected if expected is None else pytest.approx(expected))
-    assert bounds["zero_risk"] == pytest.approx((Y[TRAIN] ** 2).mean() / 2)
-    said = "No theorem holds for" if sampling == "two_phase" else "is vacuous: predicting 0"
-    page = (folder / "report.html").read_text()
-    assert said in page
-    size = np.linalg.norm(X[TRAIN], axis=1) if penalty == "ridge" else np.abs(X[TRAIN])
-    assert bounds["largest_norm"] == pytest.approx(size.max() / selection["norm"])
-    assert f"(here: up to {bounds['largest_norm']:.3g})" in page
     # Measures, by hand.
     for part, rows in (("train", TRAIN), ("test", ~TRAIN)):
         errors = (X[rows] @ weights - Y[rows]) ** 2
@@ -158,82 +145,15 @@ def test_what_all_attributes_would_teach(data, tmp_path, penalty):
     assert losses["pairs"] < losses[metrics["curves"][0]["name"]]
 
 
-def test_each_baseline_is_tuned_by_itself(data, tmp_path):
-    """Against chains, the steps on all attributes and the ridge within the bound, fold by fold."""
-    grid = {"algorithm": ["ddaerr"], "step_factor": [30.0, 100.0], "bound": [5.0, 40.0]}
-    own = {"tune_baselines": True, "baselines": ["aerr", "online", "offline", "rows"], "sizes": 1}
-    folder = run_job(few_job(data, tmp_path, {**own, "repeats": 1}, tune={"grid": grid})).folder
-    tuning, metrics = content(folder, "tuning.json"), content(folder, "metrics.json")
-    steps = [stage["name"] for stage in content(folder, "manifest.json")["stages"]]
-    assert steps[1:5] == ["tune", "tune aerr", "tune online", "tune offline"]
-
-    def loss(name, rows, out, bound=None, step_factor=1.0):
-        design = literal_design("ridge", "moments", int(rows.sum()), rows)
-        norm, learned = design.norm, X[order(stream(0, 0), rows)]
-        target = Y[order(stream(0, 0), rows)]
-        if name == "aerr":
-            design = literal_design("ridge", "uniform", int(rows.sum()), rows)
-            chain = Chain(
-                replace(design, bound=bound, step_factor=step_factor), stream(stream(0, 0), 0)
-            )
-            chain.learn(learned, target)
-            weights = chain.weights
-        elif name == "online":
-            step, w, total = step_factor / rows.sum() ** 0.5, np.zeros(D), np.zeros(D)
-            for x, y in zip(learned / norm, target, strict=True):
-                total += w
-                w = w - step * (w @ x - y) * x
-                w = w * min(1.0, bound / np.linalg.norm(w))
-            weights = total / rows.sum() / norm
-        else:
-            weights = ridge_within(learned / norm, target, bound) / norm
-        return np.sum((X[out] @ weights - Y[out]) ** 2) / np.sum(Y[out] ** 2)
-
-    assert list(tuning["baselines"]) == ["aerr", "online", "offline"]
-    for name, found in tuning["baselines"].items():
-        assert len(found["points"]) == (2 if name == "offline" else 4)
-        for point in found["points"]:
-            folds = [
-                loss(name, TRAIN & (f != PARTS), f == PARTS, **point["options"]) for f in range(3)
-            ]
-            assert point["folds"] == pytest.approx(folds, rel=1e-8)
-        best = min(found["points"], key=lambda point: point["mean"])
-        assert found["chosen"] == best["options"]
-        expected = loss(name, TRAIN, ~TRAIN, **found["chosen"])  # of the first repeat
-        last = metrics["baselines"][name]["test"]["relative_loss"]
-        assert last == pytest.approx(expected, rel=1e-8)
-    assert tuning["chosen"]["step_factor"] != tuning["baselines"]["online"]["chosen"]["step_factor"]
-    assert "Chosen for AERR: " in (folder / "report.html").read_text()
-
-
 @pytest.mark.parametrize("window_bytes", [1, 2 * 300 * 8 * 15, 2**28])
-def test_chains_share_out_the_rows(data, monkeypatch, window_bytes):
+def test_windows_have_the_rows_but_those_of_a_fold(data, monkeypatch, window_bytes):
     monkeypatch.setattr(read_module, "WINDOW_BYTES", window_bytes)
-    rows = training_rows(prepare(few_job(data, "unused", {"chains": 2})).job, np.zeros(D))
+    rows = training_rows(prepare(few_job(data, "unused")).job, np.zeros(D))
     assert len(rows.windows()) == {1: 3, 2 * 300 * 8 * 15: 2}.get(window_bytes, 1)
-    for n_chains in (1, 2, 3):
-        found = [
-            tuple(values[i])
-            for chain in range(n_chains)
-            for values, _, own in rows.ordered(7, chain, n_chains, 1)
-            for i in own
-        ]
-        expected = [tuple(row) for row in X[TRAIN & (PARTS != 1)]]
-        assert sorted(found) == sorted(expected)
-        assert found != expected
-
-
-def test_chains_are_averaged_by_their_examples(data, tmp_path):
-    folder = run_job(few_job(data, tmp_path, {"chains": 2, "repeats": 0})).folder
-    weights, key, n = np.zeros(D), stream(0, 0), int(TRAIN.sum())
-    rows = order(key)
-    for chain, own in enumerate((rows[: n // 2], rows[n // 2 :])):
-        learner = Chain(literal_design("ridge", "moments", -(-n // 2)), stream(key, chain))
-        learner.learn(X, Y, own)
-        weights += learner.weights * len(own) / n
-    found = list(content(folder, "selection.json")["coefficients"].values())
-    np.testing.assert_allclose(found, weights, rtol=1e-9, atol=1e-15)
-    assert "; 2 chains learned" in (folder / "report.html").read_text()
+    drawn = [tuple(values[i]) for values, _, order in rows.ordered(7, 1) for i in order]
+    expected = [tuple(row) for row in X[TRAIN & (PARTS != 1)]]
+    assert sorted(drawn) == sorted(expected)
+    assert drawn != expected
 
 
 @pytest.mark.parametrize("scale", [{"scale": False}, {"scale": True}, {"norm": 7.0}])

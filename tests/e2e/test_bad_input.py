@@ -138,7 +138,6 @@ def files(tmp_path_factory):
         ),
         ("few", {"attributes_per_example": 13}, r"\(n_features = 12\). Choose at most 12"),
         ("few", {"attributes_per_example": 1}, "attributes_per_example"),
-        ("few", {"tune_baselines": True}, "needs a grid: add the section `tune`"),
         ("few", {"first_examples": 675}, "is 675, but there are 675 training rows"),
         ("few", {"algorithm": "aelr"}, "aelr` is not for ridge"),
         ("few", {"baselines": ["omp"]}, "unknown baseline `omp`; choose from ddaerr"),

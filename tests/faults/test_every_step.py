@@ -74,7 +74,7 @@ def few(own: dict[str, Any], **changes: Any) -> Make:
 
 LIGHTGBM = {"model": "lightgbm", "lightgbm": {"num_iterations": 3}}
 LOGISTIC = {"family": "logistic", "class_weights": "balanced"}
-ONLINE = {"chains": 2, "scale": False, "repeats": 1, "baselines": ["pairs"]}
+ONLINE = {"scale": False, "repeats": 1, "baselines": ["pairs"]}
 PAIRS = {"solver": "pairs", "draws": "two_phase", "repeats": 1}
 GAPS = {"solver": "pairs", "attributes_per_example": 6, "draws": "moments"}
 
@@ -145,14 +145,6 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
         some_rows,
         few(ONLINE, tune={"grid": {"step_factor": [0.01, 1.0]}}),
         "statistics, tune, select, evaluate",
-    ),
-    "few attributes, tuned baselines": (
-        some_rows,
-        few(
-            {**ONLINE, "tune_baselines": True, "baselines": ["aerr", "offline", "rows"]},
-            tune={"grid": {"bound": [9.0, 30.0]}},
-        ),
-        "statistics, tune, tune aerr, tune offline, select, evaluate",
     ),
     "few attributes, pairs": (some_rows, few(PAIRS), "draws, statistics, select, evaluate"),
     "few attributes, gaps": (

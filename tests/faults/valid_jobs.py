@@ -148,7 +148,7 @@ def _attribute_efficient(
         "repeats": _one(chance, 0, 1),
         "sizes": 2,
     }
-    options |= _some(chance, intercept=True, chains=2, split="one")
+    options |= _some(chance, intercept=True, split="one")
     columns = {f"x{j}": column for j, column in enumerate(X.T)}
     return options, {"target": "y", **section}, {**columns, "y": score}
 

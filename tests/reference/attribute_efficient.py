@@ -102,33 +102,6 @@ def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped):
     return n_seen
 
 
-def excess_risk(penalty, how, d, k, m, B, s, m1=0, n_draws=0, delta=1.0):
-    """The bounds of Table 1 with their constants; `how` is uniform, moments, two_phase or full."""
-    log, half, one = np.log(2 * d), np.sqrt(s).sum() ** 2, s.sum()
-    eps = d * np.log(2 * d / delta) / (n_draws * m1) if m1 else np.nan
-    estimated = np.sqrt(half) + d * np.sqrt(2 * eps)
-    return {
-        "ridge": {
-            "uniform": 4 * B**2 * np.sqrt(2 * d / (k * m)),
-            "moments": 4 * B**2 / np.sqrt(m) * np.sqrt(half / k + 1),
-            "two_phase": min(
-                4 * B**2 / np.sqrt(m) * np.sqrt(6 * d / k),
-                16 * B**2 / np.sqrt(m) * np.sqrt(estimated**2 / k + 1),
-            ),
-            "full": 4 * B**2 / np.sqrt(m),
-        },
-        "lasso": {
-            "uniform": 4 * B**2 * np.sqrt(10 * d * log / (k * m)),
-            "moments": 4 * B**2 * np.sqrt(5 * log * (one + k) / (k * m)),
-            "two_phase": min(
-                61 * B**2 * np.sqrt(d * log / (k * m)),
-                4 * B**2 * np.sqrt(5 * (16 * one + 88 * d / 3 * min(eps, 1) + k) * log / (k * m)),
-            ),
-            "full": 4 * B**2 * np.sqrt(5 * log / m),
-        },
-    }[penalty][how]
-
-
 def observed_norm(X, points, lasso):
     """What to divide attributes by, from the points (m, k) that are drawn alike."""
     squares = [X[t, i] ** 2 for t in range(len(points)) for i in points[t]]

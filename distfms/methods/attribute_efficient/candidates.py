@@ -18,12 +18,36 @@ from distfms.methods.attribute_efficient.predictors import (
     limits_between,
 )
 from distfms.methods.frame.cross_validation import Members
+from distfms.methods.frame.judge import Judge, LossSums
+from distfms.methods.frame.outcomes import Numbers
 from distfms.stats.comoments import Moments
 
 
 def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:
     """Return the prediction that losses are relative to: the mean of the target, or 0."""
     return float(moments.mean[-1]) if options.centred else 0.0
+
+
+def judge_of(options: AttributeEfficientOptions, train: Members, n_detailed: int = 1) -> Judge:
+    """Return what judges models that were learned from some rows, the first of them in detail."""
+    outcome = Numbers()
+    if has_labels(train):
+        outcome = Numbers(threshold=0.0, tells_classes=True)
+    centre = constant_of(options, train["moments"])
+    return Judge(outcome, in_detail=slice(n_detailed), centre=centre)
+
+
+def has_labels(train: Members) -> bool:
+    """Whether the targets are −1 and 1."""
+    return bool(train["counts"].all_in(-1.0, 1.0)[0])
+
+
+def measures_of(judge: Judge, sums: LossSums) -> dict[str, np.ndarray]:
+    """Return measures of models (M,), the loss relative to that of a constant among them."""
+    measures = judge.measures(sums)
+    with np.errstate(divide="ignore", invalid="ignore"):  # NaN for targets that are all constant
+        relative = measures["mse"] / sums.spread
+    return {"relative_loss": relative, **measures}
 
 
 def fill_of(members: Members) -> np.ndarray:
@@ -40,8 +64,7 @@ def linear_of(learned: Sequence[Learned], members: Members) -> CutLinear:
     weights, intercepts = zip(*((one.weights, one.intercept) for one in learned), strict=True)
     limits, fill = np.tile([[-np.inf], [np.inf]], len(members["moments"].mean)), fill_of(members)
     if (observed := members.get("observed")) is not None:
-        is_label = bool(members["counts"].all_in(-1.0, 1.0)[0])
-        limits = limits_between(observed.minimum, observed.maximum, is_label)
+        limits = limits_between(observed.minimum, observed.maximum, has_labels(members))
     return CutLinear(np.array(weights), np.array(intercepts), fill, limits)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun
-from distfms.report.formatting import count, interval, number, options_text, percent
+from distfms.report.formatting import count, interval, number, percent
 from distfms.report.metrics import (
     ROWS,
     Curve,
@@ -187,8 +187,7 @@ def sections(run: FinishedRun) -> list[PageSection]:
             ],
         ),
         PageSection(
-            "What attributes buy",
-            [*curves[1:], *_on_same_cells(run), _draw_numbers(run.selection), *_bounds(run)],
+            "What attributes buy", [*curves[1:], *_on_same_cells(run), _draw_numbers(run.selection)]
         ),
         class_section(run.metrics),
         PageSection("The model", [*measures, _coefficient_table(run.selection)]),
@@ -204,11 +203,8 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     drawn, d = selection["attributes_per_example"], len(selection["coefficients"])
     scanned = selection["scanned_for"]
     passed = f"; a pass over all of them found {scanned}" if scanned else ""
-    n_chains = selection.get("chains", 1)
     if first := selection.get("first_examples"):
         passed += f"; those of the first {count(first, 'example')} were drawn alike"
-    if n_chains > 1:
-        passed += f"; {n_chains} chains learned, and the error is that of one chain's examples"
     judged, loss = _judged(run)
     of_each = "all there are" if drawn is None else f"{drawn} of {d} drawn"
     return KeyNumbers(
@@ -258,17 +254,12 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
     )
     n_repeats = curves[0].points[0]["repeats"]
     tuned = "step_factor" in run.selection.get("tuning", {}).get("chosen", {})
-    by_itself = run.metrics.get("tuning", {}).get("baselines", {})
     caption = (
         f"Mean relative loss on {_ROWS[rows]}, against the attributes observed while learning. "
         f"Bands: one standard deviation over {count(n_repeats, 'repeat')} with other orders and "
         "draws. Online algorithms take the steps of the theory for each size"
-        f"{', with the step_factor that was chosen' if tuned and not by_itself else ''}. "
-        + "".join(
-            f"Chosen for {_TITLES[name]}: {options_text(own['chosen'])}. "
-            for name, own in by_itself.items()
-        )
-        + "Values beyond the scale are in the table."
+        f"{', with the step_factor that was chosen' if tuned else ''}. Values beyond the scale are "
+        "in the table."
     )
     return [Figure(chart, caption), _comparison_table(curves, rows, chosen, _POINTS)]
 
@@ -280,28 +271,6 @@ def _on_same_cells(run: FinishedRun) -> list[Table]:
     curves = [Curve(name, [run.metrics["baselines"][name]]) for name in _TITLES if name in names]
     caption = _SAME_CELLS.format(_ROWS[judged])
     return [_comparison_table(curves, judged, chosen, caption)] if curves else []
-
-
-def _bounds(run: FinishedRun) -> list[Text]:
-    """Say what the theorems of the paper promise, in relative losses."""
-    if not (found := run.metrics.get("bounds")):
-        return []
-    zero, chosen = found["zero_risk"], run.selection["algorithm"]
-    risks = {name: risk / zero for name, risk in found["excess_risk"].items() if risk is not None}
-    listed = ", ".join(f"{number(risk, 3)} ({_TITLES[name]})" for name, risk in risks.items())
-    text = (
-        "By Table 1 of Kukliansky and Shamir, the expected relative loss exceeds that of the best "
-        f"weights within the bound by at most {listed}, where no norm is beyond 1 (here: up to "
-        f"{number(found['largest_norm'], 3)})."
-    )
-    if chosen not in risks:
-        text += f" No theorem holds for {_TITLES[chosen]} here: set `confidence`, or use more rows."
-    elif risks[chosen] >= 1.0:
-        text += (
-            f" The bound of {_TITLES[chosen]} is vacuous: predicting {_constant(run)} always has a "
-            "relative loss of 1. More examples or attributes make it smaller."
-        )
-    return [Text(text)]
 
 
 def _line(curve: Curve, rows: str, bold: bool) -> Line:

@@ -12,9 +12,11 @@ import numpy as np
 from distfms.methods.attribute_efficient.candidates import (
     alone_beside,
     candidates_of,
-    constant_of,
     fill_of,
+    has_labels,
+    judge_of,
     linear_of,
+    measures_of,
     name_of,
     predictor_of,
 )
@@ -26,33 +28,22 @@ from distfms.methods.attribute_efficient.learners import (
     learner_of,
     procedure_of,
     training_rows,
-    tuned_baselines,
 )
-from distfms.methods.attribute_efficient.lessons import (
-    TunedBaselines,
-    curves,
-    ends,
-    lessons_of,
-    risk_bounds,
-)
-from distfms.methods.attribute_efficient.predictors import Predictor
+from distfms.methods.attribute_efficient.lessons import curves, ends, lessons_of
+from distfms.methods.attribute_efficient.predictors import SideBySide
 from distfms.methods.attribute_efficient.procedure import LearningProcedure, on_rows
-from distfms.methods.attribute_efficient.read import judge_errors, measures
 from distfms.methods.frame.choose import best, chosen_without
 from distfms.methods.frame.contract import Answer, Finished, FoldAnswers, Job, Run
 from distfms.methods.frame.cross_validation import FoldWork, Members, evaluate_on_folds
 from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.judging import HELD_OUT, TRAIN, judged
+from distfms.methods.frame.judge import Judge, LossSums, Question, judged_by_pass
 from distfms.methods.frame.moments import Solved, TrainMembers, head_of, on_folds, points_on_folds
 from distfms.methods.frame.row_data import require_rows, tell_counts
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import ChosenOptions, choose_options
 from distfms.report.formatting import percent
 from distfms.stats.base import Bundle, joined
-from distfms.stats.classification import CLASS_SUMS, class_report
-
-#: Weights that travel with a task of the pass over the rows that judges models.
-_MODEL_VALUES = 4_000_000
+from distfms.stats.classification import class_report
 
 
 def attribute_efficient(run: Run, job: Job) -> Finished:
@@ -60,11 +51,10 @@ def attribute_efficient(run: Run, job: Job) -> Finished:
 
     Steps: `draws` (for pairs, unless all attributes are drawn alike: which come first),
     `statistics` (moments, norms and counts; for pairs also moments of the pairs observed), `tune`
-    (with a grid; then `tune …` of each baseline, where these are tuned by themselves), `select` (a
-    solve from the pairs, or chains that learn online, side by side), `evaluate` (what the baselines
-    learn from more and more examples, and the errors of all models on training rows, folds and
-    held-out rows; beside pairs, of LightGBM on the same cells and of rows in full that cost as
-    much or, where rows have gaps, of a ridge on imputed means).
+    (with a grid), `select` (a solve from the pairs, or a chain that learns online), `evaluate`
+    (what the baselines learn from more and more examples, and the errors of all models on training
+    rows, folds and held-out rows; beside pairs, of LightGBM on the same cells and of rows in full
+    that cost as much or, where rows have gaps, of a ridge on imputed means).
     """
     learner = learner_of(run, job)
     statistics = run.step("statistics", lambda: read_statistics(run, learner))
@@ -73,12 +63,9 @@ def attribute_efficient(run: Run, job: Job) -> Finished:
     job = replace(job, options=options)
     learner = replace(learner, job=job)
     procedure = procedure_of(job, options, draws=learner.draws)
-    others = {name: tuned(run, own, statistics, name) for name, own in tuned_baselines(job)}
-    if tuning is not None and others:
-        tuning["baselines"] = {name: own for name, (_, own) in others.items()}
     paths = run.step("select", lambda: search(run, learner, procedure, train))
     solved = Solved(procedure, statistics, train, train, paths)
-    metrics = run.step("evaluate", lambda: evaluate(run, learner, solved, others))
+    metrics = run.step("evaluate", lambda: evaluate(run, learner, solved))
     if metrics["candidate"] is not None:
         solved = with_candidate(procedure, solved, metrics["candidate"])
     return Finished(
@@ -102,12 +89,12 @@ def read_statistics(run: Run, learner: Learner) -> Bundle:
     return found
 
 
-def tuned(run: Run, job: Job, statistics: Bundle, name: str = "") -> ChosenOptions:
-    """Choose the options of a job, or of a baseline with a name, by cross-validation."""
+def tuned(run: Run, job: Job, statistics: Bundle) -> ChosenOptions:
+    """Choose the options of a job by cross-validation."""
     by_rows = partial(evaluate_with_rows, run, job, statistics)
-    of_options = partial(procedure_of, job, name=name)
+    of_options = partial(procedure_of, job)
     points = partial(points_on_folds, run, job, statistics, of_options, evaluate=by_rows)
-    return choose_options(run, job, points, name)
+    return choose_options(run, job, points)
 
 
 def search(run: Run, learner: Learner, procedure: Any, train: Members) -> dict[str, Learned]:
@@ -134,7 +121,7 @@ def evaluate_with_rows(run: Run, job: Job, statistics: Bundle, work: FoldWork) -
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines) -> dict[str, Any]:
+def evaluate(run: Run, learner: Learner, solved: Solved) -> dict[str, Any]:
     """Return the content of ``metrics.json``."""
     job, train = learner.job, solved.train
     by_rows = partial(evaluate_with_rows, run, job, solved.statistics)
@@ -142,18 +129,17 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
     candidate = None
     if job.options.solver == "pairs":
         solved, validated, candidate = with_chosen(run, solved.procedure, solved, validated)
-    lessons = [] if job.form.takes_gaps else lessons_of(job.options, train, job.seed, others)
+    lessons = [] if job.form.takes_gaps else lessons_of(job.options, train, job.seed)
     learned = learned_by_chains(run, job, train, lessons)
-    sums, classes = errors_of(run, job, solved, learned), bool(train["counts"].all_in(-1, 1)[0])
-    found = {part: measures(of_part, classes) for part, of_part in sums.items()}
+    judge = judge_of(job.options, train)
+    sums = sums_of(run, job, solved, learned, judge)
+    found = {part: measures_of(judge, of_part) for part, of_part in sums.items()}
     mse, variance = found["train"]["mse"][0], train["moments"].variance[-1]
     if mse > variance:
         run.note(
             f"The mean of the target predicts the training rows better (mean squared error "
             f"{variance:.4g}) than the model ({mse:.4g}): {learner.advice}."
         )
-    if solved.test is None:
-        del found["test"]
     found_curves = at_ends = ends(solved.paths, found, validated)
     if lessons or not (job.form.takes_gaps or job.form.chooses):
         own_losses = {part: own["relative_loss"][len(at_ends) :] for part, own in found.items()}
@@ -163,13 +149,11 @@ def evaluate(run: Run, learner: Learner, solved: Solved, others: TunedBaselines)
         for part, of_part in found.items()
     }
     report = {}
-    if job.options.solver == "online":
-        report["bounds"] = risk_bounds(job.options, train, solved.path.norm)
-    if classes:
-        positive, judged = job.options.positive, [*found][-1]
+    if has_labels(train):
+        positive = job.options.positive
         names = ["-1", "1"] if positive is None else ["others", f"{positive:g}"]
-        told = {name: sums[judged][name][0] for name in CLASS_SUMS}
-        report["classes"] = class_report(told, names, judged, calibrated=False)
+        last = [*sums][-1]
+        report["classes"] = class_report(sums[last].of_classes(0), names, last, calibrated=False)
     return {
         **head_of(solved, validated, own),
         **report,
@@ -244,26 +228,22 @@ def picked(answers: Sequence[Answer], numbers: np.ndarray) -> tuple[Answer, ...]
     return tuple(picked_answers)
 
 
-def errors_of(
-    run: Run, job: Job, solved: Solved, others: Sequence[Learned]
-) -> dict[str, dict[str, np.ndarray]]:
-    """Sum the errors of models over training and held-out rows, some others in each pass."""
-    train, step = solved.train, max(1, _MODEL_VALUES // (len(job.features) + 1))
-    cut = [others[start : start + step] for start in range(0, len(others), step)] or [[]]
-    groups: list[list[Predictor]] = [[linear_of(own, train)] if own else [] for own in cut]
-    groups[0] = [*(predictor_of(own, train) for own in solved.paths.values()), *groups[0]]
-    constant, found = constant_of(job.options, train["moments"]), []
-    for models in groups:
-        judge = partial(judge_errors, models, constant)
-        asked = {"train": (judge, [TRAIN]), "test": (judge, [HELD_OUT])}
-        found.append(judged(run, job.form.labelled, asked))
-    return {
-        part: {
-            name: np.concatenate([own[part]["errors"][name] for own in found])
-            for name in sums["errors"].arrays
-        }
-        for part, sums in found[0].items()
-    }
+def sums_of(
+    run: Run, job: Job, solved: Solved, others: Sequence[Learned], judge: Judge
+) -> dict[str, LossSums]:
+    """Judge models on training and held-out rows, by one pass for all of them.
+
+    Those that were found are the first, and the one that ships is the very first.
+    """
+    train = solved.train
+    models = [predictor_of(learned, train) for learned in solved.paths.values()]
+    if others:
+        models.append(linear_of(others, train))
+    n_scores = len(solved.paths) + len(others)
+    question = Question(SideBySide(models), judge, n_scores=n_scores)
+    sums = judged_by_pass(run, job.form.labelled, {"models": question})["models"]
+    by_rows = {"train": sums.train(), "test": sums.test}
+    return {rows: by_rows[rows] for rows in solved.sets}
 
 
 # --- what is written ------------------------------------------------------------------------------

@@ -61,7 +61,6 @@ def make_job(options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> J
         describe=partial(form.describe, options),
         judged_by={"mse": False},
         for_actors=partial(form.for_actors, options),
-        untuned=options.tune_baselines * "`tune_baselines` needs a grid: add the section `tune`.",
     )
 
 
@@ -162,8 +161,7 @@ class AttributeForm(RowForm):
         """Return what actors may do; see `Job.for_actors`."""
         n_folds, once = self.inputs.section.folds, self.operations(options)
         n_lessons = 1 + len(options.compared) * options.sizes * options.repeats
-        chains = n_lessons * options.chains * once
-        return {"chains": chains, **actors_on_moments(n_folds, 1, once)}
+        return {"chains": n_lessons * once, **actors_on_moments(n_folds, 1, once)}
 
     @property
     def statistics_bytes(self) -> int:
@@ -227,8 +225,4 @@ class AttributeForm(RowForm):
             f"{number(ratio, 2)}: drawing by second moments saves up to a factor of "
             f"{number(1.0 / ratio, 2)} here (from the first {n_first:,} rows)"
         )
-        if options.solver == "online":
-            said["chains"] = str(options.chains)
-        if options.tune_baselines:
-            said["baselines"] = "each is tuned by a cross-validation of its own"
         return {**said, **self.first_values()}

@@ -50,9 +50,7 @@ SEMICIRCLE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 RIDGES = tuple(10.0 ** (e / 2) for e in range(-4, 6))
 FULL_RIDGES = tuple(10.0**e for e in range(-6, 3))
 #: Points of the lasso's path, and its end relative to the smallest λ without any weight.
-_N_LASSO, _LEAST_LASSO, _LASSO_STEPS = 30, 1e-2, 200
-#: Change of the lasso's weights in a step, relative to the largest, at which a point is found.
-_LASSO_CLOSE = 1e-6
+_N_LASSO, _LEAST_LASSO = 30, 1e-2
 #: Standard errors over the folds that are added to a held-out loss, and τ: candidates then weigh
 #: exp(−excess / (τ · standard error of the best)). Of full rows the best is taken.
 RIDGE_DOUBT, LASSO_DOUBT, FULL_DOUBT = (0.75, 0.4), (1.5, 0.25), (0.0, 0.0)
@@ -202,21 +200,23 @@ def ridge_candidates(moments: PairMoments, observed: float, units: Units) -> Tri
 
 def lasso_candidates(moments: PairMoments, _: float, units: Units) -> Tried:
     """Return points of the lasso's path on clipped moments, and zero."""
-    own = Spectrum.of(moments, units)
-    values = np.maximum(own.values, CLIPPED[0] * own.noise)
-    gram, cross = (own.vectors * values) @ own.vectors.T, own.vectors @ own.rotated
-    length, weights, path = 1.0 / values[-1], np.zeros_like(cross), [np.zeros_like(cross)]
-    for penalty in np.abs(cross).max() * np.geomspace(1.0, _LEAST_LASSO, _N_LASSO)[1:]:
-        ahead, pace = weights, 1.0
-        for _ in range(_LASSO_STEPS):  # accelerated proximal steps (Beck and Teboulle 2009)
-            moved = ahead - length * (gram @ ahead - cross)
-            before, weights = weights, np.sign(moved) * np.maximum(abs(moved) - length * penalty, 0)
-            last, pace = pace, (1.0 + np.sqrt(1.0 + 4.0 * pace**2)) / 2.0
-            ahead = weights + (last - 1.0) / pace * (weights - before)
-            if np.abs(weights - before).max() <= _LASSO_CLOSE * np.abs(weights).max():
-                break
-        path.append(weights / own.scale)
-    return Tried(np.array(path), own.noise, own.leading, len(path), LASSO_DOUBT)
+    from sklearn.linear_model import lars_path_gram
+
+    spectrum = Spectrum.of(moments, units)
+    values = np.maximum(spectrum.values, CLIPPED[0] * spectrum.noise)
+    gram = (spectrum.vectors * values) @ spectrum.vectors.T
+    cross = spectrum.vectors @ spectrum.rotated
+    largest = float(np.abs(cross).max())
+    penalties = largest * np.geomspace(1.0, _LEAST_LASSO, _N_LASSO)
+    path = np.zeros((_N_LASSO, len(cross)))
+    if largest > 0.0:
+        knots, _, corners = lars_path_gram(
+            cross, gram, n_samples=1, method="lasso", alpha_min=penalties[-1]
+        )
+        for column, of_column in enumerate(corners):
+            path[:, column] = np.interp(penalties, knots[::-1], of_column[::-1])
+    weights = path / spectrum.scale
+    return Tried(weights, spectrum.noise, spectrum.leading, len(weights), LASSO_DOUBT)
 
 
 def full_candidates(moments: PairMoments, _: float, units: Units) -> Tried:

@@ -130,41 +130,6 @@ class Phase:
         norm = 8.0 * norm + 20.0 * d * min(self.doubt, 1.0)
         return math.sqrt(k * log / (20.0 * m * (norm + k))) / self.bound  # Theorem 4.5
 
-    def excess_risk(self, step_factor: float = 1.0) -> float:
-        """Return a bound on how much greater than that of the best weights the risk is, on average.
-
-        Parameters
-        ----------
-        step_factor : float
-            Multiplies the step, and with it one of the two terms of the bound.
-
-        Returns
-        -------
-        float
-            Of E[½ (w·x − y)²], less that of any weights within B; NaN where no theorem holds.
-
-        Notes
-        -----
-        Theorems 3.3 (moments known) and 3.4 (estimated) for ridge, 4.4 and 4.5 for lasso; with
-        alike draws those of Hazan and Koren that follow Theorems 3.1 and 4.1. For `doubt`, the
-        smaller of the two bounds, as if `moments` were the true ones.
-        """
-        d, k, m = self.n_attributes, self.n_point, self.n_examples
-        is_lasso, longer = self.penalty == "lasso", max(step_factor, 1.0 / step_factor)
-        log = math.log(2.0 * d) if is_lasso else 1.0
-        if self.doubt == 0.0 or (is_lasso and m < max(step_factor, 1.0) ** 2 * log):
-            return math.nan
-        if self.moments is None or self.doubt is None:
-            of_step = 2.0 * self.bound * log if is_lasso else 4.0 * self.bound**2
-            return longer * of_step / (m * self.step())
-        if is_lasso:
-            norm = 16.0 * float(self.moments.sum()) + 88.0 / 3.0 * d * min(self.doubt, 1.0)
-            found = 4.0 * math.sqrt(5.0 * (norm / k + 1.0))  # the other bound is never smaller
-        else:
-            norm = (float(np.sqrt(self.moments).sum()) + d * math.sqrt(2.0 * self.doubt)) ** 2
-            found = min(4.0 * math.sqrt(6.0 * d / k), 16.0 * math.sqrt(norm / k + 1.0))
-        return longer * self.bound**2 * math.sqrt(log / m) * found
-
 
 # --- chains ---------------------------------------------------------------------------------------
 

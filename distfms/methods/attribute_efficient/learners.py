@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,19 +18,13 @@ from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned
 from distfms.methods.attribute_efficient.learner import improvement_ratio
 from distfms.methods.attribute_efficient.lessons import (
     Lesson,
-    average,
     design_of,
     learn,
     norm_of,
     stream,
     weights_after,
 )
-from distfms.methods.attribute_efficient.options import (
-    ON_FOLDS,
-    TUNABLE,
-    TUNABLE_IN_FULL,
-    AttributeEfficientOptions,
-)
+from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
 from distfms.methods.attribute_efficient.procedure import LearningProcedure
 from distfms.methods.attribute_efficient.read import (
     TrainingRows,
@@ -49,7 +42,7 @@ from distfms.stats.comoments import Moments
 
 @dataclass(frozen=True, eq=False)
 class Online:
-    """Learns row by row, in chains."""
+    """Learns row by row."""
 
     job: Job
     #: What may help a model that is worse than the mean.
@@ -96,7 +89,7 @@ class Online:
         own = {"bound": design.bound, "norm": learned.norm, "step": learned.step}
         if design.first_examples:
             own["first_examples"] = design.first_examples
-        return {"chains": self.job.options.chains, **own}, {}
+        return own, {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,17 +189,6 @@ def procedure_of(
     return LearningProcedure(options, key, n_operations, name, others, draws, linear)
 
 
-def tuned_baselines(job: Job) -> Iterator[tuple[str, Job]]:
-    """List the names of baselines that are tuned by themselves, with the job of each grid."""
-    options: AttributeEfficientOptions = job.options
-    if job.tune is None or not options.tune_baselines or not options.repeats:
-        return
-    for name in options.compared[1:]:
-        tunable = () if name in ON_FOLDS else TUNABLE_IN_FULL.get(name, TUNABLE[1:])
-        if grid := {own: tried for own, tried in job.tune.grid.items() if own in tunable}:
-            yield name, replace(job, tune=job.tune.model_copy(update={"grid": grid}))
-
-
 def training_rows(job: Job, fill: np.ndarray) -> TrainingRows:
     """Return the training rows in the order of learning; missing values are taken for `fill`."""
     dataset = job.inputs.train
@@ -219,28 +201,25 @@ def training_rows(job: Job, fill: np.ndarray) -> TrainingRows:
 def learned_by_chains(
     run: Run, job: Job, train: Members, lessons: Sequence[Lesson]
 ) -> list[Learned]:
-    """Learn lessons, the chains of all of them side by side on actors where they pay."""
-    items = [(lesson, number) for lesson in lessons for number in range(lesson.n_chains)]
-    if not items:
+    """Learn lessons, side by side on actors where these pay."""
+    if not lessons:
         return []
     rows = training_rows(job, fill_of(train))
     pool = run.pool(
-        len(items),
+        len(lessons),
         0,
         what="chains",
         shared_bytes=rows.n_bytes if rows.keep else 0,
-        n_operations=len(items) * job.form.operations(job.options),
+        n_operations=len(lessons) * job.form.operations(job.options),
     )
     with pool as actors:
         actors.start(partial(_share_rows, rows), range(actors.n_actors))
-        found = iter(actors.map(_learn, items))
-    return [average(list(islice(found, lesson.n_chains))) for lesson in lessons]
+        return list(actors.map(_learn, lessons))
 
 
 def _share_rows(rows: TrainingRows, shard: int) -> TrainingRows:
     return rows
 
 
-def _learn(rows: TrainingRows, item: tuple[Lesson, int]) -> Learned:
-    lesson, number = item
-    return learn(lesson, rows, number)
+def _learn(rows: TrainingRows, lesson: Lesson) -> Learned:
+    return learn(lesson, rows)

@@ -26,7 +26,6 @@ from distfms.methods.attribute_efficient.from_pairs import (
 from distfms.methods.attribute_efficient.gaps import solve_gaps
 from distfms.methods.attribute_efficient.learner import Chain, Design, Penalty
 from distfms.methods.attribute_efficient.options import (
-    ALGORITHMS,
     FULL,
     MOST_CURVES,
     ON_FOLDS,
@@ -40,45 +39,43 @@ from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.stats.base import over_folds
 from distfms.stats.comoments import Moments
 
-#: Names of algorithms that were tuned by themselves, and what was chosen.
-TunedBaselines = Mapping[str, tuple[Any, Any]]
-
 
 class Examples(Protocol):
     """Training examples in an order that a key decides."""
 
-    def ordered(self, key: int, chain: int, n_chains: int, fold: int) -> Iterator[Ordered]:
-        """Iterate over the examples of one of some chains, all but those of a fold (−1: none)."""
+    def ordered(self, key: int, fold: int) -> Iterator[Ordered]:
+        """Iterate over the examples but those of a fold (−1: none)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
     """An algorithm on at most `n_examples`, all but those of a `fold` (−1 for none).
 
-    `design` is that of one chain, `name` that of the algorithm, or of what is no chain: ``pairs``
-    and ``rows`` are solved on folds; ``online`` and ``offline`` observe all attributes
-    within the bound. `key` decides the order of the examples and the draws, `units` those that
-    are solved in. With `observes_norm`, each chain has a norm of its own.
+    `name` is that of the algorithm, or of what is no chain: ``pairs`` and ``rows`` are solved on
+    folds; ``online`` and ``offline`` observe all attributes within the bound. `key` decides the
+    order of the examples and the draws, `units` those that are solved in. With `observes_norm`,
+    attributes are divided by what the chain observes.
     """
 
     design: Design
     key: int
     n_examples: int
-    n_chains: int = 1
     name: str = ""
     fold: int = -1
     units: Units = "deviations"
     observes_norm: bool = False
 
 
-def learn(lesson: Lesson, examples: Examples, number: int = 0) -> Learned:
-    """Learn from the examples of one of the lesson's chains."""
-    ordered = examples.ordered(lesson.key, number, lesson.n_chains, lesson.fold)
-    found = _first(-(-lesson.n_examples // lesson.n_chains), ordered)
-    if lesson.name in (*ON_FOLDS, *FULL):
-        return (_on_folds if lesson.name in ON_FOLDS else _in_full)(lesson, list(found))
-    chain = Chain(lesson.design, key := stream(lesson.key, number))
-    for rows, target, order in found:
+def learn(lesson: Lesson, examples: Examples) -> Learned:
+    """Learn from the examples of a lesson."""
+    in_order = _first(lesson.n_examples, examples.ordered(lesson.key, lesson.fold))
+    if lesson.name in ON_FOLDS:
+        return _on_folds(lesson, list(in_order))
+    if lesson.name in FULL:
+        return _in_full(lesson, list(in_order))
+    key = stream(lesson.key, 0)
+    chain = Chain(lesson.design, key)
+    for rows, target, order in in_order:
         if lesson.observes_norm and not chain.n_examples and len(order):
             norm = chain.observed_norm(rows, order)
             chain = Chain(replace(lesson.design, norm=norm), key)
@@ -92,15 +89,6 @@ def learn(lesson: Lesson, examples: Examples, number: int = 0) -> Learned:
         lesson.design.offset,
         norm=chain.design.norm,
     )
-
-
-def average(chains: list[Learned]) -> Learned:
-    """Average chains, each by its examples."""
-    n_examples = sum(chain.n_examples for chain in chains)
-    shares = [chain.n_examples / max(n_examples, 1) for chain in chains]
-    weights = np.sum([s * c.weights for s, c in zip(shares, chains, strict=True)], axis=0)
-    n_seen, norm = sum(chain.n_seen for chain in chains), float(np.mean([c.norm for c in chains]))
-    return replace(chains[0], weights=weights, n_examples=n_examples, n_seen=n_seen, norm=norm)
 
 
 def stream(key: int, number: int) -> int:
@@ -190,10 +178,10 @@ def design_of(
     n_examples: int | None = None,
     in_full: bool = False,
 ) -> Design:
-    """Return what a chain learns, from statistics of its rows; `n_examples` of all chains.
+    """Return what a chain learns, from statistics of its rows.
 
-    The norm is 1 where chains observe it, unless rows are observed `in_full`. A DataError says that
-    targets are beyond the bound.
+    The norm is 1 where a chain observes it, unless rows are observed `in_full`. A DataError says
+    that targets are beyond the bound.
     """
     moments, n_rows = members["moments"], members["counts"].n_rows
     n_examples = n_rows if n_examples is None else n_examples
@@ -221,26 +209,6 @@ def design_of(
     )
 
 
-def risk_bounds(
-    options: AttributeEfficientOptions, members: Members, norm: float
-) -> dict[str, Any]:
-    """Return what the theorems promise by Table 1 of the paper, for attributes divided by a norm.
-
-    `excess_risk` is by algorithm, None where no theorem holds; `zero_risk` is the risk of the zero
-    predictor, and `largest_norm` that of a row or value, 1 at most where theorems hold.
-    """
-    found, moments, n_rows = {}, members["moments"], members["counts"].n_rows
-    for name, sampling in ALGORITHMS[options.penalty].items():
-        own = options.model_copy(update={"algorithm": name, "norm": norm})
-        design = design_of(own, members)
-        phase = design.phase(design.moments if sampling == "two_phase" else None)
-        found[name] = number_or_none(phase.excess_risk(options.step_factor))
-    found["online"] = number_or_none(design.in_full(n_rows).excess_risk(options.step_factor))
-    square = moments.variance[-1] + (moments.mean[-1] - design.offset) ** 2
-    largest = norm_of(options.penalty, members) / norm
-    return {"excess_risk": found, "zero_risk": 0.5 * float(square), "largest_norm": largest}
-
-
 def norm_of(penalty: Penalty, members: Members) -> float:
     """Return the largest norm of a row (ridge), or of an attribute (lasso)."""
     moments = members["moments"]
@@ -252,14 +220,14 @@ def norm_of(penalty: Penalty, members: Members) -> float:
 def design_with(
     options: AttributeEfficientOptions, n_examples: int, n_rows: int, **known: Any
 ) -> Design:
-    """Return what each chain learns from its share of the examples, which are some of the rows."""
+    """Return what a chain learns from examples, which are some of the rows."""
     if options.first_examples is not None:
         known["first_share"] = Fraction(options.first_examples, n_rows)
     return Design(
         penalty=options.penalty,
         sampling=options.sampling,
         n_draws=options.attributes_per_example or known["n_attributes"],
-        n_examples=max(1, -(-n_examples // options.chains)),
+        n_examples=max(1, n_examples),
         even_split=options.split == "even",
         improved=options.inner_product == "improved",
         step_factor=options.step_factor,
@@ -269,21 +237,19 @@ def design_with(
     )
 
 
-def lessons_of(
-    options: AttributeEfficientOptions, members: Members, seed: int, others: TunedBaselines
-) -> list[Lesson]:
-    """List the lessons that curves are made of; `others` are tuned by themselves.
+def lessons_of(options: AttributeEfficientOptions, members: Members, seed: int) -> list[Lesson]:
+    """List the lessons that curves are made of.
 
     Rows that are observed in full have as many attributes in fewer examples, and all rows.
     """
     n_rows, n_attributes = members["counts"].n_rows, len(members["moments"].mean) - 1
     drawn = options.attributes_per_example or n_attributes
     sizes = [n_rows >> i for i in reversed(range(options.sizes))]
-    sizes = [size for size in sizes if size >= 2 * options.chains]
+    sizes = [size for size in sizes if size >= 2]
     at_once = (*ON_FOLDS, "offline")
     full = sorted({size * drawn // n_attributes for size in sizes} | {n_rows})
     return [
-        lesson_of(name, size, stream(seed, repeat), others.get(name, (options,))[0], members)
+        lesson_of(name, size, stream(seed, repeat), options, members)
         for name in options.compared
         if name not in at_once or name == options.chosen or n_attributes <= MOST_CURVES
         for size in (full if name in FULL else sizes)
@@ -297,13 +263,13 @@ def lesson_of(
 ) -> Lesson:
     """Return a lesson; those of one repeat, with one key, have the same order of examples."""
     if name in (*ON_FOLDS, *FULL):
-        design = design_of(options, members, options.chains * size, in_full=name in FULL)
+        design = design_of(options, members, size, in_full=name in FULL)
         return Lesson(design, key, size, name=name, units=options.units)
     # Beside a solver that centres the target, the online learner centres it too.
     online = {"solver": "online", "algorithm": name, "intercept": options.centred}
     own = options.model_copy(update=online)
     design, observes_norm = design_of(own, members, size), own.observes_norm
-    return Lesson(design, key, size, own.chains, name, observes_norm=observes_norm)
+    return Lesson(design, key, size, name, observes_norm=observes_norm)
 
 
 def curves(

@@ -37,9 +37,7 @@ TUNABLE = (
     "inner_product",
     "confidence",
 )
-ONLINE_ONLY = (*TUNABLE, "scale", "norm", "chains", "tune_baselines")
-#: Options of `TUNABLE` that what observes all attributes within the bound has.
-TUNABLE_IN_FULL = {"online": ("bound", "step_factor"), "offline": ("bound",)}
+ONLINE_ONLY = (*TUNABLE, "scale", "norm")
 
 Algorithm = Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"]
 Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
@@ -90,8 +88,8 @@ class AttributeEfficientOptions(Section):
     first_step_factor: Positive = 1.0
     """Multiplies the step of the theory in the first of two phases."""
     first_examples: Annotated[int, Strict(), Field(ge=1)] | None = None
-    """Examples of the first of two phases: m₁ of the paper. Where a curve or a chain has a share of
-    the examples, it has that share of these. Default: a tenth.
+    """Examples of the first of two phases: m₁ of the paper. Where a curve has a share of the
+    examples, it has that share of these. Default: a tenth.
     """
     split: Literal["even", "one"] = "even"
     """Attributes that estimate the inner product with the weights: half of them, or one."""
@@ -119,10 +117,6 @@ class AttributeEfficientOptions(Section):
     """
     positive: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Value of the target to learn as 1; all others are −1."""
-    chains: Count = 1
-    """Chains that learn in parallel from separate examples; their weights are averaged. It changes
-    the result: each chain has only its share of the examples.
-    """
     baselines: tuple[str, ...] | None = None
     """What to compare with: algorithms of the penalty, `pairs`, and what observes all attributes:
     `online` takes a step for each row, `offline` has the best weights within `bound`, and `rows` is
@@ -130,11 +124,6 @@ class AttributeEfficientOptions(Section):
     `solver: pairs`, `rows` and the algorithm that draws in the same way. With `data.missing: pairs`
     the job compares with a ridge on imputed means. Pairs are always compared with LightGBM on the
     same values, and with a ridge and LightGBM on so many rows in full that they cost no more.
-    """
-    tune_baselines: bool = False
-    """Choose bound, steps and other options of `tune` for each algorithm that is compared by its
-    own cross-validation. Otherwise all take those of the job's algorithm. `pairs` and `rows` choose
-    their constants themselves.
     """
     repeats: Annotated[int, Strict(), Field(ge=0, le=1000)] = 10
     """Repeats of the curves, for error bars; 0 for no curves."""
@@ -239,12 +228,11 @@ NOT_TUNABLE = {
     "solver": "run one job for each",
     "draws": _STATES,
     "units": "run one job for each",
-    "chains": _STATES,
     "penalty": "the algorithms and the scale depend on it; run one job for each",
     **dict.fromkeys(("scale", "norm"), "the bound and the steps mean something else without it"),
     "positive": "it defines the target",
     "intercept": "it defines the target, and losses are measured against it",
-    **dict.fromkeys(("baselines", "tune_baselines", "repeats", "sizes"), _AFTERWARDS),
+    **dict.fromkeys(("baselines", "repeats", "sizes"), _AFTERWARDS),
 }
 #: What `tune` may compare by, and whether more is better.
 MEASURES = {"relative_loss": False, "mse": False}
@@ -261,5 +249,4 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
     own = {"solver": "online", "baselines": compared, "repeats": 100}
     if not grid:
         return {"attribute_efficient": own}
-    own |= {"tune_baselines": True}
     return {"attribute_efficient": own, "data": {"folds": 10}, "tune": {"grid": grid}}

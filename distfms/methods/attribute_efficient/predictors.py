@@ -161,6 +161,18 @@ class Mixed:
         return (1.0 - share) * self.first(values) + share * self.second(values)
 
 
+@dataclass(frozen=True, eq=False)
+class SideBySide:
+    """Models that the judge asks for scores."""
+
+    models: Sequence[Predictor]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Predict rows (d, n) with all models, shape (M, 1, n)."""
+        predictions = [model(values) for model in self.models]
+        return np.concatenate(predictions)[:, np.newaxis]
+
+
 def limits_between(lowest: np.ndarray, highest: np.ndarray, is_label: bool) -> np.ndarray:
     """Return limits (2, d + 1) from the least and greatest values that were observed.
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.attribute_efficient.candidates import (
-    constant_of,
+    judge_of,
     linear_models_of,
+    measures_of,
     predictor_of,
     predictors_of_candidates,
 )
@@ -23,17 +24,13 @@ from distfms.methods.attribute_efficient.from_pairs import (
     full_candidates,
     solve,
 )
-from distfms.methods.attribute_efficient.lessons import (
-    Lesson,
-    average,
-    learn,
-    learned_from,
-    lesson_of,
-)
+from distfms.methods.attribute_efficient.lessons import Lesson, learn, learned_from, lesson_of
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
-from distfms.methods.attribute_efficient.read import TrainingRows, errors, measures
+from distfms.methods.attribute_efficient.predictors import SideBySide
+from distfms.methods.attribute_efficient.read import TrainingRows
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import Fold, Members
+from distfms.methods.frame.judge import JudgedRows, LossSums
 from distfms.methods.frame.moments import NamedRule, Procedure
 
 
@@ -74,8 +71,8 @@ class LearningProcedure(Procedure):
     def lesson(self, train: Members) -> Lesson:
         """Return what is learned of all training rows, or of those without a fold."""
         options, n_examples = self.options, train["counts"].n_rows
-        own = lesson_of(self.name or options.chosen, n_examples, self.key, options, train)
-        return replace(own, fold=train.get("left_out", -1))
+        lesson = lesson_of(self.name or options.chosen, n_examples, self.key, options, train)
+        return replace(lesson, fold=train.get("left_out", -1))
 
     def search(self, problem: Members, rule: NamedRule) -> Learned:
         """Solve from pairs, or learn from rows."""
@@ -89,8 +86,7 @@ class LearningProcedure(Procedure):
             if rule.name == MIXED:
                 return self._mixed(problem)
             return self._linear(problem, "pairs")
-        lesson = self.lesson(problem)
-        return average([learn(lesson, problem["rows"], n) for n in range(lesson.n_chains)])
+        return learn(self.lesson(problem), problem["rows"])
 
     def _mixed(self, problem: Members) -> Learned:
         """Return a linear model and LightGBM, between which the share is to be chosen."""
@@ -122,14 +118,15 @@ class LearningProcedure(Procedure):
         self, problem: Members, path: Learned, held_out: Members, budgets: np.ndarray
     ) -> Answer:
         """Measure the candidates on the rows of a fold."""
-        if self.options.solver == "online":
-            models, n = [predictor_of(path, problem)], 1
-        else:
-            models, n = predictors_of_candidates(path, problem), len(budgets)
-        constant = constant_of(self.options, problem["moments"])
-        parts = [errors(models, x.T, y, constant, n) for x, y in held_out["rows"]()]
-        sums = {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
-        return measures(sums, bool(problem["counts"].all_in(-1.0, 1.0)[0]))
+        models = [predictor_of(path, problem)]
+        if self.options.solver == "pairs":
+            models = predictors_of_candidates(path, problem)
+        judge = judge_of(self.options, problem, len(budgets))
+        sums = LossSums()
+        for features, target in held_out["rows"]():
+            rows = JudgedRows(features.T, target[np.newaxis])
+            sums = sums.merge(judge.of_rows(SideBySide(models), rows, len(budgets)))
+        return measures_of(judge, sums)
 
     def n_operations(self) -> float:
         """Return about how many multiplications it takes to learn once."""

@@ -1,8 +1,8 @@
-"""Passes over the rows: moments and norms, rows in the order of learning, losses of weights."""
+"""Passes over the rows: moments and norms, a sample, and rows in the order of learning."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,11 +15,8 @@ from distfms.data.rows.folds import mix, with_seed
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import LARGEST_VALUE, Draws
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, Pairs
-from distfms.methods.attribute_efficient.predictors import Predictor
-from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader
 from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES
-from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
 
@@ -156,22 +153,13 @@ class TrainingRows:
         """Bytes of all rows in memory."""
         return row_bytes(len(self.fill)) * sum(partition.n_rows for partition in self.partitions)
 
-    def ordered(self, key: int, chain: int, n_chains: int, fold: int) -> Iterator[Ordered]:
-        """Iterate over the rows of a chain, window by window.
-
-        Rows are in random order within windows of partitions drawn at random. Where there are as
-        many windows as chains, a chain has windows of its own; otherwise its share of each.
-        """
+    def ordered(self, key: int, fold: int) -> Iterator[Ordered]:
+        """Iterate over the rows without a fold, in random order within windows drawn at random."""
         windows = self.windows()
-        own = len(windows) >= n_chains
         numbers = np.argsort(mix(np.uint64(key) ^ np.arange(len(windows), dtype=np.uint64)))
         for number in numbers.tolist():
-            if own and number % n_chains != chain:
-                continue
             rows, target, part, keys = self.window(number, windows[number])
             order = np.argsort(mix(mix(np.uint64(key)) ^ keys), kind="stable")
-            if not own:
-                order = order[len(order) * chain // n_chains : len(order) * (chain + 1) // n_chains]
             yield rows, target, order[part[order] != fold]
 
     def of_fold(self, fold: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -215,67 +203,3 @@ class TrainingRows:
         if missing.any():
             values = np.where(missing, self.fill, values)
         return values, batch.target[0, own].copy(), batch.rows.part[own], row_keys(batch, own)
-
-
-# --- losses -------------------------------------------------------------------------------------
-
-
-def judge_errors(
-    models: Sequence[Predictor], constant: float, batch: RowBatch, parts: slice
-) -> dict[str, Sums]:
-    """Add up the errors of models over the rows of some parts."""
-    own = batch.part_slices[parts]
-    rows = slice(own[0].start, own[-1].stop)
-    found = errors(models, batch.features[:, rows], batch.target[0, rows], constant)
-    return {"errors": Sums(found)}
-
-
-def errors(
-    models: Sequence[Predictor],
-    features: np.ndarray,
-    target: np.ndarray,
-    constant: float,
-    n_classed: int = 1,
-) -> dict[str, np.ndarray]:
-    """Return sums over rows by model.
-
-    Features are of shape (d, n), NaN where missing; losses are relative to that of predicting a
-    constant. Of the first `n_classed` also how they tell the signs of the target apart.
-    """
-    scores = np.vstack([model(features) for model in models])
-    is_positive = target > 0
-    weight = np.ones(len(target))
-    by_class: dict[str, list[np.ndarray]] = {name: [] for name in CLASS_SUMS}
-    for score in scores[:n_classed]:
-        events = is_positive[np.newaxis]
-        sums = class_sums(is_positive, score > 0, weight, 2, score[np.newaxis], events)
-        for name, values in sums.items():
-            by_class[name].append(values)
-    return {
-        **{name: np.stack(values) for name, values in by_class.items()},
-        "squares": ((scores - target) ** 2).sum(axis=1),
-        "correct": ((scores > 0) == is_positive).sum(axis=1).astype(float),
-        "zero": np.full(len(scores), ((target - constant) ** 2).sum()),
-        "n_rows": np.full(len(scores), float(len(target))),
-    }
-
-
-def measures(sums: Mapping[str, np.ndarray], classes: bool) -> dict[str, np.ndarray]:
-    """Return measures of models from their sums; `classes` if targets are −1 and 1.
-
-    Those of `class_measures` are NaN for models whose classes were not counted.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):  # NaN for no rows, and targets all 0
-        by_model = {
-            "relative_loss": sums["squares"] / sums["zero"],
-            "mse": sums["squares"] / sums["n_rows"],
-        }
-    if not classes:
-        return by_model
-    by_model["accuracy"] = sums["correct"] / sums["n_rows"]
-    for number in range(len(sums["confusion"])):
-        counts = {name: sums[name][number] for name in CLASS_SUMS}
-        for name, value in class_measures(counts).items():
-            nothing = np.full(len(by_model["mse"]), np.nan)
-            by_model.setdefault(name, nothing)[number] = np.squeeze(value)
-    return by_model

@@ -413,8 +413,6 @@ class Job:
         Measures that options can be compared by. Default: all of the method.
     untunable : str, optional
         Why options cannot be compared on folds.
-    untuned : str
-        Why a grid of options is needed, if one is.
     for_actors : callable
         What actors may do: () → {what: about how many multiplications, infinite where one process
         is too small, or `NO_GAIN`}.
@@ -438,7 +436,6 @@ class Job:
     tune: TuneSection | None = None
     tuned_by: Sequence[str] | None = None
     untunable: str | None = None
-    untuned: str = ""
     for_actors: Callable[[], Mapping[str, float]] = dict
     form: Any = None
 

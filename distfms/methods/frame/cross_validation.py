@@ -73,6 +73,11 @@ def without_fold(bundle: Bundle, number: int) -> tuple[Members, Members]:
     )
 
 
+def held_out(statistics: Bundle) -> Members:
+    """Return the statistics of the held-out rows by name."""
+    return {name: part.test for name, part in statistics.members.items()}
+
+
 @dataclass(frozen=True, eq=False)
 class FoldWork:
     """What to evaluate on which folds; picklable.

@@ -11,9 +11,14 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
-from distfms.methods.frame.cross_validation import Fold, FoldWork, Members, evaluate_on_folds
+from distfms.methods.frame.cross_validation import (
+    Fold,
+    FoldWork,
+    Members,
+    evaluate_on_folds,
+    held_out,
+)
 from distfms.methods.frame.curves import number_or_none, points_of
-from distfms.methods.frame.judging import held_out
 from distfms.methods.frame.tuning import choose_options
 from distfms.stats.base import Bundle
 

@@ -17,7 +17,7 @@ from distfms.data.rows.roles import Roles, is_categorical
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import FinishedRun, Inputs, Job, Judged, Run, Summary
-from distfms.methods.frame.judging import by_predictions
+from distfms.methods.frame.finished import by_predictions
 from distfms.methods.frame.remarks import remarks
 from distfms.methods.frame.rows import (
     CategoryReader,

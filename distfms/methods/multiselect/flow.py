@@ -13,7 +13,7 @@ import numpy as np
 from distfms.engine.storage import remove_tree
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run, Summary
 from distfms.methods.frame.cross_validation import Members
-from distfms.methods.frame.judging import by_predictions, by_statistics
+from distfms.methods.frame.finished import by_predictions, by_statistics
 from distfms.methods.frame.moments import Solved, TrainMembers, on_folds, search_all
 from distfms.methods.multiselect.choices import with_choice, with_tuned
 from distfms.methods.multiselect.evaluate import (

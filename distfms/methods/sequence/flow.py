@@ -13,7 +13,7 @@ from distfms.errors import DataError
 from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.judging import by_statistics
+from distfms.methods.frame.finished import by_statistics
 from distfms.methods.frame.moments import head_of, points_on_folds
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of

@@ -1,0 +1,387 @@
+"""The one judge: from models and rows that they did not learn from to losses by model.
+
+Models give scores of rows (`Models`), an `Outcome` says what scores mean, and the `Judge` turns
+both into sums over rows and sums into measures: all that is ever said of how good a model is.
+
+Rows are judged with the same code wherever they are:
+
+- by one pass for all models: ``judged_by_pass(run, source, {key: Question(models, judge)})``
+  returns for each question a `Folded` of `LossSums`: of each fold, and of the held-out rows
+  (``.train()``, ``.folds[k]``, ``.test``);
+- in memory, such as the sample or a fold on an actor: ``judge.of_rows(models, rows)``;
+- one by one, without sums: ``judge.outcome.errors(scores, target)``;
+- by moments, where these tell squared errors of linear models exactly: `squared_errors`.
+
+``judge.measures(sums)`` are numbers by model: ``mse``, ``mae``, ``accuracy``, ``error``, ``loss``,
+``deviance`` as the outcome has them, `class_measures` of the models in detail, and ``ndcg@…`` of
+rows with queries. Losses of folds, stacked, are what :mod:`distfms.methods.frame.choose` compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from distfms.data.files.partition import Dataset, Partition
+from distfms.data.rows.batches import RowBatch
+from distfms.data.rows.folds import hash_keys
+from distfms.methods.frame.contract import PartialReader, Run
+from distfms.methods.frame.outcomes import Outcome
+from distfms.methods.frame.passes import Sums
+from distfms.methods.frame.ranking import RankingScores
+from distfms.methods.frame.rows import FoldedSource, naming
+from distfms.stats.base import Bundle, Folded
+from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
+from distfms.stats.comoments import CoMoments
+
+Key = TypeVar("Key", bound=Hashable)
+
+HELD_OUT = -1
+"""Number of the part of the held-out rows; folds have theirs from 0 on."""
+
+#: Picklable: from features (d, n), NaN where missing, to scores (M, P, n) of M models.
+Models = Callable[[np.ndarray], np.ndarray]
+
+#: Measures in which rows weigh by their class, too.
+_LOSSES = ("loss", "deviance")
+#: Numbers that are scored together.
+_CHUNK_VALUES = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRows:
+    """Rows to judge.
+
+    Attributes
+    ----------
+    features : ndarray of shape (d, n)
+    target : ndarray of shape (T, n)
+    weight : ndarray of shape (n,), or None
+    queries : ndarray of uint64, shape (n,), or None
+        Hashes of the queries of rankings, whose rows follow one another.
+    """
+
+    features: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray | None = None
+    queries: np.ndarray | None = None
+
+    @classmethod
+    def of_part(cls, batch: RowBatch, part: int) -> Self:
+        """Return the rows of a part of a batch, in its memory."""
+        rows = batch.part_slices[part]
+        weight = None if batch.weight is None else batch.weight[rows]
+        queries = None if batch.rows.query is None else hash_keys(batch.rows.query[rows])
+        return cls(batch.features[:, rows], batch.target[:, rows], weight, queries)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.target.shape[1]
+
+    def chunks(self, step: int) -> Iterator[JudgedRows]:
+        """Iterate over the rows, at most so many at a time."""
+        for start in range(0, self.n_rows, step):
+            rows = slice(start, start + step)
+            yield JudgedRows(
+                self.features[:, rows],
+                self.target[:, rows],
+                None if self.weight is None else self.weight[rows],
+                None if self.queries is None else self.queries[rows],
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class LossSums:
+    """What a judge adds up over rows; a mergeable statistic, empty for no rows.
+
+    Attributes
+    ----------
+    sums : Sums
+        ``n_rows``, ``weight`` and ``loss_weight``; of each measure Σ w e, (M,), and of losses also
+        Σ (w e)²; ``target`` and ``target_squares`` about the judge's centre, (T,); the sums of
+        classes of the models in detail.
+    ranking : RankingScores, optional
+        Of rows with queries.
+    """
+
+    sums: Sums = field(default_factory=lambda: Sums({}))
+    ranking: RankingScores | None = None
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.sums[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.sums.arrays
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.sums.arrays.get("n_rows", 0))
+
+    @property
+    def weight(self) -> float:
+        """Weight of the rows."""
+        return float(self.sums.arrays.get("weight", 0.0))
+
+    @property
+    def spread(self) -> np.ndarray:
+        """Mean squared distance of targets from the judge's centre, (T,)."""
+        return self["target_squares"] / self.weight
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Variance of targets, (T,); sums about a near centre lose no digits."""
+        return self.spread - np.square(self["target"] / self.weight)
+
+    def of_classes(self, place: int) -> dict[str, np.ndarray]:
+        """Return the sums of classes of one of the models in detail; see `class_sums`."""
+        return {name: self[name][place] for name in CLASS_SUMS}
+
+    def merge(self, later: LossSums) -> LossSums:
+        """Add the sums of other rows."""
+        ranking = self.ranking or later.ranking
+        if self.ranking is not None and later.ranking is not None:
+            ranking = self.ranking.merge(later.ranking)
+        return LossSums(self.sums.merge(later.sums), ranking)
+
+    def scaled(self, factor: float) -> LossSums:
+        """Multiply the weight of every row by `factor`; queries count as they are."""
+        return replace(self, sums=self.sums.scaled(factor))
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """Turns scores, targets and weights of rows into sums, and sums into measures.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        What scores say of the target.
+    in_detail : slice
+        Models of which it is also counted how they tell classes apart: the last by default, as
+        these are many numbers.
+    centre : float, optional
+        About which targets are summed, for `LossSums.spread` and `LossSums.variance`.
+    cutoffs : tuple of int
+        Places of a ranking that count, where rows have queries.
+    """
+
+    outcome: Outcome
+    in_detail: slice = field(default_factory=lambda: slice(-1, None))
+    centre: float | None = None
+    cutoffs: tuple[int, ...] = ()
+
+    def of_rows(self, models: Models, rows: JudgedRows, n_scores: int = 1) -> LossSums:
+        """Judge rows in memory, some at a time where models have many scores in all."""
+        step = max(1, _CHUNK_VALUES // max(n_scores, len(rows.features)))
+        sums = LossSums()
+        for chunk in rows.chunks(step):
+            sums = sums.merge(self.of_scores(models(chunk.features), chunk))
+        return sums
+
+    def of_scores(self, scores: np.ndarray, rows: JudgedRows) -> LossSums:
+        """Add up over rows what M models are measured by, from their scores (M, P, n)."""
+        if not rows.n_rows:
+            return LossSums()
+        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        by_class = self.outcome.loss_weights(rows.target)
+        loss_weight = weight if by_class is None else weight * by_class
+        sums = {
+            "n_rows": np.array(rows.n_rows),
+            "weight": np.array(weight.sum()),
+            "loss_weight": np.array(loss_weight.sum()),
+        }
+        for name, errors in self.outcome.errors(scores, rows.target).items():
+            if name in _LOSSES:
+                sums[name] = errors @ loss_weight
+                sums[f"{name}_squares"] = np.square(errors * loss_weight).sum(axis=1)
+            else:
+                sums[name] = errors @ weight
+        if self.centre is not None:
+            away = rows.target - self.centre
+            sums["target"] = away @ weight
+            sums["target_squares"] = np.square(away) @ weight
+        sums |= self._sums_of_classes(scores, rows.target, weight)
+        return LossSums(Sums(sums), self._ranking(scores, rows))
+
+    def _sums_of_classes(
+        self, scores: np.ndarray, target: np.ndarray, weight: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        by_model = []
+        for number in range(len(scores))[self.in_detail]:
+            told = self.outcome.told(scores[number], target, number)
+            if told is not None:
+                by_model.append(
+                    class_sums(
+                        told.truth, told.decoded, weight, told.n_classes, told.scores, told.events
+                    )
+                )
+        if not by_model:
+            return {}
+        return {name: np.stack([sums[name] for sums in by_model]) for name in CLASS_SUMS}
+
+    def _ranking(self, scores: np.ndarray, rows: JudgedRows) -> RankingScores | None:
+        if not self.cutoffs or rows.queries is None:
+            return None
+        # The memory of a batch is used again.
+        relevance = rows.target[0].copy()
+        return RankingScores.from_rows(rows.queries, relevance, scores[:, 0].T, self.cutoffs)
+
+    def measures(self, sums: LossSums) -> dict[str, np.ndarray]:
+        """Return measures of models by name, (M,); none for rows without weight.
+
+        Those of classes are NaN but for models in detail.
+        """
+        if not sums.weight > 0:
+            return {}
+        measures = dict[str, np.ndarray]()
+        for name in ("mse", "mae", "accuracy", "error"):
+            if name in sums:
+                measures[name] = sums[name] / sums.weight
+        for name in _LOSSES:
+            if name in sums:
+                total = max(float(sums["loss_weight"]), np.finfo(float).tiny)
+                measures[name] = sums[name] / total
+        if "confusion" in sums:
+            n_models = len(next(iter(measures.values())))
+            measures |= self._measures_of_classes(sums, n_models)
+        if sums.ranking is not None:
+            for cutoff, mean in zip(self.cutoffs, sums.ranking.mean, strict=True):
+                measures[f"ndcg@{cutoff}"] = mean
+        return measures
+
+    def _measures_of_classes(self, sums: LossSums, n_models: int) -> dict[str, np.ndarray]:
+        measures = dict[str, np.ndarray]()
+        numbers = range(n_models)[self.in_detail]
+        for place, number in enumerate(numbers):
+            for name, value in class_measures(sums.of_classes(place)).items():
+                if name not in measures:
+                    measures[name] = np.full(n_models, np.nan)
+                measures[name][number] = value
+        return measures
+
+
+def explained(losses: np.ndarray, whole: float | np.ndarray) -> np.ndarray:
+    """Return the shares 1 − loss/whole of a whole loss; NaN where that is not positive."""
+    whole = np.asarray(whole, dtype=np.float64)
+    return np.asarray(1.0 - losses / np.where(whole > 0, whole, np.nan))
+
+
+def squared_errors(
+    moments: CoMoments, weights: np.ndarray, intercepts: float | np.ndarray
+) -> np.ndarray:
+    """Return the mean squared errors of linear models on rows that co-moments sum up, exactly.
+
+    Parameters
+    ----------
+    moments : CoMoments
+        Of d features and, last, the target; a missing value counts as the column's mean.
+    weights : ndarray of shape (M, d)
+    intercepts : float, or ndarray of shape (M,)
+
+    Returns
+    -------
+    ndarray of shape (M,)
+
+    Notes
+    -----
+    With v = (−w, 1), mean μ and covariance Σ, E(y − wᵀx − c)² = vᵀΣv + (vᵀμ − c)².
+    """
+    contrast = np.hstack((-weights, np.ones((len(weights), 1))))
+    bias = contrast @ moments.mean - intercepts
+    covariance = moments.covariance(pairwise=False)
+    spread = np.einsum("mi,mi->m", contrast @ covariance, contrast)
+    return np.asarray(np.maximum(spread, 0.0) + bias**2)
+
+
+# --- by a pass over the rows ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Models to judge by a pass; picklable.
+
+    Attributes
+    ----------
+    models : callable
+        See `Models`.
+    judge : Judge
+    parts : sequence of int, optional
+        Folds, or `HELD_OUT`; by default all of them.
+    n_scores : int
+        Scores of each row, M · P, which decide how many rows are scored together.
+    """
+
+    models: Models
+    judge: Judge
+    parts: Sequence[int] | None = None
+    n_scores: int = 1
+    nothing: ClassVar[Any] = LossSums()
+
+    def of_part(self, batch: RowBatch, part: int) -> Any:
+        """Return a mergeable statistic of the rows of a part: what the judge adds up."""
+        rows = JudgedRows.of_part(batch, part)
+        return self.judge.of_rows(self.models, rows, self.n_scores)
+
+
+@dataclass(frozen=True, eq=False)
+class JudgeReader(PartialReader):
+    """Reads what each question is told, by its number and part."""
+
+    source: FoldedSource
+    questions: Sequence[Question]
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition, unless nobody asks for its rows, and judge."""
+        parts_of = [self._parts(question) for question in self.questions]
+        batch: Any = self.source.read(partition) if any(parts_of) else None
+        members = {}
+        with naming(partition):
+            for number, question in enumerate(self.questions):
+                sums = [question.nothing] * self.source.n_parts
+                for part in parts_of[number]:
+                    sums[part] = question.of_part(batch, part)
+                members[str(number)] = Folded(tuple(sums))
+        return Bundle(members)
+
+    def _parts(self, question: Question) -> list[int]:
+        """Return the parts of a question that may have rows here."""
+        if self.source.held_out:
+            here = {self.source.n_parts - 1}
+        else:
+            n_here = self.source.n_parts - (self.source.section.test == 0)
+            here = set(range(n_here))
+        if question.parts is not None:
+            here &= {part % self.source.n_parts for part in question.parts}
+        return sorted(here)
+
+    def key(self) -> dict[str, Any]:
+        """Return nothing: judgments are not cached."""
+        return {"kind": "judged"}
+
+
+def judged_by_pass(
+    run: Run, source: Callable[[Dataset, bool], FoldedSource], questions: Mapping[Key, Question]
+) -> dict[Key, Folded[Any]]:
+    """Judge models by one pass over all rows.
+
+    Parameters
+    ----------
+    run : Run
+    source : callable
+        From (dataset, whether all its rows are held out) to what reads its partitions.
+    questions : mapping to Question
+        By any key.
+
+    Returns
+    -------
+    dict of Folded of LossSums
+        What each judge adds up over the rows of each part; empty for parts that were not asked for.
+    """
+    in_order = list(questions.values())
+    bundle = run.reduce(lambda *of: JudgeReader(source(*of), in_order), cache=False)
+    return {key: bundle[str(number)] for number, key in enumerate(questions)}
