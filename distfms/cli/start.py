@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from distfms.cli.terminal import say
 from distfms.errors import SpecError, nearest
+
+if TYPE_CHECKING:
+    from distfms.runs.look import Look
 
 
 def _named_methods(begun: str) -> list[str]:
@@ -21,38 +24,55 @@ def _named_methods(begun: str) -> list[str]:
 
 
 def init(
-    method: Annotated[
-        str | None,
-        typer.Argument(
-            help="Method; left out, the four questions are shown.", autocompletion=_named_methods
-        ),
-    ] = None,
     data: Annotated[
         str | None, typer.Argument(help="Folder, file, glob or URL of data to look at.")
     ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Method; left out, the likeliest for the data.", autocompletion=_named_methods
+        ),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    costs: Annotated[
+        str | None, typer.Option(help="Table of prices: names of groups, and what they cost.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Spec file to write.")] = Path("job.yaml"),
 ) -> None:
-    """Write a commented job spec to start from, by what a sample of the data says."""
+    """Look at data, say which questions they can answer, and write a spec to start from."""
+    from distfms.runs.starter import QUESTIONS, answerable, look_at_data, read_prices, write_starter
+
+    if data is None and method is None:
+        for name, question in QUESTIONS.items():
+            say(f"{name:20} {question}")
+        say("Name your data: distfms init DATA")
+        return
+    look = look_at_data(data)
+    if target is not None:
+        look = look.with_target(target)
+    elif look.target is not None and sys.stdin.isatty() and sys.stdout.isatty():
+        look = look.with_target(_asked_target(look))
+    answers = answerable(look)
+    if answers and data is not None:
+        say("These data can answer:")
+        for answer in answers:
+            say(f"  {answer.method:20} {QUESTIONS[answer.method]} ({answer.why})")
+    if look.target is not None and look.is_guessed and not look.long:
+        others = ", ".join(column.name for column in look.targets[1:4])
+        also = f" (also: {others})" if others else ""
+        say(f"Guessed what to predict: {look.target.name}{also}. Name another with --target.")
+    chosen = method or (answers[0].method if answers else "sequence")
+    prices = None if costs is None else read_prices(costs)
+    write_starter(chosen, data, look, out, prices)
+    say(f"Wrote {out} for `{chosen}`. Look through it, then run: distfms check {out}")
+
+
+def _asked_target(look: Look) -> str:
+    """Ask which column to predict."""
     from rich.prompt import Prompt
 
-    from distfms.methods import METHODS
-    from distfms.runs.starter import QUESTIONS, look_at_data, signs, write_starter
-
-    if data is None and method is not None and method.replace("-", "_") not in METHODS:
-        if not Path(method).exists() and not any(sign in method for sign in "/*"):
-            write_starter(method, None, look_at_data(None), out)  # which says what there is
-        method, data = None, method
-    look = look_at_data(data)
-    if method is None:
-        found = signs(look)
-        for name, question in QUESTIONS.items():
-            say(f"{name:20} {question}{f' Here {found[name]}.' if found[name] else ''}")
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            say(f"Name one of them: distfms init METHOD {data or '[DATA]'}")
-            return
-        method = Prompt.ask("Method", choices=list(METHODS))
-    write_starter(method, data, look, out)
-    say(f"Wrote {out}. Look through it, then run: distfms check {out}")
+    names = list(look.columns)
+    return Prompt.ask("Column to predict", choices=names, default=look.targets[0].name)
 
 
 def _named_sections(begun: str) -> list[str]:

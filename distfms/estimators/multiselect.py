@@ -406,7 +406,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         known = predictor.layout
         if how == "ignore" or not known.names:
             return predictor
-        layout = detect_layout(given.schema, predictor.roles, how).restricted(known.names)
+        layout = detect_layout(given.schema, predictor.roles, how, known.names)
+        layout = layout.restricted(known.names)
         layout = replace(layout.within(known.limits), left_out=known.left_out)
         return replace(predictor, layout=layout)
 

@@ -14,9 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from distfms.data.files.formats.base import Forms
 from distfms.data.files.partition import Dataset
 from distfms.data.files.texts import nearly_numbers, read_numbers
+from distfms.data.rows.judgments import loosely_numbered
 from distfms.data.rows.roles import is_categorical, is_number, is_number_list
+from distfms.errors import SpecError, nearest
+from distfms.runs.guess import by_likelihood
 
 #: Most rows and values that are looked at.
 _ROWS, _CELLS = 20_000, 4_000_000
@@ -24,7 +28,15 @@ _ROWS, _CELLS = 20_000, 4_000_000
 _MANY = 20
 #: Most levels of a target that is read as classes.
 _LEVELS = 12
-_TARGETS = ("target", "label", "y", "class", "outcome", "response", "diagnosis")
+_QUERY = re.compile(
+    r"(session|query|qid|search|srch|request|impression)s?([_ ]?id)?", re.IGNORECASE
+)
+_GRADE = re.compile(
+    r"(relevance|grade|label|click(ed|s)?|purchased?|booked|rating|score|target|rank|position)",
+    re.IGNORECASE,
+)
+#: Answers of a questionnaire: most levels, fewest questions.
+_MOST_ANSWERS, _FEWEST_QUESTIONS = 11, 5
 _ID = re.compile(r"(.*[_ ])?id", re.IGNORECASE)
 _OBJECT = re.compile(r"(.*[_ ])?(id|object|item|subject|image|document|product)", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
@@ -60,6 +72,7 @@ class Column:
     suspect: str = ""
     as_numbers: bool = False
     nearly: str = ""
+    unit: str = ""
 
     @property
     def has_classes(self) -> bool:
@@ -71,20 +84,51 @@ class Column:
 
 @dataclass(frozen=True)
 class Look:
-    """The columns of a file, the roles that they seem to have, and the judgments in long form."""
+    """The columns of a file, and the roles that they seem to have.
+
+    `targets` are what may be predicted, the likeliest first, where it `is_guessed`; `long` are the
+    roles of columns of judgments in long form, `labels` what may be their label, and `label_column`
+    the one column that says the same of all judgments of an object; `judged` are columns of
+    numbered judgments by attribute; `query` is what rows are ranked within.
+    """
 
     columns: dict[str, Column] = field(default_factory=dict)
     n_rows: int = 0
     id: str | None = None
     rater: str | None = None
-    target: Column | None = None
+    targets: tuple[Column, ...] = ()
     long: dict[str, str] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    label_column: str | None = None
+    judged: dict[str, list[str]] = field(default_factory=dict)
+    query: str | None = None
+    n_looked_at: int = 0
+    is_guessed: bool = True
+
+    @property
+    def target(self) -> Column | None:
+        """The likeliest target."""
+        return next(iter(self.targets), None)
+
+    @property
+    def label(self) -> str:
+        """The label of judgments in long form: an attribute called so, or a column, or the last."""
+        called = [name for name in self.labels if name.lower() in ("label", "target", "overall")]
+        return called[0] if called else self.label_column or self.labels[-1]
+
+    def with_target(self, name: str) -> Look:
+        """Return the same with a target that the user has named."""
+        if name not in self.columns:
+            raise SpecError(f"The data have no column {name!r}.{nearest(name, self.columns)}")
+        others = tuple(column for column in self.targets if column.name != name)
+        column = replace(self.columns[name], excluded="")
+        columns = {**self.columns, name: column}
+        return replace(self, columns=columns, targets=(column, *others), is_guessed=False)
 
     @property
     def features(self) -> list[Column]:
         """Columns to learn from."""
-        roles = {self.id, self.rater, self.target and self.target.name}
+        roles = {self.id, self.rater, self.query, self.target and self.target.name}
         return [c for c in self.columns.values() if c.name not in roles and not c.excluded]
 
     @property
@@ -105,17 +149,78 @@ def look_at(dataset: Dataset) -> Look:
     table = dataset.reader.read(partition, schema.names).slice(0, most)
     columns = {name: _column(name, table.column(name).combine_chunks()) for name in schema.names}
     if long := _long_form(table, columns):
-        labels = table.column(long["attribute"]).unique().to_pylist()
-        return Look(columns, dataset.n_rows, long=long, labels=tuple(map(str, labels)))
+        labels = tuple(map(str, table.column(long["attribute"]).unique().to_pylist()))
+        constant = _constant_by_object(table, columns, long)
+        return Look(columns, dataset.n_rows, long=long, labels=labels, label_column=constant)
+    units = {name: form.unit for name, form in (dataset.forms or Forms()).numbers.items()}
+    columns = {name: replace(c, unit=units.get(name, c.unit)) for name, c in columns.items()}
     ids = [name for name, c in columns.items() if _ID.fullmatch(name) and c.kind != "judgments"]
+    queries = [name for name, c in columns.items() if _is_query(c, table.num_rows)]
     raters = [name for name in columns if _RATER.fullmatch(name)]
-    id, rater = next(iter(ids), None), next(iter(raters), None)
-    able = [c for n, c in columns.items() if n not in (id, rater) and c.kind in ("number", "text")]
+    ids = [name for name in ids if name not in queries]
+    id, rater, query = (next(iter(names), None) for names in (ids, raters, queries))
+    judged = _numbered(table, columns)
+    taken = {id, rater, query, *(name for names in judged.values() for name in names)}
+    able = [c for name, c in columns.items() if name not in taken and c.kind in ("number", "text")]
     able = [c for c in able if not c.excluded]
-    named = [c for c in able if c.name.lower() in _TARGETS]
-    numbers = [c for c in able if c.kind == "number"][::-1]
-    target = next(iter([*named, *able[:-2:-1], *numbers]), None)
-    return Look(columns, dataset.n_rows, id, rater, target)
+    if query is not None:
+        able = [c for c in able if _GRADE.fullmatch(c.name)] or able
+    targets = tuple(by_likelihood(able))
+    return Look(
+        columns,
+        dataset.n_rows,
+        id,
+        rater,
+        targets,
+        judged=judged,
+        query=query,
+        n_looked_at=table.num_rows,
+    )
+
+
+def _is_query(column: Column, n_rows: int) -> bool:
+    """Return whether a column tells which rows are ranked together."""
+    is_repeated = column.n_levels < n_rows / 2
+    return bool(_QUERY.fullmatch(column.name)) and column.kind in ("number", "text") and is_repeated
+
+
+def _numbered(table: pa.Table, columns: dict[str, Column]) -> dict[str, list[str]]:
+    """Return columns of judgments by attribute, where they are numbered and alike."""
+    names = [name for name, c in columns.items() if c.kind == "number"]
+    strict: dict[str, list[str]] = {}
+    for name in names:
+        base, mark, number = name.rpartition("__")
+        if mark and number.isdigit():
+            strict.setdefault(base, []).append(name)
+    strict = {base: of_base for base, of_base in strict.items() if len(of_base) > 1}
+    if strict:
+        return strict
+    numbered = [name for name in names if re.fullmatch(r".+[_. -][0-9]+", name)]
+    judged = loosely_numbered(numbered)
+    are_alike = all(_are_alike(table.select(of_one)) for of_one in judged.values())
+    return judged if are_alike and 2 * len(numbered) > len(names) else {}
+
+
+def _are_alike(table: pa.Table) -> bool:
+    """Return whether columns have about the same mean and deviation, as judgments of one thing."""
+    values = [np.asarray(column.drop_null().cast(pa.float64())) for column in table.columns]
+    if any(len(column) < 2 for column in values):
+        return False
+    means = np.array([column.mean() for column in values])
+    deviations = np.array([column.std() for column in values])
+    is_close = np.ptp(means) <= 0.5 * deviations.mean()
+    return bool(is_close and deviations.max() <= 2 * deviations.min())
+
+
+def answers_on_one_scale(look: Look) -> list[Column]:
+    """Return columns that seem to be answers to questions, such as 1 to 5; none if they are few."""
+    by_scale: dict[tuple[Any, Any], list[Column]] = {}
+    for column in look.features:
+        is_scale = column.whole and 3 <= column.n_levels <= _MOST_ANSWERS and column.levels
+        if column.kind == "number" and is_scale:
+            by_scale.setdefault((column.levels[0], column.levels[-1]), []).append(column)
+    most = max(by_scale.values(), key=len, default=[])
+    return most if len(most) >= _FEWEST_QUESTIONS else []
 
 
 def nearly_numbers_in(dataset: Dataset, names: Sequence[str]) -> list[str]:
@@ -200,6 +305,21 @@ def _long_form(table: pa.Table, columns: dict[str, Column]) -> dict[str, str]:
     objects, attributes = (columns[roles[role]] for role in ("object", "attribute"))
     repeated = objects.n_levels < table.num_rows and attributes.n_levels < table.num_rows / 2
     return roles if repeated else {}
+
+
+def _constant_by_object(
+    table: pa.Table, columns: dict[str, Column], long: dict[str, str]
+) -> str | None:
+    """Return the likeliest label among the numbers that have one value for each object."""
+    able = [c for c in columns.values() if c.kind == "number" and c.name not in long.values()]
+    able = [c for c in able if not c.excluded and c.n_levels > 1]
+    constant = []
+    for column in able:
+        pairs = table.select([long["object"], column.name])
+        counted = pairs.group_by(long["object"]).aggregate([(column.name, "count_distinct")])
+        if pc.max(counted.column(f"{column.name}_count_distinct")).as_py() == 1:
+            constant.append(column)
+    return next((column.name for column in by_likelihood(constant)), None)
 
 
 def reasons(columns: Sequence[Column]) -> list[str]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distfms.data.rows.roles import is_number
+from distfms.engine.memory import counted
 from distfms.engine.storage import create_whole, writing
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
-from distfms.runs.look import Look, look_at, reasons
+from distfms.report.formatting import percent
+from distfms.runs.look import Column, Look, answers_on_one_scale, look_at, reasons
 from distfms.runs.options_table import key_meanings
 from distfms.spec import DataSection, LongForm, Section
 
@@ -23,8 +27,12 @@ QUESTIONS = {
     "landmarks": "What predicts best from similarities to a few rows?",
     "attribute_efficient": "What can be learned from a few attributes of each example?",
 }
-#: Columns that a comment names.
-_LISTED = 20
+#: Columns that a comment names; targets that are named; costs that are written one by one.
+_LISTED, _RUNNERS_UP, _MOST_COSTS = 20, 4, 200
+#: Rows from which some are held out.
+_MANY_ROWS = 2_000
+#: Share of missing values from which learning from gaps is the question.
+_MANY_GAPS = 0.3
 
 
 def look_at_data(data: str | None) -> Look:
@@ -34,29 +42,91 @@ def look_at_data(data: str | None) -> Look:
     return Look() if data is None else look_at(open_dataset(data))
 
 
-def signs(look: Look) -> dict[str, str]:
-    """Return what speaks for each method in some data."""
-    n_gaps = sum(column.n_missing > 0 for column in look.features)
-    n_judged = sum(column.kind == "judgments" for column in look.features)
-    found = dict.fromkeys(QUESTIONS, "")
+@dataclass(frozen=True)
+class Answerable:
+    """A question that some data can answer, by a method, and why."""
+
+    method: str
+    why: str
+
+
+def answerable(look: Look) -> list[Answerable]:
+    """Return the questions that data can answer, the likeliest first."""
+    answers = []
+    if judgments := _judgments_said(look):
+        answers.append(Answerable("multiselect", judgments))
+    if look.long or look.target is None or not look.features:
+        return answers
+    target = f"to predict {look.target.name}"
+    if look.query is not None:
+        why = f"rows of one {look.query} are ranked by {look.target.name}"
+        answers.append(Answerable("landmarks", why))
+    share = 0.0 if look.target.kind == "text" else _share_of_gaps(look)
+    gaps = f"{percent(share)} of the values are missing, {target}"
+    if share > _MANY_GAPS:
+        answers.append(Answerable("attribute_efficient", gaps))
+    answers.append(Answerable("sequence", f"{_groups_said(look)}, {target}"))
+    if look.query is None:
+        answers.append(Answerable("landmarks", f"{look.n_rows:,} rows, {target}"))
+    if 0.01 < share <= _MANY_GAPS:
+        answers.append(Answerable("attribute_efficient", gaps))
+    return answers
+
+
+def _judgments_said(look: Look) -> str:
+    """Return what shows that data hold judgments; empty if nothing does."""
     if look.long:
-        found["multiselect"] = f"each row is one judgment ({', '.join(look.long.values())})"
-    elif n_judged:
-        found["multiselect"] = f"{n_judged} columns hold lists of judgments"
-    elif look.rater:
-        found["multiselect"] = f"the column {look.rater} names raters"
-    if look.target and not look.long:
-        kind = "classes" if look.target.has_classes else "numbers"
-        found["landmarks"] = f"{look.target.name} holds {kind}"
-        if look.separator:
-            found["sequence"] = f"names of columns share beginnings before {look.separator!r}"
-        if n_gaps:
-            found["attribute_efficient"] = f"{n_gaps} columns have missing values"
-    return found
+        return f"each row is one judgment ({', '.join(look.long.values())})"
+    n_lists = sum(column.kind == "judgments" for column in look.features)
+    if n_lists:
+        return f"{n_lists} columns hold lists of judgments"
+    if look.judged:
+        first, columns = next(iter(look.judged.items()))
+        example = f"{first} in {', '.join(columns)}"
+        return f"{len(look.judged)} attributes are judged several times, as {example}"
+    return f"the column {look.rater} names raters" if look.rater else ""
 
 
-def write_starter(named: str, data: str | None, look: Look, out: Path) -> None:
+def _groups_said(look: Look) -> str:
+    """Return what the groups of features may be."""
+    answers = answers_on_one_scale(look)
+    if answers:
+        low, high = answers[0].levels[0], answers[0].levels[-1]
+        return f"{len(answers)} columns hold answers from {low} to {high}: which questions to ask"
+    if look.separator:
+        return f"names of columns share beginnings before {look.separator!r}"
+    return f"{counted(len(look.features), 'column')} that may cost something"
+
+
+def _share_of_gaps(look: Look) -> float:
+    """Return the share of missing values among those of features that are numbers."""
+    numbers = [column for column in look.features if column.kind == "number"]
+    n_missing = sum(column.n_missing for column in numbers)
+    return n_missing / max(1, look.n_looked_at * len(numbers))
+
+
+def read_prices(path: str) -> dict[str, float]:
+    """Read a table of prices: a column of names and one of numbers, in any format of data."""
+    from distfms.data.files.dataset import open_dataset
+
+    dataset = open_dataset(path)
+    table = dataset.reader.read(dataset.partitions[0], dataset.schema.names)
+    kinds = [is_number(field.type) for field in dataset.schema]
+    if kinds != [False, True]:
+        raise SpecError(
+            f"{path} must have two columns, names of groups or attributes and what they cost; it "
+            f"has {', '.join(dataset.schema.names)}."
+        )
+    names, prices = (column.to_pylist() for column in table.columns)
+    return dict(zip(names, prices, strict=True))
+
+
+def write_starter(
+    named: str, data: str | None, look: Look, out: Path, prices: Mapping[str, float] | None = None
+) -> None:
     """Write a commented spec for a method, on data that were looked at.
+
+    `prices` are of groups or attributes, as far as they are known.
 
     Raises
     ------
@@ -73,7 +143,7 @@ def write_starter(named: str, data: str | None, look: Look, out: Path) -> None:
             f"{told}."
         )
     stem = re.sub(r"[^A-Za-z0-9]+", "-", re.split(r"[/\\]", (data or "").rstrip("/"))[-1])
-    stem = re.sub(r"-(parquet|csv|tsv|jsonl|ndjson|arrow|feather|xlsx)(-gz)?$", "", stem)
+    stem = re.sub(r"-(parquet|csv|tsv|jsonl|ndjson|arrow|feather|xls[xmb]?|ods)(-gz)?$", "", stem)
     lines = [
         f"# `distfms check {out}` shows what this job would do, `distfms options {name}`",
         "# lists all options. Remove the # before a key to set it.",
@@ -85,6 +155,7 @@ def write_starter(named: str, data: str | None, look: Look, out: Path) -> None:
         "",
         f"{name}:",
         *_option_lines(name, look),
+        *_cost_lines(name, look, prices or {}),
     ]
     with writing(out):
         if not create_whole(out, "\n".join([*lines, ""]).encode()):
@@ -95,7 +166,7 @@ def _data_lines(method: str, data: str | None, look: Look) -> Iterator[str]:
     if look.long:
         yield from _entries(DataSection, {"path": data})
         yield from _long_lines(look)
-        yield from _entries(DataSection, {"folds": "auto", "test": 0.2})
+        yield from _divided(look)
         return
     kinds: dict[str, list[str]] = {}
     for column in look.columns.values():
@@ -105,12 +176,19 @@ def _data_lines(method: str, data: str | None, look: Look) -> Iterator[str]:
         yield from _commented(f"Columns of {kind}: {', '.join(names[:_LISTED])}{more}")
     columns = list(look.columns.values())
     dropped = [c for c in columns if c.excluded and c.name not in (look.id, look.rater)]
+    if method == "multiselect" and look.judged:
+        judged = {name for names in look.judged.values() for name in names}
+        single = [c for c in look.features if c.name not in judged and c not in dropped]
+        yield from _commented(
+            f"Left out, as they are judged once: {_names(single)}" if single else ""
+        )
+        dropped += single
     texts = [c.name for c in look.features if c.kind == "text"]
     if method in ("multiselect", "attribute_efficient"):  # which learn from numbers alone
         yield from _commented(f"Left out, as they hold text: {', '.join(texts)}" if texts else "")
     else:
         texts = []
-    for line in reasons(dropped):
+    for line in reasons([column for column in dropped if column.excluded]):
         yield from _commented(f"Left out: {line}")
     for column in columns:
         yield from _commented(column.nearly)
@@ -123,6 +201,9 @@ def _data_lines(method: str, data: str | None, look: Look) -> Iterator[str]:
             f"row per judgment, by `frame.melt(id_vars=[{look.id!r}, {look.rater!r}, …])`."
         )
     target = look.target.name if look.target else "y"
+    runners_up = [c.name for c in look.targets[1:_RUNNERS_UP]]
+    if runners_up and look.is_guessed:
+        yield from _commented(f"The target is guessed; it may also be {', '.join(runners_up)}.")
     exclude = [*(c.name for c in dropped), *texts]
     if look.rater:
         exclude.append(look.rater)
@@ -133,11 +214,20 @@ def _data_lines(method: str, data: str | None, look: Look) -> Iterator[str]:
     yield from _entries(DataSection, values)
     if numbers:
         yield from _entries(DataSection, {"numbers": numbers})
+    if look.query is not None:
+        yield from _entries(DataSection, {"query": look.query})
     if gaps:
-        yield from _entries(DataSection, {"missing": "mean"})
+        policy = "pairs" if method == "attribute_efficient" else "mean"
+        yield from _entries(DataSection, {"missing": policy})
     if times:
         yield from _entries(DataSection, {"time": None}, {"time": times[0]})
-    yield from _entries(DataSection, {"folds": "auto", "test": 0.2})
+    yield from _divided(look)
+
+
+def _divided(look: Look) -> Iterator[str]:
+    """Yield how rows are divided: few are all needed to learn from, and folds report of them."""
+    held_out = 0.2 if look.n_rows >= _MANY_ROWS else None
+    yield from _entries(DataSection, {"folds": "auto", "test": held_out}, {"test": "0.2"})
 
 
 def _long_lines(look: Look) -> Iterator[str]:
@@ -145,8 +235,9 @@ def _long_lines(look: Look) -> Iterator[str]:
     yield from _commented(f"Attributes: {', '.join(look.labels[:_LISTED])}")
     yield "  # Columns of judgments in long form: one row per (object, attribute, rater)"
     yield "  long:"
-    label = next((t for t in look.labels if t.lower() in ("label", "target", "overall")), None)
-    own = {**look.long, "label": label or look.labels[-1]}
+    own = {**look.long, "label": look.label}
+    if look.label == look.label_column:
+        own["label_from"] = "column"
     yield from ("  " + line for line in _entries(LongForm, own))
 
 
@@ -160,12 +251,12 @@ def _option_lines(method: str, look: Look) -> Iterator[str]:
         two = target.n_levels == 2
         own = {
             "sequence": {"family": "logistic" if two else "softmax"},
-            "landmarks": {"task": "classification"},
+            "landmarks": {"task": "ranking" if look.query else "classification"},
             "attribute_efficient": {"positive": target.levels[-1]} if two else {},
         }
         number = {"sequence": "family: gaussian", "landmarks": "task: regression"}.get(method)
         other = f" (or, read as a number, `{number}`)" if target.kind == "number" and number else ""
-        if method in own:
+        if method in own and look.query is None:
             yield from _commented(f"{target.name} holds classes: {levels}{other}.")
         values |= own.get(method, {})
     if method == "sequence":
@@ -174,10 +265,61 @@ def _option_lines(method: str, look: Look) -> Iterator[str]:
             values["prefix_separator"] = look.separator
         if any(column.n_missing for column in look.features):
             values["expand"] = {"missing": True}
-    if method == "attribute_efficient":
+    if method == "landmarks" and look.query is not None:
+        values["task"] = "ranking"
+        if target is not None and target.name.lower() in ("position", "rank"):
+            yield from _commented(
+                f"Greater must be better: where {target.name} 1 is the best, turn it round first."
+            )
+    if method in ("sequence", "multiselect"):
+        values.pop("costs", None)  # written below, one by one
+    has_gaps = any(column.n_missing for column in look.features)
+    if method == "attribute_efficient" and has_gaps:
+        del values["attributes_per_example"]
+    elif method == "attribute_efficient":
         n_numbers = sum(column.kind == "number" for column in look.features)
         values["attributes_per_example"] = min(4, n_numbers) or 4
     yield from _entries(model, values)
+
+
+def _cost_lines(method: str, look: Look, prices: Mapping[str, float]) -> Iterator[str]:
+    """Yield a table of costs to fill in, of every group or attribute."""
+    if method not in ("sequence", "multiselect"):
+        return
+    names = list(dict.fromkeys(_cost_names(method, look)))
+    unknown = sorted(prices.keys() - {*names, "default"})
+    if unknown and names:
+        raise SpecError(
+            f"There are prices of {', '.join(unknown)}, which the data do not have; they have "
+            f"{', '.join(names)}."
+        )
+    if not prices:
+        unit = "group for a new row" if method == "sequence" else "judgment of an attribute"
+        yield from _commented(
+            f"Fill in what a {unit} costs: money, seconds, calls. Until then all cost 1."
+        )
+    if not names or len(names) > _MOST_COSTS:
+        yield f"  costs: {json.dumps({'default': 1, **prices}, ensure_ascii=False)}"
+        return
+    yield "  costs:"
+    for name in names:
+        yield f"    {json.dumps(name, ensure_ascii=False)}: {prices.get(name, 1)}"
+
+
+def _cost_names(method: str, look: Look) -> list[str]:
+    """Return the names of what has a cost: groups of columns, or attributes."""
+    if look.long:
+        return [name for name in look.labels if name != look.label]
+    if method == "multiselect":
+        lists = [column.name for column in look.features if column.kind == "judgments"]
+        return [*lists, *look.judged] or [column.name for column in look.features]
+    if look.separator is None:
+        return [column.name for column in look.features]
+    return [column.name.partition(look.separator)[0] for column in look.features]
+
+
+def _names(columns: Sequence[Column]) -> str:
+    return ", ".join(column.name for column in columns)
 
 
 def _entries(

@@ -93,15 +93,17 @@ def test_init_writes_a_spec_that_is_in_order(place, judgments, distfms, method):
         names = {"object_id": [str(i) for i in range(60)], "y": values[0] - values[1]}
         names["day"] = np.arange(60).astype("datetime64[D]")
         pq.write_table(pa.table(names | {f"a {i}": x for i, x in enumerate(values)}), data)
-    assert distfms("init", method.replace("_", "-"), data, "--out", "first.yaml").code == 0
+    assert (
+        distfms("init", data, "--method", method.replace("_", "-"), "--out", "first.yaml").code == 0
+    )
     text = (place / "first.yaml").read_text()
     assert ('  id: "object_id"' if "rows" in str(data) else '  id: "id"') in text
     assert '  target: "y"' in text
     for key in load_method(method).starter:
         assert re.search(rf"  # .+\n  (# )?{key}:", text)
     assert distfms("check", "first.yaml").out.endswith("The spec is valid.\n")
-    assert "first.yaml exists" in distfms("init", method, "--out", "first.yaml").err
-    assert "choose from multiselect" in distfms("init", "guess").err
+    assert "first.yaml exists" in distfms("init", "--method", method, "--out", "first.yaml").err
+    assert "choose from multiselect" in distfms("init", "--method", "guess").err
 
 
 # --- bad input ----------------------------------------------------------------------------------

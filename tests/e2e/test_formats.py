@@ -74,7 +74,7 @@ def test_commands_read_json_lines(tmp_path, monkeypatch, distfms):
     """From the first spec to predictions; a bad line is named, and nothing is left."""
     monkeypatch.chdir(tmp_path)
     path = add_day(tmp_path, 1, "jsonl")
-    assert distfms("init", "sequence", path).code == 0
+    assert distfms("init", path, "--method", "sequence").code == 0
     assert f'path: "{path}"' in (tmp_path / "job.yaml").read_text()
     changes = ["target=y", "missing=mean", "id=id"]
     spec = ["job.yaml", *(word for change in changes for word in ("--set", f"data.{change}"))]

@@ -8,6 +8,9 @@ import pytest
 from ruamel.yaml import YAML
 from sklearn import datasets
 
+from distfms.runs.job_spec import load_spec
+from distfms.runs.prepare import prepare
+
 N = 150
 
 
@@ -80,6 +83,10 @@ def few_levels(rng):
     return frame.assign(target=pd.qcut(frame["target"], 4, labels=False))
 
 
+#: Tables whose jobs are run, one for each method.
+RUN = (wine, cancer, long_ratings, few_levels)
+
+
 @pytest.mark.parametrize(
     ("make", "method", "data", "options"),
     [
@@ -87,7 +94,7 @@ def few_levels(rng):
         (wine, "landmarks", {}, {"task": "classification"}),
         (cancer, "sequence", {"target": ["target"]}, {"family": "logistic"}),
         (cancer, "attribute_efficient", {}, {"positive": 1}),
-        (diabetes, "sequence", {"target": ["target"]}, {"family": "auto"}),
+        (diabetes, "sequence", {"target": ["target"]}, {"family": "gaussian"}),
         (diabetes, "landmarks", {}, {"task": "regression"}),
         (with_gaps, "sequence", {"missing": "mean"}, {"expand": {"splines": 0, "missing": True}}),
         (with_words, "sequence", {"numbers": ["bmi"], "missing": "mean"}, {}),
@@ -113,18 +120,121 @@ def test_the_spec_runs_and_asks_what_was_meant(
         frame.to_parquet(path)
     else:
         frame.to_csv(path, index=make is diabetes, sep=";" if make is cancer else ",")
-    assert distfms("init", method, path).code == 0
+    assert distfms("init", path, "--method", method).code == 0
     spec = YAML(typ="safe").load((tmp_path / "job.yaml").read_text())
     assert spec["name"] == f"{method}-my-table"
-    assert distfms("run", "job.yaml", "--out", "run", "-q").code == 0, frame
-    resolved = YAML(typ="safe").load((tmp_path / "run" / "spec.yaml").read_text())
-    for section, wanted in ((resolved["data"], data), (resolved[method], options)):
+    prepared = prepare(load_spec("job.yaml"))
+    found = {"data": prepared.spec.data.model_dump(), method: prepared.job.options.model_dump()}
+    for section, wanted in (("data", data), (method, options)):
         for key, value in wanted.items():
-            found = section[key]
+            resolved = found[section][key]
             if isinstance(value, dict):
-                found = {name: found[name] for name in value}
-            assert found == value, key
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())
+                resolved = {name: resolved[name] for name in value}
+            assert resolved == (tuple(value) if isinstance(value, list) else value), key
+    if ending == "parquet" and make in RUN:
+        assert distfms("run", "job.yaml", "--out", "run", "-q").code == 0
+        assert json.loads((tmp_path / "run" / "metrics.json").read_text())
+
+
+def labs(rng):
+    """A panel with gaps; what is predicted comes last."""
+    frame = pd.DataFrame(rng.normal(size=(N, 4)).round(2), columns=["bili", "chol", "ast", "age"])
+    return frame.mask(rng.uniform(size=frame.shape) < 0.1).assign(died=rng.choice(["no", "yes"], N))
+
+
+def houses(rng):
+    """The price comes first; a column of two values last."""
+    frame = pd.DataFrame({"SalePrice": rng.integers(50, 90, N) * 1000.0})
+    return frame.assign(area=rng.normal(size=N), rooms=rng.integers(2, 7, N), sea=rng.choice(2, N))
+
+
+def birds(rng):
+    frame = pd.DataFrame({"species": rng.choice(["a", "b", "c"], N), "bill": rng.normal(size=N)})
+    return frame.assign(sex=rng.choice(["male", "female"], N), year=rng.choice([2007, 2008], N))
+
+
+def shares(rng):
+    """A share in percent comes last, a disease before."""
+    frame = pd.DataFrame({"bmi": rng.normal(30, 5, N), "Diabetes": rng.choice(["No", "Yes"], N)})
+    return frame.assign(smoker=rng.choice([True, False], N), rate=[f"{k} %" for k in range(N)])
+
+
+def wide(rng):
+    truth = rng.normal(size=(N, 2))
+    columns = {"wine": [f"w{k}" for k in range(N)]}
+    for attribute, name in enumerate(("fruity", "dry")):
+        for k in (1, 2, 3):
+            columns[f"{name}_{k}"] = (truth[:, attribute] + rng.normal(size=N)).round(1)
+    return pd.DataFrame(columns).assign(price=truth.sum(1))
+
+
+def long_with_prices(rng):
+    frame = long_ratings(rng)
+    frame = frame[frame["question"] != "label"]
+    prices = dict(zip(frame["item"].unique(), rng.normal(size=60), strict=True))
+    return frame.assign(price=frame["item"].map(prices))
+
+
+def searches(rng):
+    query = np.repeat(np.arange(N // 5), 5)
+    frame = pd.DataFrame({"session_id": query, "stars": rng.normal(size=N)})
+    return frame.assign(near=rng.normal(size=N), clicked=rng.choice(2, N))
+
+
+def questions(rng):
+    answers = pd.DataFrame(rng.integers(1, 6, size=(N, 6)), columns=[f"q{k}" for k in range(6)])
+    return answers.assign(wellbeing=answers.sum(axis=1) + rng.normal(size=N))
+
+
+def holes(rng):
+    values = rng.normal(size=(N, 5))
+    frame = pd.DataFrame(values, columns=list("abcde"))
+    return frame.mask(rng.uniform(size=frame.shape) < 0.5).assign(outcome=values.sum(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("make", "method", "data", "said"),
+    [
+        (labs, "sequence", {"target": "died"}, "Guessed what to predict: died"),
+        (houses, "sequence", {"target": "SalePrice"}, "(also: sea"),
+        (birds, "sequence", {"target": "species"}, "Guessed what to predict: species"),
+        (shares, "sequence", {"target": "Diabetes"}, "Guessed what to predict: Diabetes"),
+        (wide, "multiselect", {"target": "price", "exclude": ["wine"]}, "as fruity in fruity_1, fruity_2"),
+        (long_with_prices, "multiselect", {}, "each row is one judgment"),
+        (searches, "landmarks", {"query": "session_id", "target": "clicked"}, "are ranked by"),
+        (questions, "sequence", {"target": "wellbeing"}, "6 columns hold answers from 1 to 5"),
+        (holes, "attribute_efficient", {"target": "outcome", "missing": "pairs"}, "are missing"),
+    ],
+)
+def test_the_question_is_found(make, method, data, said, tmp_path, monkeypatch, distfms):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DISTFMS_CACHE", str(tmp_path / "cache"))
+    make(np.random.default_rng(0)).to_csv("table.csv", index=False)
+    out = distfms("init", "table.csv").out
+    assert said in out
+    spec = YAML(typ="safe").load((tmp_path / "job.yaml").read_text())
+    assert spec["method"] == method
+    assert {key: spec["data"][key] for key in data} == data
+    assert distfms("check", "job.yaml").code == 0
+    if make is long_with_prices:
+        assert spec["data"]["long"]["label"] == "price"
+        assert spec["data"]["long"]["label_from"] == "column"
+
+
+def test_prices_are_written_and_wrong_names_refused(tmp_path, monkeypatch, distfms):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DISTFMS_CACHE", str(tmp_path / "cache"))
+    labs(np.random.default_rng(0)).to_csv("labs.csv", index=False)
+    (tmp_path / "prices.csv").write_text("group,cost\nbili,12.5\nchol,3\n")
+    assert distfms("init", "labs.csv", "--costs", "prices.csv", "--target", "age").code == 0
+    spec = YAML(typ="safe").load((tmp_path / "job.yaml").read_text())
+    assert spec["data"]["target"] == "age"
+    assert spec["sequence"]["costs"] == {"bili": 12.5, "chol": 3, "ast": 1, "died": 1}
+    (tmp_path / "prices.csv").write_text("group,cost\nbilli,12.5\n")
+    refused = distfms("init", "labs.csv", "--costs", "prices.csv", "--out", "other.yaml")
+    assert refused.code == 2
+    assert "prices of billi" in refused.err
+    assert distfms("init", "labs.csv", "--target", "dead", "--out", "other.yaml").code == 2
 
 
 @pytest.mark.parametrize(
@@ -137,20 +247,15 @@ def test_the_spec_runs_and_asks_what_was_meant(
 def test_nothing_to_learn(content, reason, tmp_path, monkeypatch, distfms):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.csv").write_text(content)
-    refused = distfms("init", "sequence", "data.csv")
+    refused = distfms("init", "data.csv", "--method", "sequence")
     assert refused.code == 2
     assert reason in refused.err
     assert not (tmp_path / "job.yaml").exists()
 
 
-def test_without_a_method_the_questions_are_shown(tmp_path, monkeypatch, distfms):
+def test_without_data_the_questions_are_shown(tmp_path, monkeypatch, distfms):
     monkeypatch.chdir(tmp_path)
-    long_ratings(np.random.default_rng(0)).to_csv("ratings.csv", index=False)
-    told = distfms("init", "ratings.csv").out
-    assert "How many judgments of each attribute should I buy? Here each row is one judg" in told
-    assert "distfms init METHOD ratings.csv" in told
-    prefixes(np.random.default_rng(0)).to_csv("rows.csv", index=False)
-    told = distfms("init", "rows.csv").out
-    assert "Here names of columns share beginnings before '_'." in told
-    assert "Here target holds classes." in told
-    assert distfms("init", "no-such-file.csv").code == 2
+    assert "How many judgments of each attribute should I buy?" in distfms("init").out
+    refused = distfms("init", "no-such-file.csv")
+    assert refused.code == 2
+    assert "no file or folder no-such-file.csv" in refused.err

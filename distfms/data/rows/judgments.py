@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -47,6 +47,36 @@ Raters = Literal["auto", "columns", "positions", "ignore"]
 BY_POSITION = ""
 
 _NUMBERED = re.compile(r"(.+)__([0-9]+)")
+#: Names that may be numbered, too, where all columns are: ``trust_1``, ``trust.1``, ``trust 1``.
+_LOOSELY_NUMBERED = re.compile(r"(.+?)[_. -]([0-9]+)")
+
+
+def loosely_numbered(columns: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns of attributes that are numbered alike: ``trust_1, trust_2, age_1, age_2``.
+
+    Two attributes or more, all with the same numbers, two or more; otherwise nothing.
+    """
+    by_attribute: dict[str, dict[str, str]] = {}
+    for column in columns:
+        match = _LOOSELY_NUMBERED.fullmatch(column)
+        if match is None or _NUMBERED.fullmatch(column):
+            return {}
+        by_attribute.setdefault(match[1], {})[match[2]] = column
+    numbers = {tuple(sorted(numbered)) for numbered in by_attribute.values()}
+    if len(by_attribute) < 2 or len(numbers) != 1 or len(numbers.pop()) < 2:
+        return {}
+    return {name: list(numbered.values()) for name, numbered in by_attribute.items()}
+
+
+def attribute_of(column: str, names: Collection[str]) -> str | None:
+    """Name the attribute that a column would hold judgments of; None if it is none of these."""
+    if column in names:
+        return column
+    for pattern in (_NUMBERED, _LOOSELY_NUMBERED):
+        match = pattern.fullmatch(column)
+        if match is not None and match[1] in names:
+            return match[1]
+    return None
 
 
 @dataclass(frozen=True)
@@ -115,20 +145,29 @@ class JudgmentLayout:
         return replace(self, attributes=tuple(known[name] for name in names))
 
 
-def detect_layout(schema: pa.Schema, roles: Roles, raters: Raters = "ignore") -> JudgmentLayout:
+def detect_layout(
+    schema: pa.Schema, roles: Roles, raters: Raters = "ignore", known_names: Collection[str] = ()
+) -> JudgmentLayout:
     """Find the attributes among the feature columns, whose roles allow judgments.
 
     Columns ``trust: list<double>``, ``age__1``, ``age__2``, ``size`` of numbers are the three
     attributes ``trust``, ``age`` and ``size``, in the order of their first columns. Two forms of
-    one attribute, or a number that occurs twice (``a__1, a__01``), are refused. `raters` says how
-    it is known who judged: by the columns of ids, which have to be there (``columns``) or may be
-    (``auto``), or by the positions of the judgments.
+    one attribute, or a number that occurs twice (``a__1, a__01``), are refused. One underscore, a
+    point or a blank will do where all columns are numbered alike, or the names of the attributes
+    are known. `raters` says how it is known who judged: by the columns of ids, which have to be
+    there (``columns``) or may be (``auto``), or by the positions of the judgments.
     """
+    plain = [name for name in roles.features if not is_number_list(schema.field(name).type)]
+    is_loose = len(plain) == len(roles.features) and bool(loosely_numbered(plain))
     lists: dict[str, str] = {}
     numbered: dict[str, dict[int, str]] = {}
     order: dict[str, None] = {}
     for column in roles.features:
         match = _NUMBERED.fullmatch(column)
+        if match is None and column not in known_names:
+            loose = _LOOSELY_NUMBERED.fullmatch(column)
+            if loose is not None and (is_loose or loose[1] in known_names):
+                match = loose
         is_list = is_number_list(schema.field(column).type)
         name = match.group(1) if match and not is_list else column
         position = int(match.group(2)) if match and not is_list else -1

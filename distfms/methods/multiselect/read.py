@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +14,14 @@ from distfms.data.files.partition import Dataset, Partition
 from distfms.data.files.write import write_table
 from distfms.data.rows.columns import as_arrow, n_positive
 from distfms.data.rows.folds import hash_keys, mix
-from distfms.data.rows.judgments import JudgmentBatch, JudgmentLayout, detect_layout, read_judgments
+from distfms.data.rows.judgments import (
+    JudgmentBatch,
+    JudgmentLayout,
+    Raters,
+    attribute_of,
+    detect_layout,
+    read_judgments,
+)
 from distfms.data.rows.roles import Roles, resolve_roles
 from distfms.engine.storage import Location, whole_file
 from distfms.errors import DataError, SpecError
@@ -51,8 +57,6 @@ Repeats = tuple[int, ...]
 
 #: Judgments of each attribute that are taken of a partition, and of all: of all parts together.
 _SOME = 4096
-
-_NUMBERED = re.compile(r"__[0-9]+$")
 
 
 @dataclass(frozen=True)
@@ -401,7 +405,8 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
         )
         limits = dict(zip(run.model["attributes"], run.weights["limits"].T, strict=True))
         bad = left_out(run)
-        layout = detect_layout(dataset.schema, roles, "auto" if bad else "ignore")
+        how: Raters = "auto" if bad else "ignore"
+        layout = detect_layout(dataset.schema, roles, how, model.names)
         layout = replace(layout.restricted(model.names), left_out=bad)
         layout = layout.within(np.array([limits[name] for name in model.names]).T)
     column = f"predicted_{run.model['target']}"
@@ -436,7 +441,7 @@ def trained_columns(layout: JudgmentLayout, available: Iterable[str]) -> dict[st
     another role.
     """
     read, names = set(layout.columns), set(layout.names)
-    named = {column for column in available if _attribute_of(column, names) is not None}
+    named = {column for column in available if attribute_of(column, names) is not None}
     return {
         "columns": {attribute.name: list(attribute.columns) for attribute in layout.attributes},
         "columns_left": sorted(named - read),
@@ -455,12 +460,12 @@ def find_columns(
     wanted, left = set(names), set(model.get("columns_left", ()))
     found: dict[str, list[str]] = {name: [] for name in names}
     for column in available:
-        attribute = None if column in left else _attribute_of(column, wanted)
+        attribute = None if column in left else attribute_of(column, wanted)
         if attribute is not None:
             found[attribute].append(column)
     lacking = [name for name, columns in found.items() if not columns]
     if lacking:
-        own = sorted(c for c in left if _attribute_of(c, set(lacking)) is not None)
+        own = sorted(c for c in left if attribute_of(c, set(lacking)) is not None)
         hint = f" ({', '.join(own)} was left out in training, too.)" if own else ""
         raise DataError(
             f"The data hold no judgments of {', '.join(map(repr, lacking))}, which the model "
@@ -472,11 +477,3 @@ def find_columns(
             whole = list(trained[name]) == [name]
             found[name] = [column for column in columns if (column == name) == whole]
     return [column for columns in found.values() for column in columns]
-
-
-def _attribute_of(column: str, names: set[str]) -> str | None:
-    """Name the attribute that a column would hold judgments of; None if it is none of these."""
-    if column in names:
-        return column
-    base = _NUMBERED.sub("", column)
-    return base if base in names else None
