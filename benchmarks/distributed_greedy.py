@@ -42,11 +42,11 @@ from distfms.methods.multiselect.objective import Problem
 from distfms.methods.sequence.greedy import GroupSlab, sequence
 from distfms.methods.sequence.problem import (
     FeatureGroups,
-    GroupCosts,
     Scaling,
     SequenceOutline,
     SequenceProblem,
 )
+from distfms.solve.costs import GroupCosts
 
 RANK = 40
 GROUP_SIZE = 10

@@ -41,7 +41,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from benchmarks import heart_data
 from distfms import GroupSequenceClassifier, GroupSequencer
 from distfms.methods.sequence.options import SharedCostSection, resolve_costs
-from distfms.methods.sequence.problem import GroupCosts
+from distfms.solve.costs import GroupCosts
 from distfms.spec import read_yaml
 
 WINE = ("wine_red", "wine_white")

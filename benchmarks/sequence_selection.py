@@ -19,12 +19,8 @@ import numpy as np
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import n_processors
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.problem import (
-    FeatureGroups,
-    GroupCosts,
-    SequenceProblem,
-    problem_from_comoments,
-)
+from distfms.methods.sequence.problem import FeatureGroups, SequenceProblem, problem_from_comoments
+from distfms.solve.costs import GroupCosts
 from distfms.stats.base import merge_tree
 from distfms.stats.comoments import CoMoments
 

@@ -38,8 +38,9 @@ from distfms.methods.frame.cross_validation import FoldWork, evaluate_on_folds
 from distfms.methods.frame.moments import Tuned, TunedItem
 from distfms.methods.frame.tuning import grid_points
 from distfms.methods.sequence.options import OrderRule
-from distfms.methods.sequence.problem import FeatureGroups, GroupCosts
+from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import SequenceProcedure
+from distfms.solve.costs import GroupCosts
 from distfms.spec import EngineSection
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.codec import encode, load

@@ -247,15 +247,15 @@ class RunContext:
         return yes and not self.steps.in_memory
 
     @contextmanager
-    def candidates(self, slabs: Sequence[Any]) -> Iterator[dict[str, Any]]:
-        """Let searches of a problem in memory ask for candidates where its slabs are."""
-        if not slabs or not self._by_actors("candidates", len(slabs)):
+    def candidates(self, shards: Sequence[Any]) -> Iterator[dict[str, Any]]:
+        """Let searches of a problem in memory ask for candidates where its shards are."""
+        if not shards or not self._by_actors("candidates", len(shards)):
             yield {}
             return
         # What is kept of the selected takes at most as much again.
-        slab_bytes = 2 * max(slab.n_bytes for slab in slabs)
-        with self.pool(len(slabs), slab_bytes, what="candidates") as pool:
-            yield {"pool": pool, "slabs": slabs}
+        shard_bytes = 2 * max(shard.n_bytes for shard in shards)
+        with self.pool(len(shards), shard_bytes, what="candidates") as pool:
+            yield {"pool": pool, "shards": shards}
 
 
 def decide(actors: Actors, n_operations: float, single: bool) -> tuple[bool, str]:

@@ -16,7 +16,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.methods.frame import slabs
 from distfms.methods.multiselect.greedy import select, slabs_of
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.greedy import slabs_of as group_slabs_of
+from distfms.solve import shards
 from tests.conformance.pool_tasks import pool_asked_for
 from tests.reference.distributed_cases import (
     awkward_problem,
@@ -97,7 +97,7 @@ def test_multiselect(
         fragile: Any = Fragile(pool, tmp_path / "mishap")
         given = slabs_of(problem)
         assert len(given) == N_SHARDS
-        path = select(problem, 120.0, pool=fragile, slabs=given)
+        path = select(problem, 120.0, pool=fragile, shards=given)
     require_same(path, expected)
     n_rows = len(set(path.attributes))  # asked for when they are first bought
     require_one_mishap(pool, before, path.n_steps + 1 + n_rows)
@@ -107,15 +107,15 @@ def test_multiselect(
 def test_sequence(
     pool: ActorPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, criterion: str
 ) -> None:
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 11)
+    monkeypatch.setattr(shards, "BLOCK_COLUMNS", 11)
     problem = awkward_sequence_problem(0, ridge=1e-3)
-    given = group_slabs_of(problem)
+    given = problem.forward.shard.cut()
     assert len(given) == N_SHARDS
     with single_threaded_blas():
         expected = sequence(problem, criterion, doubling=True)
         before = dict(vars(pool.counts))
         fragile: Any = Fragile(pool, tmp_path / "mishap")
-        path = sequence(problem.outline, criterion, doubling=True, pool=fragile, slabs=given)
+        path = sequence(problem.outline, criterion, doubling=True, pool=fragile, shards=given)
     require_same_sequence(path, expected)
     # Each step asks twice: for values, and for the pivot of the best group.
     require_one_mishap(pool, before, change(pool, before)["n_steps"])

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from distfms.methods.sequence.sparse import lasso_path
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
+from distfms.solve.costs import GroupCosts, SharedCost
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job, write_rows
 from tests.reference.sequence import fitted, literal_sequence, make_problem

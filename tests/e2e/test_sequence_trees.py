@@ -12,11 +12,11 @@ from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
 from distfms.methods.sequence import read_race as race
-from distfms.methods.sequence.greedy import Trail
 from distfms.methods.sequence.read_trees import inputs_of
 from distfms.methods.sequence.trees import TreeFit
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
+from distfms.solve.forward import Trail
 from tests.e2e.jobs import content, results, spec_of
 
 OWN = {"num_iterations": 15, "min_data_in_leaf": 5}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from distfms.methods.sequence.evaluate import oracle_curve, timeliness
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.problem import GroupCosts, SharedCost
-from distfms.methods.sequence.residual import CRITERIA
 from distfms.methods.sequence.sparse import GroupLasso, lasso_path
+from distfms.solve.cholesky import CRITERIA
+from distfms.solve.costs import GroupCosts, SharedCost
 from tests.reference.sequence import (
     correlated,
     explained,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from distfms.methods.multiselect.objective import Problem, SelectionPath
-from distfms.methods.sequence.problem import GroupCosts, SequenceProblem, SharedCost
-from distfms.methods.sequence.residual import SequencePath
+from distfms.methods.sequence.linear_path import SequencePath
+from distfms.methods.sequence.problem import SequenceProblem
+from distfms.solve.costs import GroupCosts, SharedCost
 from tests.reference.sequence import correlated, make_problem
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import Path, SequenceProblem
-from distfms.methods.sequence.residual import dependence_rtol
+from distfms.solve.cholesky import dependence_rtol
 
 
 def smallest_eigenvalue(matrix: np.ndarray) -> float:

@@ -11,12 +11,12 @@ import numpy as np
 from distfms.methods.sequence.options import parse_rule
 from distfms.methods.sequence.problem import (
     FeatureGroups,
-    GroupCosts,
     Path,
     SequenceProblem,
     problem_from_comoments,
 )
 from distfms.methods.sequence.procedure import SequenceProcedure
+from distfms.solve.costs import GroupCosts
 from distfms.stats.comoments import CoMoments
 
 

@@ -221,10 +221,10 @@ class Run(Protocol):
             If an actor's states do not fit.
         """
 
-    def candidates(self, slabs: Sequence[Any]) -> AbstractContextManager[dict[str, Any]]:
-        """Let searches of a problem in memory ask for candidates where its slabs are.
+    def candidates(self, shards: Sequence[Any]) -> AbstractContextManager[dict[str, Any]]:
+        """Let searches of a problem in memory ask for candidates where its shards are.
 
-        Yields the `pool` and the `slabs` where `engine.actors` is ``always``, which `n_bytes` each
+        Yields the `pool` and the `shards` where `engine.actors` is ``always``, which `n_bytes` each
         are sent to; otherwise nothing, as sending takes longer than what a search does with them.
         """
 

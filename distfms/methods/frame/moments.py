@@ -72,11 +72,11 @@ class Procedure(ABC):
     def search(self, problem: Any, rule: Any, /) -> Any:
         """Return the path of choices of a rule; one path answers every budget.
 
-        A procedure with `slabs` takes them and the pool that they are on as options.
+        A procedure with `shards` takes them and the pool that they are on as options.
         """
 
-    def slabs(self, problem: Any) -> Sequence[Any]:
-        """Return the slabs that a problem's candidates are in; none: its searches are not cut."""
+    def shards(self, problem: Any) -> Sequence[Any]:
+        """Return the shards that a problem's candidates are in; none: its searches are not cut."""
         return ()
 
     @abstractmethod
@@ -218,9 +218,9 @@ def on_moments(
 def search_all(run: Run, procedure: Any, problem: Any) -> dict[str, Any]:
     """Return the paths of all rules by name, found in the driver's process.
 
-    Of the problem no more than its slabs is sent, where actors evaluate candidates.
+    Of the problem no more than its shards is sent, where actors evaluate candidates.
     """
-    with run.candidates(procedure.slabs(problem)) as actors:
+    with run.candidates(procedure.shards(problem)) as actors:
         return {rule.name: procedure.search(problem, rule, **actors) for rule in procedure.rules}
 
 

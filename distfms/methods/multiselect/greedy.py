@@ -225,11 +225,11 @@ class FullState:
         repeats: np.ndarray | None = None,
         *,
         pool: Pool | None = None,
-        slabs: Sequence[AttributeSlab] | None = None,
+        shards: Sequence[AttributeSlab] | None = None,
     ) -> None:
         self.problem, self.costs = problem, problem.costs
         self._pool: Any = OneProcess() if pool is None else pool
-        self._pool.start(FullSlab, slabs_of(problem) if slabs is None else slabs)
+        self._pool.start(FullSlab, slabs_of(problem) if shards is None else shards)
         n = problem.n_attributes
         self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
         self.support = np.flatnonzero((self.repeats > 0) & problem.candidates)
@@ -378,7 +378,7 @@ def select(
     criterion: Criterion = "gain_per_cost",
     *,
     pool: Pool | None = None,
-    slabs: Sequence[AttributeSlab] | None = None,
+    shards: Sequence[AttributeSlab] | None = None,
 ) -> SelectionPath:
     """Buy, while the budget lasts, the judgment with the largest gain (per unit of cost).
 
@@ -391,10 +391,10 @@ def select(
     """
     paths = []
     for each in criteria_of(problem) if criterion == "best" else [criterion]:
-        if slabs is None:
+        if shards is None:
             state = (ScoringState if algorithm == "scoring" else full_state)(problem)
         else:
-            state = FullState(problem, pool=pool, slabs=slabs)
+            state = FullState(problem, pool=pool, shards=shards)
         found = greedy_path(problem, state, budget, algorithm, each)
         n_candidates = int(problem.candidates.sum()) * (found.n_steps + 1)
         paths.append(replace(found, n_candidates=n_candidates))

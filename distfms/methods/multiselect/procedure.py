@@ -218,7 +218,7 @@ class SelectionProcedure(Procedure):
         """Whether a rule searches slabs: Full does, but for judgments by the same raters."""
         return BuyingRule("full") in self.rules and self.buy_from == "independent"
 
-    def slabs(self, training: Training) -> Sequence[AttributeSlab]:
+    def shards(self, training: Training) -> Sequence[AttributeSlab]:
         """Return the slabs of attributes, where there are any."""
         return slabs_of(training.problem) if self.has_slabs else ()
 

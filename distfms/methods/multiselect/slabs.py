@@ -65,7 +65,7 @@ def search_in_slabs(run: Run, job: Job, slabs: Slabs) -> Found:
         for own, place in zip(pairwise(form.slabs.starts), slabs.places, strict=True)
     ]
     with run.pool(len(shards), form.slabs.shard_bytes, what="candidates") as pool:
-        on: dict[str, Any] = {"full": {"pool": pool, "slabs": shards}, "scoring": {}}
+        on: dict[str, Any] = {"full": {"pool": pool, "shards": shards}, "scoring": {}}
         paths = {
             rule.name: select(
                 outline, options.budget, rule.objective, options.criterion, **on[rule.objective]

@@ -15,10 +15,11 @@ import numpy as np
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import FinishedRun, RowStop, checked_budget
 from distfms.methods.sequence.evaluate import advised, best_model, steps_of
-from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels, longest_affordable
-from distfms.methods.sequence.residual import moments_about
+from distfms.methods.sequence.linear_path import moments_about
+from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
 from distfms.methods.sequence.stopping import RowRule, Stopping
 from distfms.methods.sequence.trees import TreeModels
+from distfms.solve.costs import longest_affordable
 from distfms.solve.losses import mean_response
 from distfms.stats.comoments import CoMoments
 

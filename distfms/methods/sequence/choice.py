@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distfms.methods.frame.choose import best, chosen_without, fewest
-from distfms.methods.sequence.problem import longest_affordable
+from distfms.solve.costs import longest_affordable
 
 BUDGET_SHARES = (0.05, 0.1, 0.2, 0.4, 1.0)
 """Budgets at which candidates are compared, as shares of what all groups cost."""

@@ -15,7 +15,8 @@ from distfms.methods.frame.choose import best, fewest
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
-from distfms.methods.sequence.problem import GroupCosts, Path, longest_affordable, within
+from distfms.methods.sequence.problem import Path
+from distfms.solve.costs import GroupCosts, longest_affordable, within
 from distfms.stats.base import over_folds
 
 PLATEAU_START = 0.95

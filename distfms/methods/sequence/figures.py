@@ -23,7 +23,6 @@ from distfms.methods.sequence.answer_figures import (
 from distfms.methods.sequence.answer_figures import headline as headline
 from distfms.methods.sequence.evaluate import NATURAL, fitted_together, steps_of
 from distfms.methods.sequence.options import ORACLE
-from distfms.methods.sequence.problem import longest_affordable
 from distfms.methods.sequence.stopping_figures import stopping_section
 from distfms.report.formatting import as_number, measure_title, number
 from distfms.report.metrics import (
@@ -38,6 +37,7 @@ from distfms.report.metrics import (
 )
 from distfms.report.page import Block, Figure, PageSection, Table, Text
 from distfms.report.plots import Line
+from distfms.solve.costs import longest_affordable
 
 SUBTITLE = "Feature-group sequencing"
 

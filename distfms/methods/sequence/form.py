@@ -28,10 +28,11 @@ from distfms.methods.sequence.options import (
     resolve_costs,
     resolve_groups,
 )
-from distfms.methods.sequence.problem import FeatureGroups, GroupCosts
+from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import search_operations
 from distfms.methods.sequence.rules import Rules
 from distfms.methods.sequence.trees import require_trees
+from distfms.solve.costs import GroupCosts
 
 #: Rows and columns up to which a job compares its linear models with trees unless told otherwise.
 MOST_ROWS, MOST_COLUMNS = 10**6, 10**3

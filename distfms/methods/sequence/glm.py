@@ -21,7 +21,8 @@ import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.frame.passes import Sums
-from distfms.methods.sequence.greedy import BY_STATISTICS, Trail, best_set, sequence
+from distfms.methods.sequence.greedy import BY_STATISTICS, best_set, overspent_notes, sequence
+from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.problem import (
     Ladder,
     LinearModels,
@@ -29,7 +30,8 @@ from distfms.methods.sequence.problem import (
     Scaling,
     SequenceProblem,
 )
-from distfms.methods.sequence.residual import Pivot, ResidualGram, SequencePath, group_norms
+from distfms.solve.cholesky import ForwardState, Pivot, Shard
+from distfms.solve.forward import Trail
 from distfms.solve.lbfgs import minimise, side_by_side
 from distfms.solve.losses import FAMILIES, Family
 
@@ -278,7 +280,7 @@ def sequence_glm(
         how: Any = {"cost_aware": cost_aware, "doubling": doubling, "max_groups": max_groups}
         fits.trail = sequence(fits.squared_loss(), criterion, seed=seed, gains=gains, **how)
     else:
-        fits.trail, n_groups = Trail(problem, cost_aware, doubling), len(problem.groups)
+        fits.trail, n_groups = Trail(problem.costs, cost_aware, doubling), len(problem.groups)
         n_wanted = n_groups if max_groups is None else min(max_groups, n_groups)
         yield from _by_gradients(fits, ladder, fits.trail, criterion, n_wanted)
         return fits
@@ -328,13 +330,15 @@ def _by_gradients(
 ) -> Fitting[None]:
     """Choose groups, and fit the models that decide about the next ones."""
     problem = fits.problem
-    pivots, columns = list[Pivot](), [list(g) for g in problem.groups.columns]
+    pivots = list[Pivot]()
     ridge = problem.ridge / fits.curvature
     assert fits.known is not None
-    state = ResidualGram(problem.gram, fits.known[1][:-1], columns, criterion, ridge=ridge)
+    gradient = fits.known[1][:-1]
+    shard = Shard.whole(problem.gram, gradient, problem.groups.columns, ridge)
+    state = ForwardState(shard, criterion)
 
     def values() -> np.ndarray:
-        norms = group_norms(state.residual, columns)
+        norms = state.gradient_norms()
         return np.where(norms > fits.threshold, 2.0 * state.values(), 0.0)
 
     def fit() -> Fitting[None]:
@@ -349,7 +353,7 @@ def _by_gradients(
         if is_due:
             yield from fit()
             fits.known = yield from fits.asked(fits.kept[-1].weights, None)
-            state.residual = fits.known[1][:-1]
+            state.turn_to(fits.known[1][:-1])
         return is_due
 
     while len(pivots) < n_wanted:
@@ -361,7 +365,7 @@ def _by_gradients(
         pivot = state.pivot(group)
         assert pivot is not None
         state.append(pivot)
-        pivots.append(pivot)
+        pivots.append(pivot.without_gram())
         trail.take(group)
     yield from fit()
 
@@ -464,12 +468,16 @@ class GlmFits:
     def path(self, n_passes: int) -> GlmPath:
         """Return the path of groups that were found, with the models that were fitted."""
         found = sorted(self.kept, key=lambda fit: fit.n_groups)
+        if isinstance(self.trail, Trail):
+            notes = overspent_notes(self.problem, self.trail.overspent)
+        else:
+            notes = tuple(self.trail.notes)
         fitted, weights, loss, status, norms = zip(*found, strict=True)
         return GlmPath(
             outline=self.problem.outline,
             order=np.array(self.trail.order, dtype=np.intp),
             cost=np.array(self.trail.cost),
-            notes=tuple(self.trail.notes),
+            notes=notes,
             n_candidates=self.trail.n_candidates,
             refit_at=np.array(fitted[1:], dtype=np.intp),
             weights=np.stack(weights),

@@ -25,6 +25,7 @@ from distfms.methods.frame.judging import Asked, judged, one_part
 from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import kept_prefixes
+from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
 from distfms.methods.sequence.read import PrefixJudge, measures_of
@@ -37,7 +38,6 @@ from distfms.methods.sequence.read_models import (
     with_trees,
 )
 from distfms.methods.sequence.read_trees import spans_of
-from distfms.methods.sequence.residual import SequencePath
 from distfms.methods.sequence.rules import Rules
 from distfms.methods.sequence.slabs import search_in_slabs
 from distfms.methods.sequence.trees import TreePath, features_of
@@ -201,7 +201,7 @@ class ByStatistics(Learner):
         if self.data.form.slabs is not None:
             return search_in_slabs(self.run, self.data, self.procedure)
         problem = self.procedure.problem_on(self.whole)
-        with self.run.candidates(self.procedure.slabs(problem)) as where:
+        with self.run.candidates(self.procedure.shards(problem)) as where:
             paths = self.procedure.search_all(problem, **where)
         return paths
 

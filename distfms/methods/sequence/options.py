@@ -14,8 +14,9 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from distfms.errors import SpecError, nearest
-from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, Ladder, SharedCost
-from distfms.methods.sequence.residual import CRITERIA
+from distfms.methods.sequence.problem import FeatureGroups, Ladder
+from distfms.solve.cholesky import CRITERIA
+from distfms.solve.costs import GroupCosts, SharedCost
 from distfms.spec import NonNegative, Section, expand_variables
 
 

@@ -1,22 +1,21 @@
 """The selection problem on statistics alone, and the paths that searches find in it.
 
 With standardised columns, C = XᵀX/n + λI and b = XᵀY/n, groups S have the model w = C_S⁻¹ b_S and
-explain F(S) = ½ b_Sᵀ C_S⁻¹ b_S. A path keeps the Cholesky factor C_S = UᵀU and r = U⁻ᵀ b, of which
-corners belong to its prefixes: F is half the running sum of r². On other rows with moments M and
-c their squared error is T − 2 Σ r∘q + rᵀAr, with A = U⁻ᵀ M U⁻¹ and q = U⁻ᵀ c.
+explain F(S) = ½ b_Sᵀ C_S⁻¹ b_S.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
 from distfms.errors import DataError
+from distfms.solve.costs import GroupCosts, longest_affordable
+from distfms.solve.forward import ForwardProblem
 from distfms.stats.base import Fields
 from distfms.stats.comoments import CoMoments
 
@@ -46,84 +45,6 @@ class FeatureGroups:
             tuple(self.names[i] for i in surviving), tuple(columns[i] for i in surviving)
         )
         return groups, surviving
-
-
-@dataclass(frozen=True)
-class SharedCost:
-    """A cost that the first computed group of a set pays for all of the set, by group indices."""
-
-    name: str
-    groups: tuple[int, ...]
-    cost: float
-
-
-@dataclass(frozen=True)
-class GroupCosts:
-    """Costs of J groups, given what has been paid already.
-
-    The cost of g at S is own(g) plus every shared cost that g needs and no group of S needed.
-    `requires` are the groups that others are computed from, in the order in which to compute them;
-    what they cost is shared with those others.
-    """
-
-    own: np.ndarray
-    shared: tuple[SharedCost, ...] = ()
-    requires: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-
-    @cached_property
-    def _needs(self) -> np.ndarray:
-        """Which group (row) needs which shared cost (column), as 0 and 1."""
-        needs = np.zeros((len(self.own), len(self.shared)))
-        for column, item in enumerate(self.shared):
-            needs[list(item.groups), column] = 1.0
-        return needs
-
-    @cached_property
-    def _shared_costs(self) -> np.ndarray:
-        return np.array([item.cost for item in self.shared], dtype=np.float64)
-
-    @property
-    def differ(self) -> bool:
-        """Whether one group may cost more than another."""
-        return bool(self.shared or self.requires or np.ptp(self.own))
-
-    @property
-    def alone(self) -> np.ndarray:
-        """Cost of each group when it is the first, shape (J,)."""
-        return self.marginal(())
-
-    def marginal(self, chosen: Sequence[int]) -> np.ndarray:
-        """Cost of each group once `chosen` are computed, shape (J,)."""
-        if not self.shared:
-            return self.own
-        unpaid = ~self._needs[list(chosen)].any(axis=0)
-        return self.own + self._needs @ (self._shared_costs * unpaid)
-
-    def total(self, chosen: Sequence[int]) -> float:
-        """Cost of some groups together."""
-        paid = self._needs[list(chosen)].any(axis=0)
-        return float(self.own[list(chosen)].sum() + self._shared_costs @ paid)
-
-    def paid(self, chosen: Sequence[int]) -> GroupCosts:
-        """Costs of all groups once some of them are computed: these are free then."""
-        own, known = self.own.copy(), set(chosen)
-        own[list(chosen)] = 0.0
-        shared = tuple(item for item in self.shared if not known.intersection(item.groups))
-        return replace(self, own=own, shared=shared)
-
-    def take(self, groups: Sequence[int]) -> GroupCosts:
-        """Costs of some of the groups, renumbered; sets left without a group disappear."""
-        position = {group: new for new, group in enumerate(groups)}
-        shared = (
-            SharedCost(s.name, tuple(position[g] for g in s.groups if g in position), s.cost)
-            for s in self.shared
-        )
-        requires = {
-            position[group]: tuple(position[g] for g in needed if g in position)
-            for group, needed in self.requires.items()
-            if group in position
-        }
-        return GroupCosts(self.own[list(groups)], tuple(s for s in shared if s.groups), requires)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +101,18 @@ class SequenceOutline:
         own = {member.name: getattr(self, member.name) for member in fields(SequenceOutline)}
         return SequenceOutline(**own)
 
+    @property
+    def forward(self) -> ForwardProblem:
+        """The problem as `solve.forward` takes it, whose matrices shards have."""
+        return ForwardProblem(
+            gram=np.zeros((0, 0)),
+            target=np.zeros((0, self.n_targets)),
+            groups=self.groups.columns,
+            costs=self.costs,
+            ridge=self.ridge,
+            variance=float(self.n_targets),
+        )
+
     def notes(self) -> list[str]:
         """Return what of the problem itself a reader of the result should know."""
         names = {self.scaling.dropped: "constant columns"}
@@ -210,6 +143,18 @@ class SequenceProblem(SequenceOutline):
     def n_targets(self) -> int:
         """Number of columns of `target`."""
         return self.target.shape[1]
+
+    @property
+    def forward(self) -> ForwardProblem:
+        """The problem as `solve.forward` takes it."""
+        return ForwardProblem(
+            gram=self.gram,
+            target=self.target,
+            groups=self.groups.columns,
+            costs=self.costs,
+            ridge=self.ridge,
+            variance=float(self.n_targets),
+        )
 
 
 def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProblem:
@@ -522,16 +467,3 @@ class RefittedPath(Path):
     def fitted(self) -> np.ndarray:
         """Prefixes with models, and that of no group."""
         return np.append(0, self.refit_at)
-
-
-def within(costs: np.ndarray, rest: float, budget: float) -> np.ndarray:
-    """Return which costs the rest of a budget pays for, but for rounding."""
-    return costs <= rest + 1e-12 * budget
-
-
-def longest_affordable(spent: Sequence[float] | np.ndarray, budget: float) -> int:
-    """Count the leading steps whose running cost is at most `budget`.
-
-    A budget that equals a running cost but for rounding (1e-12 of it) affords it.
-    """
-    return int(np.searchsorted(spent, budget + 1e-12 * abs(budget), side="right"))

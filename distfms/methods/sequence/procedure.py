@@ -13,19 +13,20 @@ from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import Procedure
 from distfms.methods.sequence.evaluate import kept_prefixes, timeliness
 from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmFits, View, sequence_glm
-from distfms.methods.sequence.greedy import BY_STATISTICS, GroupSlab, best_set, sequence, slabs_of
+from distfms.methods.sequence.greedy import BY_STATISTICS, best_set, sequence
+from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.options import GAIN, OrderRule
 from distfms.methods.sequence.problem import (
     FeatureGroups,
-    GroupCosts,
     Ladder,
     Path,
     SequenceOutline,
     SequenceProblem,
     problem_from_comoments,
 )
-from distfms.methods.sequence.residual import SequencePath
 from distfms.methods.sequence.sparse import sparse_sequence
+from distfms.solve.cholesky import Shard
+from distfms.solve.costs import GroupCosts
 
 MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": True, "mse": False}
 """What `tune` compares sequences by, and whether more is better."""
@@ -110,9 +111,9 @@ class SequenceProcedure(Procedure):
 
     # --- searches ---
 
-    def slabs(self, problem: SequenceProblem) -> Sequence[GroupSlab]:
-        """Return the slabs of groups that a problem's candidates are in."""
-        return slabs_of(problem)
+    def shards(self, problem: SequenceProblem) -> Sequence[Shard]:
+        """Return the runs of groups that a problem's candidates are in."""
+        return problem.forward.shard.cut()
 
     def search_all(self, problem: SequenceOutline, **where: Any) -> dict[str, SequencePath]:
         """Return the paths of all rules by name."""
@@ -121,7 +122,7 @@ class SequenceProcedure(Procedure):
     def search(self, problem: SequenceOutline, rule: OrderRule, **where: Any) -> SequencePath:
         """Return the sequence of a rule, or the set of a budget as one that ends with it.
 
-        `where` has the pool and the slabs, if the problem is an outline.
+        `where` has the pool and the shards, if the problem is an outline.
         """
         if rule.budget is not None:
             return best_set(problem, rule.budget, self.max_groups, **where)

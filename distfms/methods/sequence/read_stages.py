@@ -14,7 +14,7 @@ from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.row_predictor import decided, shares_of
 from distfms.methods.sequence.evaluate import ERROR, kept_prefixes
 from distfms.methods.sequence.learners import Learner, Models
-from distfms.methods.sequence.problem import Path, PrefixModels, longest_affordable
+from distfms.methods.sequence.problem import Path, PrefixModels
 from distfms.methods.sequence.read import CHUNK_VALUES, prior_of, response_of, row_weights
 from distfms.methods.sequence.stopping import (
     Claim,
@@ -25,6 +25,7 @@ from distfms.methods.sequence.stopping import (
     state_of,
     stops,
 )
+from distfms.solve.costs import longest_affordable
 from distfms.solve.losses import FAMILIES, mean_response
 from distfms.stats.base import FoldMeans
 from distfms.stats.sample import RowSample

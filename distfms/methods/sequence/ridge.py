@@ -14,9 +14,9 @@ import numpy as np
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.sequence.choice import grid_of
+from distfms.methods.sequence.linear_path import SequencePath, standardised_moments
 from distfms.methods.sequence.problem import SequenceProblem
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
-from distfms.methods.sequence.residual import SequencePath, standardised_moments
 from distfms.solve.ridge import Ridges
 from distfms.stats.comoments import CoMoments
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distfms.methods.sequence.evaluate import budget_ladder
 from distfms.methods.sequence.options import ORACLE, TREES, OrderRule, SequenceOptions, parse_rule
-from distfms.methods.sequence.problem import GroupCosts
+from distfms.solve.costs import GroupCosts
 
 
 @dataclass(frozen=True)

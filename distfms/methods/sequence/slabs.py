@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from distfms.methods.frame.rows import SummaryReader, moment_reader
 from distfms.methods.frame.slab_search import read_slabs
 from distfms.methods.frame.slabs import Arrays, Place, load_arrays
 from distfms.methods.sequence.data import SequenceData
-from distfms.methods.sequence.greedy import GroupSlab
+from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import (
     SequenceOutline,
@@ -31,12 +31,16 @@ from distfms.methods.sequence.problem import (
     require_varying_targets,
 )
 from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.residual import SequencePath
+from distfms.solve.cholesky import Shard
+from distfms.solve.shards import block_edges
 from distfms.stats.base import Bundle
 from distfms.stats.comoments import CoMoments
 
 #: What actors need of a slab's `CoMoments`. Missing values count as the mean: what only a merge
 #: needs is not kept.
+#: Rows of a slab that are standardised at a time: what they take besides it is little.
+_ROWS_AT_ONCE = 64
+
 _KEPT = ("n_samples", "weight", "mean", "comoment", "start")
 
 
@@ -84,11 +88,39 @@ class StoredGroups:
     first: int
     last: int
 
-    def load(self) -> GroupSlab:
+    def load(self) -> Shard:
         """Read the file."""
         arrays: Any = load_arrays(self.place).items()
         slab = CoMoments(**{n: own if own.ndim else own.item() for n, own in arrays})
-        return GroupSlab.from_comoments(slab, self.outline, self.first, self.last)
+        return standardised_shard(slab, self.outline, self.first, self.last)
+
+
+def standardised_shard(rows: CoMoments, outline: SequenceOutline, first: int, last: int) -> Shard:
+    """Standardise rows of co-moments, in their memory, which are lost.
+
+    `rows` are of data whose columns are the features, then the targets, and hold the rows of the
+    groups' columns, and no others but constant ones and targets.
+    """
+    scaling, weight, matrix = outline.scaling, rows.weight, rows.comoment
+    kept, n_features = scaling.kept, len(scaling.feature_names)
+    groups = outline.groups.columns[first:last]
+    columns = np.array(sorted(chain.from_iterable(groups)), dtype=np.intp)
+    scale = scaling.scale[kept]
+    places = kept[columns] - rows.start
+    target = matrix[places, n_features:] / weight
+    target /= np.outer(scale[columns], scaling.target_scale)
+    # Rows only move up and columns to the left, so that nothing is lost that is yet to come.
+    for low in range(0, len(columns), _ROWS_AT_ONCE):
+        chunk = slice(low, low + _ROWS_AT_ONCE)
+        part = matrix[places[chunk]][:, kept]
+        part /= weight
+        part /= np.outer(scale[columns[chunk]], scale)
+        part[np.arange(len(part)), columns[chunk]] = 1.0
+        matrix[low : low + len(part), : len(kept)] = part
+    in_order = np.searchsorted(columns, np.array(list(chain.from_iterable(groups)), dtype=np.intp))
+    gram = matrix[: len(columns), : len(kept)]
+    edges = block_edges(len(group) for group in groups)
+    return Shard(first, groups, gram, in_order, target[in_order], outline.ridge, edges)
 
 
 def search_in_slabs(
@@ -107,7 +139,7 @@ def search_in_slabs(
         if first < last
     ]
     with run.pool(len(shards), slabs.shard_bytes, what="candidates") as pool:
-        paths = procedure.search_all(outline, pool=pool, slabs=shards)
+        paths = procedure.search_all(outline, pool=pool, shards=shards)
     run.note(slabs.note())
     return paths
 

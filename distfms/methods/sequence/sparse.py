@@ -23,8 +23,8 @@ from itertools import pairwise
 import numpy as np
 
 from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.problem import SequenceProblem
-from distfms.methods.sequence.residual import SequencePath
 
 KKT = 1e-8
 """Largest violation of the optimality conditions, in units of b, without a note."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.row_predictor import shares_of
-from distfms.methods.sequence.problem import longest_affordable
+from distfms.solve.costs import longest_affordable
 from distfms.stats.base import FoldMeans, over_folds
 
 #: Bins of a stage: most of them, fewest rows of one, and rows of rarer classes that allow another.

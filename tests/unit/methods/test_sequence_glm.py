@@ -13,9 +13,10 @@ from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm import GlmDesign, View, fitted, guide_of, sequence_glm
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.options import OrderRule
-from distfms.methods.sequence.problem import GroupCosts, Ladder
+from distfms.methods.sequence.problem import Ladder
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import few_rows
+from distfms.solve.costs import GroupCosts
 from distfms.solve.lbfgs import side_by_side
 from distfms.solve.losses import FAMILIES
 from distfms.stats.base import Folded, merge_tree

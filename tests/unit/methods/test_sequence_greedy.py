@@ -5,8 +5,8 @@ import pytest
 
 from distfms.methods.sequence.evaluate import budget_ladder
 from distfms.methods.sequence.greedy import best_set, sequence
-from distfms.methods.sequence.problem import GroupCosts, SharedCost
-from distfms.methods.sequence.residual import CRITERIA
+from distfms.solve.cholesky import CRITERIA
+from distfms.solve.costs import GroupCosts, SharedCost
 from tests.reference.sequence import (
     correlated,
     explained,

@@ -21,7 +21,8 @@ from distfms.methods.frame.rows import (
 from distfms.methods.sequence import form
 from distfms.methods.sequence.evaluate import SequenceCurve, compared, thinned
 from distfms.methods.sequence.options import OrderRule, SequenceOptions, parse_rule
-from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, Scaling, SequenceOutline
+from distfms.methods.sequence.problem import FeatureGroups, Scaling, SequenceOutline
+from distfms.solve.costs import GroupCosts
 from distfms.spec import DataSection, parse_section
 from tests.reference.sequence import comoments, correlated, make_problem, search
 

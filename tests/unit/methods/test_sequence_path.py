@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError
-from distfms.methods.sequence import residual
+from distfms.methods.sequence import linear_path
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, problem_from_comoments
+from distfms.methods.sequence.problem import FeatureGroups, problem_from_comoments
+from distfms.solve.costs import GroupCosts
 from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem
 
@@ -62,7 +63,7 @@ def test_errors_of_few_prefixes_come_from_their_weights(data, monkeypatch):
     path = sequence(make_problem(X[:200], Y[:200], groups, ridge=0.1))
     held_out, found = comoments(X[200:], Y[200:]), []
     for few in (0, 100):
-        monkeypatch.setattr(residual, "_FEW", few)
+        monkeypatch.setattr(linear_path, "_FEW", few)
         found.append(path.held_out(held_out))
     models = path.prefix_models()
     predicted = np.einsum("kdp,nd->knp", models.coefficients, X[200:]) + models.intercept[:, None]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from distfms.methods.sequence.sparse import KKT, GroupLasso, lasso_path, sparse_sequence
+from distfms.solve.costs import GroupCosts, SharedCost
 from tests.reference.sequence import (
     correlated,
     lasso_objective,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distfms.methods.sequence.options import parse_rule
-from distfms.methods.sequence.problem import GroupCosts, SharedCost
+from distfms.solve.costs import GroupCosts, SharedCost
 from tests.reference.guarantee import gamma_of, guarantee
 from tests.reference.sequence import (
     correlated,

@@ -8,10 +8,11 @@ import pytest
 
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.sequence.options import OrderRule
-from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SharedCost
+from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.report.page import Figure
 from distfms.report.tuning import tuning_section
+from distfms.solve.costs import GroupCosts, SharedCost
 from distfms.stats.comoments import CoMoments
 
 # --- sequences ----------------------------------------------------------------------------------

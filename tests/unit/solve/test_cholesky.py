@@ -1,20 +1,10 @@
 import numpy as np
 import pytest
 
-from distfms.methods.sequence import residual
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.residual import ResidualGram, _whiteners
+from distfms.solve import cholesky
+from distfms.solve.cholesky import ForwardState, _whiteners
 from tests.reference.sequence import correlated, make_problem
-
-
-def state_of(p, criterion="omp-no-whiten"):
-    return ResidualGram(p.gram, p.target, p.groups.columns, criterion, ridge=p.ridge)
-
-
-def select(state, group):
-    pivot = state.pivot(group)
-    state.append(pivot)
-    return pivot
 
 
 def test_store_of_rows_grows_past_its_first_size():
@@ -30,9 +20,11 @@ def test_a_share_of_what_a_column_has_with_the_ridge_is_left_to_dependent_ones(m
     X, Y, _ = correlated(np.random.default_rng(2), 100, [1])
     p = make_problem(np.column_stack((X, 2 * X)), Y, [[0], [1]], ridge=1.0)
     for rtol, n_columns in ((0.7, 1), (0.8, 0)):  # 3/4 of 2 is left
-        monkeypatch.setattr(residual, "dependence_rtol", lambda n_columns, rtol=rtol: rtol)
-        state = state_of(p)
-        assert len(select(state, 0).columns) == 1
+        monkeypatch.setattr(cholesky, "dependence_rtol", lambda n_columns, rtol=rtol: rtol)
+        state = ForwardState(p.forward.shard)
+        first = state.pivot(0)
+        state.append(first)
+        assert len(first.columns) == 1
         assert len(state.pivot(1).columns) == n_columns
 
 
