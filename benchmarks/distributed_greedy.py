@@ -39,14 +39,16 @@ from distfms.engine.ray_cluster import RayExecutor
 from distfms.methods.frame.slabs import slab_starts
 from distfms.methods.multiselect.greedy import AttributeSlab, select
 from distfms.methods.multiselect.objective import Problem
-from distfms.methods.sequence.greedy import GroupSlab, sequence
+from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     Scaling,
     SequenceOutline,
     SequenceProblem,
 )
+from distfms.solve.cholesky import Shard
 from distfms.solve.costs import GroupCosts
+from distfms.solve.shards import block_edges
 
 RANK = 40
 GROUP_SIZE = 10
@@ -136,7 +138,7 @@ def full_with_actors(
     timed = Timed(pool)
 
     def search() -> list[Any]:
-        path = select(problem, n_steps, pool=timed, slabs=slabs)
+        path = select(problem, n_steps, pool=timed, shards=slabs)
         return [path.attributes, path.objective, timed.start_s]
 
     return search
@@ -153,13 +155,19 @@ class Groups:
     first: int
     last: int
 
-    def load(self) -> GroupSlab:
+    def load(self) -> Shard:
         outline = make_outline(self.statistics.d)
         start, stop = self.first * GROUP_SIZE, min(self.last * GROUP_SIZE, self.statistics.d)
-        return GroupSlab(
-            self.first, self.last, np.arange(start, stop), self.statistics.rows(start, stop),
-            self.statistics.b()[start:stop, None], outline.groups, outline.ridge,
-        )  # fmt: skip
+        groups = outline.groups.columns[self.first : self.last]
+        return Shard(
+            first=self.first,
+            groups=groups,
+            gram=self.statistics.rows(start, stop),
+            places=np.arange(stop - start),
+            target=self.statistics.b()[start:stop, None],
+            ridge=outline.ridge,
+            block_edges=block_edges(len(group) for group in groups),
+        )
 
 
 def make_outline(d: int) -> SequenceOutline:
@@ -192,7 +200,7 @@ def fr_with_actors(
     timed = Timed(pool)
 
     def search() -> list[Any]:
-        path = sequence(outline, "fr", max_groups=n_steps, pool=timed, slabs=slabs)
+        path = sequence(outline, "fr", max_groups=n_steps, pool=timed, shards=slabs)
         return [path.order, path.gain, timed.start_s]
 
     return search
