@@ -94,7 +94,7 @@ def insensitive(X, y, n_landmarks: int) -> None:
     def cost(w, b):
         return 0.5 * w @ w + np.maximum(np.abs(K @ w + b - y) - EPSILON, 0).sum()
 
-    own, other = cost(ours.coef_, ours.intercept_), cost(theirs.coef_, theirs.intercept_[0])
+    own, other = cost(ours.weights_, ours.intercept_), cost(theirs.coef_, theirs.intercept_[0])
     n_passes = sum(fit["n_passes"] for fit in ours.model_.run.selection["fits"])
     print(
         f"insensitive loss, {len(y):,} × {n_landmarks}: LinearSVR {their_seconds:.1f} s "

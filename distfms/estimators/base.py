@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distfms.data.files.partition import NAME, Dataset, as_table
+from distfms.data.files.partition import NAME, Dataset, as_table, collected
 from distfms.data.rows.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.rows.columns import in_numpy
 from distfms.data.rows.roles import index_columns
@@ -252,6 +252,7 @@ class JobEstimator(BaseEstimator):
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None: give values, or the name of their column."
             )
+        X = collected(X)
         X, has_names = self._with_names(X, reset), are_named(X)
         given_roles = {"target": y, **{k: v for k, v in roles.items() if v is not None}}
         named: dict[str, Any] = {}
@@ -268,10 +269,8 @@ class JobEstimator(BaseEstimator):
                 own = target_names(value) if role == "target" else [_ROLES[role]]
                 names = [free_name(name, known) for name in own]
                 values[tuple(names)] = value
-                if role == "weight" and kind_of(value) == "array" and not np.asarray(value).any():
-                    raise DataError(
-                        "The sample weights are zero for all rows: there is nothing to learn."
-                    )
+                if role == "weight" and kind_of(value) == "array":
+                    values[tuple(names)] = _weights(value, X)
             known |= set(names)
             named[role] = names if role == "target" else names[0]
         values |= {(name,): value for name, value in beside.items()}
@@ -438,6 +437,7 @@ class JobEstimator(BaseEstimator):
         self, X: Any, needed: Sequence[str], beside: Mapping[str, Any] | None = None
     ) -> Given:
         """Open rows to predict; frames may lack columns that are not needed."""
+        X = collected(X)
         kind = kind_of(X)
         if kind == "dask-array":
             check_columns(self, array_names(X.shape[:2]), False)
@@ -474,6 +474,18 @@ class JobEstimator(BaseEstimator):
 
 
 _ROLES = {"weight": "sample_weight", "query": "query", "id": "groups"}
+
+
+def _weights(values: Any, X: Any) -> Any:
+    """Return weights in memory; one number, as in scikit-learn, is that of all rows."""
+    weights = np.asarray(values)
+    if not weights.any():
+        raise DataError("The sample weights are zero for all rows: there is nothing to learn.")
+    if weights.ndim:
+        return values
+    if kind_of(X).startswith("dask"):
+        raise DataError("sample_weight is one number: give a weight for each row of a collection.")
+    return np.full(len(X), float(weights))
 
 
 def _picked(predict: Any, prefix: str, dtype: Any, partition: Any) -> np.ndarray:

@@ -288,7 +288,8 @@ def named_columns(X: Any, values: Any) -> list[str]:
     if not are_names or (kind_of(X).endswith("array") and not isinstance(values, str)):
         return []
     known = column_names(X)
-    if isinstance(values, str) or set(known) >= set(listed):
+    are_columns = len(set(listed)) == len(listed) and set(known) >= set(listed)
+    if isinstance(values, str) or are_columns:
         for name in set(listed).difference(known):
             raise DataError(f"X has no column {name!r}.{nearest(name, known)}")
         return list(listed)

@@ -70,7 +70,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         self.map_: LandmarkMap = self._model.mapping
         weights, offset = self._model.weights, self._model.intercept
         flat = weights.shape[1] == 1
-        self.coef_ = weights[:, 0] if flat else weights.T
+        self.weights_ = weights[:, 0] if flat else weights.T
         self.intercept_ = float(offset[0]) if flat else offset
         is_precomputed = self.map_.similarity.name == PRECOMPUTED
         self.landmarks_ = np.array(run.selection["order" if is_precomputed else "landmarks"])
@@ -157,7 +157,7 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
     landmarks_ : ndarray of int, shape (k,)
         Training rows that are landmarks of the model, in order of choice, by their groups where
         `fit` was given any; columns if similarities are ``precomputed``.
-    coef_ : ndarray of shape (k,)
+    weights_ : ndarray of shape (k,)
         Weights of the similarities to the landmarks.
     intercept_ : float
     map_ : LandmarkMap
@@ -185,6 +185,7 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
     """
 
     _left_out = (*_LEVELS, "levels")
+    _classifier = "LandmarkClassifier"
     _defaults: ClassVar[Mapping[str, Any]] = {**LandmarkBase._defaults, "task": "regression"}
     _takes: ClassVar[Mapping[str, Sequence[str]]] = {"task": ("regression", "sparse")}
 
@@ -204,7 +205,7 @@ class LandmarkClassifier(LandmarkClasses):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-    coef_ : ndarray of shape (k,) or (n_classes, k)
+    weights_ : ndarray of shape (k,) or (n_classes, k)
     intercept_ : float or ndarray of shape (n_classes,)
     landmarks_, map_, metric_, model_, n_features_in_, feature_names_in_
         See :class:`LandmarkRegressor`.
@@ -229,10 +230,11 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
     Attributes
     ----------
     classes_ : ndarray of shape (n_levels,)
-        Levels of the target, ascending.
+        Levels of the target, ascending; the categories of an ordered categorical of pandas that
+        occur, as texts.
     thresholds_ : ndarray of shape (n_levels - 1,)
         Between the scores of neighbouring levels.
-    landmarks_, coef_, intercept_, map_, metric_, model_, n_features_in_, feature_names_in_
+    landmarks_, weights_, intercept_, map_, metric_, model_, n_features_in_, feature_names_in_
         See :class:`LandmarkRegressor`.
 
     References
@@ -242,9 +244,85 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
 
     _fixed: ClassVar[Mapping[str, Any]] = {"task": "ordinal"}
     _left_out = _REGRESSION
+    #: Categories of an ordered categorical, whose positions are the levels of the model.
+    _grades: np.ndarray | None = None
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, unlabelled: Any = None
+    ) -> Any:
+        """Take landmarks from the rows and fit a score on the similarities to them.
+
+        Parameters
+        ----------
+        X, sample_weight, groups, unlabelled : see :class:`LandmarkRegressor`
+        y : array-like of shape (n,), Dask collection, or str
+            Levels as numbers, an ordered categorical of pandas, or the name of its column.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If data or parameters cannot be used.
+        """
+        is_column = isinstance(y, str) and hasattr(X, "iloc") and y in X.columns
+        values = X[y] if is_column else y
+        self._grades = _grades_of(values)
+        if self._grades is None:
+            return super().fit(X, y, sample_weight, groups, unlabelled)
+        rows = X.drop(columns=y) if is_column else X
+        super().fit(rows, _codes_of(values), sample_weight, groups, unlabelled)
+        self.classes_ = self._grades[self.classes_.astype(int)]
+        if is_column:
+            self._taken.append(y)
+        return self
+
+    def predict(self, X: Any, budget: float | None = None, **stop: Any) -> Any:
+        """Predict levels; see :class:`LandmarkRegressor`."""
+        grades = self._grades
+        if grades is None:
+            return super().predict(X, budget, **stop)
+        check_is_fitted(self)
+        levels = self._predicted(X, "predicted_", budget, (), np.intp, **stop)
+        if kind_of(levels).startswith("dask"):
+            return levels.map_blocks(grades.take, dtype=grades.dtype)
+        return grades[levels]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Score predictions by the share of rows whose level is predicted."""
+        if isinstance(y, str) and hasattr(X, "iloc") and y in X.columns:
+            y = X[y]
+        grades = _grades_of(y)
+        if grades is not None:
+            y = grades[_codes_of(y)]
+        return super().score(X, y, sample_weight)
 
     def _has_shares(self) -> bool:
         return False
+
+
+def _grades_of(y: Any) -> np.ndarray | None:
+    """Return the categories of an ordered categorical as texts; None of anything else."""
+    dtype = getattr(y, "dtype", None)
+    categories = getattr(dtype, "categories", None)
+    if categories is None or not getattr(dtype, "ordered", False):
+        return None
+    if np.asarray(categories).dtype.kind in "iuf":
+        return None
+    return np.array([str(category) for category in categories], dtype=object)
+
+
+def _codes_of(y: Any) -> np.ndarray:
+    """Return the positions of the categories of an ordered categorical."""
+    codes = np.asarray(getattr(y, "cat", y).codes, dtype=np.int64)
+    if (codes < 0).any():
+        raise DataError(
+            f"y has {(codes < 0).sum()} missing values (first at row {int(np.argmin(codes))}): "
+            "leave these rows out."
+        )
+    return codes
 
 
 class LandmarkRanker(PredictingEstimator, LandmarkBase):
@@ -254,7 +332,7 @@ class LandmarkRanker(PredictingEstimator, LandmarkBase):
 
     Attributes
     ----------
-    landmarks_, coef_, intercept_, map_, metric_, model_, n_features_in_, feature_names_in_
+    landmarks_, weights_, intercept_, map_, metric_, model_, n_features_in_, feature_names_in_
         See :class:`LandmarkRegressor`.
 
     Notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, Signature
@@ -88,12 +89,18 @@ def described(signature: Signature, options: type[Section], more: Mapping[str, s
 def plain(value: Any) -> Any:
     """Return a value of a parameter as a spec has it, without arrays and numbers of numpy."""
     if isinstance(value, Mapping):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
+        return {name_of(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
+
+
+def name_of(key: Any) -> str:
+    """Return the key of a mapping as a spec has it: True is class 1, and so is 1.0."""
+    is_whole = isinstance(key, float) and key.is_integer()
+    return str(int(key)) if is_whole or isinstance(key, bool) else str(key)
 
 
 @contextmanager
@@ -143,14 +150,40 @@ def checked_target(estimator: Any, y: Any, n_rows: int) -> np.ndarray:
     """Check a target in memory as scikit-learn does."""
     tags = get_tags(estimator)
     is_class = tags.estimator_type == "classifier"
+    if not is_class:
+        _tell_classes(estimator, y)
     checks = {"multi_output": tags.target_tags.multi_output, "y_numeric": not is_class}
     _, y = check_X_y(np.zeros((n_rows, 1)), y, estimator=estimator, **checks)
     if is_class:
         check_classification_targets(y)
         if len(classes := np.unique(y)) < 2:
-            raise DataError(f"The target holds 1 class, {classes[0]!r}; at least 2 are needed.")
+            (only,) = classes.tolist()
+            raise DataError(f"The target holds 1 class, {only!r}; at least 2 are needed.")
     checked: np.ndarray = y
     return checked
+
+
+def _tell_classes(estimator: Any, y: Any) -> None:
+    """Refuse texts as the target of a regressor, and warn of two classes."""
+    values = np.asarray(y)
+    classifier = getattr(estimator, "_classifier", "")
+    name = type(estimator).__name__
+    is_text = values.dtype.kind in "US"
+    if values.dtype.kind in "OT" and values.size:
+        is_text = any(isinstance(value, str) for value in values.ravel()[:100].tolist())
+    if is_text:
+        instead = f"use {classifier}" if classifier else "give a number for each class"
+        raise DataError(f"The target holds texts, and {name} predicts numbers: {instead}.")
+    if not classifier or values.ndim != 1 or values.dtype.kind not in "buif":
+        return
+    if values.dtype.kind == "b" or (np.isin(values, (0, 1)).all() and np.ptp(values) == 1):
+        low, high = values.min(), values.max()
+        warnings.warn(
+            f"The target holds two values, {low} and {high}, which {name} predicts as numbers. If "
+            f"they are classes, use {classifier}.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def check_columns(

@@ -83,10 +83,23 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         intercept = model.models.intercept - model.prior
         if coefficients.shape[1] == 1 and run.model["classes"] is None:
             coefficients, intercept = coefficients[:, 0], intercept[:, 0]
-        at = model.model_of(advised(run.model))
-        self.coef_, self.intercept_ = coefficients[at], intercept[at]
+        advised_model = model.model_of(advised(run.model))
+        self.intercept_ = intercept[advised_model]
+        if list(model.feature_names) == list(self._levels):  # one coefficient a column
+            self.coef_ = coefficients[advised_model]
         prefixes = [model.model_of(number) for number in range(len(model.groups) + 1)]
         self.coef_path_, self.intercept_path_ = coefficients[prefixes], intercept[prefixes]
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """What each column adds, where every group is one column and every prefix a model."""
+        check_is_fitted(self)
+        steps = self.model_.run.selection["sequence"]
+        gains = np.diff(self.explained_variance_)
+        if any(len(step["columns"]) > 1 for step in steps) or not np.isfinite(gains).all():
+            raise AttributeError("Gains are of groups of several columns here; see `sequence_`.")
+        by_column = {step["columns"][0]: gain for step, gain in zip(steps, gains, strict=True)}
+        return np.array([by_column.get(name, 0.0) for name in self._input_names])
 
     # --- prediction ---
 
@@ -214,9 +227,10 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
 class GroupSequencer(JobRegressor, GroupSequenceBase):
     """Linear regression by groups of features that have costs, ready at any budget.
 
-    ``groups`` may also hold positions of columns, or be an array of shape (n_features,) with the id
-    of each column's group. ``costs`` may be an array in the order of the groups. All indicators of
-    a category are in the same group. ``family`` is ``gaussian`` or ``poisson``.
+    ``groups`` may also hold positions of columns, be a list of lists of columns, or an array of
+    shape (n_features,) with the id of each column's group. ``costs`` may be an array in the order
+    of the groups. All indicators of a category are in the same group. ``family`` is ``gaussian`` or
+    ``poisson``.
 
     Attributes
     ----------
@@ -236,7 +250,11 @@ class GroupSequencer(JobRegressor, GroupSequenceBase):
     intercept_path_ : ndarray of shape (K + 1,) or (K + 1, P)
     coef_, intercept_ : ndarray
         Model that `predict` uses by default: the prefix after which more groups explain little more
-        (by cross-validation, with `folds`).
+        (by cross-validation, with `folds`). ``coef_`` where each column has one coefficient: no
+        categories, splines or trees.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        What each column adds to what is explained of the training rows when its turn comes; where
+        every group is one column.
     timeliness_ : float
         Area under explained variance against cost, as a share of the whole.
     n_iter_ : int
@@ -267,6 +285,7 @@ class GroupSequencer(JobRegressor, GroupSequenceBase):
     """
 
     _left_out = ("class_weights",)
+    _classifier = "GroupSequenceClassifier"
     _defaults: ClassVar[Mapping[str, Any]] = {**GroupSequenceBase._defaults, "family": "gaussian"}
     _takes: ClassVar[Mapping[str, Sequence[str]]] = {"family": ("gaussian", "poisson")}
 
@@ -330,10 +349,13 @@ def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str]]:
     """Names and globs by group, from the parameter `groups`; positions become names."""
     if groups is None or isinstance(groups, Mapping):
         return {str(name): _patterns(value, columns) for name, value in (groups or {}).items()}
+    if isinstance(groups, list | tuple) and any(isinstance(g, list | tuple) for g in groups):
+        return {str(number): _patterns(value, columns) for number, value in enumerate(groups)}
     ids = np.asarray(groups)
     if ids.shape != (len(columns),):
         raise DataError(
-            f"groups has shape {ids.shape}; give one id for each of the {len(columns)} columns."
+            f"groups has the shape {ids.shape}: give an id for each of the {len(columns)} columns, "
+            "a list of columns for each group, or a mapping of names to columns."
         )
     return {str(g): [columns[c] for c in np.flatnonzero(ids == g).tolist()] for g in np.unique(ids)}
 

@@ -90,9 +90,10 @@ class Model:
 
         Parameters
         ----------
-        rows : pyarrow.Table, frame, or mapping of str to array-like of shape (n_rows,)
+        rows : pyarrow.Table, frame, array, or mapping of str to array-like of shape (n_rows,)
             Columns by name, of which those that the model needs are used. A cell with several
-            judgments is a list. Also the path of a file or folder in any format that jobs read.
+            judgments is a list. An array has all columns of the training data, in their order. Also
+            the path of a file or folder in any format that jobs read.
         budget : float, optional
             Cost a row, of which only the columns that it pays for are needed. Default: that of
             :func:`load`.
@@ -108,9 +109,10 @@ class Model:
 
         Returns
         -------
-        pyarrow.Table of n_rows rows, or pandas.DataFrame with the index of a pandas frame
+        pyarrow.Table of n_rows rows, or a frame of pandas (with its index) or polars
             The id where the rows have it, else the row number; the predictions; of rows that stop
-            ``n_groups`` and ``cost``; and how many values each row lacked.
+            ``n_groups`` and ``cost``; and how many values each row lacked. Of an array the
+            predictions alone, an array of shape (n_rows,), or (n_rows, P) of P targets.
 
         Raises
         ------
@@ -120,13 +122,35 @@ class Model:
             If the model cannot predict within the budget.
         """
         budget = self._within(budget)
-        dataset, predict = self._as_last(rows, budget, stop) or self._opened(rows, budget, stop)
+        named: Any = self._named(rows) if isinstance(rows, np.ndarray | list) else rows
+        dataset, predict = self._as_last(named, budget, stop) or self._opened(named, budget, stop)
         found = pa.concat_tables([predict(partition) for partition in dataset.partitions])
+        if named is not rows:
+            columns = [found.column(n) for n in found.column_names if n.startswith("predicted_")]
+            arrays = [column.to_numpy() for column in columns]
+            return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
+        if type(rows).__module__.startswith("polars"):
+            import polars
+
+            return polars.from_arrow(found)
         if not hasattr(rows, "iloc"):
             return found
         frame = found.to_pandas()
         frame.index = rows.index
         return frame
+
+    def _named(self, rows: Any) -> dict[str, np.ndarray]:
+        """Return the columns of an array by the names of those of the training data."""
+        names = list(self.run.model.get("sources", ()))
+        values = np.asarray(rows)
+        if not names:
+            raise DataError("An array has no names of attributes: give a frame or a table.")
+        if values.ndim != 2 or values.shape[1] != len(names):
+            raise DataError(
+                f"The array has the shape {values.shape}; the model was made with {len(names)} "
+                f"columns: {', '.join(names[:20])}."
+            )
+        return {name: values[:, number] for number, name in enumerate(names)}
 
     def _opened(
         self, rows: Any, budget: float | None, stop: Mapping[str, Any]

@@ -199,7 +199,12 @@ def holes(rng):
         (houses, "sequence", {"target": "SalePrice"}, "(also: sea"),
         (birds, "sequence", {"target": "species"}, "Guessed what to predict: species"),
         (shares, "sequence", {"target": "Diabetes"}, "Guessed what to predict: Diabetes"),
-        (wide, "multiselect", {"target": "price", "exclude": ["wine"]}, "as fruity in fruity_1, fruity_2"),
+        (
+            wide,
+            "multiselect",
+            {"target": "price", "exclude": ["wine"]},
+            "as fruity in fruity_1, fruity_2",
+        ),
         (long_with_prices, "multiselect", {}, "each row is one judgment"),
         (searches, "landmarks", {"query": "session_id", "target": "clicked"}, "are ranked by"),
         (questions, "sequence", {"target": "wellbeing"}, "6 columns hold answers from 1 to 5"),

@@ -335,12 +335,16 @@ def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Ta
     import pyarrow as pa
     import pyarrow.types as pat
 
+    if hasattr(rows, "toarray"):
+        raise DataError(f"{NAME} is sparse: make it dense, with `.toarray()`.")
+    rows = collected(rows)
     try:
         if hasattr(rows, "iloc"):
-            table = pa.Table.from_pandas(rows, preserve_index=False)
+            table = pa.Table.from_pandas(_plain_frame(rows), preserve_index=False)
         else:
             table = pa.table(rows)
     except (pa.ArrowException, ValueError, TypeError) as error:
+        _refuse_columns(rows)
         raise DataError(
             f"{NAME} cannot be read as columns with names ({error}). Give a table, a frame, or a "
             "mapping of the names of columns to their values."
@@ -355,6 +359,59 @@ def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Ta
         cast = table.column(position).cast(known)
         table = table.set_column(position, column.name, cast)
     return table.replace_schema_metadata(index_metadata(table.schema))
+
+
+def collected(rows: Any) -> Any:
+    """Return the rows of a lazy frame of polars; anything else as it is."""
+    is_lazy = hasattr(rows, "collect_schema") and hasattr(rows, "collect")
+    return rows.collect() if is_lazy else rows
+
+
+def _plain_frame(frame: Any) -> Any:
+    """Return a pandas frame with texts for intervals, periods and other categories of objects."""
+    import pandas as pd
+
+    changed = {}
+    for place, kind in enumerate(frame.dtypes):
+        values = frame.iloc[:, place]
+        if isinstance(kind, pd.CategoricalDtype):
+            labels = kind.categories
+            is_plain = labels.dtype == object or isinstance(labels.dtype, pd.StringDtype)
+            if labels.dtype.kind not in "iufb" and not (is_plain and _are_texts(labels)):
+                # Two categories may be written alike.
+                codes = values.cat.codes.to_numpy()
+                texts = np.array([str(label) for label in labels], dtype=object)
+                changed[place] = pd.Series(texts[codes]).where(codes >= 0, None)
+        elif isinstance(kind, pd.IntervalDtype | pd.PeriodDtype):
+            changed[place] = values.astype(str).where(values.notna(), None)
+        elif isinstance(kind, pd.SparseDtype):
+            changed[place] = values.sparse.to_dense()
+    if not changed:
+        return frame
+    columns = [changed.get(place, frame.iloc[:, place]) for place in range(frame.shape[1])]
+    plain = pd.concat([column.reset_index(drop=True) for column in columns], axis=1)
+    return plain.set_axis(frame.columns, axis=1)
+
+
+def _are_texts(labels: Any) -> bool:
+    return all(isinstance(label, str) for label in labels)
+
+
+def _refuse_columns(rows: Any) -> None:
+    """Name the first column that Arrow cannot hold, if it is one column's fault."""
+    import pyarrow as pa
+
+    if not hasattr(rows, "items"):
+        return
+    for name, values in rows.items():
+        try:
+            pa.array(values)
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            kinds = sorted({type(value).__name__ for value in values if value is not None})
+            raise DataError(
+                f"The column {name!r} cannot be read: it holds values of the types "
+                f"{', '.join(kinds[:5])}. Convert it to numbers or to text, or leave it out."
+            ) from error
 
 
 def memory_dataset(rows: Rows, schema: pa.Schema, max_rows: int = MAX_ROWS) -> Dataset:

@@ -114,4 +114,4 @@ def test_extreme_options_have_a_finite_answer_or_are_refused(own, message):
             model.fit(X, y)
         return
     assert np.isfinite(model.fit(X, y).predict(X)).all()
-    assert np.linalg.norm(model.coef_) <= own.get("bound", np.inf)
+    assert np.linalg.norm(model.weights_) <= own.get("bound", np.inf)

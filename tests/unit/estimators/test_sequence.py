@@ -107,7 +107,7 @@ def test_missing_values_are_refused_unless_they_count_as_the_mean():
     [
         ({"groups": {"a": ["irn"]}}, "Did you mean 'iron'"),
         ({"groups": {"a": [17]}}, "names column 17"),
-        ({"groups": [0, 1]}, "one id for each of the 6"),
+        ({"groups": [0, 1]}, "an id for each of the 6"),
         ({"costs": [1.0]}, "one for each of the"),
         ({"costs": {"blood": -1.0}}, "^`costs.blood` is -1.0: it must be greater"),
         ({"shared_costs": {"kit": {"groups": ["blood"]}}}, "no value for `shared_costs.kit.cost`"),
