@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,11 +79,27 @@ class Shard:
 
     @property
     def n_bytes(self) -> int:
-        """Size of its rows."""
+        """Memory that its rows of the matrix take."""
+        if isinstance(self.gram, np.memmap):
+            return 0
         return int(self.gram.itemsize * len(self.places) * self.gram.shape[1])
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what an actor needs: the name of a mapped file, or rows of a matrix in memory."""
+        if isinstance(self.gram, np.memmap):
+            return {**vars(self), "gram": (str(self.gram.filename), self.gram.shape)}
+        rows = np.arange(len(self.places))
+        return {**vars(self), "gram": self.gram[self.places], "places": rows}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Open the mapped file, if there is one."""
+        if isinstance(state["gram"], tuple):
+            name, shape = state["gram"]
+            state["gram"] = np.memmap(name, dtype=np.float64, mode="r", shape=shape)
+        self.__dict__.update(state)
+
     def cut(self) -> list[Shard]:
-        """Cut into runs of blocks, each with its rows of the matrix."""
+        """Cut into runs of blocks."""
         edges = self.block_edges
         column_edges = _column_edges(self.groups)
         shards = []
@@ -93,8 +109,8 @@ class Shard:
             shard = Shard(
                 first=self.first + first,
                 groups=self.groups[first:last],
-                gram=self.gram[self.places[columns]],
-                places=np.arange(columns.stop - columns.start),
+                gram=self.gram,
+                places=self.places[columns],
                 target=self.target[columns],
                 ridge=self.ridge,
                 block_edges=[edge - first for edge in edges[first_block : last_block + 1]],

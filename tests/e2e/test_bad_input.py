@@ -13,7 +13,7 @@ import pytest
 
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import DistfmsError
-from distfms.methods.frame import slab_search, slabs
+from distfms.methods.frame import mapped, slab_search, slabs
 from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from tests.e2e import multiselect_jobs
@@ -242,9 +242,10 @@ def test_an_id_that_is_the_same_in_all_rows_is_named(tmp_path, kind, test, other
         ("rows", {"blood": np.where(np.arange(600) == 3, np.inf, 1.0)}, "blood"),
     ],
 )
-def test_columns_that_no_search_in_slabs_can_use(tmp_path, monkeypatch, kind, change, message):
+def test_columns_that_no_search_of_many_can_use(tmp_path, monkeypatch, kind, change, message):
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
     monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
+    monkeypatch.setattr(mapped, "PASS_ROWS", 4)
     monkeypatch.setattr(Sizes, "one_process_bytes", lambda self: 2**50)
     options = {"psd": "none"} if kind == "judgments" else {"baselines": []}
     test_columns_that_no_job_can_use(tmp_path, kind, change, options, message)

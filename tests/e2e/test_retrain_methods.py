@@ -6,7 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.frame import slab_search, slabs
+from distfms.methods.frame import mapped
+from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import RESULTS, content, judgments_job, write_judgments
@@ -29,7 +30,7 @@ LEARNERS = {
         "method": "landmarks",
         "landmarks": {"task": "classification", "similarity": "gaussian", "landmarks": 20},
     },
-    "slabs": {"sequence": {"max_groups": 3, "baselines": []}},
+    "mapped": {"sequence": {"max_groups": 3, "baselines": []}},
     "budget": {"sequence": {"costs": {"a": 9}, "budget": 9.5, "baselines": []}},
     "trees": {
         "sequence": {
@@ -53,9 +54,10 @@ LEARNERS = {
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, name, monkeypatch):
-    if name == "slabs":
-        monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
-        monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
+    if name == "mapped":
+        monkeypatch.setattr(mapped, "ONE_PROCESS_BYTES", 0)
+        monkeypatch.setattr(mapped, "PASS_ROWS", 2)
+        monkeypatch.setattr(Sizes, "models_bytes", lambda self: 0)
     data, days = tmp_path / "data", (2, 3, 4)
     changes = LEARNERS[name]
     spec = growing_job(data, tmp_path / "runs", **changes)
@@ -67,7 +69,7 @@ def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, 
         outcome = again(spec) if day > 2 else None
         first = first if day > 3 else outcome
     told = retraining(outcome)
-    assert (told["drift"] is None) == (name == "attribute_efficient")
+    assert (told["drift"] is None) == (name in ("attribute_efficient", "mapped"))
     metric = "accuracy" if name in ("logistic", "classes") else "mse"
     compared = {entry["rows"]: entry for entry in told["compared"]}
     truth, held, errors = pq.read_table(data)["y"].to_numpy(), None, []

@@ -13,7 +13,7 @@ import pytest
 import distfms
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import DataError
-from distfms.methods.frame import slab_search
+from distfms.methods.frame import mapped
 from distfms.methods.sequence import learners
 from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
@@ -213,21 +213,21 @@ def test_a_derived_group_comes_after_what_it_is_computed_from(tmp_path, family):
     assert session is None or session.spent >= 25.92
 
 
-@pytest.mark.parametrize("slabs", [False, True])
-def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypatch, slabs):
+@pytest.mark.parametrize("has_files", [False, True])
+def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypatch, has_files):
     columns = mixed_rows()
     columns["y"] += np.abs(np.asarray(columns["age"]) - 100.0)
     data = write_rows(tmp_path / "data", columns)
     options = {"expand": {"splines": 4, "missing": True}, "ridge": 1e-4, "baselines": []}
-    if slabs:
-        monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
-        monkeypatch.setattr("distfms.methods.frame.slabs.SLAB_COLUMNS", 8)
-        monkeypatch.setattr(Sizes, "chosen_bytes", lambda self: 0)
+    if has_files:
+        monkeypatch.setattr(mapped, "ONE_PROCESS_BYTES", 0)
+        monkeypatch.setattr(mapped, "PASS_ROWS", 8)
+        monkeypatch.setattr(Sizes, "models_bytes", lambda self: 0)
         options |= {"max_groups": 5}
     spec = mixed_job(data, tmp_path, data={"folds": 0}, sequence=options)
     run = run_job(spec).folder
     notes = content(run, "manifest.json")["notes"]
-    assert any("slabs on actors" in note for note in notes) == slabs
+    assert any("mapped files" in note for note in notes) == has_files
     model, weights = content(run, "model.json"), np.load(run / "weights.npz")
     test = assign_parts(np.array(columns["id"], object), n_folds=0, test=0.25, seed=0) == 1
     known = ~np.isnan(columns["y"])

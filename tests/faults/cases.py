@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from distfms.methods.frame import slab_search, slabs
+from distfms.methods.frame import mapped, slab_search, slabs
 from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from distfms.runs.folder import digest
@@ -59,10 +60,6 @@ def _glm(data: Path, output: Path, /, **changes: Any) -> JobSpec:
     return mixed_job(data, output, sequence=options, data=section, **changes)
 
 
-def _slabs(data: Path, output: Path, /, **changes: Any) -> JobSpec:
-    return mixed_job(data, output, data={"folds": 0}, **changes)
-
-
 def _tuned(data: Path, output: Path, /, **changes: Any) -> JobSpec:
     tune = {"grid": GRID, "measure": "explained_variance"}
     return mixed_job(data, output, tune=tune, **changes)
@@ -97,14 +94,14 @@ def _rows(columns: Callable[[], dict[str, Any]]) -> Callable[[Path], Path]:
     return lambda folder: write_rows(folder, columns())
 
 
-#: Jobs of every kind of statistics, search and fit. `blocks` and `slabs` search on actors, `glm`,
+#: Jobs of every kind of statistics, search and fit. `blocks` search on actors, `glm`,
 #: `functions` and `few` fit there, `tuned` compares there; of the others nothing but passes is
 #: shared out.
 CASES = {
     "blocks": Case(write_judgments, _blocks, 4),
     "multiselect": Case(write_judgments, judgments_job, 4),
     "sequence": Case(_rows(mixed_rows), mixed_job, 3),
-    "slabs": Case(_rows(mixed_rows), _slabs, 3),
+    "mapped": Case(_rows(mixed_rows), mixed_job, 3),
     "tuned": Case(_rows(mixed_rows), _tuned, 3),
     "glm": Case(_glm_rows, _glm, 3),
     "landmarks": Case(_rows(smooth_rows), _metric, 3),
@@ -117,20 +114,20 @@ CASES = {
 
 @contextmanager
 def small_blocks(kind: str = "blocks") -> Iterator[None]:
-    """Slabs of two columns, so that there are several, in jobs of the two kinds that have slabs.
+    """Let products of few columns be too many, in jobs of the two kinds that heed their number.
 
     Other jobs search in the driver or on workers, which know nothing of this; how wide slabs are
     changes the last bits.
     """
-    before = slabs.SLAB_COLUMNS, slab_search.ONE_PROCESS_BYTES, Sizes.chosen_bytes
-    if kind in ("blocks", "slabs"):
-        slabs.SLAB_COLUMNS, slab_search.ONE_PROCESS_BYTES = 2, 0
-        Sizes.chosen_bytes = lambda self: 0  # type: ignore[method-assign]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        if kind == "blocks":
+            patch.setattr(slabs, "SLAB_COLUMNS", 2)
+            patch.setattr(slab_search, "ONE_PROCESS_BYTES", 0)
+        elif kind == "mapped":
+            patch.setattr(mapped, "PASS_ROWS", 4)
+            patch.setattr(mapped, "ONE_PROCESS_BYTES", 0)
+            patch.setattr(Sizes, "models_bytes", lambda self: 0)
         yield
-    finally:
-        slabs.SLAB_COLUMNS, slab_search.ONE_PROCESS_BYTES = before[:2]
-        Sizes.chosen_bytes = before[2]  # type: ignore[method-assign]
 
 
 @contextmanager

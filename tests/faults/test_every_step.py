@@ -120,11 +120,11 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
         sequence(prefixes=[2], budgets=[3.0], **LIGHTGBM),
         "categories, statistics, rows, reference, kind, tune, select, models, evaluate",
     ),
-    "sequence, slabs": (
+    "sequence, mapped": (
         mixed_rows,
-        partial(mixed_job, data={"folds": 0}, sequence={"baselines": ["omp", "oracle"]}),
-        f"categories, {', '.join(f'statistics {k} of 5' for k in range(1, 6))}, select, chosen, "
-        "evaluate",
+        partial(mixed_job, sequence={"baselines": ["omp", "oracle"]}),
+        f"categories, {', '.join(f'statistics {k} of 3' for k in range(1, 4))}, statistics, "
+        "select, evaluate",
     ),
     "multiselect": (
         multiselect_jobs.objects,
@@ -161,7 +161,7 @@ def test_a_fault_before_and_after_every_step(form: str, tmp_path: Path, monkeypa
     monkeypatch.setitem(METHODS, "correlation", "tests.contract.correlation:METHOD")
     columns, job, steps = FORMS[form]
     data = write_rows(tmp_path / "rows", columns(), n_files=2)
-    with small_blocks("slabs" if "slabs" in form else form):
+    with small_blocks({"slabs": "blocks"}.get(form.split(", ")[-1], form.split(", ")[-1])):
         whole = run_job(job(data, tmp_path / "whole")).folder
         expected = manifest(whole)
         names = [entry["name"] for entry in expected["stages"]]

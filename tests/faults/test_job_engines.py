@@ -19,9 +19,9 @@ from tests.ray_here import run_script
 
 #: What no quick test with a mishap covers.
 USUAL = {
-    "ray": ("glm", "slabs", "tuned", "functions", "few", "landmarks"),
+    "ray": ("glm", "mapped", "tuned", "functions", "few", "landmarks"),
     "dask": ("glm", "landmarks"),
-    "threads": ("slabs", "landmarks", "ranking"),
+    "threads": ("mapped", "landmarks", "ranking"),
     "processes": ("blocks", "functions", "pairs"),
 }
 #: Passes that are made by actors, where no mishap is looked for.

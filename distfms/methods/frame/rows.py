@@ -305,7 +305,7 @@ class SummaryReader(PartialReader):
 def moment_reader(source: RowSource, slab: slice | None = None) -> SummaryReader:
     """Return the reader of ``moments`` (`CoMoments` of features and targets) and ``counts``.
 
-    With a `slab`, only these rows of the matrix, of the training rows.
+    With a `slab`, only these rows of the matrix.
     """
     known = {} if slab is None else {"slab": [slab.start, slab.stop]}
     summarise = partial(_moments, slab, source.section.missing == "mean")
@@ -341,8 +341,6 @@ def _moments(
 ) -> Mapping[str, Any]:
     # Counts first: the moments use the batch as scratch.
     counts = RowCounts.from_block(batch, part, count_missing=count_missing)
-    if slab is not None and part == len(batch.part_slices) - 1:
-        return {"moments": CoMoments.empty(len(batch.values), slab), "counts": counts}
     rows = batch.part_slices[part]
     weight = None if batch.weight is None else batch.weight[rows]
     sums = None if batch.part_sums is None else batch.part_sums[part]

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from distfms.data.rows.batches import ColumnPlan, SourceColumn
+from distfms.data.rows.batches import ColumnPlan, RowBatch, SourceColumn
 from distfms.errors import SpecError
 from distfms.methods.frame.classes import Classes, count_classes
 from distfms.methods.frame.contract import Run
-from distfms.methods.frame.moments import TrainMembers
+from distfms.methods.frame.mapped import MappedForm, read_mapped
 from distfms.methods.frame.row_data import Levels, check_moments, read_levels
-from distfms.methods.frame.rows import moment_reader, moment_reader_with
-from distfms.methods.frame.slabs import Place
+from distfms.methods.frame.rows import SummaryReader, moment_reader, moment_reader_with
 from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES
 from distfms.methods.sequence.choice import Candidate
 from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.options import ExpandSection, SequenceOptions
-from distfms.methods.sequence.problem import FeatureGroups
+from distfms.methods.sequence.problem import FeatureGroups, outline_from_comoments
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
 from distfms.methods.sequence.read import expanded, knots_of, prior_of, weights_of_classes
 from distfms.methods.sequence.read_trees import (
@@ -52,13 +51,9 @@ class SequenceData:
     classes : Classes or None
         Of the target.
     statistics : Bundle
-        ``moments`` and ``counts`` by fold; in slabs empty.
+        ``moments`` and ``counts`` by fold.
     step : str
-        Whose value the statistics are.
-    known : mapping
-        In slabs what is known of each column.
-    places : sequence
-        Where the slabs are.
+        Whose value the statistics are; empty where they are in this process alone.
     gains : mapping of int to tuple of (str, float)
         What boosted trees gain by each group, without the rows of a fold (−1: of none).
     rivals : sequence of Candidate
@@ -79,8 +74,6 @@ class SequenceData:
     classes: Classes | None = None
     statistics: Bundle = field(default_factory=lambda: Bundle({}))
     step: str = "statistics"
-    known: Any = None
-    places: Sequence[Place] = ()
     gains: Mapping[int, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     rivals: Sequence[Candidate] = ()
     fitted: Mapping[tuple[tuple[int, ...], int], str] = field(default_factory=dict)
@@ -124,7 +117,7 @@ class SequenceData:
 
     @cached_property
     def least_scale(self) -> np.ndarray | None:
-        """The deviation below which each column (D,) counts as constant; None in slabs.
+        """The deviation below which each column (D,) counts as constant.
 
         One that hardly varies without a fold would have a coefficient that explodes on the fold.
         """
@@ -133,7 +126,7 @@ class SequenceData:
         moments = self.statistics["moments"].train()
         if not moments.weight > 0:
             return None
-        variance = np.diagonal(np.asarray(moments.covariance(pairwise=False)))
+        variance = np.diagonal(moments.comoment) / moments.weight
         deviations = np.sqrt(np.clip(variance, 0.0, None))
         return _LEAST_SCALE * deviations[: len(self.plan.feature_names)]
 
@@ -179,34 +172,73 @@ def read_columns(run: Run, form: SequenceForm) -> SequenceData:
 def read_statistics(run: Run, data: SequenceData) -> SequenceData:
     """Read co-moments, and the rows that trees learn from, in one pass.
 
-    Steps ``statistics`` and ``rows``.
+    Steps ``statistics`` and ``rows``; where co-moments are in mapped files, these take passes of
+    their own.
     """
     share = share_of_rows(data.form)
+    if data.form.mapped is not None:
+        return _with_rows(run, _with_files(run, data, data.form.mapped), share)
     if not share:
         return replace(data, statistics=run.step("statistics", lambda: _statistics(run, data)))
-    spans, seed = spans_of(data.plan), data.form.seed
     bundles = list[Bundle]()
 
     def read() -> Bundle:
         if not bundles:
-            bundles.append(
-                run.reduce(
-                    lambda *of: moment_reader_with(
-                        data.form.source(data.plan, *of),
-                        {"rows": share},
-                        partial(sampled_rows, spans, seed, share),
-                    )
+            summarise = _sampling(data, share)
+            bundle = run.reduce(
+                lambda *of: moment_reader_with(
+                    data.form.source(data.plan, *of), {"rows": share}, summarise
                 )
             )
+            bundles.append(bundle)
         return bundles[0]
 
     def statistics() -> Bundle:
-        members = {name: own for name, own in read().members.items() if name != ROWS}
+        members = {name: part for name, part in read().members.items() if name != ROWS}
         return _checked(run, data, Bundle(members))
 
     moments = run.step("statistics", statistics)
     sample = run.step("rows", lambda: in_order(read()[ROWS].train()))
     return replace(data, statistics=moments, sample=sample, share=share)
+
+
+def _with_files(run: Run, data: SequenceData, files: MappedForm) -> SequenceData:
+    """Read co-moments into mapped files; steps ``statistics 1 of n`` …, and ``statistics``."""
+
+    def reader(rows: slice, *of: Any) -> SummaryReader:
+        return moment_reader(data.form.source(data.plan, *of), rows)
+
+    statistics = read_mapped(run, files, data.plan.n_columns, reader)
+
+    def checked() -> Bundle:
+        _checked(run, data, statistics)
+        run.note(files.note())
+        return Bundle({"counts": statistics["counts"]})
+
+    run.step("statistics", checked)
+    return replace(data, statistics=statistics, step="")
+
+
+def _with_rows(run: Run, data: SequenceData, share: float) -> SequenceData:
+    """Read the rows that trees learn from, if any, in a pass; step ``rows``."""
+    if not share:
+        return data
+    summarise = _sampling(data, share)
+
+    def read() -> np.ndarray:
+        bundle = run.reduce(
+            lambda *of: SummaryReader(
+                data.form.source(data.plan, *of), ROWS, summarise, {"rows": share}
+            )
+        )
+        return in_order(bundle[ROWS].train())
+
+    return replace(data, sample=run.step("rows", read), share=share)
+
+
+def _sampling(data: SequenceData, share: float) -> Callable[[RowBatch, int], Mapping[str, Any]]:
+    """Return what samples the rows of a batch."""
+    return partial(sampled_rows, spans_of(data.plan), data.form.seed, share)
 
 
 def share_of_rows(form: SequenceForm) -> float:
@@ -278,8 +310,8 @@ def _statistics(run: Run, data: SequenceData) -> Bundle:
 def _checked(run: Run, data: SequenceData, found: Bundle) -> Bundle:
     check_moments(run, data.form, data.plan, found)
     # What else can be wrong with the data shows here, before anything is written.
-    known = replace(data, statistics=found)
-    known.procedure(data.form.options).problem(TrainMembers(found))
+    procedure = replace(data, statistics=found).procedure(data.form.options)
+    outline_from_comoments(found["moments"].train(), **procedure.posed)
     return found
 
 

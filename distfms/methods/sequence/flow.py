@@ -45,7 +45,6 @@ from distfms.methods.sequence.read import few_rows, step_entries
 from distfms.methods.sequence.read_race import chooses_ridge, with_kind, with_ridge
 from distfms.methods.sequence.read_stages import learn_stopping
 from distfms.methods.sequence.reference import beside_sequence, fit_reference
-from distfms.methods.sequence.slabs import on_chosen, read_in_slabs
 from distfms.methods.sequence.stopping import Stopping
 from distfms.stats.base import over_folds
 from distfms.stats.classification import at_threshold, best_threshold, class_report
@@ -58,21 +57,21 @@ _ROWS = {"test": "held-out rows", "validation": "rows of the folds", "train": "t
 def sequence(run: Run, job: Job) -> Finished:
     """Put groups in order by what they explain per cost, and find what each budget buys.
 
-    Steps: `categories` (levels of text), `expand` (knots of numbers), `classes` (of the target),
-    `statistics` (co-moments; in slabs `statistics 1 of n` and so on), `rows` (some in memory, for
-    trees), `ridge` (where it is `auto`), `reference` (boosted trees on all columns), `kind` (of
-    models, where it is `auto`, and the order that trees take), `statistics of splines` (where
-    models are splines),
-    `tune` (with a grid), `select` (the order of the groups by every rule, and the set of every
-    budget; models whose fits take passes are fitted on the way), `chosen` (after slabs: co-moments
-    of what was chosen), `models` (trees, and models without each fold; linear regressions come with
-    their order), `evaluate` (what models explain of folds and held-out rows, and where to stop),
-    `stopping` (where each row stops, from predictions of the folds by row).
+    Steps: `categories` (levels of text), `expand` (knots of numbers), `classes` (of the
+    target), `statistics` (co-moments; in mapped files after `statistics 1 of n` and so on),
+    `rows` (some in memory, for trees), `ridge` (where it is `auto`), `reference` (boosted trees
+    on all columns), `kind` (of models, where it is `auto`, and the order that trees take),
+    `statistics of splines` (where models are splines), `tune` (with a grid), `select` (the
+    order of the groups by every rule, and the set of every budget; models whose fits take
+    passes are fitted on the way), `models` (trees, and models without each fold; linear
+    regressions come with their order), `evaluate` (what models explain of folds and held-out
+    rows, and where to stop), `stopping` (where each row stops, from predictions of the folds by
+    row).
     """
     data = read_columns(run, job.form)
     form = data.form  # with what the classes of the target say of it
     job = replace(job, form=form, options=form.options)
-    data = read_in_slabs(run, data) if form.slabs else read_statistics(run, data)
+    data = read_statistics(run, data)
     job, data = with_ridge(run, job, data)
     reference = None
     if data.rows is not None:
@@ -82,9 +81,6 @@ def sequence(run: Run, job: Job) -> Finished:
     learner = learner_of(run, job, data)
     orders = run.step("select", lambda: find_orders(learner))
     outline = next(iter(orders.values())).outline
-    if form.slabs:
-        data, orders = on_chosen(run, data, job.options, orders)
-        learner = learner_of(run, job, data)
     models = learner.models(orders)
     metrics = run.step("evaluate", lambda: evaluate(learner, models, reference))
     metrics, stopping = with_stopping(learner, models, metrics)
@@ -94,7 +90,7 @@ def sequence(run: Run, job: Job) -> Finished:
         metrics=metrics,
         judge=judge_of(learner),
         tuning=tuning,
-        summary=None if form.slabs else form.summary(data.plain),
+        summary=None if form.mapped else form.summary(data.plain),
     )
 
 

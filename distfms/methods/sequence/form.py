@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise
-from typing import Any
 
-from distfms.data.rows.batches import ColumnPlan
 from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
-from distfms.methods.frame import slab_search
+from distfms.methods.frame import mapped
 from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
+from distfms.methods.frame.mapped import MATRICES_WITH_GAPS, MappedForm
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.row_data import LEVELS_GUESSED, RowForm, names_classes
-from distfms.methods.frame.rows import RowSource
-from distfms.methods.frame.slab_search import MATRICES_WITH_GAPS, SlabForm
 from distfms.methods.sequence.options import (
     GAIN,
     N_SPLINES,
@@ -45,7 +40,7 @@ NO_FOLDS = (
 
 
 def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
-    """Check options against columns; in slabs of groups where one process is too small."""
+    """Check options against columns; with mapped files where memory is too small."""
     options = options.with_family(names_classes(inputs))
     if options.model == "auto":
         linear = make_job(options.model_copy(update={"model": "linear"}), inputs, seed)
@@ -87,22 +82,23 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
 
 
 def _job_by_statistics(form: SequenceForm, rules: Rules) -> Job:
-    """Return the job whose models are of co-moments, in slabs of groups where these are large."""
+    """Return the job whose models are of co-moments, in mapped files where these are large."""
     options = form.options
-    sizes, most = Sizes.of(form, len(rules.searched)), slab_search.ONE_PROCESS_BYTES
-    needed, advice = sizes.one_process_bytes(), None
-    if needed > most >= sizes.chosen_bytes():
-        if named := sorted({"sparse", TREES}.intersection(options.baselines or ())):
+    sizes = Sizes.of(form)
+    needed = sizes.one_process_bytes()
+    advice = None
+    if needed > mapped.ONE_PROCESS_BYTES >= sizes.models_bytes():
+        if rules.has_lasso:
             raise SpecError(
-                f"The baseline `{named[0]}` needs all columns in one process, where they take "
-                f"about {format_bytes(needed)}. Leave it out of `sequence.baselines`, or use fewer "
-                "columns (`data.features`)."
+                "The baseline `sparse` needs the products of all columns in memory, where the job "
+                f"takes about {format_bytes(needed)}. Leave it out of `sequence.baselines`, or use "
+                "fewer columns (`data.features`)."
             )
-        return _job_in_slabs(form, rules, sizes)
-    if needed > most:
+        return _job_with_files(form, rules, sizes)
+    if needed > mapped.ONE_PROCESS_BYTES:
         advice = (
-            f"in one process, about {format_bytes(needed)}; a lower `sequence.max_groups` may let "
-            "it search in slabs on actors"
+            f"in memory, about {format_bytes(needed)}; a lower `sequence.max_groups` may let it "
+            "search in a mapped file"
         )
     return form.job(
         "sequence",
@@ -127,34 +123,23 @@ def _why_linear(linear: Job) -> str:
     return ""
 
 
-def _job_in_slabs(form: SequenceForm, rules: Rules, sizes: Sizes) -> Job:
-    """Return the job whose columns are in the order of their groups, so that slabs are runs."""
-    form = replace(form, inputs=form.inputs.changed(folds=0)).on_groups(range(len(form.groups)))
-    slabs = SlabForm(
-        items="groups",
-        widths=sizes.widths,
+def _job_with_files(form: SequenceForm, rules: Rules, sizes: Sizes) -> Job:
+    """Return the job whose products of columns are in mapped files."""
+    files = MappedForm(
+        n_columns=sum(sizes.widths) + sizes.n_targets,
+        n_parts=form.inputs.n_parts,
+        n_matrices=MATRICES_WITH_GAPS if sizes.has_gaps else 1,
         one_process_bytes=sizes.one_process_bytes(),
-        chosen_bytes=sizes.chosen_bytes(),
-        n_columns=len(form.columns),
-        most_chosen=sizes.support(),
-        kept_rows=2,
-        n_targets=sizes.n_targets,
-        matrices=MATRICES_WITH_GAPS if sizes.has_gaps else 1,
     )
-    form = replace(form, slabs=slabs)
+    form = replace(form, mapped=files)
     return form.job(
         "sequence",
         form.options,
-        describe=lambda: {**form.describe(rules), **slabs.describe()},
-        judged_by={"mse": False},
-        statistics_bytes=slabs.statistics_bytes,
-        kept_bytes=slabs.kept_bytes,
-        for_actors=lambda: {"candidates": math.inf},
-        untunable=(
-            "`tune` compares by cross-validation, which this `sequence` job does not have. Leave "
-            "`tune` out or, if the job works in slabs of columns, use fewer columns "
-            "(`data.features`)."
-        ),
+        describe=lambda: {**form.describe(rules), **files.describe()},
+        judged_by={"mse": False, "r2": True},
+        statistics_bytes=files.statistics_bytes,
+        kept_bytes=files.file_bytes,
+        for_actors=lambda: {"candidates": NO_GAIN},
     )
 
 
@@ -182,17 +167,14 @@ class SequenceForm(RowForm):
         As the spec has them.
     groups : FeatureGroups
     costs : GroupCosts
-    slabs : SlabForm, optional
-        Where the statistics are in slabs of groups.
-    everything : ColumnPlan, optional
-        All columns, where a row counts by more of them (`missing: drop`) than are read.
+    mapped : MappedForm, optional
+        Where the statistics are in mapped files.
     """
 
     options: SequenceOptions
     groups: FeatureGroups
     costs: GroupCosts
-    slabs: SlabForm | None = None
-    everything: ColumnPlan | None = None
+    mapped: MappedForm | None = None
 
     @classmethod
     def of_options(cls, options: SequenceOptions, inputs: Inputs, seed: int) -> SequenceForm:
@@ -233,7 +215,7 @@ class SequenceForm(RowForm):
         if options.model == TREES and section.folds > 1:
             wanted |= options.criterion in (None, GAIN)
         if options.model == "linear" and options.baselines is None:
-            wanted = self.is_small and len(self.roles.target) == 1 and not self.slabs
+            wanted = self.is_small and len(self.roles.target) == 1
         return wanted and bool(section.folds > 1 or section.test or self.inputs.test)
 
     @property
@@ -271,29 +253,6 @@ class SequenceForm(RowForm):
     def guessed_columns(self) -> int:
         """Number of rows of features in a batch, before they are known."""
         return sum(self.guessed_widths.values())
-
-    def source(self, plan: ColumnPlan, *of: Any) -> RowSource:
-        """Return all that is needed to read a partition of a dataset."""
-        return replace(super().source(plan, *of), everything=self.everything)
-
-    def on_groups(self, groups: Sequence[int]) -> SequenceForm:
-        """Return the form on some of the groups, its columns in their order."""
-        members = [[self.roles.features[c] for c in self.groups.columns[g]] for g in groups]
-        edges = [0]
-        for group in members:
-            edges.append(edges[-1] + len(group))
-        features = tuple(chain(*members))
-        known = set(features)
-        texts = tuple(name for name in self.roles.text_features if name in known)
-        return replace(
-            self,
-            roles=replace(self.roles, features=features, text_features=texts),
-            groups=FeatureGroups(
-                tuple(self.groups.names[g] for g in groups),
-                tuple(tuple(range(*pair)) for pair in pairwise(edges)),
-            ),
-            costs=self.costs.take(groups),
-        )
 
     def describe(self, rules: Rules, advice: str | None = None) -> dict[str, str]:
         """Return what the job will do: label → text."""
@@ -345,19 +304,17 @@ class Sizes:
 
     widths: tuple[int, ...]
     n_targets: int
-    n_searches: int
     max_groups: int
     n_folds: int = 0
     has_gaps: bool = False
 
     @classmethod
-    def of(cls, form: SequenceForm, n_searches: int) -> Sizes:
+    def of(cls, form: SequenceForm) -> Sizes:
         """Return the sizes of a job."""
         guessed, section = list(form.guessed_widths.values()), form.inputs.section
         return cls(
             tuple(sum(guessed[c] for c in group) for group in form.groups.columns),
             len(form.roles.target),
-            n_searches,
             form.options.max_groups or len(form.groups),
             section.folds,
             section.missing == "mean",
@@ -376,10 +333,10 @@ class Sizes:
         """Project what the job in one process holds."""
         return self._job_bytes(sum(self.widths), self.n_folds)
 
-    def chosen_bytes(self) -> int:
-        """Project what the job on the chosen columns holds."""
-        n_columns = min(self.n_searches * self.support(), sum(self.widths))
-        return self._job_bytes(n_columns, 0)
+    def models_bytes(self) -> int:
+        """Project what the models of all prefixes take, and the Cholesky factor of the last."""
+        models = 3 * (self.max_groups + 1) * sum(self.widths) * self.n_targets
+        return 8 * (models + 4 * self.support() ** 2)
 
     def _job_bytes(self, n_columns: int, n_folds: int) -> int:
         """Project what a job in one process holds: statistics twice, and models of all prefixes."""

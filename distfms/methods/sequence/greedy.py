@@ -78,9 +78,12 @@ def path_of(problem: SequenceOutline, path: ForwardPath) -> SequencePath:
 
 def overspent_notes(problem: SequenceOutline, steps: Sequence[Overspent]) -> tuple[str, ...]:
     """Say which steps the doubling rule does not allow."""
-    return tuple(
-        f"Not doubling capable at step {step.step}: no group left costs at most the "
-        f"{step.spent:.6g} spent so far; continued with the cheapest, "
-        f"{problem.groups.names[step.group]!r} at {step.cost:.6g}."
-        for step in steps
-    )
+    notes = list[str]()
+    for step in steps:
+        name = problem.groups.names[step.group]
+        notes.append(
+            f"Not doubling capable at step {step.step}: no group left costs at most the "
+            f"{step.spent:.6g} spent so far; continued with the cheapest, {name!r} at "
+            f"{step.cost:.6g}."
+        )
+    return tuple(notes)

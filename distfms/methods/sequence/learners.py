@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
@@ -17,6 +18,7 @@ from distfms.methods.frame.cross_validation import (
     FoldWork,
     Unit,
     arranged,
+    evaluate_here,
     evaluate_on_folds,
     evaluated,
     split_fold,
@@ -39,7 +41,6 @@ from distfms.methods.sequence.read_models import (
 )
 from distfms.methods.sequence.read_trees import spans_of
 from distfms.methods.sequence.rules import Rules
-from distfms.methods.sequence.slabs import search_in_slabs
 from distfms.methods.sequence.trees import TreePath, features_of
 from distfms.report.formatting import percent
 
@@ -193,13 +194,13 @@ class ByStatistics(Learner):
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate points of a grid; within a step."""
-        work = replace(work, step=self.data.step)
-        return evaluate_on_folds(self.run, self.data.statistics, work)
+        data = self.data
+        if not data.step:
+            return evaluate_here(work, data.statistics, nullcontext)
+        return evaluate_on_folds(self.run, data.statistics, replace(work, step=data.step))
 
     def search(self) -> dict[str, Any]:
         """Return the paths of all rules by name; within a step."""
-        if self.data.form.slabs is not None:
-            return search_in_slabs(self.run, self.data, self.procedure)
         problem = self.procedure.problem_on(self.whole)
         with self.run.candidates(self.procedure.shards(problem)) as where:
             paths = self.procedure.search_all(problem, **where)

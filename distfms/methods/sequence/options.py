@@ -284,7 +284,7 @@ class SequenceOptions(Section):
     seconds) and `lightgbm` (on up to about 100,000 rows and 20 million numbers), on average over
     budgets of 5 to 100 % of the cost. One that is behind another on all columns by more than two
     standard errors, paired by fold, is out before. `linear` for several targets, without
-    `data.folds`, in slabs, and for more than 10⁶ rows or 10³ columns.
+    `data.folds`, and for more than 10⁶ rows or 10³ columns.
     """
     lightgbm: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Parameters of LightGBM, such as `num_leaves`. Without `num_iterations` the models of a prefix
@@ -343,10 +343,9 @@ class SequenceOptions(Section):
     on the folds by more than a standard error. Predictions stop row by row where they are told to.
     """
     max_groups: Annotated[int, Field(ge=1)] | None = None
-    """End the sequence after this many groups. Where one process would take more than 4 GiB, but
-    not for the columns of a sequence that ends, the family `gaussian` computes, keeps and searches
-    the Gram matrix in slabs of groups, on actors (whatever this machine has, as it decides about
-    the result: there is then no cross-validation).
+    """End the sequence after this many groups. Where products of columns would take more than
+    4 GiB, but not the models of a sequence that ends, the family `gaussian` reads them in several
+    passes and keeps them in mapped files (whatever this machine has: it decides about last bits).
     """
 
     @property

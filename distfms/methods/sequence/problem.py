@@ -16,6 +16,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.solve.costs import GroupCosts, longest_affordable
 from distfms.solve.forward import ForwardProblem
+from distfms.solve.gram import standardised_gram
 from distfms.stats.base import Fields
 from distfms.stats.comoments import CoMoments
 
@@ -163,21 +164,26 @@ def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProbl
     `posed` is what `outline_from_columns` takes by name. Missing values count as the mean of their
     column; what leaves nothing to select is a DataError.
     """
+    outline = outline_from_comoments(statistics, **posed)
+    comoment, weight = statistics.comoment, statistics.weight
+    scaling = outline.scaling
+    kept, scale = scaling.kept, scaling.scale[scaling.kept]
+    gram = standardised_gram(comoment, weight, kept, scale)
+    target = np.asarray(comoment[kept, len(scaling.feature_names) :]) / weight
+    target /= np.outer(scale, scaling.target_scale)
+    return SequenceProblem(gram=gram, target=np.ascontiguousarray(target), **vars(outline))
+
+
+def outline_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceOutline:
+    """Find the outline of the problem of co-moments; see `problem_from_comoments`."""
     if not statistics.weight > 0:
         raise DataError("There are no training rows to select on.")
-    covariance = np.asarray(statistics.covariance(pairwise=False))
-    outline = outline_from_columns(
+    return outline_from_columns(
         np.asarray(statistics.mean, dtype=np.float64),
-        np.diagonal(covariance),
+        np.diagonal(statistics.comoment) / statistics.weight,
         statistics.constant_columns(),
         **posed,
     )
-    scaling = outline.scaling
-    kept, scale = scaling.kept, scaling.scale[scaling.kept]
-    gram = covariance[np.ix_(kept, kept)] / np.outer(scale, scale)
-    np.fill_diagonal(gram, 1.0)
-    target = covariance[kept, len(scaling.feature_names) :] / np.outer(scale, scaling.target_scale)
-    return SequenceProblem(gram=gram, target=np.ascontiguousarray(target), **vars(outline))
 
 
 def outline_from_columns(

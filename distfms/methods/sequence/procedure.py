@@ -93,7 +93,8 @@ class SequenceProcedure(Procedure):
         constant = train["moments"].constant_columns()
         n = len(self.feature_names)
         if self.least_scale is not None:
-            variance = np.diagonal(np.asarray(train["moments"].covariance(pairwise=False)))[:n]
+            moments = train["moments"]
+            variance = np.diagonal(moments.comoment)[:n] / moments.weight
             constant[:n] |= np.sqrt(np.clip(variance, 0.0, None)) < self.least_scale
         return not (constant[:n].all() or constant[n:].any())
 

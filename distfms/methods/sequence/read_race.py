@@ -118,7 +118,7 @@ def _on_grid(losses: np.ndarray) -> Candidate:
 def chooses_ridge(job: Job) -> bool:
     """Return whether the ridge is chosen before other options are."""
     is_tried = job.tune is not None and "ridge" in job.tune.grid
-    return job.form.options.ridge == "auto" and not job.form.slabs and not is_tried
+    return job.form.options.ridge == "auto" and not job.form.mapped and not is_tried
 
 
 def with_ridge(run: Run, job: Job, data: SequenceData) -> tuple[Job, SequenceData]:

@@ -99,6 +99,8 @@ def is_behind(learner: Learner, reference: Reference, rows: TreeRows) -> bool:
     data, procedure = learner.data, learner.procedure
     if procedure.family != "gaussian" or data.form.options.model == TREES:
         return False
+    if data.form.mapped is not None:  # products of all columns do not fit into memory
+        return False
     if len(reference.losses) < 2:
         return False
     linear = losses_on_rows(data, learner.job.options, rows, [e["fold"] for e in reference.folds])

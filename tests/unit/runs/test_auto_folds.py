@@ -78,13 +78,11 @@ def test_the_size_of_the_statistics_decides(tmp_path, monkeypatch, method, d, bo
     assert prepare(spec(path, method, data={"folds": 5})).spec.data.folds == 5
 
 
-@pytest.mark.parametrize("method", ["sequence", "multiselect"])
-def test_jobs_in_slabs_have_none(tmp_path, monkeypatch, method):
-    own = {"sequence": {"max_groups": 2}, "multiselect": {"psd": "none"}}[method]
+def test_jobs_in_slabs_have_none(tmp_path, monkeypatch):
     path = write(tmp_path, 100, 20)
     for most, in_slabs in ((1000 * 20**2, False), (100 * 20**2, False), (32 * 20**2, True)):
         monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", most)
-        prepared = prepare(spec(path, method, **own))
+        prepared = prepare(spec(path, "multiselect", psd="none"))
         assert (prepared.job.untunable is not None) == in_slabs
         assert prepared.spec.data.folds == (5 if most == 1000 * 20**2 else 0)
         assert ("many for one process" in " ".join(prepared.opened.notes)) == (most < 1000 * 20**2)
