@@ -24,10 +24,6 @@ _RULES = {
         "Rule: the simplest point (first in the grid) that is behind the best by at most one "
         "standard error of the difference."
     ),
-    "by_difference": (
-        "Rule: the first point whose mean difference from the best is within one standard error; "
-        "with two ways to select, first within each, then between them."
-    ),
 }
 
 

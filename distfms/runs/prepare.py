@@ -13,7 +13,12 @@ from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.methods import load_method
 from distfms.methods.frame.contract import Finished, FinishedRun, Inputs, Job, Method
-from distfms.methods.frame.tuning import grid_in_words, tuned_job
+from distfms.methods.frame.tuning import (
+    candidates_in_words,
+    passes_in_words,
+    tuned_in_words,
+    tuned_job,
+)
 from distfms.report.formatting import option_text
 from distfms.runs.auto_folds import resolve_folds
 from distfms.runs.context import RunContext, decide
@@ -50,9 +55,11 @@ class Prepared:
             said = [f"{s}.{k} {option_text(v)}" for s, own in sets for k, v in own.items()]
             described["preset"] = "paper sets " + ", ".join(said)
         if job.tune is not None:
-            described["tuned"] = grid_in_words(job)
+            described["tuned"] = tuned_in_words(job)
         cost = f", about {n_folds + 1} times the work of `folds: 0`" * job.folds_cost
         described["cross-validation"] = f"{n_folds} folds{cost}" if n_folds else "none"
+        described["candidates"] = candidates_in_words(job)
+        described["passes"] = passes_in_words(job)
         described["actors"] = self._said_of_actors()
         return described
 

@@ -1,4 +1,6 @@
-"""How often a default job of each method reads its data."""
+"""What `distfms check` says of candidates and passes, and what default jobs do."""
+
+import json
 
 import numpy as np
 import pandas as pd
@@ -6,11 +8,19 @@ import pytest
 
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
+from distfms.runs.prepare import prepare
 from tests.e2e.jobs import content, write_judgments
 
 #: Passes that a default job may make: texts and classes first, then moments and a sample.
 MOST = {"multiselect": 2, "sequence": 3, "landmarks": 4, "attribute_efficient": 3}
 SECTIONS = {"multiselect": {"budget": 6}, "attribute_efficient": {"attributes_per_example": 2}}
+CANDIDATES = {
+    "multiselect": "5 folds × 19 candidates, up to 95 fits: selection nothing; ridge 0 | "
+    "selection greedy, lasso; ridge 30, 10, 3, 1, 0.3, 0.1, 0.01, 0.001, 0",
+    "sequence": "5 folds × 28 candidates, up to 140 fits: model linear; ridge 1000, ",
+    "landmarks": "5 folds × 10 candidates, up to 50 fits: similarity constant | similarity linear",
+    "attribute_efficient": "5 folds × 10 candidates, up to 50 fits: model mean | model linear; ",
+}
 
 
 def rows(n=120):
@@ -19,8 +29,8 @@ def rows(n=120):
     return frame.assign(y=frame["a"] - frame["b"] + 0.5 * rng.normal(size=n))
 
 
-@pytest.mark.parametrize("method", MOST)
-def test_a_default_job_makes_few_passes(tmp_path, method):
+def default_spec(method, tmp_path, **engine):
+    """Return the spec of a default job on few rows."""
     data = tmp_path / "data"
     if method == "multiselect":
         write_judgments(data, 80)
@@ -31,7 +41,23 @@ def test_a_default_job_makes_few_passes(tmp_path, method):
     if method == "multiselect":
         section["id"] = "id"
     job = {"name": "job", "method": method, "data": section, "output": str(tmp_path / "runs")}
-    spec = build_spec({**job, method: SECTIONS.get(method, {})})
-    manifest = content(run_job(spec).folder, "manifest.json")
-    assert 1 <= manifest["passes"] <= MOST[method]
+    return build_spec({**job, "engine": engine, method: SECTIONS.get(method, {})})
+
+
+@pytest.mark.parametrize("method", MOST)
+def test_check_says_what_a_default_job_does(tmp_path, method):
+    spec = default_spec(method, tmp_path)
+    prepared = prepare(spec)
+    checked = prepared.describe()
+    assert checked["candidates"].startswith(CANDIDATES[method])
+    folder = run_job(spec).folder
+    manifest = content(folder, "manifest.json")
     assert manifest["passes"] == sum(stage.get("n_passes", 0) for stage in manifest["stages"])
+    fewest, most = prepared.job.passes
+    assert fewest <= manifest["passes"] <= min(most, MOST[method])
+    assert checked["passes"] == f"{fewest} to {most}"
+    # Of what actors might do, as little is left out as is made up.
+    named = {what.split(" (")[0] for what in checked["actors"].split("for ")[1:]}
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    pools = [event for event in map(json.loads, lines) if event["event"] == "pool"]
+    assert {event["what"] for event in pools} <= named

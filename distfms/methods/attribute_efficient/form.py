@@ -12,6 +12,7 @@ from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, require_observed
 from distfms.engine.memory import format_bytes
 from distfms.errors import DataError, SpecError
+from distfms.methods.attribute_efficient.cells import MEAN, SHARES
 from distfms.methods.attribute_efficient.draws import LARGEST_VALUE
 from distfms.methods.attribute_efficient.lessons import design_of
 from distfms.methods.attribute_efficient.normal import MOST_OPERATIONS
@@ -22,7 +23,7 @@ from distfms.methods.attribute_efficient.options import (
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, PAIR_BYTES
 from distfms.methods.attribute_efficient.read import row_bytes, sampled_share, statistics_reader
-from distfms.methods.frame.contract import Inputs, Job
+from distfms.methods.frame.contract import Grid, Inputs, Job
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.moments import TrainMembers, actors_on_moments
 from distfms.methods.frame.row_data import RowForm
@@ -61,6 +62,7 @@ def make_job(options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> J
         describe=partial(form.describe, options),
         judged_by={"mse": False},
         for_actors=partial(form.for_actors, options),
+        passes=(2, 2),
     )
 
 
@@ -120,6 +122,8 @@ def _pairs_job(form: AttributeForm, options: AttributeEfficientOptions) -> Job:
         statistics_bytes=n_bytes,
         judged_by={"mse": False},
         for_actors=partial(form.for_actors, options),
+        candidates=form.candidates,
+        passes=(2, 3),
         untunable=(
             "`tune` varies options of the online learner, and this job solves from pairs, which "
             "chooses its constants itself. Set `attribute_efficient.solver: online`."
@@ -156,6 +160,16 @@ class AttributeForm(RowForm):
         n_operations = n * (options.attributes_per_example or d) * d**2
         few = n_operations <= MOST_OPERATIONS and sampled_share(n, d) == 1.0
         return self.chooses and few and (options.penalty, options.units) == ("ridge", "deviations")
+
+    def candidates(self, options: AttributeEfficientOptions) -> list[Grid]:
+        """Return what folds choose from; see `Job.candidates`."""
+        if not self.chooses:
+            return []
+        grids: list[Grid] = [{"model": (MEAN,)}, {"model": ("linear",), "LightGBM's share": SHARES}]
+        if self.has_normal_model(options):
+            sharper = {"model": ("linear with less of a ridge",), "LightGBM's share": SHARES[:-1]}
+            grids.append(sharper)
+        return grids
 
     def for_actors(self, options: AttributeEfficientOptions) -> dict[str, float]:
         """Return what actors may do; see `Job.for_actors`."""

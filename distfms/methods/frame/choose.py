@@ -10,6 +10,7 @@ that had no say in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -69,6 +70,33 @@ def is_better(
     """
     gain = over_folds(other_losses - losses, weights)
     return bool(gain.mean > gain.standard_error)
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """The rule that chooses within groups of candidates first, then among what it chose there.
+
+    Attributes
+    ----------
+    groups : tuple of tuple of int
+        Candidates, from the simplest on.
+    within : tuple of Rule
+        For each group.
+    among : Rule
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    within: tuple[Rule, ...]
+    among: Rule
+
+    def __call__(self, losses: np.ndarray, weights: np.ndarray) -> int:
+        """Return the candidate that is chosen; raises as `best` does."""
+        chosen = []
+        for group, rule in zip(self.groups, self.within, strict=True):
+            candidates = np.array(group)
+            place = rule(losses[candidates], weights) if len(group) > 1 else 0
+            chosen.append(group[place])
+        return chosen[self.among(losses[chosen], weights)]
 
 
 def chosen_without(

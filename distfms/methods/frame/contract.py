@@ -40,6 +40,9 @@ Judged = tuple[int, Sequence[Mapping[str, float]]]
 #: 150 purchases among 6,000 attributes take one process 0.8 s, and two new actors 6.8 s.
 NO_GAIN = -math.inf
 
+#: Option sets to choose from: every combination of the values of these options.
+Grid = Mapping[str, Sequence[Any]]
+
 #: What one evaluation on a fold found: named arrays, few numbers.
 Answer = Mapping[str, np.ndarray]
 
@@ -416,6 +419,11 @@ class Job:
     for_actors : callable
         What actors may do: () → {what: about how many multiplications, infinite where one process
         is too small, or `NO_GAIN`}.
+    candidates : callable
+        What folds choose from where options leave it open: options → grids like that of `tune`,
+        the simplest first. Empty where nothing is left open.
+    passes : tuple of int, or None
+        Fewest and most passes over the rows; None for most where fits decide how many.
     form : Any
         A record of the method's own: what else its function needs to know.
     """
@@ -437,6 +445,8 @@ class Job:
     tuned_by: Sequence[str] | None = None
     untunable: str | None = None
     for_actors: Callable[[], Mapping[str, float]] = dict
+    candidates: Callable[[Any], Sequence[Grid]] = lambda options: ()
+    passes: tuple[int, int | None] = (1, None)
     form: Any = None
 
     @property

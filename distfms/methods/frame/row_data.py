@@ -84,6 +84,17 @@ class RowForm:
             raise SpecError("`data.target` is missing: name the column to predict.")
         return cls(inputs, seed, roles, **more)
 
+    @property
+    def n_first_passes(self) -> int:
+        """Passes that texts and classes take before any other."""
+        has_texts = bool(self.roles.text_features or self.roles.text_targets)
+        return has_texts + self.has_classes
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether values of the target are read first, as they stand for classes."""
+        return False
+
     def job(self, name: str, options: Any, **facts: Any) -> Job:
         """Return the record of a job on these rows; `facts` are those that differ."""
         own: dict[str, Any] = {"columns": self.columns, "features": self.roles.features}

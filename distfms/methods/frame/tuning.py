@@ -7,7 +7,7 @@ the chosen options alone would do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,8 +18,8 @@ import numpy as np
 
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods import load_method
-from distfms.methods.frame.choose import best, fewest
-from distfms.methods.frame.contract import FoldAnswers, Job, Method, Run
+from distfms.methods.frame.choose import InTurn, Rule, best, fewest
+from distfms.methods.frame.contract import FoldAnswers, Grid, Job, Method, Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.report.formatting import as_number, option_text, options_text
 from distfms.spec import Section, TuneSection, parse_section
@@ -35,7 +35,7 @@ AUTO_FOLDS = 5
 MOST_EVALUATIONS = 10_000
 
 
-def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[Point]:
+def grid_points(grid: Grid) -> list[Point]:
     """List every combination of the values, the last option varying fastest."""
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
@@ -138,58 +138,99 @@ def _as_tried(method: str, keys: Mapping[str, str]) -> Iterator[None]:
 
 # --- the choice ---------------------------------------------------------------------------------
 
+RULES: Mapping[ChoiceRule, Rule] = {"best": best, "one_standard_error": fewest}
+"""Rules of `tune.rule`, which choose among the points of a grid."""
+
 
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """What the folds say of every point: mean and standard error (n_points,), and which is taken.
+class Compared:
+    """What folds say of points.
 
-    They are NaN for a point that some fold has no number for. `best` is the first of those with the
-    best mean, `chosen` what the rule takes.
-    """
-
-    mean: np.ndarray
-    standard_error: np.ndarray
-    best: int
-    chosen: int
-
-
-def choose(
-    values: np.ndarray, weights: Sequence[float], rule: ChoiceRule, higher_is_better: bool
-) -> Choice:
-    """Choose a point of a grid.
-
-    Parameters
+    Attributes
     ----------
+    points : sequence of Point
+        From the simplest on.
+    on_folds : FoldAnswers
     values : ndarray of shape (n_points, n_folds)
-        Measure of every point on every fold, the points from the simplest on.
-    weights : sequence of float, length n_folds
-        Weight of the rows of each fold, positive; at least 2 folds.
-    rule : {"best", "one_standard_error"}
+        Measure of every point on every fold.
     higher_is_better : bool
         What the measure says.
-
-    Returns
-    -------
-    Choice
-
-    Raises
-    ------
-    DataError
-        If no point has a number on every fold.
-
-    Notes
-    -----
-    Means and standard errors are those of :func:`distfms.stats.base.over_folds`; the rules are
-    `best` and `fewest` of :mod:`distfms.methods.frame.choose`.
     """
-    losses = -values if higher_is_better else values
-    least = best(losses, weights)
-    chosen = least if rule == "best" else fewest(losses, weights)
-    means = over_folds(values, weights)
-    is_whole = means.n_known == values.shape[1]
-    mean = np.where(is_whole, means.mean, np.nan)
-    error = np.where(is_whole, means.standard_error, np.nan)
-    return Choice(mean, error, least, chosen)
+
+    points: Sequence[Point]
+    on_folds: FoldAnswers
+    values: np.ndarray
+    higher_is_better: bool
+
+    def choice(self, rule: Rule) -> dict[str, Any]:
+        """Choose a point; return entries of ``tuning.json``.
+
+        Raises
+        ------
+        DataError
+            If no point has a number on every fold.
+        """
+        losses = -self.values if self.higher_is_better else self.values
+        weights = np.array(self.on_folds.weight)
+        chosen = rule(losses, weights)
+        means = over_folds(self.values, weights)
+        is_whole = means.n_known == self.values.shape[1]
+        mean = np.where(is_whole, means.mean, np.nan)
+        error = np.where(is_whole, means.standard_error, np.nan)
+        signed = -mean if self.higher_is_better else mean
+        least = int(np.argmin(np.where(is_whole, signed, np.inf)))
+        entries = []
+        for number, point in enumerate(self.points):
+            entry = {
+                "options": point,
+                "folds": [number_or_none(value) for value in self.values[number]],
+                "mean": number_or_none(mean[number]),
+                "standard_error": number_or_none(error[number]),
+                "best": number == least,
+                "chosen": number == chosen,
+            }
+            entries.append(entry)
+        folds = zip(self.on_folds.folds, self.on_folds.n_rows, strict=True)
+        return {
+            "higher_is_better": self.higher_is_better,
+            "chosen": self.points[chosen],
+            "folds": [{"fold": fold, "n_rows": n_rows} for fold, n_rows in folds],
+            "points": entries,
+        }
+
+
+@dataclass(frozen=True)
+class LeftOpen:
+    """What each point of a grid leaves open, and chooses for itself.
+
+    Attributes
+    ----------
+    candidates : callable
+        Options → points of what they leave open, one that has all of them where it is nothing.
+    rule : callable
+        From these points to the rule that chooses among them.
+    """
+
+    candidates: Callable[[Any], Sequence[Point]]
+    rule: Callable[[Sequence[Point]], Rule]
+
+
+def rule_in_turn(
+    points: Sequence[Point], tuned: Collection[str], left_open: LeftOpen | None, among: Rule
+) -> Rule:
+    """Return the rule that chooses what points with the same tuned options leave open, first."""
+    if left_open is None or not tuned:
+        return among if left_open is None else left_open.rule(points)
+    groups: dict[str, list[int]] = {}
+    for number, point in enumerate(points):
+        key = options_text({name: point[name] for name in tuned})
+        groups.setdefault(key, []).append(number)
+    numbers = [tuple(group) for group in groups.values()]
+    within = []
+    for group in numbers:
+        rest = [{n: v for n, v in points[i].items() if n not in tuned} for i in group]
+        within.append(left_open.rule(rest))
+    return InTurn(tuple(numbers), tuple(within), among)
 
 
 #: Evaluates points of a grid on folds by a measure: returns the folds' answers, and the values,
@@ -237,26 +278,64 @@ def _check_value(method: Method, job: Job, name: str, value: Any) -> None:
         method.check_tried(name, changed, job)
 
 
-def grid_in_words(job: Job) -> str:
-    """Return what a job tries, for `check` and before a run."""
+def tuned_in_words(job: Job) -> str:
+    """Return what the grid of a spec tries, for `check` and before a run."""
     assert job.tune is not None
-    options = []
-    for name, values in job.tune.grid.items():
-        texts = ", ".join(option_text(value) for value in values)
-        options.append(f"{name} {texts}")
-    tried = "; ".join(options)
     n_points = len(grid_points(job.tune.grid))
     rule = "the best" if job.tune.rule == "best" else "the simplest within one standard error"
     return (
-        f"{tried}: {n_points:,} points on {job.n_folds} folds, "
+        f"{_grid_in_words(job.tune.grid)}: {n_points:,} points on {job.n_folds} folds, "
         f"{n_points * job.n_folds:,} evaluations; {rule} by {job.tune.measure}"
     )
 
 
-def choose_options(run: Run, job: Job, answers: Answers, model: str = "") -> ChosenOptions:
+def candidates_in_words(job: Job) -> str:
+    """Return what folds choose from where the spec leaves it open."""
+    grids = job.candidates(job.options)
+    if not grids:
+        return "none: the spec says all"
+    n_candidates = sum(len(grid_points(grid)) for grid in grids)
+    said = " | ".join(_grid_in_words(grid) for grid in grids)
+    if job.n_folds < 2:
+        return f"{n_candidates:,}, without folds: {said}"
+    n_fits = n_candidates * job.n_folds
+    return f"{job.n_folds} folds × {n_candidates:,} candidates, up to {n_fits:,} fits: {said}"
+
+
+def passes_in_words(job: Job) -> str:
+    """Return how often a job reads its rows."""
+    fewest, most = job.passes
+    if most is None:
+        return f"{fewest} or more"
+    return str(most) if fewest == most else f"{fewest} to {most}"
+
+
+def _grid_in_words(grid: Grid) -> str:
+    options = []
+    for name, values in grid.items():
+        texts = ", ".join(option_text(value) for value in values)
+        options.append(f"{name} {texts}")
+    return "; ".join(options)
+
+
+def choose_options(
+    run: Run,
+    job: Job,
+    answers: Answers,
+    left_open: LeftOpen | None = None,
+    once: Collection[str] = (),
+) -> ChosenOptions:
     """Choose options by cross-validation, where the spec has a grid; step ``tune``.
 
-    `model` names what is not the job's own model, such as a baseline; step ``tune {model}``.
+    Parameters
+    ----------
+    run : Run
+    job : Job
+    answers : callable
+    left_open : LeftOpen, optional
+        What each point chooses for itself.
+    once : collection of str
+        Options that the spec left open and that were chosen before, for all points.
 
     Returns
     -------
@@ -267,35 +346,40 @@ def choose_options(run: Run, job: Job, answers: Answers, model: str = "") -> Cho
     """
     if job.tune is None:
         return job.options, None
-    make = partial(_compared_points, run, job, answers, f" of {model}" if model else "")
-    tuning = run.step(f"tune {model}".strip(), make)
+    tuning = run.step("tune", partial(_compared_points, run, job, answers, left_open, once))
     return changed_options(job.options, tuning["chosen"]), tuning
 
 
-def _compared_points(run: Run, job: Job, answers: Answers, of_model: str) -> dict[str, Any]:
+def _compared_points(
+    run: Run, job: Job, answers: Answers, left_open: LeftOpen | None, once: Collection[str]
+) -> dict[str, Any]:
     assert job.tune is not None
     tune = job.tune
     points = grid_points(tune.grid)
+    if left_open is not None:
+        of_points = [left_open.candidates(changed_options(job.options, point)) for point in points]
+        pairs = zip(points, of_points, strict=True)
+        points = [{**point, **candidate} for point, of_point in pairs for candidate in of_point]
     measure = str(tune.measure)
     on_folds, values = answers(points, measure)
-    counts = {"fits": on_folds.n_done}
-    run.account(**{f"tuning{of_model}": counts})
+    run.account(tuning={"fits": on_folds.n_done})
     _require_folds(run, job.n_folds, len(on_folds.folds))
     higher_is_better = load_method(job.name).measures[measure]
-    choice = choose(values, on_folds.weight, tune.rule, higher_is_better)
-    chosen = points[choice.chosen]
+    rule = rule_in_turn(points, tune.grid, left_open, RULES[tune.rule])
+    choice = Compared(points, on_folds, values, higher_is_better).choice(rule)
     run.note(
-        f"Chosen by cross-validation among {len(points):,} points{of_model}: "
-        f"{options_text(chosen)}."
+        f"Chosen by cross-validation among {len(points):,} points: "
+        f"{options_text(choice['chosen'])}."
     )
-    for name, value in chosen.items():
-        note_edge(run, name, value, tune.grid[name])
-    return {
-        "measure": measure,
-        "higher_is_better": higher_is_better,
-        "rule": tune.rule,
-        **compared(points, on_folds, values, choice),
-    }
+    named = [f"`{name}`" for name in once if name not in tune.grid]
+    if named:
+        run.note(
+            f"Chosen once for all points of the grid, with the options of the spec: "
+            f"{', '.join(named)}. A choice for each point would take as many times as long."
+        )
+    for name, values_tried in tune.grid.items():
+        note_edge(run, name, choice["chosen"][name], values_tried)
+    return {"measure": measure, "rule": tune.rule, "tuned": list(tune.grid), **choice}
 
 
 def _require_folds(run: Run, n_folds: int, n_usable: int) -> None:
@@ -322,26 +406,3 @@ def note_edge(run: Run, name: str, value: Any, tried: Sequence[Any]) -> None:
             f"`{name}` is {value:g}, at the end of the values tried ({numbers[0]:g} to "
             f"{numbers[-1]:g}): values beyond it may be better. Add some to `tune.grid`."
         )
-
-
-def compared(
-    points: Sequence[Point], on_folds: FoldAnswers, values: np.ndarray, choice: Choice
-) -> dict[str, Any]:
-    """Return entries of ``tuning.json``: the points, what the folds say of them, and the choice."""
-    entries = []
-    for number, point in enumerate(points):
-        entry = {
-            "options": point,
-            "folds": [number_or_none(value) for value in values[number]],
-            "mean": number_or_none(choice.mean[number]),
-            "standard_error": number_or_none(choice.standard_error[number]),
-            "best": number == choice.best,
-            "chosen": number == choice.chosen,
-        }
-        entries.append(entry)
-    folds = zip(on_folds.folds, on_folds.n_rows, strict=True)
-    return {
-        "chosen": points[choice.chosen],
-        "folds": [{"fold": fold, "n_rows": n_rows} for fold, n_rows in folds],
-        "points": entries,
-    }

@@ -9,12 +9,18 @@ from importlib.util import find_spec
 from typing import Any
 
 from distfms.errors import SpecError
-from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
+from distfms.methods.frame.contract import NO_GAIN, Grid, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.ranking import WHOLE
 from distfms.methods.frame.row_data import RowForm, names_classes
-from distfms.methods.landmarks.candidates import LANDMARKS_JUDGED
+from distfms.methods.landmarks.candidates import (
+    CONSTANT,
+    LANDMARKS_JUDGED,
+    LOGISTIC_RIDGES,
+    RIDGES,
+    WIDTHS,
+)
 from distfms.methods.landmarks.fit import ERRORS
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import (
@@ -54,6 +60,8 @@ def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
         folds_cost=True,
         tuned_by=form.measures,
         for_actors=form.for_actors,
+        candidates=form.candidates,
+        passes=form.passes,
     )
 
 
@@ -246,6 +254,28 @@ class LandmarkForm(RowForm):
         n_folds, of_rule = self.inputs.section.folds, procedure.n_operations()
         return {"embeddings": NO_GAIN, **actors_on_moments(n_folds, n_rules, of_rule)}
 
+    def candidates(self, options: LandmarksOptions) -> list[Grid]:
+        """Return what folds choose from; see `Job.candidates`."""
+        if options.task == "ranking":
+            return []
+        ridges = LOGISTIC_RIDGES if self.has_classes else RIDGES
+        ends = f"{ridges[0]:g} to {ridges[-1]:g}"
+        grids: list[Grid] = [{"similarity": (CONSTANT,)}]
+        for similarity in self.compared:
+            grid: dict[str, Any] = {"similarity": (similarity.label,)}
+            if similarity.name in KERNELS and self.metric_kinds:
+                grid["metric"] = self.metric_kinds
+                if dict(similarity.parameters).get("sigma") is None:
+                    grid["width"] = WIDTHS
+            grids.append(grid | {f"ridge ({len(ridges)} values)": (ends,)})
+        return grids
+
+    @property
+    def passes(self) -> tuple[int, int | None]:
+        """Fewest and most passes over the rows; see `Job.passes`."""
+        fewest = self.n_first_passes + 2
+        return fewest, None if self.by_passes else fewest + 2
+
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""
         options, n = self.options, self.most_landmarks
@@ -253,7 +283,7 @@ class LandmarkForm(RowForm):
         if options.task == "sparse" or options.keep:
             landmarks += f", of which {options.n_kept(n):,} are kept"
         n_bytes = 8 * self.row_values * self.inputs.train.n_rows
-        by_passes = {"loss": options.chosen_loss, "passes": said_rows(n_bytes)}
+        by_passes = {"loss": options.chosen_loss, "rows": said_rows(n_bytes)}
         return {
             "method": f"landmarks, {options.task}",
             "target": self.roles.target[0],

@@ -15,31 +15,36 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import SpecError
-from distfms.methods.frame.choose import best, chosen_without, fewest
-from distfms.methods.frame.contract import FoldAnswers, Job, Run
+from distfms.methods.frame.choose import InTurn, Rule, best, chosen_without, fewest
+from distfms.methods.frame.contract import FoldAnswers, Grid, Job, Run
 from distfms.methods.frame.moments import TrainMembers, points_on_folds
-from distfms.methods.frame.tuning import Choice as Tuned
-from distfms.methods.frame.tuning import changed_options, choose_options, compared
+from distfms.methods.frame.tuning import (
+    RULES,
+    Compared,
+    LeftOpen,
+    Point,
+    changed_options,
+    choose_options,
+    grid_points,
+    rule_in_turn,
+)
 from distfms.methods.multiselect.objective import covariance_of_averages, full_weights, inverse_of
 from distfms.methods.multiselect.options import MEASURES, MultiselectOptions
 from distfms.methods.multiselect.procedure import SelectionProcedure, Training
 from distfms.report.formatting import options_text
-from distfms.stats.base import Bundle, over_folds
+from distfms.stats.base import Bundle
 
-#: Ridges of `auto`, the simplest first, and larger ones, tried where the first of these is best.
-RIDGES = (0.1, 0.01, 0.001, 0.0)
-LARGER_RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3)
-ALL_RIDGES = (*LARGER_RIDGES, *RIDGES)
-#: The candidate that the mean label is.
-NOTHING: dict[str, Any] = {"selection": "nothing", "ridge": 0.0}
+RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.01, 0.001, 0.0)
+"""What the ridge ``auto`` chooses from, the simplest models first."""
 
-Candidate = dict[str, Any]
+NOTHING = "nothing"
+MEASURE = next(iter(MEASURES))
 
 
-def candidates(options: MultiselectOptions, n_folds: int) -> list[Candidate]:
-    """List what there is to choose from on folds, as options, the simplest first.
+def left_open(options: MultiselectOptions, n_folds: int) -> list[Grid]:
+    """Return what there is to choose from, as grids like that of `tune`, the simplest first.
 
-    One that is all the options leave is no choice; without folds it is what they leave first.
+    Empty where options leave nothing open.
 
     Raises
     ------
@@ -47,47 +52,63 @@ def candidates(options: MultiselectOptions, n_folds: int) -> list[Candidate]:
         If there are several ridges and no cross-validation to choose by.
     """
     has_folds = n_folds > 1
-    if isinstance(options.ridge, tuple) and len(options.ridge) > 1 and not has_folds:
+    ridges = options.ridge if isinstance(options.ridge, tuple) else (options.ridge,)
+    if len(ridges) > 1 and not has_folds:
         raise SpecError(
             "`multiselect.ridge` needs cross-validation, which this job does not have. Set "
             "`data.folds` to at least 2, or give one value; a search in slabs has no folds."
         )
-    ridges = options.ridge if isinstance(options.ridge, tuple) else (options.ridge,)
-    if options.ridge == "auto":
-        ridges = RIDGES if has_folds else (0.0,)
-    if options.selection != "auto":
-        return buys((options.selection,), ridges)
-    if not has_folds:
-        return buys(("greedy",), ridges)
-    return [NOTHING, *buys(("greedy", "lasso"), ridges)]
+    ways: tuple[str, ...] = (options.selection,)
+    if options.selection == "auto":
+        ways = ("greedy", "lasso") if has_folds else ("greedy",)
+    tried: Sequence[Any] = RIDGES if options.ridge == "auto" else ridges
+    grids: list[Grid] = [{"selection": ways, "ridge": tried}]
+    if options.selection == "auto" and has_folds:
+        grids.insert(0, {"selection": (NOTHING,), "ridge": (0.0,)})
+    return grids
 
 
-def buys(ways: Sequence[str], ridges: Sequence[Any]) -> list[Candidate]:
-    """Return every way to buy with every ridge."""
-    return [{"selection": way, "ridge": ridge} for way in ways for ridge in ridges]
+def grids_of_choice(options: MultiselectOptions, n_folds: int) -> list[Grid]:
+    """Return the same, none where that is but one point; see `Job.candidates`."""
+    grids = left_open(options, n_folds)
+    n_candidates = sum(len(grid_points(grid)) for grid in grids)
+    return grids if n_candidates > 1 else []
 
 
-def preferred(options: MultiselectOptions, n_folds: int) -> Candidate:
+def candidates(options: MultiselectOptions, n_folds: int) -> list[Point]:
+    """Return the same as options, one that has all of them where nothing is open."""
+    return [point for grid in left_open(options, n_folds) for point in grid_points(grid)]
+
+
+def preferred(options: MultiselectOptions, n_folds: int) -> Point:
     """Return the first way to buy, which stands for all in what is known before a choice."""
     tried = candidates(options, n_folds)
-    return tried[1] if tried[0] is NOTHING else tried[0]
+    ways = [point for point in tried if point["selection"] != NOTHING]
+    return {**ways[0], "ridge": ways[-1]["ridge"]} if ways else tried[0]
 
 
-def choose(tried: Sequence[Candidate], losses: np.ndarray, weights: Sequence[float]) -> int:
-    """Choose the best way to buy or, unless it is better by a standard error, to buy nothing.
+def rule_of(tried: Sequence[Point]) -> Rule:
+    """Return the rule for the best way to buy or, unless that is better, for buying nothing.
 
-    `losses` are by candidate and fold. Folds that do not judge all candidates, as they lack an
-    attribute, do not count; if none does, the first way to buy is taken.
+    It is better by more than one standard error.
+    """
+    numbers = range(len(tried))
+    nothing = tuple(i for i in numbers if tried[i]["selection"] == NOTHING)
+    ways = tuple(i for i in numbers if i not in nothing)
+    groups = tuple(group for group in (nothing, ways) if group)
+    return partial(chosen_on_known, InTurn(groups, (best,) * len(groups), fewest))
+
+
+def chosen_on_known(rule: InTurn, losses: np.ndarray, weights: np.ndarray) -> int:
+    """Choose by the folds that judge all candidates, as some may lack an attribute.
+
+    If none does, the first way to buy is taken.
     """
     is_known = np.isfinite(losses).all(axis=0)
-    known, kept = losses[:, is_known], np.asarray(weights)[is_known]
-    ways = [i for i, candidate in enumerate(tried) if candidate["selection"] != "nothing"]
+    kept = np.asarray(weights)[is_known]
     if not kept.sum() > 0:
-        return ways[0] if ways else 0
-    ends = [i for i in range(len(tried)) if i not in ways]
-    if ways:
-        ends.append(ways[best(known[ways], kept)])
-    return ends[fewest(known[ends], kept)]
+        return rule.groups[-1][0]
+    return rule(losses[:, is_known], kept)
 
 
 # --- on the folds of a job ------------------------------------------------------------------------
@@ -98,23 +119,9 @@ def with_tuned(run: Run, job: Job, statistics: Bundle) -> tuple[Job, dict[str, A
 
     Each point has the best of what it leaves open.
     """
-
-    def answers(
-        points: Sequence[Mapping[str, Any]], measure: str
-    ) -> tuple[FoldAnswers, np.ndarray]:
-        left_open = [candidates(changed_options(job.options, p), job.n_folds) for p in points]
-        tried = []
-        for point, of_point in zip(points, left_open, strict=True):
-            tried += [{**point, **candidate} for candidate in of_point]
-        on_folds, losses = losses_on_folds(run, job, statistics, tried, measure)
-        ends = np.cumsum([len(of_point) for of_point in left_open])[:-1]
-        chosen = [
-            losses_of_point[choose(of_point, losses_of_point, on_folds.weight)]
-            for of_point, losses_of_point in zip(left_open, np.split(losses, ends), strict=True)
-        ]
-        return on_folds, np.array(chosen)
-
-    options, tuning = choose_options(run, job, answers)
+    answers = partial(losses_on_folds, run, job, statistics)
+    open_options = LeftOpen(partial(candidates, n_folds=job.n_folds), rule_of)
+    options, tuning = choose_options(run, job, answers, open_options)
     return replace(job, options=options), tuning
 
 
@@ -124,52 +131,27 @@ def with_choice(run: Run, job: Job, statistics: Bundle) -> tuple[Job, dict[str, 
     Without a step where there is nothing to choose from.
     """
     tried = candidates(job.options, job.n_folds)
-    if len(tried) > 1:
-        comparison = run.step("ridge", lambda: _compared_on_folds(run, job, statistics, tried))
-    elif job.options.ridge == "auto":
-        comparison = run.step("ridge", lambda: _compared_without_folds(run, job, statistics))
-    else:
-        return job, None
+    if len(tried) == 1:
+        return replace(job, options=changed_options(job.options, tried[0])), None
+    compare = _compared_on_folds if job.n_folds > 1 else _compared_without_folds
+    comparison = run.step("ridge", lambda: compare(run, job, statistics, tried))
     job = replace(job, options=changed_options(job.options, comparison["chosen"]))
     return job, comparison if "points" in comparison else None
 
 
 def _compared_on_folds(
-    run: Run, job: Job, statistics: Bundle, tried: Sequence[Candidate]
+    run: Run, job: Job, statistics: Bundle, tried: Sequence[Point]
 ) -> dict[str, Any]:
-    measure = next(iter(MEASURES))
-    evaluate = partial(losses_on_folds, run, job, statistics, measure=measure)
-    on_folds, losses = evaluate(tried)
+    on_folds, losses = losses_on_folds(run, job, statistics, tried, MEASURE)
     if np.isfinite(losses).all(axis=0).sum() < 2:
-        return _compared_without_folds(run, job, statistics)
-    ways = dict.fromkeys(candidate["selection"] for candidate in tried)
-    ends = [way for way in ways if _is_at_end(way, tried, losses, on_folds.weight)]
-    if job.options.ridge == "auto" and ends:
-        larger = buys(ends, LARGER_RIDGES)
-        _, larger_losses = evaluate(larger)
-        place = 1 if "nothing" in ways else 0
-        tried = [*tried[:place], *larger, *tried[place:]]
-        losses = np.insert(losses, [place], larger_losses, axis=0)
-    chosen = choose(tried, losses, on_folds.weight)
-    run.note(f"Chosen by cross-validation: {options_text(tried[chosen])}.")
-    means = over_folds(losses, on_folds.weight)
-    least = int(np.argmin(np.where(np.isnan(means.mean), np.inf, means.mean)))
-    choice = Tuned(means.mean, means.standard_error, least, chosen)
-    kind = {"measure": measure, "higher_is_better": False, "rule": "by_difference"}
-    return kind | compared(tried, on_folds, losses, choice)
-
-
-def _is_at_end(
-    way: str, tried: Sequence[Candidate], losses: np.ndarray, weights: Sequence[float]
-) -> bool:
-    """Return whether the largest ridge is the best of a way to buy."""
-    rows = [i for i, candidate in enumerate(tried) if candidate["selection"] == way]
-    of_way = [tried[row] for row in rows]
-    return len(rows) > 1 and choose(of_way, losses[rows], weights) == 0
+        return _compared_without_folds(run, job, statistics, tried)
+    choice = Compared(tried, on_folds, losses, higher_is_better=False).choice(rule_of(tried))
+    run.note(f"Chosen by cross-validation: {options_text(choice['chosen'])}.")
+    return {"measure": MEASURE, "rule": "best", "tuned": [], **choice}
 
 
 def losses_on_folds(
-    run: Run, job: Job, statistics: Bundle, points: Sequence[Mapping[str, Any]], measure: str
+    run: Run, job: Job, statistics: Bundle, points: Sequence[Point], measure: str
 ) -> tuple[FoldAnswers, np.ndarray]:
     """Evaluate points on folds; a path for a greater budget answers smaller ones."""
     procedure_of = job.form.procedure
@@ -184,9 +166,9 @@ def losses_without_choice(comparison: Mapping[str, Any], weights: Sequence[float
     """
     points = comparison["points"]
     losses = np.array([point["folds"] for point in points], dtype=np.float64)
-    rules = {"best": best, "one_standard_error": fewest}
     tried = [point["options"] for point in points]
-    rule = rules.get(comparison["rule"], partial(choose, tried))
+    among = RULES[comparison["rule"]]
+    rule = rule_in_turn(tried, comparison["tuned"], LeftOpen(list, rule_of), among)
     choices = chosen_without(losses, weights, rule)
     of_folds: np.ndarray = losses[choices, np.arange(losses.shape[1])]
     return of_folds
@@ -195,13 +177,14 @@ def losses_without_choice(comparison: Mapping[str, Any], weights: Sequence[float
 # --- without folds --------------------------------------------------------------------------------
 
 
-def _compared_without_folds(run: Run, job: Job, statistics: Bundle) -> dict[str, Any]:
+def _compared_without_folds(
+    run: Run, job: Job, statistics: Bundle, tried: Sequence[Point]
+) -> dict[str, Any]:
     """Choose the ridge of the greedy search, or of the one way there is."""
     train = TrainMembers(statistics)
     n_objects = float(train["judgments"].means.weight)  # an object twice is one of weight 2
-    way = "greedy" if job.options.selection == "auto" else job.options.selection
-    ridges = job.options.ridge if isinstance(job.options.ridge, tuple) else ALL_RIDGES
-    tried = buys((way,), ridges)
+    ways = dict.fromkeys(point["selection"] for point in tried if point["selection"] != NOTHING)
+    tried = [point for point in tried if point["selection"] == next(iter(ways))]
     procedure: SelectionProcedure = job.form.procedure(changed_options(job.options, tried[0]))
     training = procedure.problem(train)  # what takes long is the same for all ridges
     losses = []

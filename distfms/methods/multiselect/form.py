@@ -19,7 +19,7 @@ from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.rows import section_roles
 from distfms.methods.frame.slab_search import SlabForm
-from distfms.methods.multiselect.choices import candidates, preferred
+from distfms.methods.multiselect.choices import grids_of_choice, left_open, preferred
 from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, BuyFrom
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
 from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
@@ -182,7 +182,7 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     """Return the job, in slabs of attributes where they are too many for one process."""
     form = JudgmentForm.of(options, inputs, seed)
     n, n_folds = len(form.names), inputs.section.folds
-    candidates(options, n_folds)
+    left_open(options, n_folds)
     most_steps(options.budget, form.costs, form.names)
     able = options.algorithm == "full" and options.psd == "none"
     able = able and options.buy_from == "independent" and options.selection in ("greedy", "auto")
@@ -199,6 +199,8 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
         for_actors=partial(_for_actors, form, options, NO_GAIN),
         judged_by={"projected_loss": False},
         weighs_partitions=True,
+        candidates=partial(grids_of_choice, n_folds=n_folds),
+        passes=_passes(form, options),
     )
 
 
@@ -230,12 +232,23 @@ def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
         kept_bytes=slabs.kept_bytes,
         for_actors=partial(_for_actors, form, options, math.inf),
         judged_by={"mse": False},
+        passes=(slabs.n_slabs + 1 + (options.model == "refit"),) * 2,
         untunable=(
             "`tune` compares by cross-validation, which this `multiselect` job does not have. "
             "Leave `tune` out or, if the job works in slabs of columns, use fewer columns "
             "(`data.features`)."
         ),
     )
+
+
+def _passes(form: JudgmentForm, options: MultiselectOptions) -> tuple[int, int]:
+    """Return the fewest and most passes: of statistics, of averages for a refit, and for a plan.
+
+    Statistics take another pass where judgments turn out to be clipped, or raters left out.
+    """
+    fewest = 1 + (options.model == "refit")
+    may_change = form.of_raters or options.clip is not False
+    return fewest, fewest + may_change
 
 
 def _for_actors(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError
+from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.curves import number_or_none
@@ -17,7 +18,7 @@ from distfms.methods.frame.finished import by_statistics
 from distfms.methods.frame.moments import head_of, points_on_folds
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
-from distfms.methods.frame.tuning import choose_options
+from distfms.methods.frame.tuning import LeftOpen, choose_options
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.choice import Candidate, grid_of
 from distfms.methods.sequence.data import SequenceData, read_columns, read_statistics
@@ -45,6 +46,7 @@ from distfms.methods.sequence.read import few_rows, step_entries
 from distfms.methods.sequence.read_race import chooses_ridge, with_kind, with_ridge
 from distfms.methods.sequence.read_stages import learn_stopping
 from distfms.methods.sequence.reference import beside_sequence, fit_reference
+from distfms.methods.sequence.ridge import near
 from distfms.methods.sequence.stopping import Stopping
 from distfms.stats.base import over_folds
 from distfms.stats.classification import at_threshold, best_threshold, class_report
@@ -103,7 +105,16 @@ def with_tuned(run: Run, job: Job, data: SequenceData) -> tuple[Job, dict[str, A
         points_on_folds, run, job, data.statistics, data.procedure,
         nested="max_groups", evaluate=learner_of(run, job, data).on_folds,
     )  # fmt: skip
-    options, tuning = choose_options(run, job, points)
+    spec = data.form.options
+    once = [name for name in ("model", "ridge") if getattr(spec, name) == "auto"]
+    ridges = None
+    if chooses_ridge(job) and job.options.model == "linear" and spec.family == "gaussian":
+        # Ridges near that which is best for all groups: they take no more than a search each.
+        tried = near(job.options.ridge, len(data.procedure(job.options).feature_names))
+        open_ridges = [{"ridge": ridge} for ridge in tried]
+        ridges = LeftOpen(lambda options: open_ridges, lambda points: best)
+        once.remove("ridge")
+    options, tuning = choose_options(run, job, points, ridges, once)
     return replace(job, options=options), tuning
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
 from distfms.methods.frame import mapped
-from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
+from distfms.methods.frame.contract import NO_GAIN, Grid, Inputs, Job
 from distfms.methods.frame.mapped import MATRICES_WITH_GAPS, MappedForm
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
@@ -24,7 +24,7 @@ from distfms.methods.sequence.options import (
     resolve_groups,
 )
 from distfms.methods.sequence.problem import FeatureGroups
-from distfms.methods.sequence.procedure import search_operations
+from distfms.methods.sequence.procedure import FIRST_RIDGES, RIDGES, search_operations
 from distfms.methods.sequence.rules import Rules
 from distfms.methods.sequence.trees import require_trees
 from distfms.solve.costs import GroupCosts
@@ -76,7 +76,9 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
             describe=describe,
             judged_by=measures,
             folds_cost=True,
-            for_actors=form.passes_of_actors,
+            for_actors=partial(form.for_actors, rules),
+            candidates=form.candidates,
+            passes=form.passes,
         )
     return _job_by_statistics(form, rules)
 
@@ -107,6 +109,8 @@ def _job_by_statistics(form: SequenceForm, rules: Rules) -> Job:
         judged_by={"mse": False, "r2": True},
         weighs_partitions=True,
         for_actors=partial(sizes.for_actors, len(rules.searched)),
+        candidates=form.candidates,
+        passes=form.passes,
     )
 
 
@@ -140,6 +144,8 @@ def _job_with_files(form: SequenceForm, rules: Rules, sizes: Sizes) -> Job:
         statistics_bytes=files.statistics_bytes,
         kept_bytes=files.file_bytes,
         for_actors=lambda: {"candidates": NO_GAIN},
+        candidates=form.candidates,
+        passes=form.passes,
     )
 
 
@@ -277,10 +283,41 @@ class SequenceForm(RowForm):
             **({"search": advice} if advice else {}),
         }
 
-    def passes_of_actors(self) -> dict[str, float]:
+    def candidates(self, options: SequenceOptions) -> list[Grid]:
+        """Return what folds choose from; see `Job.candidates`."""
+        is_gaussian = options.family == "gaussian"
+        ridges: Grid = {}
+        if options.ridge == "auto" and (is_gaussian or self.inputs.section.folds > 1):
+            ridges = {"ridge": RIDGES if is_gaussian else FIRST_RIDGES}
+        criteria = ("fr", GAIN) if options.criterion is None else (options.criterion,)
+        if options.model == TREES:
+            return [{"criterion": criteria}] if len(criteria) > 1 else []
+        if options.model == "linear":
+            return [ridges] if ridges else []
+        return [
+            {"model": ("linear",), **ridges},
+            {"model": ("linear",), "splines": (N_SPLINES,), **ridges},
+            {"model": (TREES,), "criterion": criteria},
+        ]
+
+    @property
+    def passes(self) -> tuple[int, int | None]:
+        """Fewest and most passes over the rows; see `Job.passes`."""
+        fewest = self.n_first_passes + (1 if self.mapped is None else self.mapped.n_passes)
+        if self.options.family != "gaussian":
+            return fewest + 1, None
+        # Knots of numbers, and measures that statistics do not tell.
+        most = fewest + 2
+        if not self.options.by_statistics:
+            most += 3  # of splines, of trees, and of these on held-out rows
+        return fewest, most
+
+    def for_actors(self, rules: Rules) -> dict[str, float]:
         """Return what actors may do for models that are fitted to rows; see `Job.for_actors`."""
         if self.options.family == "gaussian":
-            return {}
+            if self.options.model == TREES:
+                return {}
+            return Sizes.of(self).for_actors(len(rules.searched))
         n_values = self.guessed_columns + len(self.roles.target) + 1
         return {"passes": operations_of_passes(n_values * self.inputs.train.n_rows)}
 
@@ -294,8 +331,8 @@ class SequenceForm(RowForm):
         kinds = {"linear": "", TREES: "LightGBM, ", "auto": "linear, LightGBM or splines, "}
         kind = kinds[options.model] + options.family
         model = f"{kind}, fitted at {n_fits} of {n_groups} prefixes{again}"
-        passes = said_rows(8 * n_values * self.inputs.train.n_rows)
-        return {**self.describe(rules), "model": model, "passes": passes}
+        rows = said_rows(8 * n_values * self.inputs.train.n_rows)
+        return {**self.describe(rules), "model": model, "rows": rows}
 
 
 @dataclass(frozen=True)

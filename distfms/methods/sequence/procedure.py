@@ -35,6 +35,12 @@ MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": T
 RIDGES = (1e3, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 3e-2, 1e-2, 1e-3, 1e-4, 1e-5)
 """What the ridge ``auto`` chooses from, the simplest models first: the first is nearly the mean."""
 
+FIRST_RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
+"""The same of other families than the gaussian, whose ridges take fits each.
+
+Larger ones follow while the largest is the best.
+"""
+
 #: Name among the statistics of a fold of a path that was found before, and its measures there.
 FOUND = "found"
 #: How much larger the gradient may be where a fit on a fold ends.

@@ -24,15 +24,12 @@ from distfms.methods.sequence.data import SequenceData, read_splines, splines_of
 from distfms.methods.sequence.learners import ByRows, learner_of
 from distfms.methods.sequence.options import GAIN, N_SPLINES, TREES, OrderRule
 from distfms.methods.sequence.problem import Ladder
-from distfms.methods.sequence.procedure import RIDGES
+from distfms.methods.sequence.procedure import FIRST_RIDGES, RIDGES
 from distfms.methods.sequence.reference import OUT, Reference, gains_of_all
 from distfms.methods.sequence.ridge import RidgesAlongOrder, RidgesOnFold, generalised_losses, near
 from distfms.report.formatting import percent
 from distfms.stats.base import FoldMeans, over_folds
 
-#: Ridges of other families than the gaussian, each of which takes fits: the first that are tried.
-#: Larger ones follow while the largest is the best.
-_FIRST_RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
 #: Products in the co-moments of splines that make these take seconds, and of other families' fits.
 _MOST_PRODUCTS, _MOST_OF_FITS = 1e11, 1e9
 LINEAR, SPLINES, BY_FR, BY_GAIN = "linear", "splines", "LightGBM by fr", "LightGBM by gain"
@@ -170,7 +167,7 @@ def ridges_of_all_columns(
     run: Run, job: Job, data: SequenceData
 ) -> tuple[Ridges, Sequence[float], np.ndarray] | None:
     """Return the best ridge for all columns, those that were tried, and their losses by fold."""
-    tried: Sequence[float] = RIDGES if job.options.family == "gaussian" else _FIRST_RIDGES
+    tried: Sequence[float] = RIDGES if job.options.family == "gaussian" else FIRST_RIDGES
     answers, losses = losses_of_all_columns(run, job, data, tried)
     if len(answers.folds) < 2 or not np.isfinite(losses).all():
         return None

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.frame.tuning import choose, grid_points
+from distfms.methods.frame.choose import best as best_mean
+from distfms.methods.frame.contract import FoldAnswers
+from distfms.methods.frame.tuning import RULES, Compared, LeftOpen, grid_points, rule_in_turn
 from distfms.report.formatting import options_text
 from distfms.runs.job_spec import build_spec
 from distfms.stats.base import over_folds
@@ -100,13 +102,39 @@ def test_points_are_in_the_order_of_the_grid():
 # --- the choice ---------------------------------------------------------------------------------
 
 
+def choose(values, weights, rule, higher_is_better=False):
+    """Return the choice, and the places of the best and the chosen point."""
+    folds = tuple(range(len(weights)))
+    on_folds = FoldAnswers(folds, folds, tuple(weights), ())
+    points = [{"a": number} for number in range(len(values))]
+    choice = Compared(points, on_folds, values, higher_is_better).choice(RULES[rule])
+    best = [point["best"] for point in choice["points"]].index(True)
+    return choice["points"], best, choice["chosen"]["a"]
+
+
 def test_points_without_a_number_on_some_fold_are_not_chosen():
     values = np.array([[np.nan, 0.0], [2.0, 3.0], [np.inf, 1.0]])
-    choice = choose(values, [1.0, 1.0], "one_standard_error", False)
-    assert choice.chosen == 1
-    assert np.isnan(choice.mean[0])
+    points, _, chosen = choose(values, [1.0, 1.0], "one_standard_error")
+    assert chosen == 1
+    assert points[0]["mean"] is None
     with pytest.raises(DataError, match=r"Nothing could be measured on every fold"):
-        choose(values[:1], [1.0, 1.0], "best", False)
+        choose(values[:1], [1.0, 1.0], "best")
+
+
+def test_each_point_chooses_what_it_leaves_open_before_the_rule_chooses_points():
+    points = [{"n": n, "ridge": ridge} for n in (1, 2) for ridge in (0.1, 1.0)]
+    losses = np.array([[4.0, 4.0], [2.1, 2.9], [5.0, 5.0], [2.0, 2.8]])
+    left_open = LeftOpen(lambda options: [], lambda tried: best_mean)
+    weights = np.ones(2)
+    chosen = {}
+    for name, among in RULES.items():
+        rule = rule_in_turn(points, ["n"], left_open, among)
+        chosen[name] = points[rule(losses, weights)]
+    assert chosen["best"] == {"n": 2, "ridge": 1.0}
+    assert chosen["one_standard_error"] == {"n": 2, "ridge": 1.0}
+    losses[1] = [2.0, 2.95]
+    rule = rule_in_turn(points, ["n"], left_open, RULES["one_standard_error"])
+    assert points[rule(losses, weights)] == {"n": 1, "ridge": 1.0}
 
 
 TABLES = st.integers(2, 6).flatmap(
@@ -120,16 +148,16 @@ TABLES = st.integers(2, 6).flatmap(
 @given(table=TABLES)
 def test_laws_of_the_choice(table):
     values, weights = np.array(table[0]), table[1]
-    best = choose(values, weights, "best", False)
-    simple = choose(values, weights, "one_standard_error", False)
-    assert best.chosen == best.best == simple.best
-    assert (best.mean >= best.mean[best.best]).all()
+    _, least, best = choose(values, weights, "best")
+    _, _, simple = choose(values, weights, "one_standard_error")
+    assert best == least
+    assert (over_folds(values, weights).mean >= over_folds(values[best], weights).mean).all()
     # The simplest is at most as late as the best, and behind it by at most the error of that.
-    assert simple.chosen <= simple.best
-    behind = over_folds(values - values[simple.best], weights)
-    assert behind.mean[simple.chosen] <= behind.standard_error[simple.chosen]
-    assert (behind.mean > behind.standard_error)[: simple.chosen].all()
+    assert simple <= best
+    behind = over_folds(values - values[best], weights)
+    assert behind.mean[simple] <= behind.standard_error[simple]
+    assert (behind.mean > behind.standard_error)[:simple].all()
     # More is better of the negative; scales by powers of two change nothing but the scale.
-    for rule, choice in (("best", best), ("one_standard_error", simple)):
-        assert choose(-values, weights, rule, True).chosen == choice.chosen
-        assert choose(4.0 * values, weights, rule, False).chosen == choice.chosen
+    for rule, chosen in (("best", best), ("one_standard_error", simple)):
+        assert choose(-values, weights, rule, True)[2] == chosen
+        assert choose(4.0 * values, weights, rule)[2] == chosen
