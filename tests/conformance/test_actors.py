@@ -18,12 +18,13 @@ import pytest
 
 from distfms.engine.ray_cluster import RayPool
 from distfms.errors import SpecError
-from distfms.methods.frame import slabs
+from distfms.methods.multiselect import greedy
 from distfms.runs import context
 from distfms.runs.context import RunContext, decide
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import prepare
+from distfms.solve import shards
 from tests.e2e.attribute_efficient_jobs import few_columns, few_job
 from tests.e2e.jobs import judgments_job, results, spec_of, write_judgments
 from tests.e2e.landmarks_jobs import landmarks_job, smooth_rows, task_job
@@ -124,7 +125,8 @@ def test_actors_on_ray_have_the_bits_of_the_driver(
 ) -> None:
     make, work, folds = JOBS[name]
     if not folds:
-        monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
+        monkeypatch.setattr(greedy, "SLAB_ATTRIBUTES", 2)
+        monkeypatch.setattr(shards, "BLOCK_COLUMNS", 2)
     never = {"workers": 2, "actors": "never", "cache": False}
     alone = run_job(make(tmp_path / "data", tmp_path / "alone", never, folds)).folder
     assert not calls

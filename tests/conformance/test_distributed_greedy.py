@@ -13,7 +13,7 @@ import pytest
 
 from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
-from distfms.methods.frame import slabs
+from distfms.methods.multiselect import greedy
 from distfms.methods.multiselect.greedy import select, slabs_of
 from distfms.methods.sequence.greedy import sequence
 from distfms.solve import shards
@@ -89,7 +89,7 @@ def require_one_mishap(pool: ActorPool, before: dict[str, int], n_steps: int) ->
 def test_multiselect(
     pool: ActorPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, psd: str
 ) -> None:
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 12)
+    monkeypatch.setattr(greedy, "SLAB_ATTRIBUTES", 12)
     problem = awkward_problem(0, psd=psd)
     with single_threaded_blas():
         expected = select(problem, 120.0)

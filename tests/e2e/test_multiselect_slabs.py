@@ -15,7 +15,7 @@ from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
 from tests.e2e.jobs import content, stage
 from tests.e2e.multiselect_jobs import job as small_job
-from tests.e2e.test_sequence_slabs import require_close
+from tests.e2e.test_sequence_mapped import require_close
 
 OPTIONS = {
     "selection": "greedy",

@@ -8,55 +8,21 @@ operations on an actor as in the driver's process, the result is the same to the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from distfms.engine.storage import Location, open_binary
+from distfms.solve.shards import Loadable
 from distfms.stats.codec import load
 
-T = TypeVar("T", covariant=True)
 Arrays = Mapping[str, np.ndarray]
 #: Where the arrays of a slab are.
 Place = Location | Arrays
 
 #: Columns of a slab. It decides about the last bits of a result, and so depends on nothing.
 SLAB_COLUMNS = 2048
-
-
-class Pool(Protocol):
-    """States, one for each shard, on actors somewhere; see `distfms.engine.base.ActorPool`."""
-
-    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
-        """Build one state for each shard."""
-
-    def step(self, fn: Callable[[Any, Any], tuple[Any, Any]], message: Any = None) -> list[Any]:
-        """Call ``fn(state, message)`` on every state; answers in the order of shards."""
-
-
-class OneProcess:
-    """A pool whose states are all here."""
-
-    states: list[Any]
-
-    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
-        """Build one state for each shard."""
-        self.states = [build(shard) for shard in shards]
-
-    def step(self, fn: Callable[[Any, Any], tuple[Any, Any]], message: Any = None) -> list[Any]:
-        """Call ``fn(state, message)`` on every state; answers in the order of shards."""
-        results = [fn(state, message) for state in self.states]
-        self.states = [state for state, _ in results]
-        return [answer for _, answer in results]
-
-
-class Loadable(Protocol[T]):
-    """Small picklable description of something that an actor loads or computes."""
-
-    def load(self) -> T:
-        """Return it."""
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from distfms.methods.frame.slabs import Loadable, OneProcess, Pool, loaded, slab_starts
+from distfms.methods.frame.slabs import loaded
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     RANK_TOLERANCE,
@@ -43,9 +42,13 @@ from distfms.methods.multiselect.objective import (
 )
 from distfms.methods.multiselect.same_raters import SameState
 from distfms.solve.linalg import Growing
+from distfms.solve.shards import Loadable, OneProcess, Pool
 
 Algorithm = Literal["full", "scoring"]
 Criterion = Literal["gain_per_cost", "gain", "best"]
+
+#: Attributes of a slab in memory. It decides about last bits, and so depends on nothing.
+SLAB_ATTRIBUTES = 256
 
 #: Updates after which everything is computed afresh, to bound their drift.
 REFRESH_EVERY = 4096
@@ -77,11 +80,11 @@ class AttributeSlab(NamedTuple):
 
 def slabs_of(problem: Problem) -> list[AttributeSlab]:
     """Slabs of a problem in memory; their matrices are views."""
-    starts = slab_starts([1] * problem.n_attributes)
-    return [
-        AttributeSlab.of(problem, *pair, problem.external[slice(*pair)])
-        for pair in pairwise(starts)
-    ]
+    slabs = []
+    for start in range(0, problem.n_attributes, SLAB_ATTRIBUTES):
+        stop = min(start + SLAB_ATTRIBUTES, problem.n_attributes)
+        slabs.append(AttributeSlab.of(problem, start, stop, problem.external[start:stop]))
+    return slabs
 
 
 class Update(NamedTuple):

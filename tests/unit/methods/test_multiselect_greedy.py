@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms.methods.frame import slabs
 from distfms.methods.multiselect import greedy as greedy_module
 from distfms.methods.multiselect.greedy import FullState, ScoringState, select
 from distfms.methods.multiselect.objective import Problem
@@ -35,7 +34,7 @@ def test_any_sequence_of_purchases_equals_a_fresh_start(seed, refresh, late, mon
     """Refreshed or updated often, and several judgments bought at once, until all have some."""
     monkeypatch.setattr(greedy_module, "REFRESH_EVERY", refresh)
     monkeypatch.setattr(linalg, "LATE", late)
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 10)
+    monkeypatch.setattr(greedy_module, "SLAB_ATTRIBUTES", 10)
     d = 24
     v = np.random.default_rng(seed).choice([0.0, 0.5, 2.0], d)
     problem = random_problem(seed, d=d, v=v, ridge=0.05 * (seed % 2))
@@ -69,7 +68,7 @@ def test_dependent_attributes_gain_nothing_whatever_b_says(seed):
 
 @pytest.mark.parametrize("algorithm", ["full", "scoring"])
 def test_ties_go_to_the_lowest_index_also_between_slabs(algorithm, monkeypatch):
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 8)
+    monkeypatch.setattr(greedy_module, "SLAB_ATTRIBUTES", 8)
     d = 30
     problem = Problem.build(np.ones(d), np.ones(d), np.eye(d), label_variance=40.0)
     assert select(problem, d + 2, algorithm).attributes.tolist() == [*range(d), 0, 1]

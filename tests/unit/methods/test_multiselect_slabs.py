@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms.methods.frame import slabs
+from distfms.methods.multiselect import greedy
 from distfms.methods.multiselect.greedy import FullState
 from distfms.methods.multiselect.objective import Purse
 from tests.reference.multiselect_cases import random_problem
@@ -11,7 +11,7 @@ from tests.reference.multiselect_cases import random_problem
 
 @pytest.fixture
 def small_slabs(monkeypatch):
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 8)
+    monkeypatch.setattr(greedy, "SLAB_ATTRIBUTES", 8)
 
 
 def test_what_is_sent_does_not_grow_with_the_number_of_attributes(small_slabs):
