@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from distfms.cli import models, start, terminal
+from distfms.cli.output import lasting_output, require_printed
 from distfms.cli.terminal import AsJson, Registry, Storage, complain, say, storage_options
-from distfms.errors import DistfmsError, SpecError
+from distfms.errors import DistfmsError, EngineError, SpecError
 
 if TYPE_CHECKING:
     from distfms.runs.job_spec import JobSpec
@@ -343,6 +344,10 @@ def submit(
         follow(client, url, id, partial(print, end="", flush=True), say)
 
 
+#: Commands whose result is not what they print.
+_LEAVES_FILES = frozenset({"init", "run", "retrain", "schedule", "predict", "report", "submit"})
+
+
 # --- entry --------------------------------------------------------------------------------------
 
 
@@ -359,11 +364,40 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     gc.set_threshold(50_000)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     os.umask(os.umask(0o022) | 0o002)  # not everybody may write to what a command leaves
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    with lasting_output() as output:
+        try:
+            code = _exit_code(words)
+            if not code and _LEAVES_FILES.isdisjoint(words[:1]):
+                require_printed(output)
+        except DistfmsError as error:
+            if _debug:
+                raise
+            complain(f"Error: {error}")
+            code = error.exit_code
+    sys.exit(code)
+
+
+def _exit_code(words: list[str]) -> Any:
+    """Run a command and return its exit code."""
     try:
-        app(list(sys.argv[1:] if arguments is None else arguments), prog_name="distfms")
-    except DistfmsError as error:
-        if _debug:
+        app(words, prog_name="distfms")
+    except SystemExit as end:
+        return end.code
+    except (FileNotFoundError, EngineError) as error:
+        is_missing = isinstance(error.__cause__ or error, FileNotFoundError)
+        if not is_missing or _has_working_directory():
             raise
-        complain(f"Error: {error}")
-        sys.exit(error.exit_code)
-    sys.exit(0)
+        raise SpecError(
+            "The working directory was removed: change to another folder, or name all files by "
+            "their whole paths."
+        ) from error
+    return 0
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True

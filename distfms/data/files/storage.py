@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -19,7 +22,7 @@ from distfms.data.files.partition import LONE
 from distfms.engine import storage
 from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import File, Location
-from distfms.errors import DataError
+from distfms.errors import DataError, SpecError
 
 #: Ends of names by format, in the order in which a folder is searched.
 _ENDINGS = ((".parquet",), *(form.endings for form in FORMATS))
@@ -235,8 +238,34 @@ def _content_of(file: File) -> str:
 
 
 def cache_folder() -> Path:
-    """Return where this user's copies of data are kept: ``DISTFMS_CACHE``, or a default."""
-    return Path(os.environ.get("DISTFMS_CACHE") or Path.home() / ".cache" / "distfms")
+    """Return where this user's copies of data are kept.
+
+    ``DISTFMS_CACHE``, else ``~/.cache/distfms`` or, where nothing can be written there, a folder
+    for temporary files.
+    """
+    if named := os.environ.get("DISTFMS_CACHE"):
+        return Path(named).absolute()
+    with suppress(OSError, RuntimeError):  # there may be no home
+        usual = Path.home() / ".cache" / "distfms"
+        usual.mkdir(parents=True, exist_ok=True)
+        if os.access(usual, os.W_OK | os.X_OK):
+            return usual
+    return _temporary_cache()
+
+
+def _temporary_cache() -> Path:
+    """Return a folder for temporary files that is this user's alone."""
+    folder = Path(tempfile.gettempdir()) / f"distfms-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    # Others may make such a folder before, to have their copies read.
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise SpecError(
+            f"The home folder is not writable, and {folder} is not this user's alone: name a "
+            "folder for copies of data with the environment variable DISTFMS_CACHE."
+        )
+    return folder
 
 
 def delete_unused(folder: Location, used: Collection[str], max_bytes: int) -> None:
