@@ -36,9 +36,7 @@ from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.local import LocalExecutor
 from distfms.engine.ray_cluster import RayExecutor
-from distfms.methods.frame.slabs import slab_starts
-from distfms.methods.multiselect.greedy import AttributeSlab, select
-from distfms.methods.multiselect.objective import Problem
+from distfms.methods.frame.slabs import SLAB_COLUMNS
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import (
     FeatureGroups,
@@ -46,8 +44,10 @@ from distfms.methods.sequence.problem import (
     SequenceOutline,
     SequenceProblem,
 )
+from distfms.solve.buying import Problem
 from distfms.solve.cholesky import Shard
 from distfms.solve.costs import GroupCosts
+from distfms.solve.purchases import AttributeSlab, select
 from distfms.solve.shards import block_edges
 
 RANK = 40
@@ -133,7 +133,7 @@ def full_with_actors(
     problem = make_problem(statistics, np.zeros((0, 0)))
     slabs = [
         AttributeSlab.of(problem, *own, Rows(statistics, *own))
-        for own in pairwise(slab_starts([1] * statistics.d))
+        for own in pairwise(block_edges([1] * statistics.d, SLAB_COLUMNS))
     ]
     timed = Timed(pool)
 
@@ -195,7 +195,7 @@ def fr_with_actors(
     statistics: Statistics, n_steps: int, pool: ActorPool
 ) -> Callable[[], list[Any]]:
     outline = make_outline(statistics.d)
-    starts = slab_starts(len(group) for group in outline.groups.columns)
+    starts = block_edges((len(group) for group in outline.groups.columns), SLAB_COLUMNS)
     slabs = [Groups(statistics, *pair) for pair in pairwise(starts)]
     timed = Timed(pool)
 

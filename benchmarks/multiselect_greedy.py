@@ -11,8 +11,8 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.objective import Problem
+from distfms.solve.buying import Problem
+from distfms.solve.purchases import select
 
 
 def make_problem(d: int, seed: int) -> Problem:

@@ -34,11 +34,11 @@ from benchmarks.synthetic import ragged_of
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.choices import candidates, choose
-from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import projected_model
-from distfms.methods.multiselect.objective import Problem, SelectionPath, full_objective
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
+from distfms.solve.buying import Problem, SelectionPath, full_objective
+from distfms.solve.purchases import select
 from distfms.stats.base import merge_tree
 from distfms.stats.judgments import JudgmentStatistics
 

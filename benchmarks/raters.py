@@ -24,9 +24,9 @@ from benchmarks.synthetic import make, ragged_of
 from distfms.data.files.dataset import open_dataset
 from distfms.data.rows.judgments import detect_layout, read_judgments
 from distfms.data.rows.roles import resolve_roles
-from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import projected_model
-from distfms.methods.multiselect.objective import Problem, holdout_loss
+from distfms.solve.buying import Problem, holdout_loss
+from distfms.solve.purchases import select
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
 

@@ -21,9 +21,9 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.answers.tables import exists, impressions, numbers_of, parts_of
 from benchmarks.multiselect_omi import shuffled, statistics_of
 from distfms import FeatureMultiSelector
-from distfms.methods.multiselect.baselines import lasso
+from distfms.methods.multiselect.baselines import lasso, supports_of
 from distfms.methods.multiselect.model import projected_model
-from distfms.methods.multiselect.objective import Problem
+from distfms.solve.buying import Problem
 
 #: Impressions that chose nothing of ours, and tables whose judges are simulated.
 FACES = ("dominant", "smart", "smug", "privileged", "familiar", "weight")
@@ -88,7 +88,8 @@ def even(judgments: np.ndarray, y: np.ndarray, budget: int, problem: Problem) ->
 
 def along_lasso(judgments: np.ndarray, y: np.ndarray, budget: int, problem: Problem) -> Model:
     """Take the best support on the lasso path of averages, judged in turn."""
-    path = lasso(problem, statistics_of(judgments, y).estimates(), budget, K)
+    supports = supports_of(problem, statistics_of(judgments, y).estimates(), K)
+    path = lasso(problem, supports, budget)
     return projected(path.final_repeats, problem)
 
 

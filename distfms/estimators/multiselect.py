@@ -24,8 +24,8 @@ from distfms.methods.frame.contract import FinishedRun, Job, checked_budget
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.multiselect import read
 from distfms.methods.multiselect.model import LinearModel, averages
-from distfms.methods.multiselect.objective import BUDGET_TOLERANCE
 from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.solve.buying import BUDGET_TOLERANCE
 from distfms.spec import DataSection
 from distfms.stats.base import Bundle, merge_tree
 from distfms.stats.judgments import JudgmentEstimates

@@ -18,12 +18,12 @@ import pytest
 
 from distfms.engine.ray_cluster import RayPool
 from distfms.errors import SpecError
-from distfms.methods.multiselect import greedy
 from distfms.runs import context
 from distfms.runs.context import RunContext, decide
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import prepare
+from distfms.solve import purchases as greedy
 from distfms.solve import shards
 from tests.e2e.attribute_efficient_jobs import few_columns, few_job
 from tests.e2e.jobs import judgments_job, results, spec_of, write_judgments

@@ -13,10 +13,10 @@ import pytest
 
 from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
-from distfms.methods.multiselect import greedy
-from distfms.methods.multiselect.greedy import select, slabs_of
 from distfms.methods.sequence.greedy import sequence
+from distfms.solve import purchases as greedy
 from distfms.solve import shards
+from distfms.solve.purchases import select, slabs_of
 from tests.conformance.pool_tasks import pool_asked_for
 from tests.reference.distributed_cases import (
     awkward_problem,

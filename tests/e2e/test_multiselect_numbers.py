@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.rows.folds import assign_parts
-from distfms.methods.multiselect import objective
 from distfms.methods.multiselect.choices import RIDGES, candidates, rule_of
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.runs.finished import headline
 from distfms.runs.predict import predict_file
+from distfms.solve import buying as objective
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
+from distfms.solve.buying import Problem, full_objective, scoring_objective
+from distfms.solve.purchases import select
 from tests.reference import multiselect as literal
 
 

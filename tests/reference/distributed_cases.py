@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from distfms.methods.multiselect.objective import Problem, SelectionPath
 from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.problem import SequenceProblem
+from distfms.solve.buying import Problem, SelectionPath
 from distfms.solve.costs import GroupCosts, SharedCost
 from tests.reference.sequence import correlated, make_problem
 

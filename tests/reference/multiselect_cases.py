@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.synthetic import ragged_of
-from distfms.methods.multiselect.objective import Problem
+from distfms.solve.buying import Problem
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 

@@ -18,8 +18,10 @@ import numpy as np
 
 from distfms.data.files.partition import Dataset
 from distfms.engine.memory import COLUMN_BYTES, format_bytes
+from distfms.methods.frame import slabs
 from distfms.methods.frame.contract import PartialReader, Run
-from distfms.methods.frame.slabs import Arrays, Place, slab_starts
+from distfms.methods.frame.slabs import Arrays, Place
+from distfms.solve.shards import block_edges
 from distfms.stats.base import Bundle
 
 #: Memory of the work in one process beyond which it is done in slabs. Fixed, as the result (its
@@ -65,7 +67,7 @@ class SlabForm:
     @cached_property
     def starts(self) -> list[int]:
         """First item of each slab, and the number of items."""
-        return slab_starts(self.widths)
+        return block_edges(self.widths, slabs.SLAB_COLUMNS)
 
     @property
     def n_slabs(self) -> int:

@@ -8,13 +8,12 @@ operations on an actor as in the driver's process, the result is the same to the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from distfms.engine.storage import Location, open_binary
-from distfms.solve.shards import Loadable
 from distfms.stats.codec import load
 
 Arrays = Mapping[str, np.ndarray]
@@ -44,26 +43,3 @@ def load_arrays(place: Place) -> dict[str, np.ndarray]:
     with open_binary(place) as stream:
         arrays: dict[str, np.ndarray] = load(stream)["slab"]
     return arrays
-
-
-def loaded(matrix: np.ndarray | Loadable[np.ndarray]) -> np.ndarray:
-    """Return a matrix that is in memory, or load it."""
-    return matrix if isinstance(matrix, np.ndarray) else matrix.load()
-
-
-def slab_starts(widths: Iterable[int]) -> list[int]:
-    """Return the first item of each slab, and the number of items, for the columns of each item.
-
-    A slab takes items in order until another would exceed `SLAB_COLUMNS`; a larger item is a slab
-    of its own.
-    """
-    starts = [0]
-    n_columns = 0  # of the last slab
-    n_items = 0
-    for width in widths:
-        if n_columns and n_columns + width > SLAB_COLUMNS:
-            starts.append(n_items)
-            n_columns = 0
-        n_columns += width
-        n_items += 1
-    return [*starts, n_items]

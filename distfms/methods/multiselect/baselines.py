@@ -12,34 +12,33 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.methods.multiselect.greedy import FullState, ScoringState, full_state, greedy_path
 from distfms.methods.multiselect.model import path_objective
-from distfms.methods.multiselect.objective import (
-    BUDGET_TOLERANCE,
-    Problem,
-    SelectionPath,
-    Status,
-    full_objective,
-)
+from distfms.solve.buying import BUDGET_TOLERANCE, Problem, SelectionPath, Status, full_objective
+from distfms.solve.purchases import FullState, ScoringState, full_state, greedy_path
 from distfms.stats.comoments import CONSTANT_RTOL
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import JudgmentEstimates
 
-#: Attributes that `lasso` selects at most: k of them take O(k⁴) operations.
+#: Attributes that `lasso` selects at most.
 MOST_OF_LASSO = 200
 
 #: Added to the unit diagonal, so that columns that are combinations of others share their weight.
 JITTER = 1e-9
 
-#: Supports of the path for each column; more, and the path is taken to go in circles.
-MOST_KNOTS = 8
+#: Steps of the path for each attribute that it may select; attributes leave it, too.
+STEPS_OF_LASSO = 4
+
+#: Weights below this, in units of the target's covariances, are rounding.
+NO_WEIGHT = 1e-12
 
 
 def nothing(problem: Problem, budget: float, name: str, status: Status) -> SelectionPath:
@@ -62,33 +61,48 @@ def averages(
     return replace(path, costs=problem.costs, counts=np.full(path.n_steps, n_judgments))
 
 
-def lasso(
-    problem: Problem, estimates: JudgmentEstimates, budget: float, n_judgments: int
-) -> SelectionPath:
+def lasso(problem: Problem, supports: Sequence[Sequence[int]], budget: float) -> SelectionPath:
     """Attributes of a lasso path on the averages that were collected, judged equally often.
 
-    Each support along the path that the budget pays for is judged in turns, in the order in which
-    its attributes entered. The one with the smallest projected loss is taken, so weights and
-    choice allow for the disagreement of raters, and the path does not.
+    Each of the `supports_of` that the budget pays for is judged in turns, in the order in which its
+    attributes entered. The one with the smallest projected loss is taken, so weights and choice
+    allow for the disagreement of raters, and the path does not.
+    """
+    limit = budget * (1.0 + BUDGET_TOLERANCE)
+    best_turns = np.zeros(0, dtype=np.int64)
+    most_explained = 0.0
+    for support in supports:
+        attributes = np.array(support)
+        costs = np.cumsum(problem.costs[attributes])
+        n_turns = int(limit // costs[-1])
+        if not n_turns:
+            continue
+        rest = limit - n_turns * costs[-1]
+        turns = np.append(np.tile(attributes, n_turns), attributes[costs <= rest])
+        repeats = np.bincount(turns, minlength=problem.n_attributes)
+        explained = full_objective(problem, repeats)
+        if explained > most_explained:
+            best_turns = turns
+            most_explained = explained
+    return _path_of(problem, "lasso", budget, best_turns)
+
+
+def supports_of(
+    problem: Problem, estimates: JudgmentEstimates, n_judgments: int
+) -> list[list[int]]:
+    """Return the supports of the lasso path on averages that were collected, see `lasso_supports`.
+
+    They are of attributes in units of the deviations of their averages.
     """
     whole = _of_averages(problem, estimates, n_judgments, estimates.noise)
-    own = np.flatnonzero(problem.candidates & whole.candidates)
-    unit = whole.deviation[own]
-    gram = whole.external[np.ix_(own, own)] / np.outer(unit, unit)
-    limit = budget * (1.0 + BUDGET_TOLERANCE)
-    bought, best = np.zeros(0, dtype=np.int64), 0.0
-    for support in lasso_supports(gram, whole.b[own] / unit, MOST_OF_LASSO):
-        chosen = own[support]
-        costs = np.cumsum(problem.costs[chosen])
-        n_turns, left = divmod(limit, costs[-1])
-        turns = np.concatenate([np.tile(chosen, int(n_turns)), chosen[costs <= left]])
-        explained = full_objective(problem, np.bincount(turns, minlength=problem.n_attributes))
-        if n_turns and explained > best:
-            bought, best = turns, explained
-    return _path_of(problem, "lasso", budget, bought)
+    varying = np.flatnonzero(problem.candidates & whole.candidates)
+    unit = whole.deviation[varying]
+    gram = whole.external[np.ix_(varying, varying)] / np.outer(unit, unit)
+    supports = lasso_supports(gram, whole.b[varying] / unit, MOST_OF_LASSO)
+    return [varying[support].tolist() for support in supports]
 
 
-def lasso_supports(gram: np.ndarray, target: np.ndarray, most: int) -> Iterator[list[int]]:
+def lasso_supports(gram: np.ndarray, target: np.ndarray, most: int) -> list[list[int]]:
     """Follow min ½ wᵀGw − wᵀt + λ‖w‖₁ down from the largest λ with a weight; section 3.1 of [2]_.
 
     Parameters
@@ -99,49 +113,36 @@ def lasso_supports(gram: np.ndarray, target: np.ndarray, most: int) -> Iterator[
     most : int
         Size of a support at which to stop.
 
-    Yields
-    ------
-    list of int
+    Returns
+    -------
+    list of list of int
         Columns with a weight between two knots, in the order in which they entered.
     """
+    from sklearn.linear_model import lars_path_gram
+
     if not np.any(target):
-        return
-    gram = gram + JITTER * np.eye(target.size)
-    weights, residual = np.zeros_like(target), target.copy()
-    rows = np.empty((min(most, target.size) + 1, target.size))  # of the active columns
-    active, left = [int(np.argmax(np.abs(target)))], -1
-    for _ in range(MOST_KNOTS * target.size):
-        yield list(active)
-        level, sign = float(np.abs(residual[active]).min()), np.sign(residual[active])
-        rows[len(active) - 1] = gram[active[-1]]
-        own = rows[: len(active)]
-        direction = np.linalg.solve(own[:, active], sign)
-        along = direction @ own
-        steps = np.full(target.size, level)
-        # A column enters where its residual comes up to the level of the active ones ...
-        for side in (1.0, -1.0):
-            room = 1.0 - side * along
-            reached = np.full(target.size, np.inf)
-            np.divide(level - side * residual, room, out=reached, where=room > JITTER)
-            if left >= 0 and side * residual[left] > 0:
-                reached[left] = np.inf
-            steps = np.minimum(steps, np.maximum(reached, 0.0))
-        # ... and leaves where its weight falls to 0; one that has just left is still at the level.
-        falls = weights[active] * direction < 0
-        steps[active] = np.where(falls, np.abs(weights[active] / direction), np.inf)
-        knot = int(np.argmin(steps))
-        left = knot if knot in active else -1
-        if steps[knot] >= level or (left < 0 and len(active) == most):
-            return
-        weights[active] += steps[knot] * direction
-        residual -= steps[knot] * along
-        if left >= 0:
-            at = active.index(knot)
-            active.pop(at)
-            own[at:-1] = own[at + 1 :]
-            weights[knot] = 0.0
-        else:
-            active.append(knot)
+        return []
+    with warnings.catch_warnings():
+        # Of columns that depend on others, and of steps that are too small.
+        warnings.simplefilter("ignore")
+        _, _, path = lars_path_gram(
+            target,
+            gram + JITTER * np.eye(target.size),
+            n_samples=1,
+            max_iter=STEPS_OF_LASSO * min(most, target.size),
+            method="lasso",
+        )
+    supports = []
+    support: list[int] = []
+    has_weight = (np.abs(path) > NO_WEIGHT).T
+    for before, after in pairwise(has_weight):
+        used = np.flatnonzero(before | after).tolist()
+        stayed = [column for column in support if column in used]
+        support = stayed + [column for column in used if column not in stayed]
+        if len(support) > most:
+            break
+        supports.append(support)
+    return supports
 
 
 def _path_of(problem: Problem, name: str, budget: float, attributes: np.ndarray) -> SelectionPath:

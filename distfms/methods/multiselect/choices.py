@@ -28,10 +28,10 @@ from distfms.methods.frame.tuning import (
     grid_points,
     rule_in_turn,
 )
-from distfms.methods.multiselect.objective import covariance_of_averages, full_weights, inverse_of
 from distfms.methods.multiselect.options import MEASURES, MultiselectOptions
 from distfms.methods.multiselect.procedure import SelectionProcedure, Training
 from distfms.report.formatting import options_text
+from distfms.solve.buying import covariance_of_averages, full_weights, inverse_of
 from distfms.stats.base import Bundle
 
 RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.01, 0.001, 0.0)

@@ -23,13 +23,8 @@ from distfms.methods.multiselect.model import (
     path_objective,
     plain_loss,
 )
-from distfms.methods.multiselect.objective import (
-    Problem,
-    SelectionPath,
-    full_objective,
-    objective_of,
-)
 from distfms.methods.multiselect.procedure import SelectionProcedure
+from distfms.solve.buying import Problem, SelectionPath, full_objective, objective_of
 from distfms.stats.base import Folded, FoldMeans, over_folds
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics

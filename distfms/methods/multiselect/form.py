@@ -20,11 +20,11 @@ from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.rows import section_roles
 from distfms.methods.frame.slab_search import SlabForm
 from distfms.methods.multiselect.choices import grids_of_choice, left_open, preferred
-from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, BuyFrom
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
 from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
 from distfms.methods.multiselect.read import JudgmentSource
 from distfms.methods.multiselect.same_raters import check_buying, raters_in_words
+from distfms.solve.buying import BUDGET_TOLERANCE, BuyFrom
 
 #: Most judgments a search may have to buy one at a time; so many take a minute or two.
 MOST_STEPS = 200_000

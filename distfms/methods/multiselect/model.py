@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError
-from distfms.methods.multiselect.greedy import FullState, full_state
-from distfms.methods.multiselect.objective import BuyFrom, Problem, SelectionPath, full_weights
-from distfms.methods.multiselect.same_raters import SameState, averages_of_raters
+from distfms.methods.multiselect.same_raters import averages_of_raters
+from distfms.solve.buying import BuyFrom, Problem, SelectionPath, full_weights
 from distfms.solve.linalg import symmetric_pinv
+from distfms.solve.purchases import FullState, full_state
+from distfms.solve.same_purchases import SameState
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged
 

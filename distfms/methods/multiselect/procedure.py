@@ -12,10 +12,17 @@ from distfms.errors import DataError
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import Procedure
-from distfms.methods.multiselect.baselines import averages, copies, lasso, nothing, single_attribute
-from distfms.methods.multiselect.greedy import Algorithm, AttributeSlab, Criterion, select, slabs_of
+from distfms.methods.multiselect.baselines import (
+    averages,
+    copies,
+    lasso,
+    nothing,
+    single_attribute,
+    supports_of,
+)
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models
-from distfms.methods.multiselect.objective import (
+from distfms.methods.multiselect.same_raters import held_out_estimates
+from distfms.solve.buying import (
     BUDGET_TOLERANCE,
     BuyFrom,
     Problem,
@@ -23,7 +30,7 @@ from distfms.methods.multiselect.objective import (
     SelectionPath,
     holdout_loss,
 )
-from distfms.methods.multiselect.same_raters import held_out_estimates
+from distfms.solve.purchases import Algorithm, AttributeSlab, Criterion, select, slabs_of
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
@@ -44,7 +51,7 @@ Matrices = Mapping[str, np.ndarray]
 _DEAR = ("external", "noise_covariance")
 
 #: Baselines that heed how many judgments were collected.
-_OF_COLLECTED = {"averages": averages, "copies": copies, "lasso": lasso}
+_OF_COLLECTED = {"averages": averages, "copies": copies}
 
 
 class BuyingRule(NamedTuple):
@@ -65,6 +72,13 @@ class Training:
     attributes: np.ndarray
     estimates: JudgmentEstimates
     problem: Problem
+    _supports: list[list[list[int]]] = field(default_factory=list)
+
+    def supports(self, n_judgments: int) -> list[list[int]]:
+        """Return the supports of the lasso path, which are the same for all ridges."""
+        if not self._supports:
+            self._supports.append(supports_of(self.problem, self.estimates, n_judgments))
+        return self._supports[0]
 
     def on(self, kept: np.ndarray) -> Training | None:
         """Return the same of some of these attributes, by place; None for none."""
@@ -231,6 +245,8 @@ class SelectionProcedure(Procedure):
             return nothing(problem, self.budget, rule.name, "unaffordable")
         if rule.name == "nothing":
             return nothing(problem, self.budget, rule.name, "no_positive_gain")
+        if rule.name == "lasso":
+            return lasso(problem, training.supports(self.n_judgments), self.budget)
         if rule.name in _OF_COLLECTED:
             baseline = _OF_COLLECTED[rule.name]
             return baseline(problem, training.estimates, self.budget, self.n_judgments)

@@ -33,8 +33,8 @@ from distfms.methods.multiselect.model import (
     projected_model,
     refit_statistics,
 )
-from distfms.methods.multiselect.objective import BuyFrom, Problem, SelectionPath, holdout_loss
 from distfms.methods.multiselect.same_raters import assigned, held_out_estimates
+from distfms.solve.buying import BuyFrom, Problem, SelectionPath, holdout_loss
 from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
 from distfms.stats.disagreement import Disagreement

@@ -16,14 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.multiselect.objective import (
-    RANK_TOLERANCE,
-    BuyFrom,
-    Problem,
-    Purse,
-    covariance_of_averages,
-    inverse_of,
-)
+from distfms.solve.buying import BuyFrom
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from distfms.stats.raters import by_rater
@@ -31,9 +24,6 @@ from distfms.stats.raters import by_rater
 #: Most attributes for which judgments are bought from the same raters: a step takes O(s³) for s
 #: attributes bought so far.
 MOST_ATTRIBUTES = 500
-
-#: Gains below this share of the objective are rounding.
-NOISE_TOLERANCE = 1e-12
 
 #: Objects whose judgments are spread by rater at a time.
 _OBJECTS_AT_A_TIME = 4096
@@ -177,59 +167,3 @@ def averages_of_raters(
         complete = taken.sum(axis=0) == repeats[:, None]
         found.append(np.where(complete, values.sum(axis=0) / repeats[:, None], np.nan))
     return np.concatenate(found, axis=1)
-
-
-class SameState:
-    """P = C⁻¹ and w = P b of the attributes S that have judgments by the same raters.
-
-    It buys like :class:`distfms.methods.multiselect.greedy.FullState`. Another judgment of a ∈ S
-    changes its whole row c of C: with R the others, C_RR⁻¹ = P_RR − P_Ra P_aR / P_aa, so that
-
-        gain = (b[a] − c C_RR⁻¹ b_R)² / (C′[a, a] − c C_RR⁻¹ c) − w[a]² / P[a, a].
-    """
-
-    def __init__(self, problem: Problem, repeats: np.ndarray | None = None) -> None:
-        self.problem, self.costs = problem, problem.costs
-        n = problem.n_attributes
-        self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
-        self._refresh()
-
-    def _refresh(self) -> None:
-        problem = self.problem
-        self.support = np.flatnonzero((self.repeats > 0) & problem.candidates)
-        self._inverse = inverse_of(covariance_of_averages(problem, self.repeats, self.support))
-        self.w = self._inverse @ problem.b[self.support]
-        self.objective = float(self.w @ problem.b[self.support])
-
-    def buy(self, attribute: int, count: int = 1) -> None:
-        """Add `count` judgments of one attribute."""
-        self.repeats[attribute] += count
-        self._refresh()
-
-    def best(self, purse: Purse) -> tuple[int | None, bool]:
-        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
-        return purse.choice(self.gains(), self.costs, self.repeats)
-
-    def gains(self) -> np.ndarray:
-        """Gain of one more judgment, shape (d,); −inf for constant attributes."""
-        problem, bought = self.problem, self.support
-        after, at = self.repeats + 1, np.arange(bought.size)
-        shared = np.asarray(problem.noise_covariance)
-        rows = problem.external[:, bought]
-        rows += shared[:, bought] / np.maximum.outer(after, self.repeats[bought])
-        rows[bought, at] = 0.0
-        diagonal = np.diagonal(problem.external) + np.diagonal(shared) / after + problem.ridge
-        projected = rows @ self._inverse
-        explained, expected = np.einsum("ij,ij->i", projected, rows), rows @ self.w
-        # What is bought already gives up its own part first.
-        inverse, lost = np.diagonal(self._inverse), np.zeros(self.repeats.size)
-        share = np.divide(1.0, inverse, out=np.zeros(inverse.size), where=inverse > 0)
-        own = projected[bought, at]
-        explained[bought] -= own**2 * share
-        expected[bought] -= own * self.w * share
-        lost[bought] = self.w**2 * share
-        left = diagonal - explained
-        gains = np.where(problem.candidates, 0.0, -np.inf)
-        usable = problem.candidates & (left > RANK_TOLERANCE * diagonal)
-        gains[usable] = ((problem.b - expected) ** 2 / np.where(usable, left, 1.0) - lost)[usable]
-        return np.where(np.abs(gains) > NOISE_TOLERANCE * self.objective, gains, 0.0)

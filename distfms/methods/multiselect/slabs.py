@@ -16,11 +16,11 @@ from distfms.methods.frame.slab_search import read_slabs
 from distfms.methods.frame.slabs import Arrays, Place, StoredMatrix
 from distfms.methods.multiselect.evaluate import attribute_entries, path_content
 from distfms.methods.multiselect.form import JudgmentForm
-from distfms.methods.multiselect.greedy import AttributeSlab, Question, answer, select
-from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.procedure import Found
 from distfms.methods.multiselect.read import slab_reader
 from distfms.methods.multiselect.statistics import read_judgments
+from distfms.solve.buying import Problem
+from distfms.solve.purchases import AttributeSlab, Question, answer, select
 from distfms.stats.base import Bundle
 from distfms.stats.judgments import JudgmentEstimates
 

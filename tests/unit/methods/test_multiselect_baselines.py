@@ -12,8 +12,9 @@ from distfms.methods.multiselect.baselines import (
     lasso,
     lasso_supports,
     single_attribute,
+    supports_of,
 )
-from distfms.methods.multiselect.objective import Problem, full_objective
+from distfms.solve.buying import Problem, full_objective
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
 
@@ -111,7 +112,8 @@ def test_supports_of_the_lasso_are_those_of_scikit_learn(seed, n_rows):
 
 def test_the_lasso_buys_nothing_where_no_support_can_be_paid():
     judgments, label, _ = random_judgments(0)
-    assert lasso(*learned(judgments, label, 2.0), 1.0, 2).n_steps == 0
+    problem, estimates = learned(judgments, label, 2.0)
+    assert lasso(problem, supports_of(problem, estimates, 2), 1.0).n_steps == 0
 
 
 @pytest.mark.parametrize("any_order", [True, False])

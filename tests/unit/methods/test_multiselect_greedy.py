@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms.methods.multiselect import greedy as greedy_module
-from distfms.methods.multiselect.greedy import FullState, ScoringState, select
-from distfms.methods.multiselect.objective import Problem
 from distfms.solve import linalg
+from distfms.solve import purchases as greedy_module
+from distfms.solve.buying import Problem
+from distfms.solve.purchases import FullState, ScoringState, select
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_problem
 

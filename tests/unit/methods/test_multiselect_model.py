@@ -5,7 +5,6 @@ import pytest
 
 from distfms import DataError
 from distfms.data.rows.judgments import AttributeColumns, JudgmentLayout
-from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import (
     LinearModel,
     predict,
@@ -13,8 +12,9 @@ from distfms.methods.multiselect.model import (
     refit,
     refit_statistics,
 )
-from distfms.methods.multiselect.objective import Problem, holdout_loss
 from distfms.methods.multiselect.read import find_columns, trained_columns
+from distfms.solve.buying import Problem, holdout_loss
+from distfms.solve.purchases import select
 from distfms.stats.judgments import JudgmentStatistics
 from tests.reference.multiselect_cases import ragged, random_judgments
 from tests.reference.statistics import ragged_of

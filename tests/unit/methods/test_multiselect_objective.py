@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.objective import Problem, full_objective
 from distfms.methods.multiselect.options import resolve_costs
+from distfms.solve.buying import Problem, full_objective
+from distfms.solve.purchases import select
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, statistics
 

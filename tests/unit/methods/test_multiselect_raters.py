@@ -13,8 +13,9 @@ from distfms import FeatureMultiSelector
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.evaluate import noise_correlations
-from distfms.methods.multiselect.objective import Problem, full_objective
-from distfms.methods.multiselect.same_raters import SameState, held_out_estimates, rater_remarks
+from distfms.methods.multiselect.same_raters import held_out_estimates, rater_remarks
+from distfms.solve.buying import Problem, full_objective
+from distfms.solve.same_purchases import SameState
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
 from tests.reference import multiselect as literal

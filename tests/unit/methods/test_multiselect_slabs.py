@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms.methods.multiselect import greedy
-from distfms.methods.multiselect.greedy import FullState
-from distfms.methods.multiselect.objective import Purse
+from distfms.solve import purchases as greedy
+from distfms.solve.buying import Purse
+from distfms.solve.purchases import FullState
 from tests.reference.multiselect_cases import random_problem
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.objective import Problem, scoring_objective
+from distfms.solve.buying import Problem, scoring_objective
+from distfms.solve.purchases import select
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import statistics
 

@@ -29,8 +29,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from distfms.methods.frame.slabs import loaded
-from distfms.methods.multiselect.objective import (
+from distfms.solve.buying import (
     BUDGET_TOLERANCE,
     RANK_TOLERANCE,
     Problem,
@@ -40,9 +39,9 @@ from distfms.methods.multiselect.objective import (
     inverse_of,
     scoring_objective,
 )
-from distfms.methods.multiselect.same_raters import SameState
 from distfms.solve.linalg import Growing
-from distfms.solve.shards import Loadable, OneProcess, Pool
+from distfms.solve.same_purchases import SameState
+from distfms.solve.shards import Loadable, OneProcess, Pool, loaded
 
 Algorithm = Literal["full", "scoring"]
 Criterion = Literal["gain_per_cost", "gain", "best"]
