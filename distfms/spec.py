@@ -240,8 +240,9 @@ class EngineSection(Section):
     actors: Literal["auto", "always", "never"] = "auto"
     """Which work goes to actors, that keep what they need in memory: evaluations on folds, chains,
     fits by passes, candidates of a search, co-moments of similarities. `auto` uses them where one
-    process is too small, or slower even though actors take seconds to start; `always` wherever
-    there is such work, `never` nowhere. The event `pool` says for each what was decided, and why.
+    process is too small, or slower even though actors take seconds to start, and on Ray for
+    co-moments of similarities; `always` wherever there is such work, `never` nowhere. The event
+    `pool` says for each what was decided, and why.
     """
     retries: Annotated[int, Field(ge=0, le=100)] = 2
     """How often to retry a task after a transient error."""

@@ -18,7 +18,7 @@ from distfms.engine.cache import PartialCache
 from distfms.engine.graph import RetryPolicy, Unit, UnitReport, WorkerLoss
 from distfms.engine.local import SerialPool
 from distfms.engine.storage import Location, absolute
-from distfms.methods.frame.contract import NO_GAIN, Inputs, PartialReader
+from distfms.methods.frame.contract import NO_GAIN, ON_RAY, Inputs, PartialReader
 from distfms.methods.frame.passes import shards_of
 from distfms.runs.events import Recorder
 from distfms.runs.steps import Steps
@@ -109,7 +109,7 @@ class RunContext:
         def one(dataset: Dataset, held_out: bool) -> Bundle:
             read = reader(dataset, held_out)
             finish = _weighed if any(part.weight != 1 for part in dataset.partitions) else None
-            if actors is not None and self._by_actors(actors, len(dataset.partitions)):
+            if actors is not None and self._by_actors(actors, ON_RAY, len(dataset.partitions)):
                 return self._reduce_by_actors(read, dataset.partitions, finish, actors)
             return self._map_reduce(read, dataset.partitions, Bundle.merge, finish, cache)
 
@@ -139,7 +139,9 @@ class RunContext:
         """Map-reduce where actors summarise shards, along the same tree."""
         shards = shards_of(partitions)
         held = max(part.held_bytes for part in partitions)
-        with self.pool(len(shards), 0, what=what, shared_bytes=held + 2 * self.value_bytes) as pool:
+        shared = held + 2 * self.value_bytes
+        opened = self.pool(len(shards), 0, what=what, shared_bytes=shared, n_operations=ON_RAY)
+        with opened as pool:
             pool.start(_as_is, [(read, finish)] * pool.n_actors)
             found: list[Bundle] = pool.map(_shard_summary, shards)
         n_bytes = sum(part.n_bytes for part in partitions)
@@ -221,7 +223,7 @@ class RunContext:
             here, why = True, "the run is in memory"
         else:
             single = n_actors == 1 and self.executor.name == "local"
-            on_actors, why = decide(self.actors, n_operations, single)
+            on_actors, why = decide(self.actors, n_operations, single, self.executor.name)
             here = not on_actors
         options: dict[str, Any] = {
             "retry": self.retry,
@@ -237,9 +239,9 @@ class RunContext:
         )
         return pool
 
-    def _by_actors(self, what: str, n_shards: int) -> bool:
-        """Return whether actors do what they do no sooner; tell where they do not."""
-        yes, why = decide(self.actors, NO_GAIN, single=False)
+    def _by_actors(self, what: str, n_operations: float, n_shards: int) -> bool:
+        """Return whether actors do some work; tell where they do not."""
+        yes, why = decide(self.actors, n_operations, False, self.executor.name)
         if not yes:
             self.record.event(
                 "pool", kind="serial", what=what, n_actors=1, n_shards=n_shards, why=why
@@ -249,7 +251,7 @@ class RunContext:
     @contextmanager
     def candidates(self, shards: Sequence[Any]) -> Iterator[dict[str, Any]]:
         """Let searches of a problem in memory ask for candidates where its shards are."""
-        if not shards or not self._by_actors("candidates", len(shards)):
+        if not shards or not self._by_actors("candidates", NO_GAIN, len(shards)):
             yield {}
             return
         # What is kept of the selected takes at most as much again.
@@ -258,8 +260,10 @@ class RunContext:
             yield {"pool": pool, "shards": shards}
 
 
-def decide(actors: Actors, n_operations: float, single: bool) -> tuple[bool, str]:
-    """Return whether actors do some work, and why.
+def decide(
+    actors: Actors, n_operations: float, single: bool, kind: str = "local"
+) -> tuple[bool, str]:
+    """Return whether actors of a kind do some work, and why.
 
     It takes so many multiplications, as `Job.for_actors` counts them; `single` means that there is
     but one actor, beside this process.
@@ -270,6 +274,9 @@ def decide(actors: Actors, n_operations: float, single: bool) -> tuple[bool, str
         return True, "one process is too small"
     if n_operations == NO_GAIN:
         return False, "actors are no faster"
+    if n_operations == ON_RAY:
+        is_ray = kind == "ray"
+        return is_ray, "actors on Ray keep what they read with" if is_ray else "tasks do it"
     said = f"about {n_operations:.1g} multiplications"
     if n_operations < ACTORS_PAY_OPERATIONS:
         return False, f"{said} take less time than the start of actors"

@@ -18,6 +18,7 @@ import pytest
 
 from distfms.engine.ray_cluster import RayPool
 from distfms.errors import SpecError
+from distfms.methods.frame.contract import ON_RAY
 from distfms.runs import context
 from distfms.runs.context import RunContext, decide
 from distfms.runs.driver import run_job
@@ -200,6 +201,12 @@ def test_decision_and_reason(
     found = decide(actors, n_operations, single)
     assert found[0] == decided
     assert why in found[1]
+
+
+def test_what_reads_with_something_large_is_for_actors_on_ray() -> None:
+    assert [decide("auto", ON_RAY, False, kind)[0] for kind in ("ray", "local", "dask")] == [
+        True, False, False,
+    ]  # fmt: skip
 
 
 def test_other_values_are_refused(tmp_path: Path) -> None:

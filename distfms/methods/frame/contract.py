@@ -40,6 +40,9 @@ Judged = tuple[int, Sequence[Mapping[str, float]]]
 #: 150 purchases among 6,000 attributes take one process 0.8 s, and two new actors 6.8 s.
 NO_GAIN = -math.inf
 
+#: The same of reading with something large, which actors on Ray are sent once and keep.
+ON_RAY = -1.0
+
 #: Option sets to choose from: every combination of the values of these options.
 Grid = Mapping[str, Sequence[Any]]
 
@@ -418,7 +421,7 @@ class Job:
         Why options cannot be compared on folds.
     for_actors : callable
         What actors may do: () → {what: about how many multiplications, infinite where one process
-        is too small, or `NO_GAIN`}.
+        is too small, `NO_GAIN` or `ON_RAY`}.
     candidates : callable
         What folds choose from where options leave it open: options → grids like that of `tune`,
         the simplest first. Empty where nothing is left open.

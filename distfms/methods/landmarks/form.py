@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from distfms.errors import SpecError
-from distfms.methods.frame.contract import NO_GAIN, Grid, Inputs, Job
+from distfms.methods.frame.contract import ON_RAY, Grid, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.ranking import WHOLE
@@ -248,11 +248,11 @@ class LandmarkForm(RowForm):
         """Return what actors may do; see `Job.for_actors`."""
         if self.by_passes:
             n_values = self.row_values * self.inputs.train.n_rows
-            return {"embeddings": NO_GAIN, "passes": operations_of_passes(n_values)}
+            return {"embeddings": ON_RAY, "passes": operations_of_passes(n_values)}
         procedure = LandmarkProcedure((), self.options, self.most_landmarks)
         n_rules = self.n_similarities + (COLUMNS in self.options.baselines)
         n_folds, of_rule = self.inputs.section.folds, procedure.n_operations()
-        return {"embeddings": NO_GAIN, **actors_on_moments(n_folds, n_rules, of_rule)}
+        return {"embeddings": ON_RAY, **actors_on_moments(n_folds, n_rules, of_rule)}
 
     def candidates(self, options: LandmarksOptions) -> list[Grid]:
         """Return what folds choose from; see `Job.candidates`."""
