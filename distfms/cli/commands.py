@@ -160,7 +160,9 @@ def retrain(
     ] = False,
     accept: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Accept this file despite drift; may be repeated."),
+        typer.Option(
+            metavar="FILE", help="Accept a file despite its drift, or that it is gone; repeatable."
+        ),
     ] = None,
     registry: Registry = None,
     engine: Engine = None,

@@ -440,9 +440,11 @@ def storage_error(place: Location, error: OSError, done: str = "written") -> Dis
                 f"The disk is full or a quota is reached: {place} could not be {done}. Finished "
                 "work is kept; free some space, then run the same command again to resume."
             )
+        is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        what = "the folder's permissions" if is_denied else "the disk or the network it is on"
         return EngineError(
-            f"{place} could not be {done} ({reason}). Check the folder's permissions, then run "
-            "the same command again to resume."
+            f"{place} could not be {done} ({reason}). Check {what}, then run the same command "
+            "again to resume."
         )
     text = f"{place} could not be {done} ({reason}). {_advice(error)}"
     if error.errno == errno.EROFS:

@@ -88,6 +88,12 @@ def made_before(registry: Registry, name: str, identity: str) -> tuple[int | Non
     return made, made in withdrawn
 
 
+#: Files that a message names.
+_LISTED = 5
+#: In place of the version of a file that is gone.
+GONE = "gone"
+
+
 class Refusal(Record):
     """Files that have drifted: name → version, and whether somebody has accepted it."""
 
@@ -106,11 +112,26 @@ class Refusal(Record):
             journal.write(new)
         return new
 
+    @property
+    def accepted(self) -> set[str]:
+        """Names of files that somebody has accepted as they are, or as gone."""
+        return {name for name, (_, is_accepted) in self.files.items() if is_accepted}
+
     def accept(
-        self, registry: Registry, name: str, files: Sequence[File], named: Sequence[str]
+        self,
+        registry: Registry,
+        name: str,
+        files: Sequence[File],
+        named: Sequence[str],
+        before: Sequence[Json] = (),
     ) -> Refusal:
-        """Accept files by their names in the data, or parts of their paths."""
-        known = {file.name: (file.version, True) for file in files}
+        """Accept files by their names in the data, or parts of their paths.
+
+        Also those that the current model has learned from and that are gone: `before` are its
+        inputs.
+        """
+        known = {file["name"]: (GONE, True) for file in before}
+        known |= {file.name: (file.version, True) for file in files}
         found = dict[str, tuple[str, bool]]()
         for one in named:
             own = {file: v for file, v in known.items() if f"/{one}/" in f"/{file}/"}
@@ -199,20 +220,25 @@ def columns_of(prepared: Prepared) -> dict[str, str]:
 
 
 def changes_of(
-    before: Sequence[Json], inputs: Inputs, forgotten: Sequence[str], same: Callable[[str], bool]
+    before: Sequence[Json],
+    inputs: Inputs,
+    forgotten: Sequence[str],
+    same: Callable[[str], bool],
+    accepted: Collection[str] = (),
 ) -> dict[str, Any]:
     """Compare the inputs of a manifest with the data as they are.
 
     A file is unchanged where name, footer and stamp (etag, or time of modification) are the
     same. Where only the stamp differs, as in a copy, its rows decide: `same` compares their
-    statistics. What the window has passed has not vanished.
+    statistics. What the window has passed has not vanished. Rows of files that are `accepted` are
+    not lost.
 
     Returns
     -------
     dict
         Names of files that are ``new``, ``changed`` and ``vanished``; ``n_new_rows`` of new and
-        changed files; ``n_lost_rows``, rows fewer in changed and vanished ones; ``n_before``, rows
-        behind the current model.
+        changed files; ``n_lost_rows``, rows fewer in changed and vanished ones, which are ``lost``;
+        ``n_before``, rows behind the current model.
     """
 
     def is_changed(old: Json, new: Json) -> bool:
@@ -230,14 +256,18 @@ def changes_of(
     changed = [(old, file) for old, file in both if is_changed(old, file)]
     left = [file for own, file in known.items() if own not in now]
     vanished = [file for file in left if file["name"] not in forgotten]
-    fewer = [old["n_rows"] - file["n_rows"] for old, file in changed]
+    unmeant = [file for file in vanished if file["name"] not in accepted]
+    pairs = [(old, file) for old, file in changed if file["name"] not in accepted]
+    fewer = [max(old["n_rows"] - file["n_rows"], 0) for old, file in pairs]
+    shorter = [file["name"] for (_, file), n in zip(pairs, fewer, strict=True) if n]
     added = {*new, *(file["name"] for _, file in changed)}
     return {
         "new": new,
         "changed": [file["name"] for _, file in changed],
         "vanished": [file["name"] for file in vanished],
         "n_new_rows": sum(file["n_rows"] for file in now.values() if file["name"] in added),
-        "n_lost_rows": sum(file["n_rows"] for file in vanished) + sum(n for n in fewer if n > 0),
+        "lost": [*(file["name"] for file in unmeant), *shorter],
+        "n_lost_rows": sum(file["n_rows"] for file in unmeant) + sum(fewer),
         "n_before": sum(file["n_rows"] for file in before),
     }
 
@@ -309,7 +339,12 @@ def checked(
         require(text, f"{rows:,} new rows", rows >= enough)
     lost = changes["n_lost_rows"] / max(changes["n_before"], 1)
     most = f"at most {gate.max_lost:.1%} of the rows behind the current model lost"
-    require(most, f"{lost:.1%} of its rows lost", lost <= gate.max_lost)
+    is_kept = lost <= gate.max_lost
+    said = f"{lost:.1%} of its rows lost"
+    if not is_kept:
+        options = " ".join(f"--accept {name}" for name in changes.get("lost", ())[:_LISTED])
+        said += f". If that is meant: distfms retrain SPEC {options}"
+    require(most, said, is_kept)
     for entry in compared:
         gain, where = entry["gain"], f"{entry['rows'].replace('_', '-')} rows"
         metric = measure_title(entry["metric"])

@@ -86,7 +86,7 @@ def retrain(
     anew : bool
         Whether to replace the current model without comparing the two.
     accept : sequence of str
-        Names of files that the gate does not refuse for their drift, from now on.
+        Names of files that the gate no longer refuses for their drift, or for being gone.
     say, progress, on_silence
         See :func:`distfms.runs.driver.run_job`.
 
@@ -133,7 +133,8 @@ def retrain(
             prepared.method.predictor(in_place.run, train, None)
         refusal = Refusal.read(registry, spec.name)
         known = [file.name for file in train.files if anew and file.name in refusal.files]
-        refusal = refusal.accept(registry, spec.name, train.files, [*accept, *known])
+        before = () if in_place is None else in_place.run.manifest["inputs"]
+        refusal = refusal.accept(registry, spec.name, train.files, [*accept, *known], before)
         retraining = Retraining(prepared, section.gate, in_place, refusal, anew, made)
         result = run_prepared(
             replace(prepared, after=retraining.step), None, say, progress, on_silence
@@ -171,7 +172,8 @@ class Retraining:
         names = [] if finished.summary is None else list(finished.summary.names)
         stored = None if in_place is None else in_place.summaries_of(names)
         summaries = self._summaries(run, finished.summary, stored)
-        changes = changes_of(before, inputs, forgotten, partial(same_rows, stored, summaries))
+        same = partial(same_rows, stored, summaries)
+        changes = changes_of(before, inputs, forgotten, same, self.refusal.accepted)
         newest = (*changes["new"], *changes["changed"])
         conditions, compared, selection, drift = list[dict[str, Any]](), [], [], None
         if old is not None:

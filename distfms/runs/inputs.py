@@ -131,6 +131,7 @@ def _open(
         numbers=section.numbers,
         texts=section.text,
         forms=forms,
+        limits=section.limits,
         known=known,
     )
     require_columns(dataset.schema, section.numbers, "one of `numbers`")

@@ -227,12 +227,23 @@ def nearly_numbers_in(dataset: Dataset, names: Sequence[str]) -> list[str]:
     """Return what users should know of columns whose first rows are numbers but for a few."""
     if not names:
         return []
+    table = _first_rows(dataset, names)
+    columns = [table.column(name).combine_chunks() for name in names]
+    return [text for text in map(nearly_numbers, names, columns) if text]
+
+
+def levels_in(dataset: Dataset, name: str) -> tuple[int, int]:
+    """Count the first values of a column of texts that are there, and those that differ."""
+    values = _first_rows(dataset, [name]).column(name).drop_null()
+    return len(values), len(values.unique())
+
+
+def _first_rows(dataset: Dataset, names: Sequence[str]) -> pa.Table:
+    """Read some columns of the first rows."""
     reader, partition = dataset.reader, dataset.partitions[0]
     first = reader.each_batch(partition, names, lambda own, piece: own.read(piece, names))
     with closing(first):
-        table = next(first).slice(0, _ROWS)
-    columns = [table.column(name).combine_chunks() for name in names]
-    return [text for text in map(nearly_numbers, names, columns) if text]
+        return next(first).slice(0, _ROWS)
 
 
 def _column(name: str, values: pa.Array) -> Column:

@@ -26,7 +26,7 @@ from distfms.runs.events import Say, silent
 from distfms.runs.finished import require_tracker
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.look import nearly_numbers_in
+from distfms.runs.look import levels_in, nearly_numbers_in
 from distfms.runs.projection import Projection, project_job
 
 
@@ -85,6 +85,10 @@ class Prepared:
         return [path for path in paths if Path(path).exists()]
 
 
+#: Classes from which texts may be none.
+_MANY_CLASSES = 20
+
+
 def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> Prepared:
     """Open the data, unless they are open, and check the whole spec against them.
 
@@ -125,9 +129,28 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
         for name in index_columns(opened.inputs.train.schema)
         if name not in job.columns and not any(fnmatchcase(name, one) for one in excluded)
     ]
+    _refuse_many_classes(opened.inputs)
     remarks += _nearly_numbers(opened.inputs, job)
     opened = replace(opened, notes=(*opened.notes, *remarks))
     return Prepared(spec, root, opened, method, job, identity)
+
+
+def _refuse_many_classes(inputs: Inputs) -> None:
+    """Refuse a target of texts of which hardly two are the same: they are no classes."""
+    section, schema = inputs.section, inputs.train.schema
+    targets = [name for name in section.target if name in schema.names]
+    for name in targets:
+        if not is_categorical(schema.field(name).type):
+            continue
+        n_rows, n_levels = levels_in(inputs.train, name)
+        if n_levels > max(_MANY_CLASSES, n_rows / 2):
+            advice = " ".join(nearly_numbers_in(inputs.train, [name])) or (
+                "Name a column of classes or of numbers."
+            )
+            raise SpecError(
+                f"The target {name!r} holds texts of which {n_levels:,} of the first {n_rows:,} "
+                f"differ, so they are no classes. {advice}"
+            )
 
 
 def _nearly_numbers(inputs: Inputs, job: Job) -> list[str]:

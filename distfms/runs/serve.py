@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from distfms.data.files.partition import Dataset, RowsReader, frame_rows, memory_dataset
+from distfms.data.files.partition import NAME, Dataset, Rows, RowsReader, frame_rows, memory_dataset
+from distfms.data.files.texts import as_numbers
+from distfms.data.rows.roles import is_categorical
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Predictor, checked_budget
 from distfms.methods.frame.row_predictor import RowPredictor
@@ -160,11 +163,22 @@ class Model:
 
             dataset = open_rows(fspath(rows), None, self.files)
         else:
-            held = frame_rows(rows)
+            held = self._with_numbers(frame_rows(rows))
             if not len(held):
                 raise DataError("There are no rows to predict.")
             dataset = memory_dataset(held, held.schema)
         return dataset, self.predictor(dataset, budget, **stop)
+
+    def _with_numbers(self, rows: Rows) -> Rows:
+        """Return rows with numbers for texts that were read as numbers in training."""
+        forms = self.files.forms()
+        table = rows.table
+        for name, form in ({} if forms is None else forms.numbers).items():
+            if name in table.column_names and is_categorical(table.schema.field(name).type):
+                texts = table.column(name).cast(pa.string())
+                numbers = as_numbers(texts, name, NAME, form)
+                table = table.set_column(table.column_names.index(name), name, numbers)
+        return replace(rows, table=table)
 
     def _as_last(
         self, rows: Any, budget: float | None, stop: Mapping[str, Any]

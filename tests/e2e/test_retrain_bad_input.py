@@ -48,7 +48,8 @@ def test_a_partition_that_shrank_is_refused(trained, days):
     outcome = again(trained)
     assert not outcome.promoted
     assert outcome.reasons == (
-        "at most 10.0% of the rows behind the current model lost: found 33.3% of its rows lost",
+        "at most 10.0% of the rows behind the current model lost: found 33.3% of its rows lost. "
+        "If that is meant: distfms retrain SPEC --accept data/2026-01-03.parquet",
     )
     lax = growing_job(days, days.parent / "runs", retrain={"gate": {"max_lost": 0.5}})
     assert not any("lost" in reason for reason in again(lax).reasons)
@@ -59,6 +60,12 @@ def test_a_file_that_vanished_is_refused(trained, days):
     outcome = again(trained)
     assert retraining(outcome)["data"]["vanished"] == ["data/2026-01-02.parquet"]
     assert "found 50.0%" in outcome.reasons[0]
+    # Night after night, until somebody says that it is meant.
+    write_day(days, "2026-01-04", 4)
+    assert "--accept data/2026-01-02.parquet" in again(trained).reasons[0]
+    assert again(trained, accept=["2026-01-02.parquet"]).promoted
+    write_day(days, "2026-01-05", 5)
+    assert again(trained).promoted
 
 
 def test_a_touched_file_is_no_change(trained, days):

@@ -39,7 +39,7 @@ _MOST_BATCH_ROWS = 2**20
 _LEAST_BYTES = 2**28
 
 #: Raised with every change of what the same judgments are converted to.
-CONVERTER_VERSION = 5
+CONVERTER_VERSION = 6
 
 #: File with the states and counts of a conversion, next to the converted files.
 CONVERSION = "_conversion.json"

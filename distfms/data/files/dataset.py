@@ -27,8 +27,10 @@ from distfms.data.files.footers import (
     parsed_footer,
     readable,
     refuse_duplicate_columns,
+    with_known_types,
 )
 from distfms.data.files.formats.base import Forms
+from distfms.data.files.formats.content import refuse_other_content
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.known_footers import KnownFooters
 from distfms.data.files.partition import (
@@ -43,10 +45,10 @@ from distfms.data.files.partition import (
     digest,
 )
 from distfms.data.files.storage import common_filesystem, list_files, refuse_copies
-from distfms.data.files.texts import NumberForm, NumberTexts, as_numbers
+from distfms.data.files.texts import NumberForm, NumberTexts, as_numbers, has_bounds, trimmed
 from distfms.data.rows.roles import is_categorical, plain_type
 from distfms.engine.storage import File
-from distfms.errors import DataError
+from distfms.errors import DataError, DistfmsError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,6 +86,8 @@ class PartitionReader:
     texts: frozenset[str] = frozenset()
     #: Columns that stand in the names of folders.
     keys: Mapping[str, pa.DataType] = field(default_factory=dict, hash=False)
+    #: Types of columns that have no value in some files, and therefore no type there.
+    kinds: Mapping[str, pa.DataType] = field(default_factory=dict, hash=False)
 
     def open(self, partition: Partition) -> pq.ParquetFile:
         """Open the file of a partition; a DataError if it is no longer the one listed."""
@@ -159,6 +163,8 @@ class PartitionReader:
                 kind = pa.float64()
             elif column.name in self.texts:
                 kind = pa.string()
+            elif column.name in self.kinds:
+                kind = self.kinds[column.name]
             fields.append(column if kind == column.type else column.with_type(kind))
         return pa.schema(fields, metadata=schema.metadata)
 
@@ -252,6 +258,7 @@ def open_dataset(
     numbers: Iterable[str] = (),
     texts: Iterable[str] = (),
     forms: Forms | None = None,
+    limits: str | None = None,
     known: KnownFooters | None = None,
 ) -> Dataset:
     """Open Parquet data by reading the footers of its files; other formats are converted first.
@@ -281,6 +288,8 @@ def open_dataset(
         types.
     forms : Forms, optional
         How text is read, as that of other data was: as far as it is known.
+    limits : str, optional
+        What values such as ``<5`` of `numbers` count as, see ``data.limits``; by default as known.
     known : KnownFooters, optional
         Footers that need not be read again.
 
@@ -296,8 +305,14 @@ def open_dataset(
     forms = Forms(dict.fromkeys(texts, "string")).beside(forms or Forms())
     stored, forms = (copies or Copies()).converted(named, forms=forms)
     filesystem = common_filesystem(stored)
-    footers = (known or KnownFooters()).read(filesystem, stored)
-    schema = footers[0][1]
+    try:
+        footers = (known or KnownFooters()).read(filesystem, stored)
+    except DistfmsError as error:
+        for file in stored:
+            if file.path in str(error):
+                refuse_other_content(file, "Parquet")
+        raise
+    schema, kinds = with_known_types([footer for _, footer in footers])
     refuse_duplicate_columns(schema, stored[0].path)
     floats = set[str]()
     for file, (_, other) in zip(stored[1:], footers[1:], strict=True):
@@ -325,8 +340,16 @@ def open_dataset(
         if name in texts and not is_categorical(kind):
             _require_codes(kind, name, stored[0])
             of_texts.append(name)
-    plain = PartitionReader(filesystem, frozenset(floats), {}, frozenset(of_texts), keys)
+    plain = PartitionReader(filesystem, frozenset(floats), {}, frozenset(of_texts), keys, kinds)
     forms = _with_numbers(forms, of_numbers, plain, partitions[0])
+    if limits is not None:
+        forms = _with_limits(forms, of_numbers, limits)
+        notes += _limits_said(of_numbers, plain, partitions[0], limits)
+        # Statistics depend on it.
+        if of_numbers:
+            partitions = tuple(
+                replace(part, fingerprint=f"{part.fingerprint}:{limits}") for part in partitions
+            )
     reader = replace(plain, numbers={name: forms.numbers[name] for name in of_numbers})
     return Dataset(reader._types(schema), partitions, reader, files, forms, tuple(notes))
 
@@ -352,6 +375,32 @@ def _with_numbers(
     of_text = {name for name, kind in forms.types.items() if kind == "string"}
     kept = {name: form for name, form in found.items() if name in names or name not in of_text}
     return replace(forms, numbers=kept)
+
+
+#: What a value such as ``<5`` counts as, as a share of its bound.
+_BELOW: Mapping[str, float | None] = {"bound": 1.0, "half": 0.5, "missing": None}
+
+
+def _with_limits(forms: Forms, names: Sequence[str], limits: str) -> Forms:
+    """Return forms in which bounds of some columns count as the user says."""
+    below = _BELOW[limits]
+    changed = {name: replace(forms.numbers[name], below=below) for name in names}
+    return replace(forms, numbers={**forms.numbers, **changed})
+
+
+def _limits_said(
+    names: Sequence[str], reader: PartitionReader, first: Partition, limits: str
+) -> list[str]:
+    """Return what users should know of bounds in the first rows."""
+    if not names:
+        return []
+    table = reader.read(first, names)
+    counts = {"missing": "missing", "bound": "their bound", "half": "half of their bound"}[limits]
+    return [
+        f"Values of {name!r} such as `<5` count as {counts} (`data.limits`)."
+        for name in names
+        if has_bounds(trimmed(pc.unique(table.column(name).cast(pa.string()))))
+    ]
 
 
 def _require_columns(names: Sequence[str], partition: Partition, columns: Sequence[str]) -> None:

@@ -31,7 +31,7 @@ _FOOTER_THREADS, _LOCAL_THREADS = 16, 2
 _TAIL_BYTES = 64 * 2**10
 # How pyarrow says that content is damaged.
 _CONTENT = re.compile(
-    "deserializ|thrift|corrupt|ompress|flate|unexpected end|eof|page|magic", re.IGNORECASE
+    "deserializ|thrift|corrupt|ompress|flate|unexpected end|eof|page|magic|encrypt", re.IGNORECASE
 )
 
 
@@ -222,6 +222,8 @@ def check_same_schema(schema: pa.Schema, first: File, other: pa.Schema, file: Fi
             floats.add(name)
         if len(types) == 1 or name in floats or (name in index and None in types):
             continue
+        if name in expected and name in found and _without_values(types):
+            continue
         if name not in found:
             difference = f"lacks the column {name!r}"
         elif name not in expected:
@@ -233,6 +235,33 @@ def check_same_schema(schema: pa.Schema, first: File, other: pa.Schema, file: Fi
             "have the same columns and types. Convert the file or remove it from the dataset."
         )
     return floats
+
+
+def _without_values(types: set[str | None]) -> bool:
+    """Whether one of two types is that of a column without a value, which goes with any."""
+    are_lists = all(kind is not None and kind.startswith("list<") for kind in types)
+    return "null" in types or (are_lists and "list<null>" in types)
+
+
+def with_known_types(schemas: Sequence[pa.Schema]) -> tuple[pa.Schema, dict[str, pa.DataType]]:
+    """Return the first schema with types of later files where it has none.
+
+    Also those types of columns that have no value in some file, by their names.
+    """
+    schema = schemas[0]
+    known: dict[str, pa.DataType] = {}
+    lacking = set[str]()
+    for other in dict.fromkeys(schemas):
+        for column in other:
+            if _logical_type(column.type) in ("null", "list<null>"):
+                lacking.add(column.name)
+            else:
+                known.setdefault(column.name, plain_type(column.type))
+    kinds = {name: known[name] for name in lacking & known.keys()}
+    for name in kinds.keys() & set(schema.names):
+        number = schema.names.index(name)
+        schema = schema.set(number, schema.field(number).with_type(kinds[name]))
+    return schema, kinds
 
 
 def _column_types(schema: pa.Schema) -> dict[str, str]:

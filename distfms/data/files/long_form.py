@@ -47,7 +47,10 @@ class LongSource:
             columns = copies.columns(file)
             for role, name in named.items():
                 _require_column(columns, name, role, file.path)
-        types = dict.fromkeys(named.values(), pa.string()) | {named["object"]: object_type}
+        types: dict[str, pa.DataType | None] = dict.fromkeys(named.values(), pa.string())
+        types[named["object"]] = object_type
+        for role in named.keys() & {"value", "label"}:
+            types[named[role]] = None  # by all rows: decimal commas, units
         read, _ = copies.converted(files, types)
         if object_type is None:
             with opened(read[0]) as stream:

@@ -18,6 +18,7 @@ from typing import Any
 from pyarrow import fs
 
 from distfms.data.files.formats import FORMATS
+from distfms.data.files.formats.content import LOCK_OF_EXCEL
 from distfms.data.files.partition import LONE
 from distfms.engine import storage
 from distfms.engine.remote import RemotePath, is_url
@@ -151,7 +152,8 @@ def _refuse_table(root: Location, entries: Iterable[File]) -> None:
 
 
 def _visible(entries: Iterable[File]) -> list[File]:
-    return [e for e in entries if not any(part[:1] in ("_", ".") for part in e.name.split("/"))]
+    hidden = ("_", ".", LOCK_OF_EXCEL)
+    return [e for e in entries if not any(p.startswith(hidden) for p in e.name.split("/"))]
 
 
 def _glob(pattern: Location) -> tuple[Location, list[File]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -38,10 +38,14 @@ _TIME_PARTS = {
 
 @dataclass(frozen=True)
 class NumberForm:
-    """How the numbers of a column are written: with a decimal mark, and each with one unit."""
+    """How the numbers of a column are written: with a decimal mark, and each with one unit.
+
+    A bound such as ``<5`` counts as the share `below` of it, ``>5`` as 5; None: both are missing.
+    """
 
     decimal: str = "."
     unit: str = ""
+    below: float | None = 1.0
 
 
 @dataclass(frozen=True)
@@ -132,12 +136,14 @@ def read_numbers(texts: Any, form: NumberForm | None = None) -> tuple[pa.Array, 
     """Read texts as numbers; return float64, null where there is none, and which have neither form.
 
     Marks between thousands (``1.234,5``, ``1 234``, ``1'234``) are left out, and a unit that goes
-    with every number (``$``, ``%``, ``EUR``); `GAPS` and bounds such as ``<5`` are missing values.
-    The default form is the one that the texts have.
+    with every number (``$``, ``%``, ``EUR``); `GAPS` are missing values, and bounds such as ``<5``
+    count as the form says. The default form is the one that the texts have.
     """
     plain = trimmed(texts)
     form = form or NumberTexts.of(plain).form
     numbers = numbers_of(plain, form)
+    if form.below is not None and has_bounds(plain):
+        numbers = pc.coalesce(numbers, _bounds_of(plain, form))
     is_read = pc.or_(numbers.is_valid(), _is_gap(plain))
     return numbers, pc.invert(is_read).fill_null(False)
 
@@ -145,6 +151,19 @@ def read_numbers(texts: Any, form: NumberForm | None = None) -> tuple[pa.Array, 
 def _is_gap(plain: pa.Array) -> pa.Array:
     is_word = pc.is_in(pc.utf8_lower(plain), pa.array(GAPS))
     return pc.or_(is_word, pc.match_substring_regex(plain, _BOUND))
+
+
+def has_bounds(plain: Any) -> bool:
+    """Whether a bound such as ``<5`` stands among texts."""
+    return bool(pc.any(pc.match_substring_regex(plain, _BOUND)).as_py())
+
+
+def _bounds_of(plain: pa.Array, form: NumberForm) -> pa.Array:
+    """Return bounds as the numbers that they count as, null for what is none."""
+    parts = pc.extract_regex(plain, r"^(?P<side>[<>≤≥])=?\s*(?P<bound>[\d.,]+)$")
+    bounds = numbers_of(parts.field("bound"), replace(form, unit=""))
+    is_below = pc.is_in(parts.field("side"), pa.array(["<", "≤"]))
+    return pc.if_else(is_below, pc.multiply(bounds, form.below), bounds)
 
 
 def numbers_of(plain: pa.Array, form: NumberForm) -> pa.Array:

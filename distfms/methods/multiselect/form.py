@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -76,6 +76,7 @@ class JudgmentForm:
         if options.buy_from == "same":
             check_buying(len(layout.names), layout.knows_raters)
         known = options.internal_variance
+        _require_two_judgments(layout, known)
         form = cls(
             inputs,
             seed,
@@ -271,6 +272,19 @@ def _check_names(options: MultiselectOptions, names: Sequence[str]) -> None:
                     f"`multiselect.{key}` names `{name}`, which is not an attribute of the "
                     f"data.{nearest(name, names)}"
                 )
+
+
+def _require_two_judgments(layout: JudgmentLayout, internal_variance: Mapping[str, float]) -> None:
+    """Refuse attributes of one column each, of which nothing tells how far judgments differ."""
+    single = [a.name for a in layout.attributes if a.most_judgments < 2]
+    single = [name for name in single if name not in internal_variance]
+    if single and len(single) == len(layout.attributes):
+        more = f" and {len(single) - 5} more" if len(single) > 5 else ""
+        raise SpecError(
+            f"Attributes {', '.join(single[:5])}{more} have one judgment of each object, so "
+            "nothing tells how far judgments differ: give two or more (`NAME__1`, `NAME__2`, or "
+            "lists), or set `internal_variance`."
+        )
 
 
 def most_steps(budget: float, costs: np.ndarray, names: Sequence[str]) -> int:

@@ -7,7 +7,9 @@ from distfms.data.files.texts import NumberForm, nearly_numbers, read_numbers
 @pytest.mark.parametrize(
     ("texts", "form", "numbers"),
     [
-        (["1.234,56", "42.000,00", "-7", "n/a", "<5"], None, [1234.56, 42000, -7, None, None]),
+        (["1.234,56", "42.000,00", "-7", "n/a", "<5"], None, [1234.56, 42000, -7, None, 5]),
+        (["<0.5", "> 7", "≤ 3", "2"], NumberForm(below=0.5), [0.25, 7, 1.5, 2]),
+        (["<0,5", "7,5"], NumberForm(",", below=None), [None, 7.5]),
         (["12,125", "7"], NumberForm(","), [12.125, 7]),
         (["12,125", "7"], None, [12125, 7]),
         (["$42,000", "$1.5", "?"], None, [42000, 1.5, None]),

@@ -221,7 +221,7 @@ def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):
         ("'tall' of X has 1 infinite", frame.assign(tall=tall), "y"),
         ("'id'", frame.assign(id="a"), "y"),
         ("n_samples = 1", [X[0]], y[:1]),
-        ("x0, x1, x2, x3: no object has two judgments", table, y),
+        ("x0, x1, x2, x3 have one judgment of each object", table, y),
         ("label 'y' is 3 .* Check `target`", array, np.full(60, 3.0)),
         ("60 rows, y", chunked, y[1:]),
         ("3 chunks and y .* 2: chunk them", judged, dd.from_pandas(frame["y"], npartitions=2)),

@@ -17,7 +17,7 @@ from distfms.spec import read_yaml
 from tests.e2e.jobs import content
 
 METHODS = {
-    "multiselect": {"budget": 5},
+    "multiselect": {"budget": 5, "internal_variance": {"x0": 1.0}},
     "sequence": {},
     "landmarks": {},
     "attribute_efficient": {"attributes_per_example": 2},

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from distfms.data.files.footers import check_same_schema, readable, refuse_duplicate_columns
 from distfms.data.files.formats import format_of
 from distfms.data.files.formats.base import Format, FormatError, Forms, MisfitError
+from distfms.data.files.formats.content import refuse_other_content
 from distfms.data.files.partition import digest
 from distfms.data.files.storage import cache_folder, delete_unused
 from distfms.data.files.write import GroupedFile
@@ -275,10 +276,18 @@ def opened(file: File) -> Iterator[Any]:
         storage.open_stream(file.place) as stream,
     ):
         zipped = form is not None and file.path.lower().endswith(".gz")
+        if form is not None and not zipped:
+            refuse_other_content(file, called)
         try:
             yield pa.CompressedInputStream(stream, "gzip") if zipped else stream
         except FormatError as error:
             raise DataError(f"The file {file.path} {error}") from error
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            raise DataError(
+                f"The file {file.path} is text of no encoding that is known here (byte 0x{byte:02x}"
+                f" at {error.start:,}): save it as UTF-8."
+            ) from error
 
 
 def require_unchanged(file: File) -> None:

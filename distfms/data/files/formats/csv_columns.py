@@ -134,7 +134,7 @@ class Facts:
     def number_form(self, decimal: str) -> NumberForm:
         """Return the form of numbers, where a decimal mark is that of the file."""
         own = decimal if decimal in self.decimals else self.decimals[:1]
-        return NumberForm(own or decimal, *self.units[:1])
+        return NumberForm(own or decimal, next(iter(self.units), ""))
 
     def is_native(self, decimal: str) -> bool:
         """Whether a parser reads numbers with a decimal mark."""
