@@ -9,9 +9,10 @@ import numpy as np
 
 from distfms.stats.ragged import Ragged
 
-#: Objects from which a rater is known about as well as raters are in general, and how far a rater
-#: can be from others who always agree.
-_OBJECTS, _MOST_TIMES = 10, 1000.0
+#: Objects from which a rater is known about as well as raters are in general.
+_OBJECTS = 10
+#: How far a rater can be from others who always agree.
+_MOST_TIMES = 1000.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +64,11 @@ class Disagreement:
         Disagreement
             Objects count alike, whatever their weight.
         """
-        n_raters, n_attributes = len(names), len(judgments)
+        n_raters = len(names)
+        n_attributes = len(judgments)
         sums = np.zeros((3, n_raters, n_attributes))
-        variances, n_variances = np.zeros((2, n_attributes))
+        variances = np.zeros(n_attributes)
+        n_variances = np.zeros(n_attributes)
         pairs = [np.zeros(0, dtype=np.int64)]  # of an object and a rater
         for attribute, (ragged, codes) in enumerate(zip(judgments, raters, strict=True)):
             shared = _shared_judgments(ragged, codes)
@@ -77,12 +80,17 @@ class Disagreement:
                 pairs.append(pair)
         judged = np.unique(np.concatenate(pairs)) % max(n_raters, 1)
         n_objects = np.bincount(judged, minlength=n_raters)
-        known = np.flatnonzero(n_objects)
-        ids = np.array(names, dtype=np.str_)[known]
-        squares, spreads, n_pairs = sums[:, known]
-        by_rater = n_objects[known], squares, spreads, n_pairs
-        found = cls(ids, *by_rater, variances, n_variances)
-        return cls.empty(n_attributes).merge(found)
+        seen = np.flatnonzero(n_objects)
+        of_block = cls(
+            names=np.array(names, dtype=np.str_)[seen],
+            n_objects=n_objects[seen],
+            squares=sums[0, seen],
+            spreads=sums[1, seen],
+            n_pairs=sums[2, seen],
+            variances=variances,
+            n_variances=n_variances,
+        )
+        return cls.empty(n_attributes).merge(of_block)
 
     @classmethod
     def empty(cls, n_attributes: int) -> Disagreement:
@@ -116,11 +124,12 @@ class Disagreement:
 
         v stands in for s² of a single other judgment. Attributes without variance do not count.
         """
-        told = np.flatnonzero(self.variances > 0)
-        unit = self.variances[told] / self.n_variances[told]
-        own = (self.squares[:, told] / unit).sum(axis=1)
-        others = (self.spreads[:, told] / unit + self.n_pairs[:, told]).sum(axis=1)
-        return own / np.maximum(others, own / _MOST_TIMES + np.finfo(float).tiny)
+        varying = np.flatnonzero(self.variances > 0)
+        unit = self.variances[varying] / self.n_variances[varying]
+        squares = (self.squares[:, varying] / unit).sum(axis=1)
+        spreads = self.spreads[:, varying] / unit + self.n_pairs[:, varying]
+        least = squares / _MOST_TIMES + np.finfo(float).tiny
+        return squares / np.maximum(spreads.sum(axis=1), least)
 
     def outlying(self) -> list[tuple[str, int, float]]:
         """Return raters whose ratio is over twice that of the median rater, farthest first.
@@ -132,7 +141,8 @@ class Disagreement:
         if not steady.size or not np.median(steady):
             return []
         times = ratios / np.median(steady)
-        far = np.flatnonzero(self.n_objects * (times - 1.0) > self.n_objects + _OBJECTS)
+        is_far = self.n_objects * (times - 1.0) > self.n_objects + _OBJECTS
+        far = np.flatnonzero(is_far)
         ranked = far[np.argsort(-times[far], kind="stable")].tolist()
         return [(str(self.names[i]), int(self.n_objects[i]), float(times[i])) for i in ranked]
 
@@ -162,15 +172,23 @@ class _Shared:
 
 
 def _shared_judgments(ragged: Ragged, codes: Ragged) -> _Shared:
+    """Return u = (x − x̄)² k/(k − 1) and s² = (Σ(x − x̄)² − u)/(k − 2) of each shared judgment."""
     counts = ragged.counts()
+    raters = codes.content()
     is_shared = counts > 1
-    objects = np.repeat(np.arange(counts.size), counts)
-    kept = np.flatnonzero((codes.content() >= 0) & is_shared[objects])
-    objects = objects[kept]
+    object_of = np.repeat(np.arange(counts.size), counts)
+    kept = np.flatnonzero((raters >= 0) & is_shared[object_of])
+    objects = object_of[kept]
     means, sums = ragged.means_and_squares()
     k = counts[objects]
     deviations = ragged.content()[kept] - means[objects]
     squares = deviations**2 * k / (k - 1)
-    spreads = np.maximum(sums[objects] - squares, 0.0) / np.maximum(k - 2, 1)
-    variances = sums[is_shared] / (counts[is_shared] - 1)
-    return _Shared(objects, codes.content()[kept], squares, spreads, k == 2, variances)
+    left = np.maximum(sums[objects] - squares, 0.0)
+    return _Shared(
+        objects=objects,
+        raters=raters[kept],
+        squares=squares,
+        spreads=left / np.maximum(k - 2, 1),
+        is_pair=k == 2,
+        variances=sums[is_shared] / (counts[is_shared] - 1),
+    )

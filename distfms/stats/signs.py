@@ -22,8 +22,11 @@ import numpy as np
 from distfms.stats.comoments import CONSTANT_RTOL, Moments
 
 #: Values that are looked at of a batch, and the bounds of its rows: few, as the sums of all tell
-#: what is far off, and eight times as many of a batch with gaps, which costs more anyway.
-_SAMPLE_VALUES, _SAMPLE_ROWS, _WITH_GAPS = 2**15, (16, 1024), 8
+#: what is far off.
+_SAMPLE_VALUES = 2**15
+_SAMPLE_ROWS = (16, 1024)
+#: How many times as many are looked at of a batch with gaps, which costs more anyway.
+_WITH_GAPS = 8
 #: Most columns whose gaps are compared with all others, rather than with the targets alone.
 _MOST_PAIRS = 256
 #: Deviations of the other values from which a value is far off.
@@ -36,20 +39,33 @@ _LEAST = 10
 
 def sample_of(values: np.ndarray, row_ids: np.ndarray, has_gaps: bool) -> np.ndarray:
     """Return rows at equal steps of a batch, values (D, n), in the order of their numbers (n,)."""
-    most = int(np.clip(_SAMPLE_VALUES // max(len(values), 1), *_SAMPLE_ROWS))
-    rows = np.arange(0, len(row_ids), -(-len(row_ids) // (most * _WITH_GAPS**has_gaps)) or 1)
-    sample: np.ndarray = values[:, rows[np.argsort(row_ids[rows])]]
-    return sample
+    most = _most_rows(len(values))
+    if has_gaps:
+        most *= _WITH_GAPS
+    rows = np.arange(0, len(row_ids), _step(len(row_ids), most))
+    in_order = rows[np.argsort(row_ids[rows])]
+    return np.asarray(values[:, in_order])
 
 
 def sample_of_lists(values: Sequence[np.ndarray]) -> np.ndarray:
     """Return values at equal steps of each of D columns, shape (D, m), then NaN."""
-    most = int(np.clip(_SAMPLE_VALUES // max(len(values), 1), *_SAMPLE_ROWS))
-    some = [own[:: -(-len(own) // most) or 1] for own in values]
-    sample = np.full((len(values), max(map(len, some), default=0)), np.nan)
-    for row, own in zip(sample, some, strict=True):
-        row[: len(own)] = own
+    most = _most_rows(len(values))
+    sampled = [column[:: _step(len(column), most)] for column in values]
+    longest = max((len(column) for column in sampled), default=0)
+    sample = np.full((len(values), longest), np.nan)
+    for row, column in zip(sample, sampled, strict=True):
+        row[: len(column)] = column
     return sample
+
+
+def _most_rows(n_columns: int) -> int:
+    """Return how many rows of a batch are looked at."""
+    return int(np.clip(_SAMPLE_VALUES // max(n_columns, 1), *_SAMPLE_ROWS))
+
+
+def _step(n_rows: int, most: int) -> int:
+    """Return the step at which no more than so many rows are taken, ⌈n / most⌉ or 1."""
+    return max(-(-n_rows // most), 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +138,9 @@ class ColumnSigns:
         far[is_far, 2] = place
         moments = rest.merge(_only(without, ~is_far))
         n_observed = observed.sum(axis=1)
-        falls, rises = (_rises(own) for own in (-sample, sample))
+        falls = _rises(-sample)
+        rises = _rises(sample)
+        in_order = falls | rises
         return cls(
             moments=moments,
             gap_counts=gap_counts,
@@ -130,7 +148,7 @@ class ColumnSigns:
             falls=falls,
             rises=rises,
             chance=np.array([lgamma(n + 1) for n in n_observed]),
-            differ=_differ(sample, numbers & ~(falls | rises)) | ((falls | rises) & _whole(sample)),
+            differ=_differ(sample, numbers & ~in_order) | (in_order & _whole(sample)),
             far=far,
         )
 
@@ -148,7 +166,7 @@ class ColumnSigns:
             counts, sums = other.gap_counts, other.gap_sums
         elif len(other.gap_counts):
             counts, sums = counts + other.gap_counts, sums + other.gap_sums
-        further = self.far[:, 1] >= other.far[:, 1]
+        is_further = self.far[:, 1] >= other.far[:, 1]
         return ColumnSigns(
             self.moments.merge(other.moments),
             counts,
@@ -157,7 +175,7 @@ class ColumnSigns:
             self.rises & other.rises,
             self.chance + other.chance,
             self.differ & other.differ,
-            np.where(further[:, None], self.far, other.far),
+            np.where(is_further[:, np.newaxis], self.far, other.far),
         )
 
     @property
@@ -174,8 +192,12 @@ class ColumnSigns:
         deviation = np.sqrt(self.moments.variance)
         with np.errstate(divide="ignore", invalid="ignore"):
             away = np.abs(self.far[:, 0] - self.moments.mean) / deviation
-        found = np.flatnonzero((self.far[:, 1] > 0) & (away > FAR) & (deviation > 0))
-        return {int(c): (self.far[c, 0], float(away[c]), self.far[c, 2]) for c in found}
+        is_far = (self.far[:, 1] > 0) & (away > FAR) & (deviation > 0)
+        far_values = {}
+        for column in np.flatnonzero(is_far).tolist():
+            value, _, place = self.far[column]
+            far_values[column] = (value, float(away[column]), place)
+        return far_values
 
     @property
     def unresolved(self) -> np.ndarray:
@@ -209,47 +231,70 @@ class ColumnSigns:
         """
         if not len(self.gap_counts):
             return []
-        n_partners, n_columns = self.gap_counts.shape[1], len(self.moments.mean)
-        partners = slice(n_columns - n_partners, n_columns)
-        own = Moments(*(array[partners] for array in vars(self.moments).values()))
-        n_gaps, n_rows = self.gap_counts, own.weight
-        with np.errstate(divide="ignore", invalid="ignore"):
-            few = np.minimum(n_gaps, n_rows - n_gaps)
-            apart = self.gap_sums - n_gaps * own.mean
-            variance = few * own.variance * (1.0 - (few - 1.0) / n_rows)
-            most = np.maximum(own.maximum - own.mean, own.mean - own.minimum)
-            u = most * np.abs(apart) / variance
-            chance = np.log(2.0) - variance / most**2 * ((1.0 + u) * np.log1p(u) - u)
-        varies = np.sqrt(own.variance) > CONSTANT_RTOL * np.abs(own.mean)
-        tested = (few >= _LEAST) & varies
-        features, others = sources[: len(n_gaps), None], sources[partners]
-        tested &= (features != others) & (features >= 0) & (others >= 0)
-        level = np.log(_LEVEL / max(int(tested.sum()), 1))
-        chance = np.where(tested & np.isfinite(chance), chance, np.inf)
-        found = []
-        is_target = np.arange(n_columns)[partners] >= len(n_gaps)
-        for feature, row in enumerate(chance):
-            told = np.where(is_target, row, np.inf)
-            best = int(np.argmin(told if told.min() < level else row))
-            if row[best] < level:
-                size = apart[feature, best] / n_gaps[feature, best] / np.sqrt(own.variance[best])
-                found.append((feature, partners.start + best, float(size)))
-        return found
+        n_features, n_partners = self.gap_counts.shape
+        first = len(self.moments.mean) - n_partners
+        partners = _first_to_last(self.moments, first)
+        n_few = np.minimum(self.gap_counts, partners.weight - self.gap_counts)
+        away = self.gap_sums - self.gap_counts * partners.mean
+        chance = _log_chance(away, n_few, partners)
+        deviation = np.sqrt(partners.variance)
+        feature_sources = sources[:n_features, np.newaxis]
+        partner_sources = sources[first:]
+        is_tested = (n_few >= _LEAST) & (deviation > CONSTANT_RTOL * np.abs(partners.mean))
+        is_tested &= feature_sources != partner_sources
+        is_tested &= (feature_sources >= 0) & (partner_sources >= 0)
+        level = np.log(_LEVEL / max(int(is_tested.sum()), 1))
+        chance = np.where(is_tested & np.isfinite(chance), chance, np.inf)
+        is_target = np.arange(first, first + n_partners) >= n_features
+        dependent = []
+        for feature, by_partner in enumerate(chance):
+            by_target = np.where(is_target, by_partner, np.inf)
+            partner = int(np.argmin(by_target if by_target.min() < level else by_partner))
+            if by_partner[partner] < level:
+                difference = away[feature, partner] / self.gap_counts[feature, partner]
+                size = float(difference / deviation[partner])
+                dependent.append((feature, first + partner, size))
+        return dependent
+
+
+def _first_to_last(moments: Moments, first: int) -> Moments:
+    """Return the moments of all columns from one on."""
+    return Moments(*(array[first:] for array in vars(moments).values()))
+
+
+def _log_chance(away: np.ndarray, n_few: np.ndarray, partners: Moments) -> np.ndarray:
+    """Return ln 2 − V/M² h(Mt/V) for sums that are t = |away| from their mean; see [1]_, [2]_.
+
+    Of n_few values without replacement V is n_few·σ²(1 − (n_few − 1)/N).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share_left = 1.0 - (n_few - 1.0) / partners.weight
+        variance = n_few * partners.variance * share_left
+        above = partners.maximum - partners.mean
+        below = partners.mean - partners.minimum
+        largest = np.maximum(above, below)
+        u = largest * np.abs(away) / variance
+        h = (1.0 + u) * np.log1p(u) - u
+        return np.log(2.0) - variance / largest**2 * h
 
 
 def _gaps(
     sample: np.ndarray, observed: np.ndarray, n_features: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return counts and sums of partners where features are missing."""
-    missing = ~observed[:n_features]
-    partners = slice(0 if len(sample) <= _MOST_PAIRS else n_features, None)
-    shape = (n_features if missing.any() else 0, len(sample[partners]))
-    counts, sums = np.zeros(shape), np.zeros(shape)
-    if shape[0]:
-        rows = np.flatnonzero(missing.any(axis=1))
-        gaps, known = missing[rows].astype(float), observed[partners]
-        counts[rows] = gaps @ known.T
-        sums[rows] = gaps @ np.where(known, sample[partners], 0.0).T
+    is_missing = ~observed[:n_features]
+    first = 0 if len(sample) <= _MOST_PAIRS else n_features
+    n_partners = len(sample) - first
+    if not is_missing.any():
+        return np.zeros((0, n_partners)), np.zeros((0, n_partners))
+    counts = np.zeros((n_features, n_partners))
+    sums = np.zeros((n_features, n_partners))
+    rows = np.flatnonzero(is_missing.any(axis=1))
+    gaps = is_missing[rows].astype(float)
+    is_known = observed[first:]
+    values = np.where(is_known, sample[first:], 0.0)
+    counts[rows] = gaps @ is_known.T
+    sums[rows] = gaps @ values.T
     return counts, sums
 
 
@@ -257,39 +302,50 @@ def _without_furthest(sample: np.ndarray, observed: np.ndarray) -> tuple[Moments
     """Return the moments of columns without the value that is furthest from their mean, and its."""
     if not sample.size:
         return Moments.empty(len(sample)), Moments.empty(len(sample))
+    mean = _mean(sample, observed)[:, np.newaxis]
     with np.errstate(over="ignore"):
-        away = np.abs(np.where(observed, sample - _mean(sample, observed)[:, None], -1.0))
+        away = np.abs(sample - mean)
     furthest = np.argmax(np.where(observed, away, -1.0), axis=1)
     columns = np.arange(len(sample))
-    value, there = sample[columns, furthest], observed[columns, furthest]
-    rest = observed.copy()
-    rest[columns, furthest] = False
-    own = _moments(sample, rest)
-    zero, known = np.zeros(len(value)), np.where(there, value, 0.0)
-    low, high = np.where(there, value, np.inf), np.where(there, value, -np.inf)
-    return own, Moments(there.astype(float), known, zero, low, high)
+    value = sample[columns, furthest]
+    is_observed = observed[columns, furthest]
+    others = observed.copy()
+    others[columns, furthest] = False
+    of_furthest = Moments(
+        weight=is_observed.astype(float),
+        mean=np.where(is_observed, value, 0.0),
+        m2=np.zeros(len(value)),
+        minimum=np.where(is_observed, value, np.inf),
+        maximum=np.where(is_observed, value, -np.inf),
+    )
+    return _moments(sample, others), of_furthest
 
 
 def _only(moments: Moments, columns: np.ndarray) -> Moments:
     """Return moments with those of other columns as if nothing had been observed."""
     nothing = vars(Moments.empty(moments.n_columns)).values()
-    own = zip(vars(moments).values(), nothing, strict=True)
-    return Moments(*(np.where(columns, array, empty) for array, empty in own))
+    pairs = zip(vars(moments).values(), nothing, strict=True)
+    return Moments(*(np.where(columns, array, empty) for array, empty in pairs))
 
 
 def _mean(sample: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """Return Σ x/n over the values of columns that are marked, 0 without any."""
     weight = np.maximum(observed.sum(axis=1), 1)
-    mean: np.ndarray = np.where(observed, sample / weight[:, None], 0.0).sum(axis=1)
-    return mean
+    parts = np.where(observed, sample / weight[:, np.newaxis], 0.0)
+    return np.asarray(parts.sum(axis=1))
 
 
 def _moments(sample: np.ndarray, observed: np.ndarray) -> Moments:
     """Return the moments of those values of columns that are marked."""
     mean = _mean(sample, observed)
-    m2 = np.square(np.where(observed, sample - mean[:, None], 0.0)).sum(axis=1)
-    low = np.where(observed, sample, np.inf).min(axis=1)
-    high = np.where(observed, sample, -np.inf).max(axis=1)
-    return Moments(observed.sum(axis=1).astype(float), mean, m2, low, high)
+    deviations = np.where(observed, sample - mean[:, np.newaxis], 0.0)
+    return Moments(
+        weight=observed.sum(axis=1).astype(float),
+        mean=mean,
+        m2=np.square(deviations).sum(axis=1),
+        minimum=np.where(observed, sample, np.inf).min(axis=1),
+        maximum=np.where(observed, sample, -np.inf).max(axis=1),
+    )
 
 
 def _doubtful(
@@ -299,47 +355,56 @@ def _doubtful(
 
     A value that is `FAR` deviations off moves the mean of n values by FAR/n of them.
     """
-    n_values = np.maximum([len(own) for own in values], 1)
-    deviation = np.sqrt(rest.variance)
+    n_values = np.maximum([len(column) for column in values], 1)
+    farthest = FAR * np.sqrt(rest.variance)
     with np.errstate(over="ignore", invalid="ignore"):
-        away = np.abs(sums / n_values - rest.mean) > 0.5 * FAR / n_values * deviation
+        moved = np.abs(sums / n_values - rest.mean)
+        is_away = moved > 0.5 * farthest / n_values
         for column in np.flatnonzero(~np.isfinite(sums)).tolist():
-            ends = np.array([np.fmin.reduce(values[column]), np.fmax.reduce(values[column])])
-            away[column] = (np.abs(ends - rest.mean[column]) > FAR * deviation[column]).any()
-    columns: np.ndarray = np.flatnonzero(away)
-    return columns
+            lowest = np.fmin.reduce(values[column])
+            highest = np.fmax.reduce(values[column])
+            ends = np.array([lowest, highest])
+            is_far = np.abs(ends - rest.mean[column]) > farthest[column]
+            is_away[column] = is_far.any()
+    return np.asarray(np.flatnonzero(is_away))
 
 
 def _furthest(values: np.ndarray, rest: Moments, column: int) -> tuple[float, float]:
     """Return the value that is furthest from the others, and by how many deviations; 0 if few."""
-    known = values[~np.isnan(values)]
-    if known.size < 3:
+    observed = values[~np.isnan(values)]
+    if observed.size < 3:
         return 0.0, 0.0
     with np.errstate(over="ignore"):
-        position = int(np.argmax(np.abs(known - rest.mean[column])))
-    others = np.delete(known, position)
+        position = int(np.argmax(np.abs(observed - rest.mean[column])))
+    furthest = float(observed[position])
+    others = np.delete(observed, position)
+    mean = float(others.mean())
     deviation = float(others.std())
-    away = abs(float(known[position]) - float(others.mean()))
-    is_far = deviation > CONSTANT_RTOL * abs(float(others.mean())) and away > FAR * deviation
-    return (float(known[position]), away / deviation) if is_far else (0.0, 0.0)
+    away = abs(furthest - mean)
+    varies = deviation > CONSTANT_RTOL * abs(mean)
+    if not varies or away <= FAR * deviation:
+        return 0.0, 0.0
+    return furthest, away / deviation
 
 
 def _rises(sample: np.ndarray) -> np.ndarray:
     """Whether the observed values of columns rise strictly."""
     before = np.fmax.accumulate(sample, axis=1)[:, :-1]
     later = sample[:, 1:]
-    rises: np.ndarray = ((later > before) | np.isnan(later) | np.isnan(before)).all(axis=1)
-    return rises
+    is_unknown = np.isnan(later) | np.isnan(before)
+    return np.asarray(((later > before) | is_unknown).all(axis=1))
 
 
 def _whole(sample: np.ndarray) -> np.ndarray:
     """Whether the observed values of columns are whole numbers."""
-    whole: np.ndarray = ((np.floor(sample) == sample) | np.isnan(sample)).all(axis=1)
-    return whole
+    is_whole = (np.floor(sample) == sample) | np.isnan(sample)
+    return np.asarray(is_whole.all(axis=1))
 
 
 def _differ(sample: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Which of the columns wanted hold whole numbers that differ."""
-    found = wanted & _whole(sample)
-    found[found] = (np.diff(np.sort(sample[found], axis=1), axis=1) != 0).all(axis=1)
-    return found
+    differ = wanted & _whole(sample)
+    ascending = np.sort(sample[differ], axis=1)
+    steps = np.diff(ascending, axis=1)
+    differ[differ] = (steps != 0).all(axis=1)
+    return differ
