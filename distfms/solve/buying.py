@@ -295,19 +295,22 @@ def holdout_loss(
     ndarray of shape (), or (n_models,)
         In squared units of the label, in O(n_models · s²) for s attributes in use.
     """
-    weights, repeats = np.asarray(weights, dtype=float), np.asarray(repeats)
-    used = np.flatnonzero(np.atleast_2d(weights != 0).any(axis=0))
-    w, r = weights[..., used], np.maximum(repeats[..., used], 1)
+    weights = np.asarray(weights, dtype=float)
+    is_used = np.atleast_2d(weights != 0).any(axis=0)
+    used = np.flatnonzero(is_used)
+    grid = np.ix_(used, used)
+    w = weights[..., used]
+    r = np.maximum(np.asarray(repeats)[..., used], 1)
     offset = estimates.label_mean - np.asarray(intercepts) - w @ estimates.means[used]
-    external = np.einsum("...j,...j->...", w @ estimates.external[np.ix_(used, used)], w)
+    external = np.einsum("...j,...j->...", w @ estimates.external[grid], w)
     explained = 2.0 * (w @ estimates.b[used])
     if buy_from == "same" and estimates.noise_covariance is not None:
-        shared = estimates.noise_covariance[np.ix_(used, used)]
-        noise = np.einsum(
-            "...i,...ij,...j->...", w, shared / np.maximum(r[..., None], r[..., None, :]), w
-        )
+        most = np.maximum(r[..., np.newaxis], r[..., np.newaxis, :])
+        shared = estimates.noise_covariance[grid] / most
+        noise = np.einsum("...i,...ij,...j->...", w, shared, w)
     else:
-        noise = np.sum(np.where(w != 0, estimates.v[used] / r, 0.0) * w**2, axis=-1)
+        variance = np.where(w != 0, estimates.v[used] / r, 0.0)
+        noise = np.sum(variance * w**2, axis=-1)
     return estimates.label_variance - explained + external + noise + offset**2
 
 

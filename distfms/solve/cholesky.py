@@ -473,8 +473,10 @@ def _elimination_gain(blocks: np.ndarray, gradient: np.ndarray, floor: np.ndarra
         inverse = np.divide(1.0, pivot, out=np.zeros_like(pivot), where=is_independent)
         scaled = row * inverse
         n_left = size - j - 1
-        gain += np.einsum("pm,pm->m", row[n_left:], scaled[n_left:])
-        work[j + 1 :, j + 1 :] -= scaled[:n_left, None] * row[None]
+        right = row[n_left:]
+        gain += np.einsum("pm,pm->m", right, scaled[n_left:])
+        later = work[j + 1 :, j + 1 :]
+        later -= scaled[:n_left, np.newaxis] * row
     return 0.5 * gain
 
 
@@ -485,14 +487,16 @@ def _factor(block: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarra
     upper, info = dpotrf(block, lower=0, clean=1)
     if info == 0 and np.all(np.diagonal(upper) ** 2 > floor):
         return upper, np.arange(len(block))
-    rest = block.copy()
+    schur = block.copy()
     factor = np.zeros_like(block)
     kept = []
     for j in range(len(block)):
-        if rest[j, j] > floor[j]:
+        pivot = schur[j, j]
+        if pivot > floor[j]:
             kept.append(j)
-            factor[j, j:] = rest[j, j:] / np.sqrt(rest[j, j])
-            rest[j + 1 :, j + 1 :] -= np.outer(factor[j, j + 1 :], factor[j, j + 1 :])
+            factor[j, j:] = schur[j, j:] / np.sqrt(pivot)
+            right = factor[j, j + 1 :]
+            schur[j + 1 :, j + 1 :] -= np.outer(right, right)
     return factor[np.ix_(kept, kept)], np.array(kept, dtype=np.intp)
 
 

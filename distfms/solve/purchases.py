@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -130,25 +131,32 @@ class FullSlab:
 
     def begin(self, given: Afresh) -> None:
         """Compute everything afresh."""
-        problem, n = self.problem, self.problem.n_attributes
-        inside = given.support - self.start
-        outside = np.ones(n, dtype=bool)
-        outside[inside[(inside >= 0) & (inside < n)]] = False
-        self.own = own = np.flatnonzero(outside)
-        self.candidates, self.costs = problem.candidates[own], problem.costs[own]
-        self.diagonal = self.external[own, self.start + own] + problem.v[own] + problem.ridge[own]
-        self.support, rows = given.support, self.external[np.ix_(own, given.support)]
+        problem = self.problem
+        outside = np.setdiff1d(np.arange(problem.n_attributes), self._inside(given.support))
+        self.own = outside
+        self.candidates = problem.candidates[outside]
+        self.costs = problem.costs[outside]
+        self.support = given.support
+        variance = self.external[outside, self.start + outside]
+        self.diagonal = variance + problem.v[outside] + problem.ridge[outside]
+        rows = self.external[np.ix_(outside, given.support)]
         projected = rows @ given.inverse
-        self.num = problem.b[own] - rows @ given.w
+        self.num = problem.b[outside] - rows @ given.w
         self.den = self.diagonal - np.einsum("ij,ij->i", projected, rows)
         self.projected = Growing(projected.T)  # P Σ[S, ·]
+
+    def _inside(self, attributes: np.ndarray) -> np.ndarray:
+        """Return where attributes of the slab are in it, in their order."""
+        places = attributes - self.start
+        return places[(places >= 0) & (places < self.problem.n_attributes)]
 
     def follow(self, change: Update) -> None:
         """Take one update."""
         if change.row is None:
             t = self.projected.row(change.place)
         else:
-            t = self.projected.combined(change.row) - self.external[self.own, change.attribute]
+            t = self.projected.combined(change.row)
+            t -= self.external[self.own, change.attribute]
             self.candidates[self.own == change.attribute - self.start] = False
             self.support = np.append(self.support, change.attribute)
         self.num -= (change.kappa * change.product) * t
@@ -165,10 +173,11 @@ class FullSlab:
 
         −inf for constant ones, 0 for those that depend linearly on S.
         """
-        squares, least = self.num**2, RANK_TOLERANCE * self.diagonal
+        squares = self.num**2
+        is_independent = self.den > RANK_TOLERANCE * self.diagonal
         noise = (NOISE_TOLERANCE**2 * max(objective, 0.0)) * self.diagonal
         gains = np.where(self.candidates, 0.0, -np.inf)
-        usable = self.candidates & (self.den > least) & (squares > noise)
+        usable = self.candidates & is_independent & (squares > noise)
         return np.divide(squares, self.den, out=gains, where=usable)
 
     def offers(self, objective: float, purse: Purse) -> list[tuple[int, float]]:
@@ -186,15 +195,14 @@ class FullSlab:
 
     def row_of(self, attribute: int) -> list[np.ndarray]:
         """Return Σ[a, S] and Σ[a, a] of an attribute if it is in the slab."""
-        own = attribute - self.start
-        inside = 0 <= own < self.problem.n_attributes
-        return [self.external[own, np.append(self.support, attribute)]] if inside else []
+        place = attribute - self.start
+        if not 0 <= place < self.problem.n_attributes:
+            return []
+        return [self.external[place, np.append(self.support, attribute)]]
 
     def among(self, attributes: np.ndarray) -> np.ndarray:
-        """Own rows of Σ[attributes, attributes], which ascend."""
-        own = attributes - self.start
-        own = own[(own >= 0) & (own < self.problem.n_attributes)]
-        return self.external[np.ix_(own, attributes)]
+        """Rows of Σ[attributes, attributes] of the slab; the attributes ascend."""
+        return self.external[np.ix_(self._inside(attributes), attributes)]
 
 
 def answer(slab: FullSlab, question: Question) -> tuple[FullSlab, Any]:
@@ -240,11 +248,12 @@ class FullState:
 
     def best(self, purse: Purse) -> tuple[int | None, bool]:
         """Best purchase that can be afforded, and whether any judgment has a positive gain."""
-        offers = [o for found in self._ask("offers", self.objective, purse) for o in found]
+        offers = list(chain.from_iterable(self._ask("offers", self.objective, purse)))
         offered = np.array([attribute for attribute, _ in offers], dtype=np.int64)
         attributes = np.concatenate([self.support, offered])
-        again = np.where(self.repeats[self.support] < purse.most, self._repeat_gains(), -np.inf)
-        gains = np.concatenate([again, [gain for _, gain in offers]])
+        is_allowed = self.repeats[self.support] < purse.most
+        repeat_gains = np.where(is_allowed, self._repeat_gains(), -np.inf)
+        gains = np.concatenate([repeat_gains, [gain for _, gain in offers]])
         scores = purse.scores(gains, self.costs[attributes])
         most = scores.max(initial=-np.inf)
         best = int(attributes[scores == most].min()) if most > 0 else None
@@ -256,17 +265,19 @@ class FullState:
         if self.repeats[attribute] > count:
             self._buy_again(attribute, count)
             return
-        (row,) = (row for found in self._ask("row_of", attribute) for row in found)
+        (row,) = chain.from_iterable(self._ask("row_of", attribute))
+        across = row[:-1]
         fixed = row[-1] + float(self.problem.ridge[attribute])
-        own = fixed + float(self.problem.v[attribute]) / count
-        q = self._inverse.combined(row[:-1])
-        schur = own - float(row[:-1] @ q)
-        self.w, self._diagonal = np.append(self.w, 0.0), np.append(self._diagonal, 0.0)
+        variance = fixed + float(self.problem.v[attribute]) / count
+        q = self._inverse.combined(across)
+        schur = variance - float(across @ q)
+        self.w = np.append(self.w, 0.0)
+        self._diagonal = np.append(self._diagonal, 0.0)
         self.support = np.append(self.support, attribute)
-        if schur <= RANK_TOLERANCE * own:
+        if schur <= RANK_TOLERANCE * variance:
             self._refresh()
         else:
-            self._update(1.0 / schur, np.append(q, -1.0), q.size, row[:-1])
+            self._update(1.0 / schur, np.append(q, -1.0), q.size, across)
 
     def _buy_again(self, attribute: int, count: int) -> None:
         """Take δ = v/r − v/(r + count) from the attribute's diagonal element of M."""
@@ -278,16 +289,17 @@ class FullState:
             self._update(delta / (1.0 - delta * float(q[place])), q, place)
 
     def _ask(self, method: str, *arguments: Any) -> list[Any]:
-        changes, self._changes = self._changes, []
-        return self._pool.step(answer, Question(changes, method, arguments))
+        question = Question(self._changes, method, arguments)
+        self._changes = []
+        return self._pool.step(answer, question)
 
     def _repeat_gains(self) -> np.ndarray:
         """Gain of another judgment of each attribute in S.
 
         It is 0 where it would make M singular, which happens only where Σ is indefinite.
         """
-        r, v = self.repeats[self.support], self.problem.v[self.support]
-        delta = v / (r * (r + 1.0))
+        r = self.repeats[self.support]
+        delta = self.problem.v[self.support] / (r * (r + 1.0))
         pivot = 1.0 - delta * self._diagonal
         gains = np.zeros(r.size)
         return np.divide(delta * self.w**2, pivot, out=gains, where=pivot > RANK_TOLERANCE)
@@ -303,14 +315,16 @@ class FullState:
         self._diagonal = self._diagonal + kappa * q**2
         self.w = self.w + (kappa * product) * q
         self.objective += kappa * product**2
-        self._changes.append(Update(kappa, product, q, int(self.support[place]), place, row))
+        attribute = int(self.support[place])
+        self._changes.append(Update(kappa, product, q, attribute, place, row))
         self._n_updates += 1
         if self._n_updates >= REFRESH_EVERY:
             self._refresh()
 
     def _refresh(self) -> None:
         """Compute everything afresh from the repeats."""
-        self.support = support = np.sort(self.support)
+        support = np.sort(self.support)
+        self.support = support
         self._changes = []
         matrix = np.zeros((0, 0))
         if support.size:
@@ -318,7 +332,8 @@ class FullState:
         noise = self.problem.v[support] / self.repeats[support]
         matrix[np.diag_indices_from(matrix)] += noise + self.problem.ridge[support]
         inverse = inverse_of(matrix)
-        self._inverse, self._diagonal = Growing(inverse, square=True), np.diagonal(inverse)
+        self._inverse = Growing(inverse, square=True)
+        self._diagonal = np.diagonal(inverse)
         self.w = inverse @ self.problem.b[support]
         self.objective = float(self.w @ self.problem.b[support])
         self._changes = [Afresh(support, inverse, self.w)]
@@ -329,7 +344,9 @@ class ScoringState:
     """State of the Scoring objective, a sum of one term for each attribute; a step costs O(d)."""
 
     def __init__(self, problem: Problem, repeats: np.ndarray | None = None) -> None:
-        self._problem, self.costs, self._candidates = problem, problem.costs, problem.candidates
+        self._problem = problem
+        self.costs = problem.costs
+        self._candidates = problem.candidates
         n = problem.n_attributes
         self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
         self.objective = scoring_objective(problem, self.repeats)
@@ -337,10 +354,12 @@ class ScoringState:
 
     def _gains_of(self, attributes: np.ndarray) -> np.ndarray:
         """Exact differences of two terms, without cancellation."""
-        problem, r = self._problem, self.repeats[attributes]
-        fixed, v = problem.external_variance + problem.ridge, problem.v[attributes]
-        fixed = fixed[attributes]
-        before = np.where(r > 0, r * (r + 1) * (fixed + v / np.maximum(r, 1)), 1.0)
+        problem = self._problem
+        r = self.repeats[attributes]
+        v = problem.v[attributes]
+        fixed = problem.external_variance[attributes] + problem.ridge[attributes]
+        variance = fixed + v / np.maximum(r, 1)
+        before = np.where(r > 0, r * (r + 1) * variance, 1.0)
         share = np.divide(v, before, out=np.zeros(v.size), where=before > 0)
         after = fixed + v / (r + 1)
         gains = np.full(r.size, -np.inf)

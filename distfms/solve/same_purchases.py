@@ -27,12 +27,14 @@ class SameState:
     """
 
     def __init__(self, problem: Problem, repeats: np.ndarray | None = None) -> None:
-        self.problem, self.costs = problem, problem.costs
+        self.problem = problem
+        self.costs = problem.costs
         n = problem.n_attributes
         self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
         self._refresh()
 
     def _refresh(self) -> None:
+        """Compute P = C⁻¹ and w = P b from the repeats."""
         problem = self.problem
         self.support = np.flatnonzero((self.repeats > 0) & problem.candidates)
         self._inverse = inverse_of(covariance_of_averages(problem, self.repeats, self.support))
@@ -50,24 +52,29 @@ class SameState:
 
     def gains(self) -> np.ndarray:
         """Gain of one more judgment, shape (d,); −inf for constant attributes."""
-        problem, bought = self.problem, self.support
-        after, at = self.repeats + 1, np.arange(bought.size)
-        shared = np.asarray(problem.noise_covariance)
+        problem = self.problem
+        bought = self.support
+        places = np.arange(bought.size)
+        n_after = self.repeats + 1
+        noise = np.asarray(problem.noise_covariance)
         rows = problem.external[:, bought]
-        rows += shared[:, bought] / np.maximum.outer(after, self.repeats[bought])
-        rows[bought, at] = 0.0
-        diagonal = np.diagonal(problem.external) + np.diagonal(shared) / after + problem.ridge
+        rows += noise[:, bought] / np.maximum.outer(n_after, self.repeats[bought])
+        rows[bought, places] = 0.0
+        diagonal = np.diagonal(problem.external) + np.diagonal(noise) / n_after + problem.ridge
         projected = rows @ self._inverse
-        explained, expected = np.einsum("ij,ij->i", projected, rows), rows @ self.w
-        # What is bought already gives up its own part first.
-        inverse, lost = np.diagonal(self._inverse), np.zeros(self.repeats.size)
+        explained = np.einsum("ij,ij->i", projected, rows)
+        expected = rows @ self.w
+        # What is bought already gives up its part first.
+        inverse = np.diagonal(self._inverse)
         share = np.divide(1.0, inverse, out=np.zeros(inverse.size), where=inverse > 0)
-        own = projected[bought, at]
-        explained[bought] -= own**2 * share
-        expected[bought] -= own * self.w * share
+        onto_itself = projected[bought, places]
+        explained[bought] -= onto_itself**2 * share
+        expected[bought] -= onto_itself * self.w * share
+        lost = np.zeros(self.repeats.size)
         lost[bought] = self.w**2 * share
         left = diagonal - explained
-        gains = np.where(problem.candidates, 0.0, -np.inf)
         usable = problem.candidates & (left > RANK_TOLERANCE * diagonal)
-        gains[usable] = ((problem.b - expected) ** 2 / np.where(usable, left, 1.0) - lost)[usable]
+        new = (problem.b - expected) ** 2 / np.where(usable, left, 1.0)
+        gains = np.where(problem.candidates, 0.0, -np.inf)
+        gains[usable] = new[usable] - lost[usable]
         return np.where(np.abs(gains) > NOISE_TOLERANCE * self.objective, gains, 0.0)

@@ -116,14 +116,16 @@ class Batch:
     def chunks(self) -> Iterator[Chunk]:
         """Centred and weighted chunks of rows, in order."""
         d, n = self.values.shape
-        rows = int(np.clip(_CHUNK_VALUES // max(d, 1), *_CHUNK_ROWS))
-        buffer = None if self.overwrite else np.empty((d, min(rows, n)))
+        n_rows = int(np.clip(_CHUNK_VALUES // max(d, 1), *_CHUNK_ROWS))
+        mean = self.mean[:, np.newaxis]
+        buffer = None if self.overwrite else np.empty((d, min(n_rows, n)))
         root = None if self.weight is None else np.sqrt(self.weight)
-        for start in range(0, n, rows):
-            source = self.values[:, start : start + rows]
+        for start in range(0, n, n_rows):
+            rows = slice(start, start + n_rows)
+            source = self.values[:, rows]
             target = source if buffer is None else buffer[:, : source.shape[1]]
-            np.subtract(source, self.mean[:, None], out=target)
-            factor = None if root is None else root[start : start + rows]
+            np.subtract(source, mean, out=target)
+            factor = None if root is None else root[rows]
             present = self._mask(target, factor)
             if factor is not None:
                 np.multiply(target, factor, out=target)
@@ -209,8 +211,10 @@ def _weighted_sum(values: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
 
 def _observed(row: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]:
     """Weighted mean of the observed values of a column, 0 where there are none, and their Σ w."""
-    present = ~np.isnan(row)
-    x = np.where(present, row, 0.0)
-    w = present.astype(np.float64) if weight is None else present * weight
-    total = float(w.sum())
-    return (float((w * x).sum()) / total if total > 0 else 0.0), total
+    is_present = ~np.isnan(row)
+    values = np.where(is_present, row, 0.0)
+    weights = is_present * (1.0 if weight is None else weight)
+    total = float(weights.sum())
+    if not total > 0:
+        return 0.0, total
+    return float((weights * values).sum()) / total, total

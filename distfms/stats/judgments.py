@@ -187,23 +187,26 @@ class JudgmentStatistics:
             a weight is negative, or the numbers of rows differ.
         """
         keep, judgments, label, weight = checked_judgments(judgments, label, weight)
+        summarised = range(*(attributes or slice(None)).indices(len(judgments)))
         block = np.empty((len(judgments) + 1, label.size))
         block[-1] = label
-        own, rows = range(*(attributes or slice(None)).indices(len(judgments))), []
+        within = []
         for attribute, ragged in enumerate(judgments):
             block[attribute], squares = ragged.means_and_squares()
-            if attribute in own:
-                rows.append(_within_objects(ragged.counts(), squares, weight))
-        table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_WITHIN))
-        numbers: Any = (*table[:, :4].T.copy(), *table[:, 4:].T.astype(np.int64))
-        label_moments = CoMoments.from_block(label[None], weight)
+            if attribute in summarised:
+                within.append(_within_objects(ragged.counts(), squares, weight))
+        table = np.array(within, dtype=np.float64).reshape(len(within), len(_WITHIN))
+        sums: Any = table[:, : len(_SUMS)].T.copy()
+        counts: Any = table[:, len(_SUMS) :].T.astype(np.int64)
+        label_moments = CoMoments.from_block(label[np.newaxis], weight)
         means = CoMoments.from_block(block, weight, rows=attributes, overwrite=raters is None)
-        found = cls(means, label_moments, *numbers)
+        statistics = cls(means, label_moments, *sums, *counts)
         if raters is None:
-            return found
-        codes = raters if keep is None else [held.take(keep) for held in raters]
-        known = RaterStatistics.from_block(judgments, codes, block[:-1], means, weight)
-        return replace(found, raters=known)
+            return statistics
+        if keep is not None:
+            raters = [codes.take(keep) for codes in raters]
+        of_raters = RaterStatistics.from_block(judgments, raters, block[:-1], means, weight)
+        return replace(statistics, raters=of_raters)
 
     @property
     def n_attributes(self) -> int:
@@ -249,7 +252,8 @@ class JudgmentStatistics:
     def scaled(self, factor: float) -> JudgmentStatistics:
         """Multiply every object's weight by `factor` > 0 (decay); counts stay."""
         sums = {name: getattr(self, name) * factor for name in _SUMS}
-        means, label = self.means.scaled(factor), self.label.scaled(factor)
+        means = self.means.scaled(factor)
+        label = self.label.scaled(factor)
         raters = self.raters and self.raters.scaled(factor)
         return replace(self, means=means, label=label, raters=raters, **sums)
 
@@ -299,11 +303,13 @@ class JudgmentStatistics:
             raise DataError("There is no object to estimate from.")
         _refuse(self.n_judged == 0, names, "no object has a judgment; exclude these attributes")
         v = _given_or_estimated(self.internal_variance(), internal_variance, names)
-        d, own = self.n_attributes, self.attributes
+        d = self.n_attributes
+        own = self.attributes
         noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[own]
         covariance = self.means.covariance(pairwise=True)[: v.size]
         second_moment = covariance[:, :d]
-        external, noise_covariance = second_moment.copy(), None
+        external = second_moment.copy()
+        noise_covariance = None
         if self.raters is not None:
             external = self.raters.different.covariance(pairwise=True).copy()
             noise_covariance = self.raters.noise_covariance(v)
@@ -361,12 +367,14 @@ def checked_judgments(
     """Check a block of objects and leave out those of weight 0; return which stay, None for all."""
     label = np.asarray(label, dtype=np.float64)
     check_rows(judgments, label.size)
-    if not np.isfinite(label).all():
-        bad = int(np.flatnonzero(~np.isfinite(label))[0])
+    is_bad = ~np.isfinite(label)
+    if is_bad.any():
+        bad = int(np.argmax(is_bad))
         raise DataError(f"the label of object {bad} is {label[bad]}; labels must be finite numbers")
     keep, weight = checked_weight(weight)
     if keep is not None:
-        judgments, label = [ragged.take(keep) for ragged in judgments], label[keep]
+        judgments = [ragged.take(keep) for ragged in judgments]
+        label = label[keep]
     return keep, judgments, label, weight
 
 
@@ -374,17 +382,24 @@ def _within_objects(
     counts: np.ndarray, squares: np.ndarray, weight: np.ndarray | None
 ) -> list[float]:
     """Return the sums of `JudgmentStatistics`, in its order, for one attribute."""
-    single, repeated = counts == 1, counts >= 2
-    n_single, n_repeated = (int(np.count_nonzero(own)) for own in (single, repeated))
-    own = repeated if n_repeated < counts.size else slice(None)  # nothing is copied
-    k = counts[own]
-    w = None if weight is None else weight[own]
-    variance = squares[own] / (k - 1)
+    is_single = counts == 1
+    is_repeated = counts >= 2
+    n_single = int(np.count_nonzero(is_single))
+    n_repeated = int(np.count_nonzero(is_repeated))
+    rows: Any = is_repeated if n_repeated < counts.size else slice(None)  # nothing is copied
+    k = counts[rows]
+    variance = squares[rows] / (k - 1)
+    repeated_weight = float(n_repeated)
+    single_weight = float(n_single)
+    if weight is not None:
+        variance *= weight[rows]
+        repeated_weight = float(weight[rows].sum())
+        single_weight = float(weight[is_single].sum())
     return [
-        float(variance.sum() if w is None else (w * variance).sum()),
-        float(n_repeated if w is None else w.sum()),
-        float((variance / k).sum() if w is None else (w * variance / k).sum()),
-        float(n_single if weight is None else weight[single].sum()),
+        float(variance.sum()),
+        repeated_weight,
+        float((variance / k).sum()),
+        single_weight,
         int(counts.sum()),
         n_single + n_repeated,
         n_repeated,

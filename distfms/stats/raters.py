@@ -82,33 +82,24 @@ class RaterStatistics:
         """
         averaged = _first_columns(means, len(judgments))
         batch = _Batch(judgments, averages, averaged, weight)
-        less, same = (_Sums.zero(averaged) for _ in range(2))
-        alike, n_judgments = _alike(raters), np.sum([each.counts() for each in judgments], axis=0)
-        n_alone = n_second = 0
-        number = np.where(alike, raters[0].counts(), 0)
-        for k in np.unique(number[alike]).tolist():
-            rows = np.flatnonzero(number == k)
-            products, of_averages = batch.within(rows, k), batch.of_averages(rows)
-            same.add(of_averages, products / k)
-            if k > 1:
-                less.product += products / (k * (k - 1))
-            else:
-                less.add(of_averages)
-                n_alone += rows.size if len(judgments) > 1 else 0
-        rest = np.flatnonzero(~alike & (n_judgments > 0))
-        for rows in _divided(rest, int(n_judgments[rest].max(initial=0))):
-            own, codes = ([each.take(rows) for each in held] for held in (judgments, raters))
-            spread, _, n = by_rater(own, codes, least=2)
-            n_second += n
-            by_first = np.count_nonzero(~np.isnan(spread[:1]), axis=(0, 1))
-            n_alone += int(np.count_nonzero(by_first == n_judgments[rows]))
+        less = _Sums.zero(averaged)
+        same = _Sums.zero(averaged)
+        is_alike = _alike(raters)
+        n_alone = batch.add_alike(np.where(is_alike, raters[0].counts(), 0), less, same)
+        n_judgments = np.sum([ragged.counts() for ragged in judgments], axis=0)
+        various = np.flatnonzero(~is_alike & (n_judgments > 0))
+        n_second = 0
+        for rows in _divided(various, int(n_judgments[various].max(initial=0))):
+            judgments_of_rows = [ragged.take(rows) for ragged in judgments]
+            raters_of_rows = [ragged.take(rows) for ragged in raters]
+            spread, _, n_left_out = by_rater(judgments_of_rows, raters_of_rows, least=2)
+            n_second += n_left_out
+            n_by_first = np.count_nonzero(~np.isnan(spread[:1]), axis=(0, 1))
+            n_alone += int(np.count_nonzero(n_by_first == n_judgments[rows]))
             width = 4 * max(len(spread), 1) * len(judgments)
-            for some in _divided(np.arange(rows.size), width):
-                batch.add_pairs(rows[some], spread[..., some], less, same)
-        unknown = {id(each): each for each in raters}  # attributes often share their codes
-        known = {key: int(np.count_nonzero(e.content() < 0)) for key, e in unknown.items()}
-        n_unknown = sum(known[id(each)] for each in raters)
-        counts = np.array([n_unknown, n_second, n_alone], dtype=np.int64)
+            for part in _divided(np.arange(rows.size), width):
+                batch.add_pairs(rows[part], spread[..., part], less, same)
+        counts = np.array([_n_unknown(raters), n_second, n_alone], dtype=np.int64)
         return cls(less.taken_from(averaged), same.with_diagonal(averaged), counts)
 
     @classmethod
@@ -155,6 +146,15 @@ class RaterStatistics:
         own = np.arange(variance.size)
         noise[own, self.same.start + own] = variance
         return noise
+
+
+def _n_unknown(raters: Sequence[Ragged]) -> int:
+    """Count judgments whose rater is not known; attributes often share their codes."""
+    counts = dict[int, int]()
+    for codes in raters:
+        if id(codes) not in counts:
+            counts[id(codes)] = int(np.count_nonzero(codes.content() < 0))
+    return sum(counts[id(codes)] for codes in raters)
 
 
 def _first_columns(means: CoMoments, d: int) -> CoMoments:
@@ -247,36 +247,62 @@ class _Batch:
         """Sum the products of the averages of some objects that have them all."""
         if rows.size == self.averages.shape[1]:
             return _as_sums(self.averaged)
-        centred, weight, shape = (
-            self.centred[:, rows],
-            self.weights(rows),
-            self.averaged.comoment.shape,
-        )
+        centred = self.centred[:, rows]
+        weight = self.weights(rows)
         weighted = centred * weight
-        sums, own = weighted.sum(axis=1), self.averaged.rows
+        sums = weighted.sum(axis=1)
+        held = self.averaged.rows
+        shape = self.averaged.comoment.shape
         return _Sums(
-            weighted[own] @ centred.T,
+            weighted[held] @ centred.T,
             np.full(shape, weight.sum()),
-            np.broadcast_to(sums[own, None], shape),
+            np.broadcast_to(sums[held, np.newaxis], shape),
             np.broadcast_to(sums, shape),
         )
+
+    def add_alike(self, n_raters: np.ndarray, less: _Sums, same: _Sums) -> int:
+        """Add what raters share of objects that the same k have judged in all; k is 0 elsewhere.
+
+        With W the products of deviations within an object, those by one rater are x̄x̄ᵀ + W/k, and
+        pairs of different raters have W/(k(k − 1)) less than x̄x̄ᵀ. Returns how many objects one
+        rater alone has judged in several attributes.
+        """
+        n_alone = 0
+        for k in np.unique(n_raters[n_raters > 0]).tolist():
+            rows = np.flatnonzero(n_raters == k)
+            products = self.within(rows, k)
+            of_averages = self.of_averages(rows)
+            same.add(of_averages, products / k)
+            if k > 1:
+                less.product += products / (k * (k - 1))
+                continue
+            less.add(of_averages)
+            if len(self.judgments) > 1:
+                n_alone += rows.size
+        return n_alone
 
     def within(self, rows: np.ndarray, k: int) -> np.ndarray:
         """Sum the products of deviations from the object's averages over k raters of some objects.
 
-        The k − 1 contrasts of a judgment with the mean of those before it have the same products.
+        The k − 1 contrasts √(j/(j + 1)) (x_{j+1} − mean of x_1 … x_j) have the same products
+        (Helmert; Chan, Golub and LeVeque).
         """
-        own, total = self.averaged.rows, np.zeros(self.averaged.comoment.shape)
-        for some in _divided(rows, k * len(self.judgments)) if k > 1 else []:
-            held = [_ascending(ragged, some).reshape(-1, k).T for ragged in self.judgments]
-            mean, *others = np.stack(held, axis=1)
-            for j, values in enumerate(others, start=1):
-                contrast = values - mean
+        held = self.averaged.rows
+        total = np.zeros(self.averaged.comoment.shape)
+        if k == 1:
+            return total
+        for part in _divided(rows, k * len(self.judgments)):
+            by_rater = np.stack(
+                [_ascending(ragged, part).reshape(-1, k).T for ragged in self.judgments], axis=1
+            )
+            mean = by_rater[0]
+            for j in range(1, k):
+                contrast = by_rater[j] - mean
                 if j + 1 < k:
                     mean += contrast / (j + 1)
                 contrast *= np.sqrt(j / (j + 1))
-                weighted = contrast if self.weight is None else contrast * self.weight[some]
-                total += weighted[own] @ contrast.T
+                weighted = contrast if self.weight is None else contrast * self.weight[part]
+                total += weighted[held] @ contrast.T
         return total
 
     def add_pairs(self, rows: np.ndarray, spread: np.ndarray, less: _Sums, same: _Sums) -> None:
@@ -286,46 +312,64 @@ class _Batch:
         of one attribute alone may be missing. Every object has a product of matrices (attributes,
         raters), of so few objects at a time that the products stay in a core's cache.
         """
-        d, own = len(self.judgments), self.averaged.rows
         judgments = np.ascontiguousarray(spread.T)
         judged = (~np.isnan(judgments)).astype(np.float64)
-        values = np.nan_to_num(judgments - self.averaged.mean[:, None], nan=0.0)
-        means = self.centred[:, rows].T[..., None] * judged
+        values = np.nan_to_num(judgments - self.averaged.mean[:, np.newaxis], nan=0.0)
+        means = self.centred[:, rows].T[..., np.newaxis] * judged
         counts = np.array([ragged.counts()[rows] for ragged in self.judgments]).T
-        weight = self.weights(rows)[:, None, None]
-        singles = bool((counts == 1).any())
-        n_objects = max(1, _PAIRED_VALUES // (len(range(d)[own]) * d))
+        weight = self.weights(rows)
+        n_objects = max(1, _PAIRED_VALUES // self.averaged.comoment.size)
         for start in range(0, rows.size, n_objects):
-            some = slice(start, start + n_objects)
-            held, w = _Products(judged[some], own), weight[some]
-            both, product = (held.of(x[some], x[some]) for x in (judged, values))
-            apart = counts[some, own, None] * counts[some, None, :] - both
-            same.weight += (np.minimum(both, 1.0) * w).sum(axis=0)
-            held.add(same, w / np.maximum(both, 1.0), product, values[some])
-            if singles:
-                alone = (apart == 0) * both * w
-                less.weight += alone.sum(axis=0)
-                held.add(less, alone, product, values[some])
-            # Where there are no pairs of different raters, what they share about means is 0.
-            product -= held.of(means[some], means[some])
-            held.add(less, w / np.maximum(apart, 1.0), product, values[some] - means[some])
+            part = slice(start, start + n_objects)
+            objects = _Objects(
+                judged[part], values[part], means[part], counts[part], self.averaged.rows
+            )
+            objects.add_to(less, same, weight[part, np.newaxis, np.newaxis])
 
 
 @dataclass(frozen=True, eq=False)
-class _Products:
-    """Products of arrays (objects, attributes, raters), summed over raters, of the own rows."""
+class _Objects:
+    """Some objects by attribute and rater, (objects, attributes, raters), and counts (objects, d).
+
+    `judged` is 1 where a rater has judged, `values` judgments x̃ and `means` averages of the object
+    about the mean of the attribute; 0 elsewhere. The rows `held` of products are summed.
+    """
 
     judged: np.ndarray
-    own: slice
+    values: np.ndarray
+    means: np.ndarray
+    counts: np.ndarray
+    held: slice
 
-    def of(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return left[:, self.own] @ right.transpose(0, 2, 1)
+    def add_to(self, less: _Sums, same: _Sums, weight: np.ndarray) -> None:
+        """Add Σ_r x̃_a x̃_b / n_ab by one rater to `same`, and to `less` what averages have more.
+
+        That is Σ_r (x̃_a x̃_b − x̄_a x̄_b) / (k_a k_b − n_ab), or all where one rater judged both.
+        """
+        n_both = self.products(self.judged, self.judged)
+        product = self.products(self.values, self.values)
+        n_pairs = self.counts[:, self.held, np.newaxis] * self.counts[:, np.newaxis, :]
+        n_apart = n_pairs - n_both
+        same.weight += (np.minimum(n_both, 1.0) * weight).sum(axis=0)
+        self.add(same, weight / np.maximum(n_both, 1.0), product, self.values)
+        if (self.counts == 1).any():
+            alone = (n_apart == 0) * n_both * weight
+            less.weight += alone.sum(axis=0)
+            self.add(less, alone, product, self.values)
+        # Where there are no pairs of different raters, what they share about means is 0.
+        product -= self.products(self.means, self.means)
+        share = weight / np.maximum(n_apart, 1.0)
+        self.add(less, share, product, self.values - self.means)
+
+    def products(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return Σ_r left_a right_b of each object."""
+        return left[:, self.held] @ right.transpose(0, 2, 1)
 
     def add(self, sums: _Sums, share: np.ndarray, product: np.ndarray, values: np.ndarray) -> None:
         """Add a share of the products, and of the values of the raters in common."""
         sums.product += np.einsum("oab,oab->ab", share, product)
-        sums.left += np.einsum("oab,oab->ab", share, self.of(values, self.judged))
-        sums.right += np.einsum("oab,oab->ab", share, self.of(self.judged, values))
+        sums.left += np.einsum("oab,oab->ab", share, self.products(values, self.judged))
+        sums.right += np.einsum("oab,oab->ab", share, self.products(self.judged, values))
 
 
 def _divided(rows: np.ndarray, width: int) -> list[np.ndarray]:
@@ -341,18 +385,23 @@ def _ascending(ragged: Ragged, rows: np.ndarray) -> np.ndarray:
 
 def _alike(raters: Sequence[Ragged]) -> np.ndarray:
     """Mark objects all of whose attributes have the same known raters, each once, in one order."""
-    first, counts = raters[0], raters[0].counts()
-    alike = np.zeros(counts.size, dtype=bool)
+    first = raters[0]
+    counts = first.counts()
+    is_alike = np.zeros(counts.size, dtype=bool)
     for k in np.unique(counts[counts > 0]).tolist():
         rows = np.flatnonzero(counts == k)
-        ascending = np.sort(_ascending(first, rows).reshape(-1, k), axis=1)
-        alike[rows] = (ascending[:, 0] >= 0) & (np.diff(ascending, axis=1) > 0).all(axis=1)
+        codes = np.sort(_ascending(first, rows).reshape(-1, k), axis=1)
+        is_known = codes[:, 0] >= 0
+        is_once = (np.diff(codes, axis=1) > 0).all(axis=1)
+        is_alike[rows] = is_known & is_once
     for other in raters[1:]:
-        if other is not first:
-            alike &= other.counts() == counts
-            rows = np.repeat(np.flatnonzero(alike), counts[alike])
-            alike[rows[other.take(alike).values != first.take(alike).values]] = False
-    return alike
+        if other is first:
+            continue
+        is_alike &= other.counts() == counts
+        rows = np.repeat(np.flatnonzero(is_alike), counts[is_alike])
+        differs = other.take(is_alike).values != first.take(is_alike).values
+        is_alike[rows[differs]] = False
+    return is_alike
 
 
 def by_rater(
@@ -378,41 +427,54 @@ def by_rater(
         A rater's second judgments of an attribute of an object, which are not in it.
     """
     d, n = len(judgments), judgments[0].n_rows
-    counts = np.array([ragged.counts() for ragged in judgments])
-    objects = np.concatenate([np.repeat(np.arange(n), own) for own in counts])
-    attributes = np.repeat(np.arange(d), counts.sum(axis=1))
-    starts = [
-        np.repeat(ragged.offsets[:-1] - ragged.offsets[0], own)
-        for ragged, own in zip(judgments, counts, strict=True)
-    ]
-    places = np.concatenate([np.arange(start.size) - start for start in starts])
+    objects, attributes, places = _where(judgments)
     codes = np.concatenate([ragged.content() for ragged in raters])
     codes = np.where(codes < 0, -1 - np.arange(codes.size), codes)  # each a rater of its own
     order = np.lexsort((codes, objects))  # attributes ascend as they are
-    same_rater = ~(_changes(objects[order]) | _changes(codes[order]))
-    second = same_rater & ~_changes(attributes[order])
-    order, first = order[~second], ~same_rater[~second]
-    group = np.cumsum(first) - 1
-    wide = np.bincount(group) >= least if group.size else np.zeros(0, dtype=bool)
-    owner = objects[order[first]]
-    earliest = (
-        np.minimum.reduceat((places * d + attributes)[order], np.flatnonzero(first))
-        if group.size
-        else owner
-    )
-    ranked = np.lexsort((earliest, owner, ~wide))[: np.count_nonzero(wide)]
-    slot = np.full(owner.size, -1)
-    begins = np.flatnonzero(_changes(owner[ranked]))
-    lengths = np.diff(begins, append=ranked.size)
-    slot[ranked] = np.arange(ranked.size) - np.repeat(begins, lengths)
-    kept = order[wide[group]]
+    is_new = _changes(objects[order]) | _changes(codes[order])
+    is_second = ~is_new & ~_changes(attributes[order])
+    order = order[~is_second]
+    is_first = is_new[~is_second]
+    # The judgments of one object by one rater are a group.
+    group = np.cumsum(is_first) - 1
+    sizes = np.bincount(group, minlength=0)
+    earliest = np.zeros(0, dtype=np.int64)
+    if group.size:
+        when = (places * d + attributes)[order]
+        earliest = np.minimum.reduceat(when, np.flatnonzero(is_first))
+    slot = _slots(objects[order[is_first]], earliest, sizes >= least)
+    is_kept = slot[group] >= 0
+    kept = order[is_kept]
+    rater_slots = slot[group[is_kept]]
     spread = np.full((int(slot.max(initial=-1)) + 1, d, n), np.nan)
     who = np.full((len(spread), n), -1, dtype=np.int64)
     values = np.concatenate([ragged.content() for ragged in judgments])
-    places = slot[group[wide[group]]]
-    spread[places, attributes[kept], objects[kept]] = values[kept]
-    who[places, objects[kept]] = codes[kept]
-    return spread, who, int(np.count_nonzero(second))
+    spread[rater_slots, attributes[kept], objects[kept]] = values[kept]
+    who[rater_slots, objects[kept]] = codes[kept]
+    return spread, who, int(np.count_nonzero(is_second))
+
+
+def _where(judgments: Sequence[Ragged]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return object, attribute and place in its list of every judgment, attribute by attribute."""
+    objects = []
+    places = []
+    for ragged in judgments:
+        counts = ragged.counts()
+        starts = np.repeat(ragged.offsets[:-1] - ragged.offsets[0], counts)
+        objects.append(np.repeat(np.arange(ragged.n_rows), counts))
+        places.append(np.arange(starts.size) - starts)
+    attributes = np.repeat(np.arange(len(judgments)), [len(own) for own in places])
+    return np.concatenate(objects), attributes, np.concatenate(places)
+
+
+def _slots(owner: np.ndarray, earliest: np.ndarray, is_wide: np.ndarray) -> np.ndarray:
+    """Return numbers of the wide groups of each object (owner), in order of judgment; else −1."""
+    ranked = np.lexsort((earliest, owner, ~is_wide))[: np.count_nonzero(is_wide)]
+    begins = np.flatnonzero(_changes(owner[ranked]))
+    lengths = np.diff(begins, append=ranked.size)
+    slots = np.full(owner.size, -1)
+    slots[ranked] = np.arange(ranked.size) - np.repeat(begins, lengths)
+    return slots
 
 
 def _changes(values: np.ndarray) -> np.ndarray:
