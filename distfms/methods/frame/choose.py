@@ -17,6 +17,8 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.stats.base import over_folds
 
+#: Standard deviation of normal values in units of their median absolute deviation.
+NORMAL_MAD = 1.4826
 #: From losses of shape (n_candidates, n_folds) and the weights of the folds to the one chosen.
 Rule = Callable[[np.ndarray, np.ndarray], int]
 
@@ -45,8 +47,9 @@ def fewest(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> int:
     """Return the first candidate that is not behind the best by more than a standard error.
 
     The standard error is that of the differences between the two, paired by fold; what all
-    candidates find hard in a fold does not count. With one fold there is none, and the best is
-    taken. Parameters and errors are those of `best`.
+    candidates find hard in a fold does not count. It is at most twice what the median deviation of
+    the differences says, so that one odd fold, in which a candidate fails, does not excuse it. With
+    one fold there is none, and the best is taken. Parameters and errors are those of `best`.
 
     References
     ----------
@@ -55,10 +58,20 @@ def fewest(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> int:
     """
     means = _comparable_means(losses, weights)
     least = int(np.argmin(means))
-    behind = over_folds(losses - losses[least], weights)
-    allowed = np.nan_to_num(behind.standard_error)
+    differences = losses - losses[least]
+    behind = over_folds(differences, weights)
+    allowed = np.minimum(np.nan_to_num(behind.standard_error), _most_allowed(differences))
     is_close = np.isfinite(means) & (behind.mean <= allowed)
     return int(np.argmax(is_close))
+
+
+def _most_allowed(differences: np.ndarray) -> np.ndarray:
+    """Return twice the standard error of means (n_candidates,) by median deviations over folds."""
+    n_folds = differences.shape[1]
+    known = np.where(np.isfinite(differences), differences, 0.0)
+    medians = np.median(known, axis=1, keepdims=True)
+    deviations = NORMAL_MAD * np.median(np.abs(known - medians), axis=1)
+    return 2.0 * deviations / np.sqrt(max(n_folds - 1, 1))
 
 
 def is_better(

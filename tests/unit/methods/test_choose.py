@@ -86,3 +86,11 @@ def test_better_means_by_more_than_the_error_of_the_differences():
     assert is_better(others - np.array([0.1, 0.11, 0.09]), others, [1, 1, 1])
     assert not is_better(others - np.array([0.5, -0.4, 0.1]), others, [1, 1, 1])
     assert not is_better(others, others, [1, 1, 1])
+
+
+def test_a_candidate_that_fails_in_one_fold_is_not_excused_by_it():
+    losses = np.array([[0.80, 0.12, 0.14, 0.13, 0.14], [0.17, 0.15, 0.17, 0.13, 0.16]])
+    assert fewest(losses, np.ones(5)) == 1
+    # Where all folds differ as much, the fewer do.
+    losses = np.array([[0.20, 0.12, 0.22, 0.12, 0.20], [0.17, 0.15, 0.17, 0.15, 0.16]])
+    assert fewest(losses, np.ones(5)) == 0
