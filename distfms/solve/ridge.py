@@ -16,8 +16,8 @@ import numpy as np
 _NOTHING = 1e-14
 #: Part of the mean diagonal of a penalty that is added to it.
 _REGULAR = 1e-6
-#: Least share of the rows that generalised cross-validation takes to be free.
-_LEAST_FREE = 1e-3
+#: As how many a parameter counts in generalised cross-validation.
+_PARAMETER = 1.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,23 +74,33 @@ class Ridges:
         in_basis = self.basis.T @ rows
         return np.asarray(np.swapaxes(self.in_basis(grid), 1, 2) @ in_basis)
 
-    def generalised(
-        self, grid: Sequence[float] | np.ndarray, variance: np.ndarray, n_rows: float
-    ) -> np.ndarray:
-        """Return generalised cross-validation (n_ridges, P) of targets with these variances (P,).
 
-        (RSS / n) / (1 − (1 + Σ d / (d + λ)) / n)², the mean being one more parameter: Golub, Heath,
-        Wahba, "Generalized Cross-Validation as a Method for Choosing a Good Ridge Parameter"
-        (1979), Equation 1.4.
-        """
-        weights = self.in_basis(grid)
-        fitted_variance = self.values[:, np.newaxis] * weights
-        fall = np.sum(weights * (2.0 * self.fitted - fitted_variance), axis=1)
-        residual = np.maximum(variance - fall, 0.0)
-        shrinkage = self.values / (self.values + np.asarray(grid)[:, np.newaxis])
-        n_parameters = 1.0 + shrinkage.sum(axis=1)
-        free = np.maximum(1.0 - n_parameters / n_rows, _LEAST_FREE)
-        return np.asarray(residual / free[:, np.newaxis] ** 2)
+def generalised_loss(
+    mse: np.ndarray | float, n_parameters: np.ndarray | float, n_rows: float
+) -> np.ndarray:
+    """Return mse / (1 − 1.4 p / n)², infinite where no row is free: the loss on new rows.
+
+    That is generalised cross-validation [1]_ of models that are linear in the target, with p = tr H
+    of their hat matrix H. Parameters count as 1.4, with which it rarely follows noise where rows
+    are few [2]_.
+
+    Parameters
+    ----------
+    mse : float or ndarray
+        Mean squared errors of the rows that models learned from.
+    n_parameters : float or ndarray
+    n_rows : float
+
+    References
+    ----------
+    .. [1] Golub, Heath, Wahba, "Generalized Cross-Validation as a Method for Choosing a Good Ridge
+       Parameter", Technometrics 21 (1979), Equation 1.4.
+    .. [2] Kim, Gu, "Smoothing spline Gaussian regression: more scalable computation via efficient
+       approximation", JRSS B 66 (2004), Section 3.
+    """
+    free = 1.0 - _PARAMETER * np.asarray(n_parameters) / n_rows
+    with np.errstate(divide="ignore"):
+        return np.where(free > 0, mse / np.square(free), np.inf)
 
 
 def regular(penalty: np.ndarray) -> np.ndarray:

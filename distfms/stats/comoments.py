@@ -19,8 +19,23 @@ from distfms.stats.batch import Batch, checked_weight, mean_is_small, refuse_inf
 
 #: A column counts as constant if its standard deviation is at most this part of its mean.
 CONSTANT_RTOL = 1e-12
+#: Whole numbers below this are exact.
+_LARGEST_WHOLE = 2.0**53
 #: Rows of an outer product that are formed at a time.
 _OUTER_ROWS = 32
+
+
+def unit_of(weight: np.ndarray) -> float:
+    """Return what positive weights are multiples of, where they count equal rows.
+
+    That is the one weight there is, or the greatest common divisor of whole numbers; 0 for others.
+    """
+    values = np.unique(weight)
+    if len(values) == 1:
+        return float(values[0])
+    if values[0] <= 0 or values[-1] >= _LARGEST_WHOLE or (values != np.floor(values)).any():
+        return 0.0
+    return float(np.gcd.reduce(values.astype(np.int64)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +65,8 @@ class CoMoments:
         Σ w (x_j − mean_j) over the same rows of data; None where it is the transpose of `cross`.
     observed : ndarray of shape (d,) or None
         Σ w over the rows of data where each column is observed; None where `pair_weight` tells.
+    unit : float
+        See `unit_of`; 0 where weights do not count rows.
 
     Notes
     -----
@@ -70,6 +87,7 @@ class CoMoments:
     start: int = 0
     cross_columns: np.ndarray | None = None
     observed: np.ndarray | None = None
+    unit: float = 1.0
 
     @classmethod
     def empty(cls, n_columns: int, rows: slice | None = None) -> CoMoments:
@@ -126,7 +144,15 @@ class CoMoments:
             return cls.empty(batch.mean.size, rows)
         matrices = _raw_product(batch, start, stop) or _centred_product(batch, start, stop)
         _refuse_overflow(np.diagonal(matrices["comoment"], start), start)
-        return cls(batch.n_samples, batch.total_weight, batch.mean, start=start, **matrices)
+        unit = 1.0 if weight is None else unit_of(weight[weight > 0])
+        return cls(
+            batch.n_samples, batch.total_weight, batch.mean, start=start, unit=unit, **matrices
+        )
+
+    @property
+    def n_counted(self) -> float:
+        """Number of rows, of which one of weight 2 is two; of weights without a unit, of data."""
+        return self.weight / self.unit if self.unit > 0 else float(self.n_samples)
 
     @property
     def n_columns(self) -> int:
@@ -161,7 +187,8 @@ class CoMoments:
         merge = self._merge_incomplete
         if self.pair_weight is None and later.pair_weight is None:
             merge = self._merge_complete
-        return merge(later, self.n_samples + later.n_samples, self.weight + later.weight)
+        merged = merge(later, self.n_samples + later.n_samples, self.weight + later.weight)
+        return replace(merged, unit=unit_of(np.array([self.unit, later.unit])))
 
     def _merge_complete(self, later: CoMoments, n_samples: int, weight: float) -> CoMoments:
         difference = later.mean - self.mean

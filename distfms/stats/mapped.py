@@ -61,7 +61,8 @@ class MappedCoMoments(CoMoments):
                 arrays[name] = np.asarray(matrix[rows])
         if self.pair_weight is not None:
             arrays["observed"] = self.observed_weight
-        return CoMoments(self.n_samples, self.weight, self.mean, start=rows.start, **arrays)
+        arrays |= {"start": rows.start, "unit": self.unit}
+        return CoMoments(self.n_samples, self.weight, self.mean, **arrays)
 
     def merge(self, later: CoMoments) -> CoMoments:
         """Co-moments of the rows of data of both; see `CoMoments.merge`."""
@@ -102,5 +103,5 @@ class Assembly:
         observed = None if last.pair_weight is None else last.observed_weight
         matrices: dict[str, Any] = dict(self._matrices)
         return MappedCoMoments(
-            last.n_samples, last.weight, last.mean, observed=observed, **matrices
+            last.n_samples, last.weight, last.mean, observed=observed, unit=last.unit, **matrices
         )

@@ -32,6 +32,7 @@ from distfms.methods.multiselect.options import MEASURES, MultiselectOptions
 from distfms.methods.multiselect.procedure import SelectionProcedure, Training
 from distfms.report.formatting import options_text
 from distfms.solve.buying import covariance_of_averages, full_weights, inverse_of
+from distfms.solve.ridge import generalised_loss
 from distfms.stats.base import Bundle
 
 RIDGES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.01, 0.001, 0.0)
@@ -182,7 +183,7 @@ def _compared_without_folds(
 ) -> dict[str, Any]:
     """Choose the ridge of the greedy search, or of the one way there is."""
     train = TrainMembers(statistics)
-    n_objects = float(train["judgments"].means.weight)  # an object twice is one of weight 2
+    n_objects = train["judgments"].means.n_counted
     ways = dict.fromkeys(point["selection"] for point in tried if point["selection"] != NOTHING)
     tried = [point for point in tried if point["selection"] == next(iter(ways))]
     procedure: SelectionProcedure = job.form.procedure(changed_options(job.options, tried[0]))
@@ -205,14 +206,9 @@ def loss_without_folds(training: Training, repeats: np.ndarray, n_objects: float
     The weights w = (M + ρ)⁻¹ b smooth the labels of the n training objects linearly, with
     df = 1 + tr(S (M + ρ)⁻¹) degrees of freedom for the second moment S of their averages, so that
 
-        (σ_y² − 2 wᵀb + wᵀSw) · (n / (n − df))² + wᵀ(M − S)w
+        generalised_loss(σ_y² − 2 wᵀb + wᵀSw, df, n) + wᵀ(M − S)w
 
-    is their generalised cross-validation [1]_, and what judgments as they are bought change of it.
-
-    References
-    ----------
-    .. [1] Golub, Heath, Wahba, "Generalized cross-validation as a method for choosing a good ridge
-       parameter", Technometrics 21 (1979).
+    is their generalised cross-validation, and what judgments as they are bought change of it.
     """
     problem = training.problem
     support = np.flatnonzero(repeats)
@@ -220,12 +216,10 @@ def loss_without_folds(training: Training, repeats: np.ndarray, n_objects: float
     moment = training.estimates.second_moment[np.ix_(support, support)]
     smoother = inverse_of(penalised) @ moment
     freedom = 1.0 + float(np.trace(smoother))
-    if freedom >= n_objects:
-        return np.inf
     weights = full_weights(problem, repeats)[support]
     of_averages = float(weights @ moment @ weights)
     residual = problem.label_variance - 2.0 * float(weights @ problem.b[support]) + of_averages
-    inflation = (n_objects / (n_objects - freedom)) ** 2
     ridge = problem.ridge[support]
     of_bought = float(weights @ penalised @ weights - ridge @ weights**2)
-    return residual * inflation + of_bought - of_averages
+    loss = float(generalised_loss(residual, freedom, n_objects))
+    return loss + of_bought - of_averages

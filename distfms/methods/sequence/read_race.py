@@ -26,7 +26,7 @@ from distfms.methods.sequence.options import GAIN, N_SPLINES, TREES, OrderRule
 from distfms.methods.sequence.problem import Ladder
 from distfms.methods.sequence.procedure import FIRST_RIDGES, RIDGES
 from distfms.methods.sequence.reference import OUT, Reference, gains_of_all
-from distfms.methods.sequence.ridge import RidgesAlongOrder, RidgesOnFold, generalised_losses, near
+from distfms.methods.sequence.ridge import RidgesAlongOrder, RidgesOnFold, near, ridge_without_folds
 from distfms.report.formatting import percent
 from distfms.stats.base import FoldMeans, over_folds
 
@@ -139,14 +139,13 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
     Where that tells nothing it is the least.
     """
     if job.n_folds < 2:
-        problem = data.procedure(job.options).problem(TrainMembers(data.statistics))
-        # A row of weight 2 is two rows.
-        n_rows = float(data.statistics["moments"].train().weight)
-        losses = generalised_losses(problem, n_rows, RIDGES)
-        ridge = RIDGES[int(np.argmin(losses))]
+        linear = changed_options(job.options, {"model": "linear"})
+        procedure, train = data.procedure(linear), TrainMembers(data.statistics)
+        by_ridge = ridge_without_folds(procedure, procedure.problem(train), train["moments"])
+        ridge = min(by_ridge, key=by_ridge.__getitem__)
         run.note(f"Chosen by generalised cross-validation: ridge {ridge:g} (`sequence.ridge`).")
-        pairs = zip(RIDGES, losses.tolist(), strict=True)
-        return {"ridge": ridge, "tried": [{"ridge": r, "loss": loss} for r, loss in pairs]}
+        entries = [{"ridge": ridge, "loss": loss} for ridge, loss in by_ridge.items()]
+        return {"ridge": ridge, "tried": entries}
     compared = ridges_of_all_columns(run, job, data)
     if compared is None:
         return {"ridge": RIDGES[-1], "tried": []}

@@ -15,9 +15,10 @@ from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.sequence.choice import grid_of
 from distfms.methods.sequence.linear_path import SequencePath, standardised_moments
+from distfms.methods.sequence.options import GAIN, OrderRule
 from distfms.methods.sequence.problem import SequenceProblem
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
-from distfms.solve.ridge import Ridges
+from distfms.solve.ridge import Ridges, generalised_loss
 from distfms.stats.comoments import CoMoments
 
 #: Columns up to which all ridges are compared along an order; beyond, those near the best of all
@@ -41,13 +42,41 @@ def losses_of_ridges(
     return np.array(losses)
 
 
-def generalised_losses(
-    problem: SequenceProblem, n_rows: float, ridges: Sequence[float]
-) -> np.ndarray:
-    """Return `Ridges.generalised` of models of all columns, the mean over targets, (n_ridges,)."""
-    decomposed = Ridges.of(problem.gram, problem.target)
-    variance = np.ones(problem.n_targets)
-    losses: np.ndarray = decomposed.generalised(ridges, variance, n_rows).mean(axis=1)
+def losses_without_folds(path: SequencePath, rows: CoMoments) -> np.ndarray:
+    """Return the generalised cross-validation of prefixes 0..K on the rows that they learned from.
+
+    The model of a prefix has 1 + tr C(C + λ)⁻¹ = 1 + r − λ‖U⁻¹‖² parameters, for its r columns and
+    U of its corner of the factor: the mean is one more.
+    """
+    from scipy.linalg import solve_triangular
+
+    rank = len(path.support)
+    inverse = solve_triangular(path.upper, np.eye(rank)) if rank else np.zeros((0, 0))
+    shrunk = np.append(0.0, np.cumsum(np.square(inverse).sum(axis=0)))
+    ends = np.append(0, path.ranks)
+    n_parameters = 1.0 + ends - path.outline.ridge * shrunk[ends]
+    measures = path.held_out(rows)
+    losses = measures["mse"]
+    if path.response.shape[1] > 1:
+        losses = 1.0 - measures["explained_variance"]
+    return generalised_loss(losses, n_parameters, rows.n_counted)
+
+
+def ridge_without_folds(
+    procedure: SequenceProcedure, problem: SequenceProblem, rows: CoMoments
+) -> dict[float, float]:
+    """Return the loss of each ridge, the mean over the `BUDGET_SHARES` in the order it finds."""
+    n_columns = len(procedure.feature_names)
+    tried = RIDGES if n_columns <= _ALL_RIDGES else RIDGES[::3]
+    rule = procedure.rules[0]
+    if rule.criterion == GAIN:
+        rule = OrderRule("fr")
+    losses = {}
+    for ridge in tried:
+        path = procedure.search(replace(problem, ridge=ridge), rule)
+        of_prefixes = losses_without_folds(path, rows)
+        on_grid = of_prefixes[grid_of(path.curve_cost)]
+        losses[ridge] = float(on_grid.mean())
     return losses
 
 

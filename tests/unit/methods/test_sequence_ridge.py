@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from distfms.methods.sequence.ridge import generalised_losses, losses_of_ridges, refitted
+from distfms.methods.sequence.options import OrderRule
+from distfms.methods.sequence.procedure import SequenceProcedure
+from distfms.methods.sequence.ridge import (
+    losses_of_ridges,
+    losses_without_folds,
+    refitted,
+    ridge_without_folds,
+)
 from tests.reference.sequence import (
     comoments,
     correlated,
@@ -63,17 +70,31 @@ def test_a_path_has_the_models_of_another_ridge_in_the_same_order(ridge):
 @pytest.mark.parametrize("ridge", RIDGES)
 def test_generalised_cross_validation_is_the_literal_one(ridge):
     X, Y, *_, groups = tables()
-    rows = standardised(X)
-    hat = rows @ np.linalg.solve(rows.T @ rows / 60 + ridge * np.eye(6), rows.T) / 60
-    hat += 1 / 60  # the mean
-    residual = standardised(Y) - hat @ standardised(Y)
-    expected = np.mean(residual**2) / (1 - np.trace(hat) / 60) ** 2
-    found = generalised_losses(make_problem(X, Y, groups), 60, [ridge])
-    assert found[0] == pytest.approx(expected, rel=1e-8)
+    path = search(make_problem(X, Y, groups, ridge=ridge), "fr")
+    losses = losses_without_folds(path, comoments(X, Y))
+    for size, loss in enumerate(losses):
+        columns = [c for g in path.order[:size] for c in groups[g]]
+        rows = standardised(X)[:, columns]
+        hat = rows @ np.linalg.solve(rows.T @ rows / 60 + ridge * np.eye(len(columns)), rows.T) / 60
+        hat += 1 / 60  # the mean
+        residual = (standardised(Y) - hat @ standardised(Y)) * Y.std()
+        expected = np.mean(residual**2) / (1 - 1.4 * np.trace(hat) / 60) ** 2
+        assert loss == pytest.approx(expected, rel=1e-8)
 
 
-def test_noise_has_the_largest_ridge():
+@pytest.mark.parametrize(
+    ("n_rows", "is_noise", "least", "most"), [(40, True, 1.0, 1e3), (20, False, 1e-3, 3.0)]
+)
+def test_without_folds_noise_and_few_rows_do_not_have_the_least_ridge(
+    n_rows, is_noise, least, most
+):
     rng = np.random.default_rng(3)
-    X, Y = rng.normal(size=(40, 30)), rng.normal(size=(40, 1))
-    losses = generalised_losses(make_problem(X, Y, [[j] for j in range(30)]), 40, RIDGES)
-    assert np.argmin(losses) == 0
+    X = rng.normal(size=(n_rows, 30)) + 2 * rng.normal(size=(n_rows, 1))
+    Y = rng.normal(size=(n_rows, 1)) if is_noise else X.mean(axis=1, keepdims=True)
+    problem = make_problem(X, Y, [[j] for j in range(30)])
+    names = tuple(map(str, range(30)))
+    procedure = SequenceProcedure(
+        (OrderRule("fr"),), names, ("y",), problem.groups, problem.costs, 0.0, None
+    )
+    losses = ridge_without_folds(procedure, problem, comoments(X, Y))
+    assert least <= min(losses, key=losses.__getitem__) <= most
