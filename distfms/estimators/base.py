@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from distfms.data.files.frames import AS_THEY_ARE
 from distfms.data.files.partition import NAME, Dataset, as_table, collected
 from distfms.data.rows.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.rows.columns import in_numpy
@@ -51,7 +52,7 @@ from distfms.estimators.parameters import (
     target_names,
 )
 from distfms.methods.frame.contract import FinishedRun, Inputs, Job
-from distfms.methods.frame.row_predictor import levels_of, plan_of_model, set_missing
+from distfms.methods.frame.row_predictor import plan_of_model, set_missing
 from distfms.spec import Section
 
 
@@ -327,12 +328,12 @@ class JobEstimator(BaseEstimator):
         known = None if reset or beside else self._array
         if kind == "array" and known is not None and tuple(names or ()) == known.as_rows.names:
             return known.like(X)
+        model = None if reset else getattr(self, "model_", None)
+        forms = AS_THEY_ARE if model is None else model.frame_forms
         if kind.startswith("dask"):
             empty = pa.list_(pa.float64()) if tags.input_tags.three_d_array else pa.string()
-            return of_dask(X, names, beside, empty)
-        levels = {} if reset else {name: levels_of(own) for name, own in self._levels.items()}
-        types = {n: pa.float64() if own is None else pa.string() for n, own in levels.items()}
-        return of_memory(X, names, beside, types)
+            return of_dask(X, names, beside, empty, forms)
+        return of_memory(X, names, beside, forms.kinds, forms)
 
     @property
     def _levels(self) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from distfms.data.files.dataset import open_dataset
+from distfms.data.files.frames import AS_THEY_ARE, FrameForms
 from distfms.data.files.partition import (
     MAX_ROWS,
     Dataset,
@@ -54,11 +55,14 @@ class AsRows:
         Of columns of frames; a chunk without a value does not know its own.
     beside : tuple of tuple of str
         Columns that each value beside the rows becomes.
+    forms : FrameForms
+        How columns of frames are read.
     """
 
     names: tuple[str, ...] | None
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     beside: tuple[tuple[str, ...], ...] = ()
+    forms: FrameForms = AS_THEY_ARE
 
     @cached_property
     def position(self) -> dict[str, int]:
@@ -79,7 +83,7 @@ class AsRows:
         if self.names is not None:
             numbers = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(self.names))
             return Rows(pa.table(columns), numbers, self.position)
-        return frame_rows(rows, self.types, columns)
+        return frame_rows(rows, self.types, columns, self.forms)
 
 
 def _columns(value: Any, n_columns: int) -> list[pa.Array]:
@@ -197,12 +201,14 @@ def of_memory(
     names: Sequence[str] | None,
     beside: Mapping[Any, Any],
     types: Mapping[str, pa.DataType] | None = None,
+    forms: FrameForms = AS_THEY_ARE,
 ) -> Given:
     """Take rows in memory, and values beside them by the names of their columns."""
     named = are_named(X)
     if names is None and not hasattr(X, "iloc"):
         X = as_table(X)
-    as_rows = AsRows(None if names is None else tuple(names), types or {}, tuple(beside))
+    of_array = None if names is None else tuple(names)
+    as_rows = AsRows(of_array, types or {}, tuple(beside), forms)
     rows = as_rows(X, *beside.values())
     kind: Kind = "frame" if names is None else "array"
     schema = rows.schema
@@ -210,7 +216,11 @@ def of_memory(
 
 
 def of_dask(
-    X: Any, names: Sequence[str] | None, beside: Mapping[Any, Any], empty: pa.DataType
+    X: Any,
+    names: Sequence[str] | None,
+    beside: Mapping[Any, Any],
+    empty: pa.DataType,
+    forms: FrameForms = AS_THEY_ARE,
 ) -> Given:
     """Take a Dask collection; columns whose type it does not know are `empty`."""
     types: Mapping[str, pa.DataType] = {}
@@ -222,7 +232,8 @@ def of_dask(
         X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
         parts, lengths = list(X.to_delayed().ravel()), X.chunks[0]
         head = np.empty((0, *X.shape[1:]))
-    as_rows = AsRows(None if names is None else tuple(names), types, tuple(beside))
+    of_array = None if names is None else tuple(names)
+    as_rows = AsRows(of_array, types, tuple(beside), forms)
     empties = [np.empty((0, *v.shape[1:]), dtype=v.dtype) for v in beside.values()]
     schema = as_rows(head, *empties).schema
     columns = [parts, *(_divided(X, parts, value) for value in beside.values())]

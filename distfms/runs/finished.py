@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 from distfms.data.files.formats.base import Forms
+from distfms.data.files.frames import FrameForms
 from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, absolute, locate, read_each, read_regular, reading
 from distfms.errors import SpecError
@@ -28,6 +29,7 @@ from distfms.methods.frame.contract import (
     checked_budget,
     shown,
 )
+from distfms.methods.frame.row_predictor import levels_of
 from distfms.runs.folder import (
     INPUTS,
     LATEST,
@@ -142,6 +144,13 @@ class RunFiles:
             return None
         content = parse_json(self.place / INPUTS, self.files[INPUTS]).get("forms")
         return Forms.parsed(content) if content else None
+
+    def frame_forms(self) -> FrameForms:
+        """Return how columns of frames are read for the model."""
+        model = parse_json(self.place / "model.json", self.files["model.json"])
+        levels = {name: levels_of(source) for name, source in model.get("sources", {}).items()}
+        texts = frozenset(self.spec()["data"].get("text", ()))
+        return FrameForms.of(levels, self.forms() or Forms(), texts)
 
     @property
     def found_at(self) -> str:

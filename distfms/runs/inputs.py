@@ -14,7 +14,6 @@ from distfms.data.files.age import remember
 from distfms.data.files.builtin import BUILTIN, builtin_dataset
 from distfms.data.files.convert import CONVERSION, CONVERTER_VERSION, convert, file_version
 from distfms.data.files.dataset import open_dataset
-from distfms.data.files.formats.base import Forms
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.known_footers import KnownFooters
 from distfms.data.files.partition import Dataset, digest
@@ -74,7 +73,7 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
     footers = tuple(_known(root, own) for own in (path, section.test_path, section.unlabelled_path))
     train = _open(section, path, copies, footers[0])
     test, unlabelled = (
-        None if named is None else _open(section, named, copies, known, train.forms)
+        None if named is None else _open(section, named, copies, known, train)
         for named, known in zip(
             (section.test_path, section.unlabelled_path), footers[1:], strict=True
         )
@@ -120,8 +119,9 @@ def _open(
     path: Any,
     copies: Copies,
     known: KnownFooters | None = None,
-    forms: Forms | None = None,
+    like: Dataset | None = None,
 ) -> Dataset:
+    """Open data; what does not tell its types is read `like` other data."""
     dataset = open_dataset(
         path,
         max_rows=section.max_partition_rows,
@@ -130,7 +130,10 @@ def _open(
         copies=copies,
         numbers=section.numbers,
         texts=section.text,
-        forms=forms,
+        forms=None if like is None else like.forms,
+        kinds=None
+        if like is None
+        else dict(zip(like.schema.names, like.schema.types, strict=True)),
         limits=section.limits,
         known=known,
     )

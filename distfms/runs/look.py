@@ -16,7 +16,7 @@ import pyarrow.types as pt
 
 from distfms.data.files.formats.base import Forms
 from distfms.data.files.partition import Dataset
-from distfms.data.files.texts import nearly_numbers, read_numbers
+from distfms.data.files.texts import NumberTexts, nearly_numbers, read_numbers
 from distfms.data.rows.judgments import loosely_numbered
 from distfms.data.rows.roles import is_categorical, is_number, is_number_list
 from distfms.errors import SpecError, nearest
@@ -259,7 +259,8 @@ def _column(name: str, values: pa.Array) -> Column:
         values = values.cast(pa.string())
         numbers, wrong = read_numbers(values)
         codes = pc.any(pc.match_substring_regex(values, r"^0\d+$")).as_py()
-        if not wrong.true_count and 2 * numbers.null_count < n and not codes:
+        n_values = n - numbers.null_count - NumberTexts.of(values).n_bounds
+        if not wrong.true_count and 2 * n_values > n and not codes:
             values, is_text, as_numbers = numbers, False, True
         else:
             nearly = nearly_numbers(name, values)

@@ -173,6 +173,7 @@ def open_rows(data: str, options: Mapping[str, Any] | None, run: RunFiles) -> Da
         numbers=section.get("numbers", ()),
         texts=section.get("text", ()),
         forms=run.forms(),
+        kinds=run.frame_forms().kinds,
     )
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from functools import cached_property
 from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from distfms.data.files.partition import NAME, Dataset, Rows, RowsReader, frame_rows, memory_dataset
-from distfms.data.files.texts import as_numbers
-from distfms.data.rows.roles import is_categorical
+from distfms.data.files.frames import FrameForms
+from distfms.data.files.partition import Dataset, RowsReader, frame_rows, memory_dataset
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Predictor, checked_budget
 from distfms.methods.frame.row_predictor import RowPredictor
@@ -84,6 +83,11 @@ class Model:
         self._method, self.run = files.open(allow)
         self._budget = checked_budget(budget, "budget")
         self._last: tuple[pa.Schema, tuple[Any, ...], Predictor] | None = None
+
+    @cached_property
+    def frame_forms(self) -> FrameForms:
+        """How columns of frames are read."""
+        return self.files.frame_forms()
 
     def __repr__(self) -> str:
         return f"<Model {self.name}, {self.method}>"
@@ -163,22 +167,11 @@ class Model:
 
             dataset = open_rows(fspath(rows), None, self.files)
         else:
-            held = self._with_numbers(frame_rows(rows))
+            held = frame_rows(rows, self.frame_forms.kinds, forms=self.frame_forms)
             if not len(held):
                 raise DataError("There are no rows to predict.")
             dataset = memory_dataset(held, held.schema)
         return dataset, self.predictor(dataset, budget, **stop)
-
-    def _with_numbers(self, rows: Rows) -> Rows:
-        """Return rows with numbers for texts that were read as numbers in training."""
-        forms = self.files.forms()
-        table = rows.table
-        for name, form in ({} if forms is None else forms.numbers).items():
-            if name in table.column_names and is_categorical(table.schema.field(name).type):
-                texts = table.column(name).cast(pa.string())
-                numbers = as_numbers(texts, name, NAME, form)
-                table = table.set_column(table.column_names.index(name), name, numbers)
-        return replace(rows, table=table)
 
     def _as_last(
         self, rows: Any, budget: float | None, stop: Mapping[str, Any]

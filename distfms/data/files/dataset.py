@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,10 +27,11 @@ from distfms.data.files.footers import (
     parsed_footer,
     readable,
     refuse_duplicate_columns,
-    with_known_types,
+    settled_types,
+    times_of_96_bits,
+    with_types,
 )
 from distfms.data.files.formats.base import Forms
-from distfms.data.files.formats.content import refuse_other_content
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.known_footers import KnownFooters
 from distfms.data.files.partition import (
@@ -45,10 +46,10 @@ from distfms.data.files.partition import (
     digest,
 )
 from distfms.data.files.storage import common_filesystem, list_files, refuse_copies
-from distfms.data.files.texts import NumberForm, NumberTexts, as_numbers, has_bounds, trimmed
+from distfms.data.files.texts import NumberForm, NumberTexts, as_numbers
 from distfms.data.rows.roles import is_categorical, plain_type
 from distfms.engine.storage import File
-from distfms.errors import DataError, DistfmsError
+from distfms.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,16 +79,14 @@ class PartitionReader:
     """
 
     filesystem: Any
-    #: Columns of whole numbers in some files and of floats in others: floats in all.
-    floats: frozenset[str] = frozenset()
+    #: Columns with other types in some files, and how they are read.
+    settled: Mapping[str, pa.DataType] = field(default_factory=dict, hash=False)
     #: Columns of text that is read as numbers, with the form of these.
     numbers: Mapping[str, NumberForm] = field(default_factory=dict, hash=False)
     #: Columns that are read as text.
     texts: frozenset[str] = frozenset()
     #: Columns that stand in the names of folders.
     keys: Mapping[str, pa.DataType] = field(default_factory=dict, hash=False)
-    #: Types of columns that have no value in some files, and therefore no type there.
-    kinds: Mapping[str, pa.DataType] = field(default_factory=dict, hash=False)
 
     def open(self, partition: Partition) -> pq.ParquetFile:
         """Open the file of a partition; a DataError if it is no longer the one listed."""
@@ -136,7 +135,28 @@ class PartitionReader:
             )
         if table.column_names != stored:
             _require_columns(table.column_names, partition, stored)
+        self._require_times(file, partition, table)
         return self._as_read(table, partition, columns, partition.n_rows)
+
+    def _require_times(self, file: pq.ParquetFile, partition: Partition, table: pa.Table) -> None:
+        """Refuse times of 96 bits that 64 bits of microseconds do not hold."""
+        names = [name for name in times_of_96_bits(file.metadata) if name in table.column_names]
+        if not names:
+            return
+        options = {"filesystem": self.filesystem, "coerce_int96_timestamp_unit": "s"}
+        groups = list(partition.row_groups)
+        with pq.ParquetFile(partition.path, **options) as coarse:
+            seconds = coarse.read_row_groups(groups, columns=names, use_threads=False)
+        for name in names:
+            read = table.column(name).cast(pa.int64()).fill_null(0).to_numpy()
+            true = seconds.column(name).cast(pa.int64()).fill_null(0).to_numpy()
+            wrong = read // 1_000_000 != true
+            if wrong.any():
+                where = self.locate_row(partition, int(wrong.argmax()))
+                raise DataError(
+                    f"The column {name!r} of {partition.called} has {int(wrong.sum())} times that "
+                    f"are beyond what microseconds of 64 bits hold ({where}): correct them."
+                )
 
     def _stored(self, columns: Sequence[str]) -> list[str]:
         """Return which of some columns the files hold."""
@@ -151,6 +171,10 @@ class PartitionReader:
             form = self.numbers[name]
             read = as_numbers(table.column(name), name, partition.called, form)
             table = table.set_column(table.column_names.index(name), name, read)
+        for name in self.settled.keys() & {*table.column_names}:
+            if table.column(name).null_count == n_rows:  # not every type can be cast
+                empty = pa.nulls(n_rows, self.settled[name])
+                table = table.set_column(table.column_names.index(name), name, empty)
         types = self._types(table.schema)
         return table if types.equals(table.schema) else table.cast(types)
 
@@ -158,13 +182,11 @@ class PartitionReader:
         """Return columns as they are read."""
         fields = []
         for column in schema:
-            kind = plain_type(column.type)
-            if column.name in self.floats or column.name in self.numbers:
+            kind = self.settled.get(column.name) or plain_type(column.type)
+            if column.name in self.numbers:
                 kind = pa.float64()
             elif column.name in self.texts:
                 kind = pa.string()
-            elif column.name in self.kinds:
-                kind = self.kinds[column.name]
             fields.append(column if kind == column.type else column.with_type(kind))
         return pa.schema(fields, metadata=schema.metadata)
 
@@ -258,8 +280,9 @@ def open_dataset(
     numbers: Iterable[str] = (),
     texts: Iterable[str] = (),
     forms: Forms | None = None,
-    limits: str | None = None,
     known: KnownFooters | None = None,
+    kinds: Mapping[str, pa.DataType] | None = None,
+    limits: Literal["bound", "half", "missing"] = "bound",
 ) -> Dataset:
     """Open Parquet data by reading the footers of its files; other formats are converted first.
 
@@ -288,10 +311,13 @@ def open_dataset(
         types.
     forms : Forms, optional
         How text is read, as that of other data was: as far as it is known.
-    limits : str, optional
-        What values such as ``<5`` of `numbers` count as, see ``data.limits``; by default as known.
     known : KnownFooters, optional
         Footers that need not be read again.
+    kinds : mapping of str to pyarrow.DataType, optional
+        Types of columns that may be without a value here.
+    limits : {"bound", "half", "missing"}
+        What texts such as ``<5`` in `numbers` count as, see ``data.limits``; where `forms` do not
+        tell.
 
     Raises
     ------
@@ -302,21 +328,20 @@ def open_dataset(
     notes: list[str] = []
     named = list_files(path, storage_options, notes.append)
     numbers, texts = {*numbers}, {*texts}
-    forms = Forms(dict.fromkeys(texts, "string")).beside(forms or Forms())
+    of_model = forms or Forms()
+    # Numbers, too, are read from texts: only so can a file hold words among them.
+    forms = Forms(dict.fromkeys((*texts, *numbers), "string")).beside(of_model)
     stored, forms = (copies or Copies()).converted(named, forms=forms)
     filesystem = common_filesystem(stored)
-    try:
-        footers = (known or KnownFooters()).read(filesystem, stored)
-    except DistfmsError as error:
-        for file in stored:
-            if file.path in str(error):
-                refuse_other_content(file, "Parquet")
-        raise
-    schema, kinds = with_known_types([footer for _, footer in footers])
-    refuse_duplicate_columns(schema, stored[0].path)
-    floats = set[str]()
-    for file, (_, other) in zip(stored[1:], footers[1:], strict=True):
-        floats |= check_same_schema(schema, stored[0], other, file)
+    footers = (known or KnownFooters()).read(filesystem, stored)
+    # Files without rows are free of columns and types, where others have rows.
+    with_rows = [footer for footer in footers if footer[0].n_rows] or footers
+    first, schema = with_rows[0]
+    refuse_duplicate_columns(schema, first.path)
+    settled = settled_types(filesystem, with_rows, kinds)
+    schema = with_types(schema, settled)
+    for file, other in with_rows[1:]:
+        check_same_schema(schema, first, with_types(other, settled), file)
     files = tuple(f for f, _ in footers)
     refuse_copies(files)
     if not any(file.n_rows for file in files):
@@ -338,19 +363,19 @@ def open_dataset(
         if name in numbers and is_categorical(kind):
             of_numbers.append(name)
         if name in texts and not is_categorical(kind):
-            _require_codes(kind, name, stored[0])
+            _require_codes(kind, name, first)
             of_texts.append(name)
-    plain = PartitionReader(filesystem, frozenset(floats), {}, frozenset(of_texts), keys, kinds)
-    forms = _with_numbers(forms, of_numbers, plain, partitions[0])
-    if limits is not None:
-        forms = _with_limits(forms, of_numbers, limits)
-        notes += _limits_said(of_numbers, plain, partitions[0], limits)
-        # Statistics depend on it.
-        if of_numbers:
-            partitions = tuple(
-                replace(part, fingerprint=f"{part.fingerprint}:{limits}") for part in partitions
-            )
+    plain = PartitionReader(filesystem, settled, {}, frozenset(of_texts), keys)
+    named_forms, notes_of_forms = _number_forms(of_numbers, forms, plain, partitions[0], limits)
+    notes += notes_of_forms
+    of_text = {name for name, kind in forms.types.items() if kind == "string"}
+    others = {name: form for name, form in forms.numbers.items() if name not in of_text}
+    forms = replace(forms, numbers={**others, **named_forms, **of_model.numbers})
     reader = replace(plain, numbers={name: forms.numbers[name] for name in of_numbers})
+    if of_numbers:  # statistics depend on it
+        partitions = tuple(
+            replace(part, fingerprint=f"{part.fingerprint}:{limits}") for part in partitions
+        )
     return Dataset(reader._types(schema), partitions, reader, files, forms, tuple(notes))
 
 
@@ -363,44 +388,31 @@ def _require_codes(kind: pa.DataType, name: str, file: File) -> None:
         )
 
 
-def _with_numbers(
-    forms: Forms, names: Sequence[str], reader: PartitionReader, first: Partition
-) -> Forms:
-    """Return forms with those of text that is read as numbers: by the rows of a partition."""
-    unknown = [name for name in names if name not in forms.numbers]
-    found = dict(forms.numbers)
-    if unknown:
-        table = reader.read(first, unknown)
-        found |= {name: NumberTexts.of(pc.unique(table.column(name))).form for name in unknown}
-    of_text = {name for name, kind in forms.types.items() if kind == "string"}
-    kept = {name: form for name, form in found.items() if name in names or name not in of_text}
-    return replace(forms, numbers=kept)
+#: What a value such as ``<5`` counts as: the share of its bound, and in words.
+_BELOW: Mapping[str, tuple[float | None, str]] = {
+    "bound": (1.0, "their bound"),
+    "half": (0.5, "half of their bound"),
+    "missing": (None, "missing"),
+}
 
 
-#: What a value such as ``<5`` counts as, as a share of its bound.
-_BELOW: Mapping[str, float | None] = {"bound": 1.0, "half": 0.5, "missing": None}
-
-
-def _with_limits(forms: Forms, names: Sequence[str], limits: str) -> Forms:
-    """Return forms in which bounds of some columns count as the user says."""
-    below = _BELOW[limits]
-    changed = {name: replace(forms.numbers[name], below=below) for name in names}
-    return replace(forms, numbers={**forms.numbers, **changed})
-
-
-def _limits_said(
-    names: Sequence[str], reader: PartitionReader, first: Partition, limits: str
-) -> list[str]:
-    """Return what users should know of bounds in the first rows."""
-    if not names:
-        return []
-    table = reader.read(first, names)
-    counts = {"missing": "missing", "bound": "their bound", "half": "half of their bound"}[limits]
-    return [
-        f"Values of {name!r} such as `<5` count as {counts} (`data.limits`)."
-        for name in names
-        if has_bounds(trimmed(pc.unique(table.column(name).cast(pa.string()))))
-    ]
+def _number_forms(
+    named: Sequence[str], forms: Forms, reader: PartitionReader, first: Partition, limits: str
+) -> tuple[dict[str, NumberForm], list[str]]:
+    """Return the forms of text that is read as numbers, by the rows of a partition, and notes."""
+    numbers = {}
+    notes = []
+    below, in_words = _BELOW[limits]
+    columns = reader.read(first, named).columns if named else []
+    for name, column in zip(named, columns, strict=True):
+        texts = NumberTexts.of(pc.unique(column))
+        known = forms.numbers.get(name, texts.form)
+        numbers[name] = replace(known, below=below)
+        if texts.bound:
+            notes.append(
+                f"Values of {name!r} such as `{texts.bound}` count as {in_words} (`data.limits`)."
+            )
+    return numbers, notes
 
 
 def _require_columns(names: Sequence[str], partition: Partition, columns: Sequence[str]) -> None:

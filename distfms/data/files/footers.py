@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 from pyarrow import ArrowException, ArrowInvalid, ArrowNotImplementedError, fs
 
+from distfms.data.files.content import HEAD_BYTES, PARQUET, no_parquet
 from distfms.data.files.storage import current_state
-from distfms.data.rows.roles import index_columns, index_metadata, plain_type
+from distfms.data.rows.roles import index_columns, index_metadata, is_list, plain_type
 from distfms.engine.remote import os_error
 from distfms.engine.storage import File, reading
 from distfms.errors import DataError, DistfmsError
@@ -29,9 +30,11 @@ from distfms.errors import DataError, DistfmsError
 _FOOTER_THREADS, _LOCAL_THREADS = 16, 2
 # What is read of a file's end in one go, as pyarrow does.
 _TAIL_BYTES = 64 * 2**10
+# Numbers that a column may hold in different files.
+_NUMBERS = {"int64", "double"}
 # How pyarrow says that content is damaged.
 _CONTENT = re.compile(
-    "deserializ|thrift|corrupt|ompress|flate|unexpected end|eof|page|magic|encrypt", re.IGNORECASE
+    "deserializ|thrift|corrupt|ompress|flate|unexpected end|eof|page|magic|crypt", re.IGNORECASE
 )
 
 
@@ -55,6 +58,10 @@ def read_footers(filesystem: Any, files: Sequence[File]) -> list[tuple[File, pa.
 def _read_footer(filesystem: Any, file: File, shared: dict[Any, Any]) -> tuple[File, pa.Schema]:
     with reading(file.place), readable(file.path):
         footer = _footer_of(filesystem, file.path)
+        if not footer.endswith(PARQUET):
+            head = _head_of(filesystem, file.path)
+            fault = no_parquet(file.path, head, footer)
+            raise DataError(f"The file {file.path} {fault}")
         with _parse(footer) as parquet:
             # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
             metadata, schema = parquet.metadata, parquet.schema_arrow
@@ -143,6 +150,12 @@ def _footer_of(filesystem: Any, path: str) -> bytes:
         return tail[-length:]
 
 
+def _head_of(filesystem: Any, path: str) -> bytes:
+    with filesystem.open_input_file(path) as source:
+        head: bytes = source.read(HEAD_BYTES)
+    return head
+
+
 def _parse(footer: bytes) -> pq.ParquetFile:
     return open_parquet(pa.BufferReader(footer))
 
@@ -156,6 +169,13 @@ def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(
         source, page_checksum_verification=True, coerce_int96_timestamp_unit="us", **options
     )
+
+
+def times_of_96_bits(metadata: pq.FileMetaData) -> list[str]:
+    """Return the columns of a file whose times have 96 bits."""
+    schema = metadata.schema
+    columns = [schema.column(place) for place in range(metadata.num_columns)]
+    return [column.path for column in columns if column.physical_type == "INT96"]
 
 
 @contextmanager
@@ -186,6 +206,13 @@ def readable(path: str, form: str = "Parquet") -> Iterator[None]:
         ) from error
     except (ArrowException, DistfmsError, MemoryError):
         raise
+    except UnicodeDecodeError as error:
+        # So Python calls encodings of a byte a character.
+        encoding = "UTF-8 or Windows-1252" if error.encoding == "charmap" else error.encoding
+        raise DataError(
+            f"The file {path} holds the byte 0x{error.object[error.start]:02x}, which no text in "
+            f"{encoding} holds there: save it again as UTF-8."
+        ) from error
     except Exception as error:
         # The clients of remote storage have errors of their own.
         raise os_error(error) from error
@@ -202,66 +229,109 @@ def refuse_duplicate_columns(schema: pa.Schema, path: str) -> None:
         )
 
 
-def check_same_schema(schema: pa.Schema, first: File, other: pa.Schema, file: File) -> set[str]:
+def settled_types(
+    filesystem: Any,
+    footers: Sequence[tuple[File, pa.Schema]],
+    kinds: Mapping[str, pa.DataType] | None = None,
+) -> dict[str, pa.DataType]:
+    """Return how columns are read that have other types in some files.
+
+    A column without a value in some files, of whatever type (null, or floats, as pandas writes
+    it), has that of the other files, or of `kinds`; whole numbers are floats where any file has
+    these, as pandas writes them where some are missing.
+    """
+    by_name: dict[str, dict[str, pa.DataType]] = {}
+    for schema in {id(schema): schema for _, schema in footers}.values():
+        for column in schema:
+            by_name.setdefault(column.name, {})[_logical_type(column.type)] = column.type
+    for name, kind in (kinds or {}).items():
+        by_name.get(name, {}).setdefault(_logical_type(kind), kind)
+    settled = {}
+    for name, types in by_name.items():
+        if len(types) == 1:
+            continue
+        valued = {text: kind for text, kind in types.items() if not _lacks_values(kind)}
+        if len(valued) > 1 and valued.keys() != _NUMBERS:
+            valued = {
+                text: kind
+                for text, kind in valued.items()
+                if _has_values(filesystem, footers, name, text)
+            } or valued
+        if valued.keys() == _NUMBERS:
+            settled[name] = pa.float64()
+        elif len(valued) == 1:
+            settled[name] = plain_type(*valued.values())
+    return settled
+
+
+def _lacks_values(kind: pa.DataType) -> bool:
+    """Return whether a type is that of a column without a value, or of lists without any."""
+    return pat.is_null(kind) or (is_list(kind) and pat.is_null(kind.value_type))
+
+
+def _has_values(
+    filesystem: Any, footers: Sequence[tuple[File, pa.Schema]], name: str, kind: str
+) -> bool:
+    """Return whether any file with a column of a type has a value of it, or may have one."""
+    files = [
+        file
+        for file, schema in footers
+        if name in schema.names and _logical_type(schema.field(name).type) == kind
+    ]
+    return not files or any(_may_have_values(filesystem, file, name) for file in files)
+
+
+def _may_have_values(filesystem: Any, file: File, name: str) -> bool:
+    metadata = parsed_footer(filesystem, file.path, file.version)
+    if metadata is None:
+        return True
+    paths = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+    if name not in paths:  # nested
+        return True
+    place = paths.index(name)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        statistics = group.column(place).statistics
+        if statistics is None or statistics.null_count != group.num_rows:
+            return True
+    return False
+
+
+def with_types(schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.Schema:
+    """Return a schema with other types of some columns."""
+    fields = [
+        column.with_type(types[column.name]) if column.name in types else column
+        for column in schema
+    ]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def check_same_schema(schema: pa.Schema, first: File, other: pa.Schema, file: File) -> None:
     """Refuse a file whose columns or types differ from the first one's; their order may.
 
-    Returns columns of whole numbers in the one and of floats in the other, of 64 bits: pandas
-    writes floats where whole numbers are missing.
-
-    A file without the index of another is another's equal.
+    Whole numbers and floats of 64 bits are alike: pandas writes floats where whole numbers are
+    missing. A file without the index of another is another's equal.
     """
-    floats = set[str]()
     if other is schema or schema.equals(other):
-        return floats
+        return
     refuse_duplicate_columns(other, file.path)
-    expected, found = _column_types(schema), _column_types(other)
+    expected = _column_types(schema)
+    types = _column_types(other)
     index = {*index_columns(schema), *index_columns(other)}
-    for name in (*expected, *found):
-        types = {expected.get(name), found.get(name)}
-        if types == {"int64", "double"}:
-            floats.add(name)
-        if len(types) == 1 or name in floats or (name in index and None in types):
+    for name in (*expected, *types):
+        both = {expected.get(name), types.get(name)}
+        if len(both) == 1 or both == _NUMBERS or (name in index and None in both):
             continue
-        if name in expected and name in found and _without_values(types):
-            continue
-        if name not in found:
+        if name not in types:
             difference = f"lacks the column {name!r}"
         elif name not in expected:
             difference = f"has the extra column {name!r}"
         else:
-            difference = f"has {found[name]} in column {name!r} instead of {expected[name]}"
+            difference = f"has {types[name]} in column {name!r} instead of {expected[name]}"
         raise DataError(
             f"The file {file.path} {difference}, unlike {first.path}: all files of a dataset must "
             "have the same columns and types. Convert the file or remove it from the dataset."
         )
-    return floats
-
-
-def _without_values(types: set[str | None]) -> bool:
-    """Whether one of two types is that of a column without a value, which goes with any."""
-    are_lists = all(kind is not None and kind.startswith("list<") for kind in types)
-    return "null" in types or (are_lists and "list<null>" in types)
-
-
-def with_known_types(schemas: Sequence[pa.Schema]) -> tuple[pa.Schema, dict[str, pa.DataType]]:
-    """Return the first schema with types of later files where it has none.
-
-    Also those types of columns that have no value in some file, by their names.
-    """
-    schema = schemas[0]
-    known: dict[str, pa.DataType] = {}
-    lacking = set[str]()
-    for other in dict.fromkeys(schemas):
-        for column in other:
-            if _logical_type(column.type) in ("null", "list<null>"):
-                lacking.add(column.name)
-            else:
-                known.setdefault(column.name, plain_type(column.type))
-    kinds = {name: known[name] for name in lacking & known.keys()}
-    for name in kinds.keys() & set(schema.names):
-        number = schema.names.index(name)
-        schema = schema.set(number, schema.field(number).with_type(kinds[name]))
-    return schema, kinds
 
 
 def _column_types(schema: pa.Schema) -> dict[str, str]:

@@ -16,6 +16,8 @@ from distfms.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from distfms.data.files.frames import FrameForms
+
 T = TypeVar("T")
 
 #: What rows in memory are called in messages.
@@ -309,19 +311,24 @@ def frame_rows(
     frame: Any,
     types: Mapping[str, pa.DataType] | None = None,
     beside: Mapping[str, Any] | None = None,
+    forms: FrameForms | None = None,
 ) -> Rows:
     """Return the rows of a frame, and of columns `beside` it; see :func:`as_table`.
+
+    `forms` say how columns are read.
 
     Those of a pandas frame of float64 are not copied, and cost nothing a column.
     """
     import pyarrow as pa
 
     beside = beside or {}
+    texts = forms.texts if forms else frozenset()
     if hasattr(frame, "iloc") and frame.shape[1] and (frame.dtypes == np.float64).all():
         position = {str(name): i for i, name in enumerate(frame.columns)}
-        if len(position) == frame.shape[1]:
+        if len(position) == frame.shape[1] and texts.isdisjoint(position):
             return Rows(pa.table(dict(beside)), frame.to_numpy(), position)
     table = as_table(frame, types)
+    table = forms(table, NAME) if forms else table
     for name, column in beside.items():
         table = table.append_column(name, column)
     return Rows(table)

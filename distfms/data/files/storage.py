@@ -18,7 +18,6 @@ from typing import Any
 from pyarrow import fs
 
 from distfms.data.files.formats import FORMATS
-from distfms.data.files.formats.content import LOCK_OF_EXCEL
 from distfms.data.files.partition import LONE
 from distfms.engine import storage
 from distfms.engine.remote import RemotePath, is_url
@@ -40,6 +39,8 @@ _TABLES = {
 #: Bytes of a file that are compared at once.
 _PIECE_BYTES = 2**22
 
+#: Beginnings of names that are passed over: of hidden files, and of the locks of open workbooks.
+_PASSED_OVER = ("_", ".", "~$")
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -53,9 +54,9 @@ def list_files(
     """Resolve a file, folder, glob, URL or list of those to files.
 
     A folder is searched, with all below it, for Parquet files or, where there are none, for those
-    of the first of `FORMATS` that has any; names (of files or folders) that start with ``_`` or
-    ``.`` are passed over. Files of a folder or
-    glob come in name order, items of a list in the order given. Users should know what is said.
+    of the first of `FORMATS` that has any; names (of files or folders) that start with ``_``, ``.``
+    or ``~$`` are passed over. Files of a folder or glob come in name order, items of a list in the
+    order given. Users should know what is said.
 
     Raises
     ------
@@ -100,6 +101,11 @@ def list_files(
 
 def _resolve(item: str, place: Location, say: Callable[[str], None]) -> tuple[Location, list[File]]:
     file = storage.file_entry(place)
+    if file is not None and place.name.startswith("~$"):
+        raise DataError(
+            f"{item} is the lock of a workbook that is open elsewhere: name the workbook, "
+            f"{place.name[2:]}."
+        )
     if file is not None:
         return place.parent, [file]
     if place.is_dir():
@@ -134,7 +140,7 @@ def _folder(root: Location, say: Callable[[str], None]) -> list[File]:
     other = f" (it holds {len(found)} other files, for example {found[0].name})" if found else ""
     raise DataError(
         f"There is no file of data in the folder {root}{other}: names must end in "
-        f"{', '.join(chain(*_ENDINGS))}, and those that start with _ or . are passed over."
+        f"{', '.join(chain(*_ENDINGS))}, and those that start with _, . or ~$ are passed over."
     )
 
 
@@ -152,8 +158,9 @@ def _refuse_table(root: Location, entries: Iterable[File]) -> None:
 
 
 def _visible(entries: Iterable[File]) -> list[File]:
-    hidden = ("_", ".", LOCK_OF_EXCEL)
-    return [e for e in entries if not any(p.startswith(hidden) for p in e.name.split("/"))]
+    return [
+        e for e in entries if not any(part.startswith(_PASSED_OVER) for part in e.name.split("/"))
+    ]
 
 
 def _glob(pattern: Location) -> tuple[Location, list[File]]:

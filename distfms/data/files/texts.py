@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,8 +17,9 @@ GAPS = (
     "", "-", "--", ".", "..", "...", "?", "n/a", "na", "#n/a", "nan", "nil", "none", "null",
     "missing", "not available", "not known", "unknown",
 )  # fmt: skip
-#: A bound in place of a value, such as <5, is no value either.
-_BOUND = r"^[<>≤≥]=?\s*[\d.,]+$"
+#: What makes a number a bound, such as <5, which stands where a value is beyond what is measured.
+_BOUND = r"^([<>≤≥]=?)\s*"
+_UPPER_BOUND = r"^[<≤]"
 #: Blanks between thousands, or between a number and its unit.
 _BLANKS = "[ \u00a0\u2009\u202f]"
 _UNIT = r"(?:\p{Sc}|%|‰|[A-Z]{2}\p{Sc}|USD|EUR|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|PLN|CZK|HUF|kr\.?)"
@@ -54,7 +55,8 @@ class NumberTexts:
 
     `decimals` are the marks with which all those that are numbers can be read, the point first;
     `marks` are the points and commas that occur, `is_plain` is whether there are no others and no
-    `unit`. Other texts are `GAPS` and bounds, or odd.
+    `unit`. Other texts are `GAPS`, or odd. `n_bounds` of the numbers are bounds, and `bound` is the
+    first of them.
     """
 
     decimals: str
@@ -64,11 +66,14 @@ class NumberTexts:
     n_numbers: int
     n_gaps: int
     n_odd: int
+    n_bounds: int = 0
+    bound: str = ""
 
     @classmethod
     def of(cls, texts: Any) -> NumberTexts:
         """Look at texts."""
-        plain = trimmed(texts)
+        written = trimmed(texts)
+        plain = _without_bounds(written)
         found = {decimal: _parts(plain, decimal) for decimal in ".,"}
         is_number = pc.or_(*(parts.is_valid() for parts in found.values()))
         n_numbers = is_number.true_count
@@ -84,7 +89,18 @@ class NumberTexts:
         unit = units[fits[0]][0] if fits else ""
         n_gaps = _is_gap(plain).true_count
         n_odd = len(plain) - plain.null_count - n_numbers - n_gaps
-        return cls("".join(fits), "".join(marks), unit, bool(is_plain), n_numbers, n_gaps, n_odd)
+        bounds = written.filter(pc.and_(is_number, pc.match_substring_regex(written, _BOUND)))
+        return cls(
+            decimals="".join(fits),
+            marks="".join(marks),
+            unit=unit,
+            is_plain=bool(is_plain) and not len(bounds),
+            n_numbers=n_numbers,
+            n_gaps=n_gaps,
+            n_odd=n_odd,
+            n_bounds=len(bounds),
+            bound=bounds[0].as_py() if len(bounds) else "",
+        )
 
     @property
     def form(self) -> NumberForm:
@@ -105,11 +121,12 @@ def nearly_numbers(name: str, texts: pa.Array) -> str:
     found = NumberTexts.of(plain)
     n = len(plain)
     is_code = pc.any(pc.match_substring_regex(plain, r"^0\d+$")).as_py()
-    if not n or is_code or found.n_numbers < _MOSTLY * n or found.n_numbers < 2:
+    n_values = found.n_numbers - found.n_bounds
+    if not n or is_code or n_values < _MOSTLY * n or n_values < 2:
         return ""
     is_number = pc.or_(*(_parts(plain, decimal).is_valid() for decimal in ".,"))
     others = plain.filter(pc.invert(is_number))
-    counted = f"{found.n_numbers:,} of {n:,} values of `{name}` are numbers"
+    counted = f"{n_values:,} of {n:,} values of `{name}` are numbers"
     if len(others):
         counted += f"; `{others[0]}` is not"
     elif not found.decimals:
@@ -118,6 +135,8 @@ def nearly_numbers(name: str, texts: pa.Array) -> str:
     remedy = f"set `data.numbers: [{name}]` to read them"
     if found.n_gaps:
         remedy += ", with such words for missing values"
+    if found.bound:
+        remedy += f", where `{found.bound}` counts as its bound"
     if found.n_odd or not found.decimals:
         remedy = f"correct the others, and {remedy}"
     return (
@@ -137,33 +156,25 @@ def read_numbers(texts: Any, form: NumberForm | None = None) -> tuple[pa.Array, 
 
     Marks between thousands (``1.234,5``, ``1 234``, ``1'234``) are left out, and a unit that goes
     with every number (``$``, ``%``, ``EUR``); `GAPS` are missing values, and bounds such as ``<5``
-    count as the form says. The default form is the one that the texts have.
+    count as what `form` says. The default form is the one that the texts have.
     """
     plain = trimmed(texts)
     form = form or NumberTexts.of(plain).form
-    numbers = numbers_of(plain, form)
-    if form.below is not None and has_bounds(plain):
-        numbers = pc.coalesce(numbers, _bounds_of(plain, form))
+    numbers = numbers_of(_without_bounds(plain), form)
     is_read = pc.or_(numbers.is_valid(), _is_gap(plain))
-    return numbers, pc.invert(is_read).fill_null(False)
+    wrong = pc.invert(is_read).fill_null(False)
+    if form.below is None:
+        return pc.if_else(pc.match_substring_regex(plain, _BOUND), None, numbers), wrong
+    is_upper = pc.match_substring_regex(plain, _UPPER_BOUND)
+    return pc.if_else(is_upper, pc.multiply(numbers, form.below), numbers), wrong
+
+
+def _without_bounds(plain: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(plain, _BOUND, "")
 
 
 def _is_gap(plain: pa.Array) -> pa.Array:
-    is_word = pc.is_in(pc.utf8_lower(plain), pa.array(GAPS))
-    return pc.or_(is_word, pc.match_substring_regex(plain, _BOUND))
-
-
-def has_bounds(plain: Any) -> bool:
-    """Whether a bound such as ``<5`` stands among texts."""
-    return bool(pc.any(pc.match_substring_regex(plain, _BOUND)).as_py())
-
-
-def _bounds_of(plain: pa.Array, form: NumberForm) -> pa.Array:
-    """Return bounds as the numbers that they count as, null for what is none."""
-    parts = pc.extract_regex(plain, r"^(?P<side>[<>≤≥])=?\s*(?P<bound>[\d.,]+)$")
-    bounds = numbers_of(parts.field("bound"), replace(form, unit=""))
-    is_below = pc.is_in(parts.field("side"), pa.array(["<", "≤"]))
-    return pc.if_else(is_below, pc.multiply(bounds, form.below), bounds)
+    return pc.is_in(pc.utf8_lower(plain), pa.array(GAPS))
 
 
 def numbers_of(plain: pa.Array, form: NumberForm) -> pa.Array:

@@ -1,12 +1,10 @@
-"""A file that cannot be read is named with its fault and what to do."""
+"""Files at fault are named with their fault, and with what to do about it."""
 
-import bz2
 import gzip
 import io
 import json
-import lzma
+import zipfile
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,60 +13,106 @@ from distfms.data.files.dataset import open_dataset
 from distfms.data.files.formats.copies import Copies
 from distfms.errors import DataError
 
-ROWS = "a,b,y\n" + "".join(f"{k},{k % 7},{k * 0.5}\n" for k in range(60))
-PARQUET = io.BytesIO()
-pq.write_table(pa.table({"a": [1.0] * 60, "y": [2.0] * 60}), PARQUET)
-LINES = b"".join(json.dumps({"a": k, "y": 0.5 * k}).encode() + b"\n" for k in range(60))
-WORDS = {
-    "gzip.csv": (gzip.compress(ROWS.encode()), "compressed by gzip, not CSV: add .gz"),
-    "zst.csv": (pa.Codec("zstd").compress(ROWS.encode(), asbytes=True), "compressed by Zstandard"),
-    "bz2.csv": (bz2.compress(ROWS.encode()), "compressed by bzip2"),
-    "xz.csv": (lzma.compress(ROWS.encode()), "compressed by xz"),
-    "table.csv.zst": (pa.Codec("zstd").compress(ROWS.encode(), asbytes=True), "by Zstandard"),
-    "book.csv": (b"PK\x03\x04" + bytes(80), "holds a workbook or a zip archive, not CSV"),
-    "parquet.csv": (PARQUET.getvalue(), "holds Parquet, not CSV: end its name in .parquet"),
-    "gzip.parquet": (gzip.compress(ROWS.encode()), "compressed by gzip, not Parquet"),
-    "text.parquet": (ROWS.encode(), "holds text, not Parquet: end its name in .csv"),
-    "table.txt": (ROWS.encode(), "holds text, not Parquet: end its name in .csv"),
-    "lines.json": (LINES, "holds JSON, not Parquet: end its name in .jsonl"),
-    "array.json": (b'[\n {"a": 1}]', "holds a JSON array, not Parquet: write one object a line"),
-    "page.csv": (b"<!DOCTYPE html><html></html>", "holds a web page, not CSV"),
-    "secret.parquet": (b"PARE" + PARQUET.getvalue()[4:-4] + b"PARE", "encrypted Parquet"),
-    "old.csv": (
-        ROWS.encode() + b"caf\xe9 \x81,1,2\n",
-        "of no encoding .*byte 0x81.*save it as UTF-8",
-    ),
-    "~$book.xlsx": (b"\x05book" + bytes(160), "is a lock of Excel"),
-    "book.xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "cannot be read as a workbook"),
-}
+ROWS = "a,b,y\n" + "".join(f"{i},{i % 7},{i * 0.5}\n" for i in range(30))
 
 
-@pytest.mark.parametrize("name", WORDS)
-def test_the_fault_is_named(name, tmp_path):
-    content, words = WORDS[name]
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=words) as refused:
-        open_dataset(tmp_path / name, copies=Copies(folder=tmp_path / "copies"))
+def parquet(**options):
+    out = io.BytesIO()
+    pq.write_table(pa.table({"a": [1.0] * 30, "y": [2.0] * 30}), out, **options)
+    return out.getvalue()
+
+
+def zipped():
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("table.csv", ROWS)
+    return out.getvalue()
+
+
+ENCRYPTED = b"PARE" + parquet()[4:-4] + b"PARE"
+OBJECTS = [{"a": i, "y": i / 2} for i in range(30)]
+LINES = "".join(json.dumps(row) + "\n" for row in OBJECTS)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def opened(name, content):
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return open_dataset(tmp_path / name, copies=Copies(folder=tmp_path / "copies"))
+
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", ROWS.encode() + b"caf\xe9 \x81,1,2\n", "holds the byte 0x81, .* as UTF-8"),
+        ("x.csv", gzip.compress(ROWS.encode()), "compressed with gzip, not CSV .* end in .gz"),
+        ("x.csv", zipped(), "holds a zip archive, .* not CSV .* unpack"),
+        ("x.csv", parquet(), "holds Parquet, not CSV .* end in .parquet"),
+        ("x.csv.gz", gzip.compress(parquet()), "holds Parquet, not CSV"),
+        ("x.csv", "<!DOCTYPE html><p>Log in</p>", "holds a web page, not CSV"),
+        (
+            "x.csv",
+            "version https://git-lfs.github.com/spec/v1\n",
+            "pointer of Git LFS.* git lfs pull",
+        ),
+        ("x.jsonl", json.dumps(OBJECTS), "holds a JSON array: write one object a line"),
+        ("x.jsonl", json.dumps(OBJECTS, indent=1), "holds a JSON array: write one object a line"),
+        ("x.jsonl", gzip.compress(LINES.encode()), "compressed with gzip, not JSON lines"),
+        ("x.arrow", ROWS, "cannot be read as Arrow, as which it does not begin"),
+        ("x.xlsx", ROWS, "cannot be read as Excel, as which it does not begin.* end in .csv"),
+        ("x.xls", "<html><table></table></html>", "holds a web page, not Excel"),
+        ("x.parquet", ENCRYPTED, "holds encrypted Parquet: write it without encryption"),
+        (
+            "x.parquet",
+            parquet()[:-40],
+            "cannot be read as Parquet: it is truncated, as it begins but does not end so",
+        ),
+        ("x.parquet", gzip.compress(ROWS.encode()), "compressed with gzip, not Parquet"),
+        ("x.parquet", ROWS, "holds text, not Parquet: .* end in .csv"),
+        (
+            "x.parquet",
+            bytes(90),
+            "cannot be read as Parquet: it is truncated, damaged or in another",
+        ),
+        ("x.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "cannot be read as a workbook"),
+        ("x.json", LINES, "ends in .json, which tells no format: write one object a line"),
+        ("x.txt", ROWS, "ends in .txt, which tells no format: .* end in .csv"),
+        ("x.csv.zst", pa.Codec("zstd").compress(ROWS.encode(), asbytes=True), "Zstandard"),
+        ("x.csv.bz2", b"BZh91AY", "bzip2.* compress it with gzip"),
+        ("x.zip", zipped(), "zip archive.* unpack"),
+        ("x.sav", ROWS, "names that end in .sav tell no other format"),
+        ("~$x.xlsx", b"\x05Anna", "is the lock of a workbook .* name the workbook, x.xlsx"),
+    ],
+)
+def test_fault_of_a_file(opened, name, content, message):
+    with pytest.raises(DataError, match=message) as refused:
+        opened(name, content)
+    assert name in str(refused.value)
     assert "permissions" not in str(refused.value)
 
 
-def test_locks_of_excel_are_passed_over(tmp_path):
-    pd.DataFrame({"a": [1, 2], "y": [3, 4]}).to_csv(tmp_path / "rows.csv", index=False)
-    (tmp_path / "~$rows.csv").write_bytes(b"\x05somebody")
-    assert open_dataset(tmp_path, copies=Copies(folder=tmp_path / "copies")).n_rows == 2
+def test_parquet_may_have_any_name(opened):
+    assert opened("part-00000", parquet()).n_rows == 30
+    assert opened("x.snappy", parquet(compression="snappy")).n_rows == 30
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
-def test_columns_without_a_value_go_with_any_type(order, tmp_path):
-    texts = pd.DataFrame(
-        {"a": [1, 2], "note": ["u", "v"], "when": pd.to_datetime(["2024-01-01"] * 2)}
-    )
-    empty = texts.assign(note=None, when=None)
-    nothing = texts.head(0).astype(object)
-    for number, place in enumerate(order):
-        frame = (texts, empty, nothing)[place]
-        frame.to_parquet(tmp_path / f"{number}.parquet", index=False)
-    dataset = open_dataset(tmp_path)
-    assert [str(kind) for kind in dataset.schema.types][:2] == ["int64", "string"]
-    tables = [dataset.reader.read(part, dataset.schema.names) for part in dataset.partitions]
-    assert pa.concat_tables(tables).column("note").null_count == 2
+def test_locks_of_workbooks_are_passed_over(tmp_path):
+    (tmp_path / "~$x.csv").write_bytes(b"\x05Anna")
+    (tmp_path / "x.csv").write_text(ROWS)
+    assert open_dataset(tmp_path, copies=Copies(folder=tmp_path / ".copies")).n_rows == 30
+
+
+def test_times_of_96_bits_that_64_do_not_hold(tmp_path):
+    times = pa.array([0, -62135596800, 92233720368540], pa.timestamp("s"))
+    table = pa.table({"t": times, "x": [1.0, 2.0, 3.0]})
+    for name, rows in (("good", table.slice(0, 2)), ("bad", table)):
+        pq.write_table(rows, tmp_path / name, use_deprecated_int96_timestamps=True)
+    good = open_dataset(tmp_path / "good")
+    found = good.reader.read(good.partitions[0], ["t"])["t"]
+    assert found.cast(pa.timestamp("s")).to_pylist() == times[:2].to_pylist()
+    bad = open_dataset(tmp_path / "bad")
+    assert bad.reader.read(bad.partitions[0], ["x"]).num_rows == 3
+    with pytest.raises(DataError, match=r"column 't' of .*bad has 1 times .* row 2\)"):
+        bad.reader.read(bad.partitions[0], ["t"])

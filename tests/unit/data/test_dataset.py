@@ -1,3 +1,4 @@
+import datetime
 import os
 import pickle
 import shutil
@@ -477,3 +478,48 @@ def test_trouble_with_the_store_is_left_to_the_retries():
         raise OSError("Connection reset by peer")
     with pytest.raises(DataError, match=r"a\.parquet is not readable"), readable("a.parquet"):
         raise PermissionError
+
+
+@pytest.mark.parametrize(
+    ("values", "empty", "read"),
+    [
+        (["u", "v"], pa.nulls(2), pa.string()),
+        (["u", "v"], pa.array([None, None], pa.float64()), pa.string()),
+        ([True, None], pa.array([None, None], pa.float64()), pa.bool_()),
+        ([1.5, 2.0], pa.array([None, None], pa.string()), pa.float64()),
+        ([1, 2], pa.nulls(2), pa.int64()),
+        ([1, 2], pa.array([None, None], pa.float64()), pa.float64()),
+        ([datetime.date(2026, 1, 1), None], pa.array([None] * 2, pa.float64()), pa.date32()),
+        ([[1.5], [2.5, 3.0]], pa.nulls(2), pa.list_(pa.float64())),
+        ([[1.5], []], pa.array([[], None], pa.list_(pa.null())), pa.list_(pa.float64())),
+    ],
+)
+@pytest.mark.parametrize("first", ["values", "empty"])
+def test_a_column_without_a_value_in_a_file_has_the_type_of_others(
+    tmp_path, values, empty, read, first
+):
+    columns = {"values": pa.array(values), "empty": empty}
+    for number, name in enumerate(sorted(columns, key=lambda name: name != first)):
+        write(tmp_path / f"{number}.parquet", n_rows=2, z=columns[name])
+    dataset = open_dataset(tmp_path)
+    assert dataset.schema.field("z").type == read
+    table = pa.concat_tables(dataset.reader.read(p, ["z"]) for p in dataset.partitions)
+    assert table.column("z").type == read
+    kept = [value for value in table.column("z").to_pylist() if value]
+    assert kept == [value for value in pa.array(values).to_pylist() if value]
+
+
+def test_a_file_without_rows_is_free_of_columns(tmp_path):
+    pq.write_table(pa.table({"x": pa.nulls(0), "other": pa.nulls(0)}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({}), tmp_path / "2.parquet")
+    write(tmp_path / "1.parquet", n_rows=3)
+    dataset = open_dataset(tmp_path)
+    assert dataset.schema.names == ["x"]
+    assert all_values(dataset) == [0.0, 1.0, 2.0]
+
+
+def test_types_of_columns_with_values_still_differ(tmp_path):
+    write(tmp_path / "0.parquet", n_rows=2, z=pa.array(["u", None]))
+    write(tmp_path / "1.parquet", n_rows=2, z=pa.array([None, 2.5]))
+    with pytest.raises(DataError, match="has double in column 'z' instead of string"):
+        open_dataset(tmp_path)

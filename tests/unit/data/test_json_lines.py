@@ -43,7 +43,7 @@ def read(folder):
             '{"t": "soon"}',
             f"""has "soon" in column 't', line 1; {BEFORE} timestamp[ns]. {CORRECT}""",
         ),
-        ('[{"a": 1}]\n', f'has [{{"a": 1}}] in line 1: {ADVICE}'),
+        ('[{"a": 1}]\n', f"holds a JSON array: {ADVICE}"),
         ('{"a": 1}\n5\n', f"has 5 in line 2: {ADVICE}"),
         ('{"a":\n1}\n', f"has no whole JSON object in line 1 (Expecting value): {ADVICE}"),
         ('{"a": 1}{"a": 2}\n', f"has no whole JSON object in line 1 (Extra data): {ADVICE}"),

@@ -32,7 +32,7 @@ def test_bounds_count_as_the_spec_says_in_files_and_frames(ending, limits, low, 
     folder = run_job(build_spec({**spec, "output": str(tmp_path / "runs")})).folder
     model = distfms.load(folder)
     notes = model.run.manifest["notes"]
-    assert any("such as `<5` count as" in note for note in notes)
+    assert any("count as" in note and "(`data.limits`)" in note for note in notes)
     written = model.predict({"lab": ["<0.5", ">9"], "b": [0.0, 0.0]})["predicted_y"].to_pylist()
     numbers = model.predict({"lab": [low, high], "b": [0.0, 0.0]})["predicted_y"].to_pylist()
     assert written == numbers

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from distfms.data.files.content import ARROW
 from distfms.data.files.formats.base import Format, FormatError
 from distfms.data.rows.roles import plain_type
 
@@ -29,4 +30,4 @@ def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator
         yield file.get_batch(number).select(columns).cast(wanted)
 
 
-FORMAT = Format("Arrow", (".arrow", ".feather"), _schema, _batches)
+FORMAT = Format("Arrow", (".arrow", ".feather"), _schema, _batches, signatures=(ARROW,))

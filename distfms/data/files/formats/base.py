@@ -98,6 +98,8 @@ class Format:
     loosened : callable (schema, name) -> Schema or None
         How a file is read where a column has turned out to hold more than its first rows suggest:
         None where its values are at fault.
+    signatures : tuple of bytes
+        What its files begin with, one of these; empty for text.
     notes : callable (schema) -> list of str
         What users should know of how a file is read.
     version : int
@@ -114,6 +116,7 @@ class Format:
     settle: Settle | None = None
     sparse: bool = False
     loosened: Callable[[pa.Schema, str], pa.Schema | None] = with_fractions
+    signatures: tuple[bytes, ...] = ()
     notes: Callable[[pa.Schema], list[str]] = lambda schema: []
     version: int = 1
 

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distfms.data.files.content import HEAD_BYTES, other_content
 from distfms.data.files.footers import check_same_schema, readable, refuse_duplicate_columns
 from distfms.data.files.formats import format_of
 from distfms.data.files.formats.base import Format, FormatError, Forms, MisfitError
-from distfms.data.files.formats.content import refuse_other_content
 from distfms.data.files.partition import digest
 from distfms.data.files.storage import cache_folder, delete_unused
 from distfms.data.files.write import GroupedFile
@@ -145,6 +145,7 @@ class Copies:
             if time.time() - known.modified_s < _USED_S:
                 return types
         else:
+            _refuse_other_content(file)
             with opened(file) as stream:
                 schema = _format(file).schema(stream)
             kinds = map(str, schema.types)
@@ -156,6 +157,15 @@ class Copies:
             types = Types(columns, {key.decode(): text.decode() for key, text in told})
         storage.write_whole(place, json.dumps(types).encode(), durable=False)
         return types
+
+
+def _refuse_other_content(file: File) -> None:
+    """Refuse a file that begins as no file of its format does."""
+    form = _format(file)
+    with opened(file) as stream:
+        fault = other_content(stream.read(HEAD_BYTES), form.name, form.signatures)
+        if fault:
+            raise FormatError(fault)
 
 
 def _format(file: File) -> Format:
@@ -276,18 +286,10 @@ def opened(file: File) -> Iterator[Any]:
         storage.open_stream(file.place) as stream,
     ):
         zipped = form is not None and file.path.lower().endswith(".gz")
-        if form is not None and not zipped:
-            refuse_other_content(file, called)
         try:
             yield pa.CompressedInputStream(stream, "gzip") if zipped else stream
         except FormatError as error:
             raise DataError(f"The file {file.path} {error}") from error
-        except UnicodeDecodeError as error:
-            byte = error.object[error.start]
-            raise DataError(
-                f"The file {file.path} is text of no encoding that is known here (byte 0x{byte:02x}"
-                f" at {error.start:,}): save it as UTF-8."
-            ) from error
 
 
 def require_unchanged(file: File) -> None:

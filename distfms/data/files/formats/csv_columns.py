@@ -85,7 +85,7 @@ class Facts:
             found.decimals,
             found.marks,
             (found.unit,) if found.n_numbers else (),
-            bool(found.n_gaps) and not is_native,
+            bool(found.n_gaps or found.n_bounds) and not is_native,
             (bool(found.n_odd) or not found.decimals) and not is_native,
             found.is_plain,
             _has_codes(kind, values),
@@ -134,7 +134,7 @@ class Facts:
     def number_form(self, decimal: str) -> NumberForm:
         """Return the form of numbers, where a decimal mark is that of the file."""
         own = decimal if decimal in self.decimals else self.decimals[:1]
-        return NumberForm(own or decimal, next(iter(self.units), ""))
+        return NumberForm(own or decimal, "".join(self.units[:1]))
 
     def is_native(self, decimal: str) -> bool:
         """Whether a parser reads numbers with a decimal mark."""

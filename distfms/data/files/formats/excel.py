@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from distfms.data.files.content import OLE, ZIP
 from distfms.data.files.formats.base import Format, FormatError
 from distfms.data.files.formats.csv_columns import NULLS
 
@@ -221,5 +222,11 @@ def notes(schema: pa.Schema) -> list[str]:
 
 
 FORMAT = Format(
-    "Excel", (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), _schema, _batches, notes=notes, version=2
+    "Excel",
+    (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
+    _schema,
+    _batches,
+    notes=notes,
+    signatures=(ZIP, OLE),
+    version=2,
 )

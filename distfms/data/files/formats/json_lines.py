@@ -24,6 +24,8 @@ def _schema(stream: Any) -> pa.Schema:
     types: dict[str, pa.DataType] = {}
     large = dict[str, bool]()
     for first, block in _blocks(stream):
+        if first == 1 and block.lstrip().startswith(b"["):
+            raise FormatError(f"holds a JSON array: {_ADVICE}")
         known = dict(types)
         table = _parsed(block, first, known)
         for column in table.schema:
