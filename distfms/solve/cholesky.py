@@ -466,10 +466,10 @@ def _elimination_gain(blocks: np.ndarray, gradient: np.ndarray, floor: np.ndarra
     # Systems last: each elimination step is one operation on contiguous rows of them.
     work = np.concatenate((blocks, gradient), axis=2).transpose(1, 2, 0).copy()
     gain = np.zeros(len(blocks))
-    for j in range(size):
+    for j, least in enumerate(floor.T):
         pivot = work[j, j]
         row = work[j, j + 1 :]
-        is_independent = pivot > floor[:, j]
+        is_independent = pivot > least
         inverse = np.divide(1.0, pivot, out=np.zeros_like(pivot), where=is_independent)
         scaled = row * inverse
         n_left = size - j - 1
@@ -491,13 +491,15 @@ def _factor(block: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarra
     factor = np.zeros_like(block)
     kept = []
     for j in range(len(block)):
-        pivot = schur[j, j]
+        row = schur[j, j:]
+        pivot = row[0]
         if pivot > floor[j]:
             kept.append(j)
-            factor[j, j:] = schur[j, j:] / np.sqrt(pivot)
-            right = factor[j, j + 1 :]
-            schur[j + 1 :, j + 1 :] -= np.outer(right, right)
-    return factor[np.ix_(kept, kept)], np.array(kept, dtype=np.intp)
+            row = row / np.sqrt(pivot)
+            factor[j, j:] = row
+            schur[j:, j:] -= np.outer(row, row)
+    independent = np.array(kept, dtype=np.intp)
+    return factor[np.ix_(independent, independent)], independent
 
 
 def _solve_rows(upper: np.ndarray, right: np.ndarray) -> np.ndarray:

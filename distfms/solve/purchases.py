@@ -132,16 +132,19 @@ class FullSlab:
     def begin(self, given: Afresh) -> None:
         """Compute everything afresh."""
         problem = self.problem
-        outside = np.setdiff1d(np.arange(problem.n_attributes), self._inside(given.support))
+        support = given.support
+        everything = np.arange(problem.n_attributes)
+        outside = np.setdiff1d(everything, self._inside(support))
         self.own = outside
         self.candidates = problem.candidates[outside]
         self.costs = problem.costs[outside]
-        self.support = given.support
+        self.support = support
         variance = self.external[outside, self.start + outside]
         self.diagonal = variance + problem.v[outside] + problem.ridge[outside]
-        rows = self.external[np.ix_(outside, given.support)]
+        rows = self.external[np.ix_(outside, support)]
         projected = rows @ given.inverse
-        self.num = problem.b[outside] - rows @ given.w
+        explained = rows @ given.w
+        self.num = problem.b[outside] - explained
         self.den = self.diagonal - np.einsum("ij,ij->i", projected, rows)
         self.projected = Growing(projected.T)  # P Σ[S, ·]
 
@@ -347,23 +350,30 @@ class ScoringState:
         self._problem = problem
         self.costs = problem.costs
         self._candidates = problem.candidates
+        self._fixed = problem.external_variance + problem.ridge
+        self._squares = problem.b**2
         n = problem.n_attributes
         self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
         self.objective = scoring_objective(problem, self.repeats)
         self.gains = self._gains_of(np.arange(n))
 
     def _gains_of(self, attributes: np.ndarray) -> np.ndarray:
-        """Exact differences of two terms, without cancellation."""
-        problem = self._problem
+        """Exact differences of two terms of [1]_, equation 1, without cancellation.
+
+        b²/(σ² + ρ + v/(r + 1)) − b²/(σ² + ρ + v/r) = b² s/(σ² + ρ + v/(r + 1)), with s the share
+        v/(r(r + 1)(σ² + ρ + v/r)).
+        """
         r = self.repeats[attributes]
-        v = problem.v[attributes]
-        fixed = problem.external_variance[attributes] + problem.ridge[attributes]
+        v = self._problem.v[attributes]
+        fixed = self._fixed[attributes]
+        is_judged = r > 0
         variance = fixed + v / np.maximum(r, 1)
-        before = np.where(r > 0, r * (r + 1) * variance, 1.0)
+        before = np.where(is_judged, r * (r + 1) * variance, 1.0)
         share = np.divide(v, before, out=np.zeros(v.size), where=before > 0)
+        share[~is_judged] = 1.0
+        squares = self._squares[attributes] * share
         after = fixed + v / (r + 1)
         gains = np.full(r.size, -np.inf)
-        squares = problem.b[attributes] ** 2 * np.where(r > 0, share, 1.0)
         return np.divide(squares, after, out=gains, where=self._candidates[attributes])
 
     def best(self, purse: Purse) -> tuple[int | None, bool]:

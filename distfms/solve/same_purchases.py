@@ -53,28 +53,36 @@ class SameState:
     def gains(self) -> np.ndarray:
         """Gain of one more judgment, shape (d,); −inf for constant attributes."""
         problem = self.problem
-        bought = self.support
-        places = np.arange(bought.size)
-        n_after = self.repeats + 1
-        noise = np.asarray(problem.noise_covariance)
-        rows = problem.external[:, bought]
-        rows += noise[:, bought] / np.maximum.outer(n_after, self.repeats[bought])
-        rows[bought, places] = 0.0
-        diagonal = np.diagonal(problem.external) + np.diagonal(noise) / n_after + problem.ridge
+        rows, diagonal = self._after_another()
         projected = rows @ self._inverse
         explained = np.einsum("ij,ij->i", projected, rows)
         expected = rows @ self.w
         # What is bought already gives up its part first.
+        bought = self.support
         inverse = np.diagonal(self._inverse)
         share = np.divide(1.0, inverse, out=np.zeros(inverse.size), where=inverse > 0)
-        onto_itself = projected[bought, places]
+        onto_itself = projected[bought, np.arange(bought.size)]
         explained[bought] -= onto_itself**2 * share
         expected[bought] -= onto_itself * self.w * share
         lost = np.zeros(self.repeats.size)
         lost[bought] = self.w**2 * share
         left = diagonal - explained
         usable = problem.candidates & (left > RANK_TOLERANCE * diagonal)
-        new = (problem.b - expected) ** 2 / np.where(usable, left, 1.0)
+        squares = (problem.b - expected) ** 2
+        new = np.divide(squares, left, out=np.zeros(left.size), where=usable)
         gains = np.where(problem.candidates, 0.0, -np.inf)
         gains[usable] = new[usable] - lost[usable]
-        return np.where(np.abs(gains) > NOISE_TOLERANCE * self.objective, gains, 0.0)
+        is_noise = np.abs(gains) <= NOISE_TOLERANCE * self.objective
+        return np.where(is_noise, 0.0, gains)
+
+    def _after_another(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return c (d, |S|) of each attribute judged once more, 0 at itself, and C′[a, a] (d,)."""
+        problem = self.problem
+        bought = self.support
+        n_after = self.repeats + 1
+        noise = np.asarray(problem.noise_covariance)
+        most = np.maximum.outer(n_after, self.repeats[bought])
+        rows = problem.external[:, bought] + noise[:, bought] / most
+        rows[bought, np.arange(bought.size)] = 0.0
+        variance = np.diagonal(problem.external) + np.diagonal(noise) / n_after
+        return rows, variance + problem.ridge

@@ -116,14 +116,19 @@ class Batch:
     def chunks(self) -> Iterator[Chunk]:
         """Centred and weighted chunks of rows, in order."""
         d, n = self.values.shape
-        n_rows = int(np.clip(_CHUNK_VALUES // max(d, 1), *_CHUNK_ROWS))
+        least, most = _CHUNK_ROWS
+        n_rows = min(max(_CHUNK_VALUES // max(d, 1), least), most)
         mean = self.mean[:, np.newaxis]
-        buffer = None if self.overwrite else np.empty((d, min(n_rows, n)))
         root = None if self.weight is None else np.sqrt(self.weight)
+        buffer = None
+        if not self.overwrite:
+            buffer = np.empty((d, min(n_rows, n)))
         for start in range(0, n, n_rows):
             rows = slice(start, start + n_rows)
             source = self.values[:, rows]
-            target = source if buffer is None else buffer[:, : source.shape[1]]
+            target = source
+            if buffer is not None:
+                target = buffer[:, : source.shape[1]]
             np.subtract(source, mean, out=target)
             factor = None if root is None else root[rows]
             present = self._mask(target, factor)

@@ -313,18 +313,20 @@ class _Batch:
         raters), of so few objects at a time that the products stay in a core's cache.
         """
         judgments = np.ascontiguousarray(spread.T)
-        judged = (~np.isnan(judgments)).astype(np.float64)
-        values = np.nan_to_num(judgments - self.averaged.mean[:, np.newaxis], nan=0.0)
-        means = self.centred[:, rows].T[..., np.newaxis] * judged
-        counts = np.array([ragged.counts()[rows] for ragged in self.judgments]).T
-        weight = self.weights(rows)
+        is_judged = ~np.isnan(judgments)
+        judged = is_judged.astype(np.float64)
+        mean = self.averaged.mean[:, np.newaxis]
+        values = np.nan_to_num(judgments - mean, nan=0.0)
+        averages = self.centred[:, rows].T
+        means = averages[..., np.newaxis] * judged
+        counts = [ragged.counts()[rows] for ragged in self.judgments]
+        by_object = np.array(counts, dtype=np.float64).T
+        weight = self.weights(rows)[:, np.newaxis, np.newaxis]
+        objects = _Objects(judged, values, means, by_object, self.averaged.rows)
         n_objects = max(1, _PAIRED_VALUES // self.averaged.comoment.size)
         for start in range(0, rows.size, n_objects):
             part = slice(start, start + n_objects)
-            objects = _Objects(
-                judged[part], values[part], means[part], counts[part], self.averaged.rows
-            )
-            objects.add_to(less, same, weight[part, np.newaxis, np.newaxis])
+            objects.part(part).add_to(less, same, weight[part])
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,25 +343,35 @@ class _Objects:
     counts: np.ndarray
     held: slice
 
+    def part(self, rows: slice) -> _Objects:
+        """Return some of the objects."""
+        return _Objects(
+            self.judged[rows], self.values[rows], self.means[rows], self.counts[rows], self.held
+        )
+
     def add_to(self, less: _Sums, same: _Sums, weight: np.ndarray) -> None:
         """Add Σ_r x̃_a x̃_b / n_ab by one rater to `same`, and to `less` what averages have more.
 
         That is Σ_r (x̃_a x̃_b − x̄_a x̄_b) / (k_a k_b − n_ab), or all where one rater judged both.
         """
+        counts = self.counts[..., np.newaxis]
         n_both = self.products(self.judged, self.judged)
-        product = self.products(self.values, self.values)
-        n_pairs = self.counts[:, self.held, np.newaxis] * self.counts[:, np.newaxis, :]
+        n_pairs = self.products(counts, counts)
         n_apart = n_pairs - n_both
-        same.weight += (np.minimum(n_both, 1.0) * weight).sum(axis=0)
-        self.add(same, weight / np.maximum(n_both, 1.0), product, self.values)
-        if (self.counts == 1).any():
-            alone = (n_apart == 0) * n_both * weight
-            less.weight += alone.sum(axis=0)
+        product = self.products(self.values, self.values)
+        has_both = np.minimum(n_both, 1.0)
+        of_one = weight / np.maximum(n_both, 1.0)
+        same.weight += np.sum(has_both * weight, axis=0)
+        self.add(same, of_one, product, self.values)
+        if np.any(counts == 1):
+            is_alone = n_apart == 0
+            alone = is_alone * n_both * weight
+            less.weight += np.sum(alone, axis=0)
             self.add(less, alone, product, self.values)
         # Where there are no pairs of different raters, what they share about means is 0.
         product -= self.products(self.means, self.means)
-        share = weight / np.maximum(n_apart, 1.0)
-        self.add(less, share, product, self.values - self.means)
+        of_others = weight / np.maximum(n_apart, 1.0)
+        self.add(less, of_others, product, self.values - self.means)
 
     def products(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return Σ_r left_a right_b of each object."""
@@ -426,10 +438,12 @@ def by_rater(
     n_second : int
         A rater's second judgments of an attribute of an object, which are not in it.
     """
-    d, n = len(judgments), judgments[0].n_rows
+    n_objects = judgments[0].n_rows
     objects, attributes, places = _where(judgments)
-    codes = np.concatenate([ragged.content() for ragged in raters])
-    codes = np.where(codes < 0, -1 - np.arange(codes.size), codes)  # each a rater of its own
+    codes = _joined(raters)
+    values = _joined(judgments)
+    numbers = np.arange(codes.size)
+    codes = np.where(codes < 0, -1 - numbers, codes)  # each a rater of its own
     order = np.lexsort((codes, objects))  # attributes ascend as they are
     is_new = _changes(objects[order]) | _changes(codes[order])
     is_second = ~is_new & ~_changes(attributes[order])
@@ -440,18 +454,23 @@ def by_rater(
     sizes = np.bincount(group, minlength=0)
     earliest = np.zeros(0, dtype=np.int64)
     if group.size:
-        when = (places * d + attributes)[order]
-        earliest = np.minimum.reduceat(when, np.flatnonzero(is_first))
-    slot = _slots(objects[order[is_first]], earliest, sizes >= least)
-    is_kept = slot[group] >= 0
-    kept = order[is_kept]
-    rater_slots = slot[group[is_kept]]
-    spread = np.full((int(slot.max(initial=-1)) + 1, d, n), np.nan)
-    who = np.full((len(spread), n), -1, dtype=np.int64)
-    values = np.concatenate([ragged.content() for ragged in judgments])
-    spread[rater_slots, attributes[kept], objects[kept]] = values[kept]
-    who[rater_slots, objects[kept]] = codes[kept]
+        when = places * len(judgments) + attributes
+        earliest = np.minimum.reduceat(when[order], np.flatnonzero(is_first))
+    owner = objects[order[is_first]]
+    slot = _slots(owner, earliest, sizes >= least)[group]
+    kept = order[slot >= 0]
+    slot = slot[slot >= 0]
+    n_slots = int(slot.max(initial=-1)) + 1
+    spread = np.full((n_slots, len(judgments), n_objects), np.nan)
+    spread[slot, attributes[kept], objects[kept]] = values[kept]
+    who = np.full((n_slots, n_objects), -1, dtype=np.int64)
+    who[slot, objects[kept]] = codes[kept]
     return spread, who, int(np.count_nonzero(is_second))
+
+
+def _joined(lists: Sequence[Ragged]) -> np.ndarray:
+    """Return the values of all lists, attribute by attribute."""
+    return np.concatenate([ragged.content() for ragged in lists])
 
 
 def _where(judgments: Sequence[Ragged]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -238,12 +238,11 @@ class ColumnSigns:
         away = self.gap_sums - self.gap_counts * partners.mean
         chance = _log_chance(away, n_few, partners)
         deviation = np.sqrt(partners.variance)
-        feature_sources = sources[:n_features, np.newaxis]
-        partner_sources = sources[first:]
-        is_tested = (n_few >= _LEAST) & (deviation > CONSTANT_RTOL * np.abs(partners.mean))
-        is_tested &= feature_sources != partner_sources
-        is_tested &= (feature_sources >= 0) & (partner_sources >= 0)
-        level = np.log(_LEVEL / max(int(is_tested.sum()), 1))
+        varies = deviation > CONSTANT_RTOL * np.abs(partners.mean)
+        is_tested = (n_few >= _LEAST) & varies
+        is_tested &= _comparable(sources[:n_features], sources[first:])
+        n_tested = int(is_tested.sum())
+        level = np.log(_LEVEL / max(n_tested, 1))
         chance = np.where(is_tested & np.isfinite(chance), chance, np.inf)
         is_target = np.arange(first, first + n_partners) >= n_features
         dependent = []
@@ -255,6 +254,12 @@ class ColumnSigns:
                 size = float(difference / deviation[partner])
                 dependent.append((feature, first + partner, size))
         return dependent
+
+
+def _comparable(features: np.ndarray, partners: np.ndarray) -> np.ndarray:
+    """Return which features and partners are of different columns that are compared at all."""
+    are_compared = np.logical_and.outer(features >= 0, partners >= 0)
+    return np.asarray(are_compared & np.not_equal.outer(features, partners))
 
 
 def _first_to_last(moments: Moments, first: int) -> Moments:
@@ -355,17 +360,20 @@ def _doubtful(
 
     A value that is `FAR` deviations off moves the mean of n values by FAR/n of them.
     """
-    n_values = np.maximum([len(column) for column in values], 1)
+    lengths = [len(column) for column in values]
+    n_values = np.maximum(lengths, 1)
     farthest = FAR * np.sqrt(rest.variance)
+    unknown_sums = np.flatnonzero(~np.isfinite(sums))
     with np.errstate(over="ignore", invalid="ignore"):
-        moved = np.abs(sums / n_values - rest.mean)
+        means = sums / n_values
+        moved = np.abs(means - rest.mean)
         is_away = moved > 0.5 * farthest / n_values
-        for column in np.flatnonzero(~np.isfinite(sums)).tolist():
+        for column in unknown_sums.tolist():
             lowest = np.fmin.reduce(values[column])
             highest = np.fmax.reduce(values[column])
-            ends = np.array([lowest, highest])
-            is_far = np.abs(ends - rest.mean[column]) > farthest[column]
-            is_away[column] = is_far.any()
+            mean = rest.mean[column]
+            away = max(abs(lowest - mean), abs(highest - mean))
+            is_away[column] = away > farthest[column]
     return np.asarray(np.flatnonzero(is_away))
 
 
