@@ -195,12 +195,14 @@ def fr_with_actors(
     statistics: Statistics, n_steps: int, pool: ActorPool
 ) -> Callable[[], list[Any]]:
     outline = make_outline(statistics.d)
+    target = statistics.b()[:, None]
+    problem = SequenceProblem(gram=np.zeros((0, 0)), target=target, **vars(outline))
     starts = block_edges((len(group) for group in outline.groups.columns), SLAB_COLUMNS)
     slabs = [Groups(statistics, *pair) for pair in pairwise(starts)]
     timed = Timed(pool)
 
     def search() -> list[Any]:
-        path = sequence(outline, "fr", max_groups=n_steps, pool=timed, shards=slabs)
+        path = sequence(problem, "fr", max_groups=n_steps, pool=timed, shards=slabs)
         return [path.order, path.gain, timed.start_s]
 
     return search

@@ -58,7 +58,7 @@ class ForwardProblem:
     Attributes
     ----------
     gram : ndarray of shape (d, d)
-        G, without the ridge; empty where shards have its rows.
+        G, without the ridge.
     target : ndarray of shape (d, P)
         b.
     groups : sequence of sequence of int
@@ -405,12 +405,10 @@ def best_set(
 ) -> ForwardPath:
     """Find a set of groups that explains much for at most `budget`, as a path that ends with it.
 
-    `max_groups` bounds their number; `where` has the pool and the shards, if there are any. Where
-    these alone have the matrix nothing is exchanged.
+    `max_groups` bounds their number; `where` has the pool and the shards, if there are any.
     """
-    has_gram = problem.gram.size > 0
     starts: list[tuple[int, ...]] = [()]
-    if has_gram and len(problem.groups) <= _FEW:
+    if len(problem.groups) <= _FEW:
         is_affordable = within(problem.costs.alone, budget, budget)
         starts += [(group,) for group in np.flatnonzero(is_affordable).tolist()]
     search = partial(forward, problem, budget=budget, max_groups=max_groups, **where)
@@ -419,8 +417,6 @@ def best_set(
         paths.append(search(start=start, cost_aware=True))
         paths.append(search(start=start, cost_aware=False))
     best = max(paths, key=lambda path: path.value)
-    if not has_gram:
-        return best
     most = len(problem.groups) if max_groups is None else max_groups
     while order := _exchange(problem, best, budget, most):
         after = forward(problem, order=order)

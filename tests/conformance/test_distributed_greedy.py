@@ -115,7 +115,7 @@ def test_sequence(
         expected = sequence(problem, criterion, doubling=True)
         before = dict(vars(pool.counts))
         fragile: Any = Fragile(pool, tmp_path / "mishap")
-        path = sequence(problem.outline, criterion, doubling=True, pool=fragile, shards=given)
+        path = sequence(problem, criterion, doubling=True, pool=fragile, shards=given)
     require_same_sequence(path, expected)
     # Each step asks twice: for values, and for the pivot of the best group.
     require_one_mishap(pool, before, change(pool, before)["n_steps"])

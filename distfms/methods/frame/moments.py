@@ -75,8 +75,8 @@ class Procedure(ABC):
         A procedure with `shards` takes them and the pool that they are on as options.
         """
 
-    def shards(self, problem: Any) -> Sequence[Any]:
-        """Return the shards that a problem's candidates are in; none: its searches are not cut."""
+    def shards(self, problem: Any, rule: Any) -> Sequence[Any]:
+        """Return the shards that a rule's candidates are in; none: its search is not cut."""
         return ()
 
     @abstractmethod
@@ -220,8 +220,11 @@ def search_all(run: Run, procedure: Any, problem: Any) -> dict[str, Any]:
 
     Of the problem no more than its shards is sent, where actors evaluate candidates.
     """
-    with run.candidates(procedure.shards(problem)) as actors:
-        return {rule.name: procedure.search(problem, rule, **actors) for rule in procedure.rules}
+    paths = {}
+    for rule in procedure.rules:
+        with run.candidates(procedure.shards(problem, rule)) as actors:
+            paths[rule.name] = procedure.search(problem, rule, **actors)
+    return paths
 
 
 # --- cross-validation ---------------------------------------------------------------------------

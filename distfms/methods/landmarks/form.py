@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from distfms.errors import SpecError
-from distfms.methods.frame.contract import ON_RAY, Grid, Inputs, Job
+from distfms.methods.frame.contract import NO_GAIN, ON_RAY, Grid, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.ranking import WHOLE
@@ -252,7 +252,9 @@ class LandmarkForm(RowForm):
         procedure = LandmarkProcedure((), self.options, self.most_landmarks)
         n_rules = self.n_similarities + (COLUMNS in self.options.baselines)
         n_folds, of_rule = self.inputs.section.folds, procedure.n_operations()
-        return {"embeddings": ON_RAY, **actors_on_moments(n_folds, n_rules, of_rule)}
+        candidates = {"candidates": NO_GAIN} if procedure.is_greedy else {}
+        folds = actors_on_moments(n_folds, n_rules, of_rule)
+        return {"embeddings": ON_RAY, **candidates, **folds}
 
     def candidates(self, options: LandmarksOptions) -> list[Grid]:
         """Return what folds choose from; see `Job.candidates`."""

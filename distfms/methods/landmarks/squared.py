@@ -24,6 +24,8 @@ from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.solve.cholesky import Shard
+from distfms.solve.forward import ForwardProblem, forward
 from distfms.solve.linalg import symmetric_pinv
 from distfms.solve.newton import Domain
 from distfms.solve.ridge import regular
@@ -42,10 +44,6 @@ DENSE = "all landmarks"
 
 #: Name of models among answers: weights and intercept, (n, L + 1).
 MODELS = "fold/models"
-#: Share of a landmark's variance that others must leave unexplained for it to be chosen.
-_INDEPENDENT = 1e-10
-#: Scores that differ by no more than this part are tied, and the first of them is chosen.
-_TIED = 1e-10
 #: Steps of Algorithm 2 before it is given up.
 _MOST_STEPS, _TINY = 100_000, float(np.finfo(float).tiny)
 
@@ -132,45 +130,21 @@ def errors(problem: SquaredProblem, weights: np.ndarray, held_out: CoMoments) ->
     return np.maximum(spread, 0.0) + bias**2
 
 
-def greedy(problem: SquaredProblem, n_steps: int, ridge: float) -> np.ndarray:
-    """Choose landmarks one by one, all weights refitted after each step.
+def greedy(problem: SquaredProblem, n_steps: int, ridge: float, **where: Any) -> np.ndarray:
+    """Choose up to `n_steps` landmarks one by one, all weights refitted after each step.
 
-    Parameters
-    ----------
-    problem : SquaredProblem
-    n_steps : int
-        Most landmarks to choose.
-    ridge : float
-
-    Returns
-    -------
-    ndarray of int
-        In order of choice; ends early where no landmark would lower the loss.
-
-    Notes
-    -----
-    A Cholesky factorisation of the Gram that is built row by row: step t costs t·L.
+    Ends early where no landmark would lower the loss. `where` has the pool and the shards of
+    `solve.forward.forward`, if there are any.
     """
-    gram, residual = problem.penalised(ridge), problem.covariance[:-1, -1].copy()
-    scale = np.diagonal(gram).copy()
-    variance, n_steps = scale.copy(), min(n_steps, len(scale))
-    factor = np.empty((n_steps, len(scale)))
-    order: list[int] = []
-    for step in range(n_steps):
-        possible = variance > _INDEPENDENT * scale
-        possible[order] = False
-        gain = np.zeros(len(scale))
-        np.divide(residual**2, variance, out=gain, where=possible)
-        if not gain.max() > np.finfo(float).eps * problem.target_variance:
-            break
-        own = int(np.argmax(gain >= gain.max() * (1.0 - _TIED)))
-        row = factor[step]
-        np.subtract(gram[own], factor[:step, own] @ factor[:step], out=row)
-        row /= np.sqrt(variance[own])
-        residual -= row * (residual[own] / row[own])
-        variance -= row**2
-        order.append(own)
-    return np.array(order, dtype=np.intp)
+    forward_problem = candidates_of(problem, ridge)
+    path = forward(forward_problem, max_groups=n_steps, while_gaining=True, **where)
+    return path.order
+
+
+def candidates_of(problem: SquaredProblem, ridge: float) -> ForwardProblem:
+    """Return landmarks as `solve.forward` takes them, with the ridge in their Gram."""
+    gram = problem.penalised(ridge)
+    return ForwardProblem.of_columns(gram, problem.covariance[:-1, -1], problem.target_variance)
 
 
 def stepwise(
@@ -406,7 +380,22 @@ class LandmarkProcedure(Procedure):
         changes = {"task": "regression", "keep": None, "refit": True, "bound": bound}
         return replace(self, options=self.options.model_copy(update=changes))
 
-    def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
+    @property
+    def is_greedy(self) -> bool:
+        """Whether landmarks are chosen one by one, by co-moments."""
+        options = self.options
+        return options.task == "sparse" and (options.refit or options.bound is None)
+
+    def shards(self, problem: Any, rule: NamedRule) -> Sequence[Shard]:
+        """Return the runs of landmarks that are chosen from, where they are chosen one by one."""
+        if not self.is_greedy or rule.name in (DENSE, COLUMNS):
+            return ()
+        squared = problem[rule.name]
+        return candidates_of(squared, self.ridge(squared)).shard.cut()
+
+    def search(
+        self, problem: Mapping[str, SquaredProblem], rule: NamedRule, **where: Any
+    ) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""
         if rule.name == DENSE:
             return self.dense().search(problem, self.rules[0])
@@ -422,7 +411,7 @@ class LandmarkProcedure(Procedure):
             )
         order = np.arange(min(self.keep, own.n_landmarks))
         if options.task == "sparse":
-            order = greedy(own, self.keep, ridge)
+            order = greedy(own, self.keep, ridge, **where)
         return LandmarkPath(rule.name, order, ridge)
 
     def weights(

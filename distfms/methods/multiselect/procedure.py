@@ -232,9 +232,10 @@ class SelectionProcedure(Procedure):
         """Whether a rule searches slabs: Full does, but for judgments by the same raters."""
         return BuyingRule("full") in self.rules and self.buy_from == "independent"
 
-    def shards(self, training: Training) -> Sequence[AttributeSlab]:
-        """Return the slabs of attributes, where there are any."""
-        return slabs_of(training.problem) if self.has_slabs else ()
+    def shards(self, training: Training, rule: BuyingRule) -> Sequence[AttributeSlab]:
+        """Return the slabs of attributes that the rule searches, if it does."""
+        is_searched = rule.name == "full" and self.has_slabs
+        return slabs_of(training.problem) if is_searched else ()
 
     def search(self, training: Training, rule: BuyingRule, **where: Any) -> SelectionPath:
         """Run the chosen algorithm, or a baseline; `where` are the slabs of Full."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.sequence.linear_path import SequencePath
-from distfms.methods.sequence.problem import SequenceOutline
+from distfms.methods.sequence.problem import SequenceOutline, SequenceProblem
 from distfms.solve.cholesky import CRITERIA
 from distfms.solve.forward import ForwardPath, Overspent, forward
 from distfms.solve.forward import best_set as best_forward_set
@@ -23,7 +23,7 @@ BY_STATISTICS = ("fr", "random", "gain")
 
 
 def sequence(
-    problem: SequenceOutline,
+    problem: SequenceProblem,
     criterion: str = "fr",
     *,
     order: Sequence[int] | None = None,
@@ -34,8 +34,7 @@ def sequence(
 
     Parameters
     ----------
-    problem : SequenceProblem, or SequenceOutline
-        An outline where shards have the matrices.
+    problem : SequenceProblem
     criterion : {"fr", "omp", "omp-single", "omp-no-whiten", "given", "gain", "random"}
         What a step maximises, see `cholesky.CRITERIA`; ``given`` follows `order`, ``gain``
         maximises `gains`, ``random`` follows a permutation drawn from `seed`.
@@ -53,14 +52,14 @@ def sequence(
 
 
 def best_set(
-    problem: SequenceOutline, budget: float, max_groups: int | None = None, **where: Any
+    problem: SequenceProblem, budget: float, max_groups: int | None = None, **where: Any
 ) -> SequencePath:
     """Find a set of groups that explains much for a budget; see `solve.forward.best_set`."""
     path = best_forward_set(problem.forward, budget, max_groups, **where)
     return path_of(problem, path)
 
 
-def path_of(problem: SequenceOutline, path: ForwardPath) -> SequencePath:
+def path_of(problem: SequenceProblem, path: ForwardPath) -> SequencePath:
     """Return what a search has left as a path of regressions."""
     return SequencePath(
         outline=problem.outline,

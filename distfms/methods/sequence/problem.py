@@ -102,18 +102,6 @@ class SequenceOutline:
         own = {member.name: getattr(self, member.name) for member in fields(SequenceOutline)}
         return SequenceOutline(**own)
 
-    @property
-    def forward(self) -> ForwardProblem:
-        """The problem as `solve.forward` takes it, whose matrices shards have."""
-        return ForwardProblem(
-            gram=np.zeros((0, 0)),
-            target=np.zeros((0, self.n_targets)),
-            groups=self.groups.columns,
-            costs=self.costs,
-            ridge=self.ridge,
-            variance=float(self.n_targets),
-        )
-
     def notes(self) -> list[str]:
         """Return what of the problem itself a reader of the result should know."""
         names = {self.scaling.dropped: "constant columns"}

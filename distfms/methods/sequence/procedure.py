@@ -118,23 +118,22 @@ class SequenceProcedure(Procedure):
 
     # --- searches ---
 
-    def shards(self, problem: SequenceProblem) -> Sequence[Shard]:
+    def shards(self, problem: SequenceProblem, rule: Any = None) -> Sequence[Shard]:
         """Return the runs of groups that a problem's candidates are in."""
         return problem.forward.shard.cut()
 
-    def search_all(self, problem: SequenceOutline, **where: Any) -> dict[str, SequencePath]:
+    def search_all(self, problem: SequenceProblem, **where: Any) -> dict[str, SequencePath]:
         """Return the paths of all rules by name."""
         return {rule.name: self.search(problem, rule, **where) for rule in self.rules}
 
-    def search(self, problem: SequenceOutline, rule: OrderRule, **where: Any) -> SequencePath:
+    def search(self, problem: SequenceProblem, rule: OrderRule, **where: Any) -> SequencePath:
         """Return the sequence of a rule, or the set of a budget as one that ends with it.
 
-        `where` has the pool and the shards, if the problem is an outline.
+        `where` has the pool and the shards, if there are any.
         """
         if rule.budget is not None:
             return best_set(problem, rule.budget, self.max_groups, **where)
         if rule.criterion == "sparse":
-            assert isinstance(problem, SequenceProblem)
             return sparse_sequence(problem, self.max_groups)
         return sequence(problem, **self._options(problem, rule), **where)
 

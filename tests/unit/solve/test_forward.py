@@ -22,7 +22,7 @@ def in_shards(monkeypatch, problem, criterion="fr", **options):
             cut = problem.forward.shard.cut()
             assert len(cut) == most or len(cut) > 3
             with SerialPool() as pool:
-                path = sequence(problem.outline, criterion, pool=pool, shards=cut, **options)
+                path = sequence(problem, criterion, pool=pool, shards=cut, **options)
             require_same_sequence(path, expected)
     return path
 
