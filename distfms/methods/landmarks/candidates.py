@@ -17,10 +17,12 @@ import numpy as np
 from distfms.methods.frame.choose import Rule, best, chosen_without
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.judge import Judge, JudgedRows
+from distfms.methods.frame.outcomes import Numbers, Responses
 from distfms.methods.landmarks.metric import learned_transform, under
 from distfms.methods.landmarks.similarity import KERNELS, LINEAR, PRECOMPUTED, LandmarkMap
 from distfms.solve.logistic import logistic_scores
-from distfms.solve.losses import probabilities
+from distfms.solve.losses import FAMILIES
 from distfms.solve.ridge import Ridges
 from distfms.stats.base import over_folds
 from distfms.stats.classification import log_odds
@@ -351,20 +353,22 @@ class Judging:
 
     def _judged(self, scores: np.ndarray, rows: SampledRows) -> tuple[np.ndarray, np.ndarray]:
         """Return mean losses and shares of errors (n,) of scores (n, P, m)."""
-        share = rows.weight / rows.weight.sum()
-        if not self.has_classes:
-            away = (scores - rows.target)[:, 0]
-            levels = np.round(scores[:, 0]) - rows.target
-            return away**2 @ share, np.abs(levels if self.has_levels else away) @ share
-        losses, errors = np.empty(len(scores)), np.empty(len(scores))
-        truth = class_numbers(rows.target)
-        columns = np.arange(len(truth))
-        for number, own in enumerate(scores):
-            chances = probabilities(own.T)
-            of_truth = np.maximum(chances[columns, truth], np.finfo(float).tiny)
-            losses[number] = -np.log(of_truth) @ share
-            errors[number] = (chances.argmax(axis=1) != truth) @ share
-        return losses, errors
+        if self.has_classes:
+            truth = class_numbers(rows.target)[np.newaxis]
+            n_classes = max(len(rows.target), 2)
+            family = FAMILIES["softmax" if n_classes > 2 else "logistic"]
+            classes = tuple(float(number) for number in range(n_classes))
+            judge = Judge(Responses(family, classes), in_detail=slice(0))
+            judged = JudgedRows(rows.features, truth, rows.weight)
+            measures = judge.measures(judge.of_scores(scores, judged))
+            return measures["deviance"] / 2.0, 1.0 - measures["accuracy"]
+        judge = Judge(Numbers(absolute=True))
+        judged = JudgedRows(rows.features, rows.target, rows.weight)
+        measures = judge.measures(judge.of_scores(scores, judged))
+        if not self.has_levels:
+            return measures["mse"], measures["mae"]
+        levels = judge.measures(judge.of_scores(np.round(scores), judged))
+        return measures["mse"], levels["mae"]
 
 
 def class_numbers(target: np.ndarray) -> np.ndarray:

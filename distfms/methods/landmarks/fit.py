@@ -15,7 +15,9 @@ import numpy as np
 
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import Fold, Members
+from distfms.methods.frame.judge import Judge, JudgedRows, LossSums
 from distfms.methods.frame.moments import NamedRule
+from distfms.methods.frame.outcomes import Margins
 from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.squared import (
     COLUMNS,
@@ -29,7 +31,7 @@ from distfms.methods.landmarks.squared import (
 )
 from distfms.solve.losses import EpsilonInsensitive, Loss, Margin
 from distfms.solve.newton import Domain, NewtonMinimum, Quadratic, minimise
-from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
+from distfms.stats.classification import CLASS_SUMS, class_measures
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
 _WIDTHS = (100.0, 10.0, 1.0)
@@ -145,33 +147,18 @@ class JudgePass:
     part: int | None = None
 
     def sums(self, rows: Iterable[EmbeddedRows]) -> Sums:
-        """Add up over rows."""
-        found = Sums({})
-        for own in rows:
-            if self.part in (None, own.part):
-                errors = np.array([self._errors(model, own) for model in self.models]).T
-                arrays = {
-                    "weight": np.array(own.weight.sum()),
-                    **dict(zip(ERRORS, errors, strict=True)),
-                    **self._told(own),
-                }
-                found = found.merge(Sums(arrays))
-        return found
-
-    def _errors(self, model: Linear, rows: EmbeddedRows) -> list[float]:
-        scores = model.scores(rows.similarities[self.label][model.landmarks])
-        loss = self.loss.judged(scores, rows.target, model.extra)
-        away = np.abs(self.loss.decoded(scores, model.extra) - rows.target)
-        return [own @ rows.weight for own in (loss, away, away**2, away > 0)]
-
-    def _told(self, rows: EmbeddedRows) -> dict[str, np.ndarray]:
-        model = self.models[-1]
-        scores = model.scores(rows.similarities[self.label][model.landmarks])
-        told = self.loss.told(scores, rows.target, model.extra)
-        if told is None:
-            return {}
-        decoded = self.loss.decoded(scores, model.extra)
-        return class_sums(rows.target, decoded, rows.weight, *told)
+        """Add up over rows; see `Judge`."""
+        n_classes = getattr(self.loss, "n_classes", getattr(self.loss, "n_levels", 0))
+        classes = tuple(float(number) for number in range(n_classes)) or None
+        judge = Judge(Margins(self.loss, [model.extra for model in self.models], classes))
+        sums = LossSums()
+        for part in rows:
+            if self.part in (None, part.part):
+                similarities = part.similarities[self.label]
+                scores = [model.scores(similarities[model.landmarks]) for model in self.models]
+                judged = JudgedRows(similarities, part.target[np.newaxis], part.weight)
+                sums = sums.merge(judge.of_scores(np.stack(scores), judged))
+        return sums.sums
 
 
 #: What is summed of rows that a model is judged on.
@@ -418,10 +405,12 @@ class PassProcedure(LandmarkProcedure):
         errors = {name: sums[name] / sums["weight"] for name in names}
         if not is_number:
             rest = np.full(len(sizes) - 1, np.nan)
-            errors |= {name: np.append(rest, own) for name, own in class_measures(sums).items()}
+            of_last = {name: sums[name][0] for name in CLASS_SUMS if name in sums}
+            of_classes = class_measures(of_last)
+            errors |= {name: np.append(rest, value) for name, value in of_classes.items()}
         found = {name: a[at] for name, a in {**errors, "largest_weight": largest}.items()}
         if path.label == self.rules[0].name:
-            found |= {f"{TOLD}{n}": a for n, a in sums.items() if n in CLASS_SUMS}
+            found |= {f"{TOLD}{name}": sums[name][0] for name in CLASS_SUMS if name in sums}
         return found
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:

@@ -10,7 +10,7 @@ Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and append
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ import numpy as np
 
 from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
 from distfms.methods.frame.cross_validation import Fold, FoldWork, evaluate_here, evaluate_on_folds
-from distfms.methods.frame.judging import HELD_OUT, TRAIN, judged, one_part
+from distfms.methods.frame.judge import HELD_OUT, Judge, LossSums, Question, judged_by_pass
 from distfms.methods.frame.moments import (
     NamedRule,
     Scores,
@@ -30,16 +30,17 @@ from distfms.methods.frame.moments import (
     scores_of,
     search_all,
 )
+from distfms.methods.frame.outcomes import Numbers
 from distfms.methods.frame.passes import Passes, Sums
 from distfms.methods.landmarks.fit import FitPass, JudgePass, PassProblem, PassProcedure
-from distfms.methods.landmarks.form import RANKING_MEASURES
+from distfms.methods.landmarks.form import CUTOFFS, RANKING_MEASURES
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import (
+    EmbeddedQuestion,
     EmbeddedReader,
     LandmarkData,
     Models,
-    prediction_errors,
-    ranked,
+    ScoresWithin,
     split_learned,
 )
 from distfms.methods.landmarks.similarity import of_source
@@ -52,6 +53,7 @@ from distfms.methods.landmarks.squared import (
     squared_measures,
 )
 from distfms.solve.losses import AllMargins, EpsilonInsensitive, Loss, Margin, OrdinalMargin
+from distfms.stats.base import Folded
 
 #: Models of similarities with weights and intercepts (M, L + 1), and the parts they are judged on.
 Asked = tuple[Models, Sequence[int]]
@@ -153,27 +155,27 @@ class Squared:
 
     def measured(self, asked: Mapping[Key, Asked]) -> dict[Key, Answer]:
         """Return measures (M,) of models on folds or held-out rows (−1), by one pass."""
-        data, options = self.data, self.data.form.options
-        limits = data.landmarks.range if options.clip else np.array([-np.inf, np.inf])
-        judge = partial(prediction_errors, limits, float(data.landmarks.range.mean()))
-        found = {key: own["errors"] for key, own in self._judged_rows(judge, asked).items()}
+        judge = Judge(Numbers(), centre=float(self.data.landmarks.range.mean()))
         # A fold of few rows may have a target that hardly varies: R² is of that of all folds.
-        variance = data.deviation**2
+        variance = self.data.deviation**2
         return {
             key: squared_measures(sums, variance if isinstance(key, int) else None)
-            for key, sums in found.items()
+            for key, sums in self.judged(judge, asked).items()
         }
 
-    def _judged_rows(
-        self, judge: Callable[..., Any], asked: Mapping[Key, Asked]
-    ) -> dict[Key, Mapping[str, Any]]:
-        """Judge models of folds under the metrics that these have."""
-        wanted = dict[Key, tuple[Any, Any]]()
-        for key, (models, numbers) in asked.items():
-            fold = key if isinstance(key, int) else None
-            maps = self.data.embedding(fold).maps
-            wanted[key] = partial(judge, maps, models), [one_part(number) for number in numbers]
-        return judged(self.run, self.data.source, wanted)
+    def judged(self, judge: Judge, asked: Mapping[Key, Asked]) -> dict[Key, LossSums]:
+        """Judge models, those of folds under the metrics that these have, by one pass."""
+        data = self.data
+        limits = np.array([-np.inf, np.inf])
+        if data.form.options.clip and data.form.options.task != "ranking":
+            limits = data.landmarks.range
+        questions = dict[Key, Question]()
+        for key, (models, parts) in asked.items():
+            maps = data.embedding(key if isinstance(key, int) else None).maps
+            scores = ScoresWithin(maps, models, limits)
+            questions[key] = Question(scores, judge, parts, scores.n_scores)
+        sums = judged_by_pass(self.run, data.source, questions)
+        return {key: of_asked(folded, asked[key][1]) for key, folded in sums.items()}
 
     def points(
         self, points: Sequence[Mapping[str, Any]], measure: str
@@ -241,16 +243,17 @@ class ByPasses(Squared):
 
     def scores(self, solved: Solved) -> Scores:
         """Score all models by one pass over the rows."""
-        data, procedure, embedding = self.data, solved.procedure, self.data.embedding()
-        parts = {"train": [TRAIN], "test": [HELD_OUT]}
-        asked = {
-            (label, rows): (partial(embedding.judge, procedure.judge(path)), parts[rows])
+        procedure, embedding = solved.procedure, self.data.embedding()
+        parts = {"train": range(max(self.job.n_folds, 1)), "test": [HELD_OUT]}
+        questions: dict[tuple[str, str], Any] = {
+            (label, rows): EmbeddedQuestion(embedding, procedure.judge(path), parts[rows])
             for label, path in solved.paths.items()
             for rows in solved.sets
         }
         found: dict[str, dict[str, Answer]] = {label: {} for label in solved.paths}
-        for (label, rows), own in judged(self.run, data.source, asked).items():
-            path, sums = solved.paths[label], own["errors"].arrays
+        for (label, rows), folded in judged_by_pass(self.run, self.data.source, questions).items():
+            path = solved.paths[label]
+            sums = of_asked(folded, parts[rows]).arrays
             members = {"judge": lambda _, sums=sums: sums}
             score = procedure.score(solved.problem, path, members, procedure.grid(path))
             found[label][rows] = score
@@ -301,11 +304,17 @@ class ByRanking(Squared):
 
     def measured(self, asked: Mapping[Key, Asked]) -> dict[Key, Answer]:
         """Return NDCG (M,) of models on folds or held-out rows (−1), by one pass."""
-        found = self._judged_rows(ranked, asked)
-        return {
-            key: dict(zip(RANKING_MEASURES, own["ranking"].mean, strict=True))
-            for key, own in found.items()
-        }
+        judge = Judge(Numbers(), cutoffs=CUTOFFS)
+        answers = dict[Key, Answer]()
+        for key, sums in self.judged(judge, asked).items():
+            assert sums.ranking is not None
+            answers[key] = dict(zip(RANKING_MEASURES, sums.ranking.mean, strict=True))
+        return answers
+
+
+def of_asked(folded: Folded[Any], parts: Sequence[int]) -> Any:
+    """Return what was added up over the rows that were asked for: held out, or of folds."""
+    return folded.test if HELD_OUT in parts else folded.train()
 
 
 def judged_answer(answer: Answer, measured: Answer) -> Answer:

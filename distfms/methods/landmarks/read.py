@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,9 +16,8 @@ from distfms.data.rows.folds import hash_keys, mix, with_seed
 from distfms.errors import DataError
 from distfms.methods.frame.classes import Classes, count_classes
 from distfms.methods.frame.contract import PartialReader, Run
-from distfms.methods.frame.judging import TRAIN
 from distfms.methods.frame.passes import Sums
-from distfms.methods.frame.ranking import NormalisedGains, QueryCounts, RankingScores
+from distfms.methods.frame.ranking import NormalisedGains, QueryCounts
 from distfms.methods.frame.row_data import (
     Levels,
     read_levels,
@@ -30,7 +29,7 @@ from distfms.methods.frame.row_predictor import class_name, plan_of_model, sourc
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, naming
 from distfms.methods.landmarks.candidates import LANDMARKS_JUDGED
 from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
-from distfms.methods.landmarks.form import CUTOFFS, LandmarkForm
+from distfms.methods.landmarks.form import LandmarkForm
 from distfms.methods.landmarks.kmeans import kmeans_rows
 from distfms.methods.landmarks.read_choice import Choice, all_maps, read_choice
 from distfms.methods.landmarks.similarity import (
@@ -346,37 +345,23 @@ def scores_of_models(
     return np.concatenate(scores, axis=1)
 
 
-def ranked(
-    maps: Mapping[str, LandmarkMap], models: Models, batch: RowBatch, parts: slice
-) -> dict[str, RankingScores]:
-    """Rank the rows of a part by models; a `Judge`."""
-    (rows,) = batch.part_slices[parts]
-    scores = scores_of_models(maps, models, batch.features[:, rows])
-    keys = query_keys(batch, rows)
-    return {"ranking": RankingScores.from_rows(keys, batch.target[0, rows], scores, CUTOFFS)}
+@dataclass(frozen=True, eq=False)
+class ScoresWithin:
+    """Scores of models on similarities, cut to limits; `Models` of the judge."""
 
+    maps: Mapping[str, LandmarkMap]
+    models: Models
+    limits: np.ndarray
 
-def prediction_errors(
-    limits: np.ndarray,
-    centre: float,
-    maps: Mapping[str, LandmarkMap],
-    models: Models,
-    batch: RowBatch,
-    parts: slice,
-) -> dict[str, Sums]:
-    """Add up squared errors of predictions within limits, and targets less a centre; a `Judge`."""
-    (rows,) = batch.part_slices[parts]
-    target = batch.target[0, rows]
-    weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows]
-    predicted = np.clip(scores_of_models(maps, models, batch.features[:, rows]), *limits)
-    moved = target - centre
-    sums = {
-        "weight": np.array(weight.sum()),
-        "squares": weight @ (predicted - target[:, np.newaxis]) ** 2,
-        "target": np.array(weight @ moved),
-        "target_squares": np.array(weight @ moved**2),
-    }
-    return {"errors": Sums(sums)}
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """Return scores (M, 1, n) of rows (d, n)."""
+        scores = np.clip(scores_of_models(self.maps, self.models, features), *self.limits)
+        return scores.T[:, np.newaxis]
+
+    @property
+    def n_scores(self) -> int:
+        """Scores of a row."""
+        return sum(len(weights) for _, weights in self.models)
 
 
 def embedded_moments(
@@ -508,10 +493,28 @@ class Embedding:
                 found.append(EmbeddedRows(part, own, target, weight.copy()))
         return found
 
-    def judge(self, message: JudgePass, batch: RowBatch, parts: slice) -> dict[str, Sums]:
-        """Add up the errors of models; a `Judge`, given the message."""
-        own = replace(self, maps={message.label: self.maps[message.label]})
-        return {"errors": message.sums(own(batch, parts))}
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedQuestion:
+    """Models on similarities to judge by a pass; a `Question`.
+
+    Attributes
+    ----------
+    embedding : Embedding
+    message : JudgePass
+    parts : sequence of int
+    """
+
+    embedding: Embedding
+    message: JudgePass
+    parts: Sequence[int]
+    nothing: ClassVar[Sums] = Sums({})
+
+    def of_part(self, batch: RowBatch, part: int) -> Sums:
+        """Return what the judge adds up over the rows of a part."""
+        label = self.message.label
+        embedding = replace(self.embedding, maps={label: self.embedding.maps[label]})
+        return self.message.sums(embedding(batch, slice(part, part + 1 or None)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -527,7 +530,7 @@ class EmbeddedReader:
             return []
         batch = self.source.read(partition)
         with naming(partition):
-            return self.embedding(batch, TRAIN)
+            return self.embedding(batch, slice(0, -1))  # the held-out rows come last
 
     def sums(self, rows: list[EmbeddedRows], message: Any) -> Sums:
         """Add up over rows what the message says."""

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import Run
+from distfms.methods.frame.judge import Judge, JudgedRows
+from distfms.methods.frame.outcomes import Numbers
 from distfms.methods.frame.trees import FIXED, MOST_VALUES, fitted, scores
 from distfms.methods.landmarks.read import LandmarkData, SampleReader
 from distfms.methods.landmarks.similarity import RANDOM, LandmarkMap, of_source
@@ -166,10 +168,11 @@ def errors_on(
     values, n_guarded = predict(train.values[:n], target, held_out.values[:n])
     if classes is not None:
         values = np.clip(np.round(values), 0, len(classes) - 1)
+    judge = Judge(Numbers(absolute=True, counts_errors=True))
+    rows = JudgedRows(held_out.values[:n], truth[np.newaxis])
+    measures = judge.measures(judge.of_scores(values[np.newaxis, np.newaxis], rows))
     return {
-        "mse": float(np.mean((values - truth) ** 2)),
-        "mae": float(np.mean(np.abs(values - truth))),
-        "error": float(np.mean(values != truth)),
+        **{name: float(measures[name][0]) for name in _MEASURES},
         "n_guarded": n_guarded,
         "n_train": train.n_rows,
         "n_rows": held_out.n_rows,

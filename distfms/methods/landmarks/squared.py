@@ -20,8 +20,8 @@ import numpy as np
 
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
+from distfms.methods.frame.judge import LossSums, explained
 from distfms.methods.frame.moments import NamedRule, Procedure
-from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.solve.cholesky import Shard
@@ -483,17 +483,14 @@ class LandmarkProcedure(Procedure):
         return float(self.keep) ** 3 + chosen + CALLS * steps
 
 
-def squared_measures(sums: Sums, variance: float | None) -> Answer:
-    """Return measures of models from what `prediction_errors` adds up.
+def squared_measures(sums: LossSums, variance: float | None) -> Answer:
+    """Return measures of models from what a judge of numbers adds up.
 
     R² is relative to a variance of the target, by default that of the rows themselves.
     """
-    mse = sums["squares"] / sums["weight"]
-    if variance is None:
-        mean = sums["target"] / sums["weight"]
-        variance = float(sums["target_squares"] / sums["weight"] - mean**2)
-    r2 = 1.0 - mse / variance if variance > 0 else np.full(len(mse), np.nan)
-    return {"mse": mse, "r2": r2}
+    mse = sums["mse"] / sums.weight
+    whole = float(sums.variance[0]) if variance is None else variance
+    return {"mse": mse, "r2": explained(mse, whole)}
 
 
 def ridge_errors(procedure: Any, fold: Fold, item: tuple[str, np.ndarray]) -> Answer:
