@@ -24,8 +24,9 @@ from benchmarks.synthetic import make, ragged_of
 from distfms.data.files.dataset import open_dataset
 from distfms.data.rows.judgments import detect_layout, read_judgments
 from distfms.data.rows.roles import resolve_roles
+from distfms.methods.frame.judge import squared_errors_on_averages
 from distfms.methods.multiselect.model import projected_model
-from distfms.solve.buying import Problem, holdout_loss
+from distfms.solve.buying import Problem
 from distfms.solve.purchases import select
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
@@ -91,7 +92,7 @@ def affect(path: Path, splits: int) -> None:
                 for budget in BUDGETS:
                     model = projected_model(problem, select(problem, budget).final_repeats)
                     bought = (model.weights, model.intercept, model.repeats)
-                    claimed = float(holdout_loss(held_out[known], *bought, own))
+                    claimed = float(squared_errors_on_averages(held_out[known], *bought, own))
                     real = real_error(model, more[rest], y[rest], buy_from, rng)
                     key = budget, buy_from, "known" if known else "ignored"
                     found.setdefault(key, []).append([claimed, real])

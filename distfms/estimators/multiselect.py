@@ -22,13 +22,14 @@ from distfms.estimators.parameters import in_words_of_python, plain
 from distfms.estimators.predicting import JobRegressor
 from distfms.methods.frame.contract import FinishedRun, Job, checked_budget
 from distfms.methods.frame.rows import SummaryReader
-from distfms.methods.multiselect import read
 from distfms.methods.multiselect.model import LinearModel, averages
 from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.methods.multiselect.predictor import JudgmentPredictor, loss_on, trained_model
+from distfms.methods.multiselect.read import JudgmentSource, judgment_reader
+from distfms.methods.multiselect.read_plan import object_column, plan_of
 from distfms.solve.buying import BUDGET_TOLERANCE
 from distfms.spec import DataSection
 from distfms.stats.base import Bundle, merge_tree
-from distfms.stats.judgments import JudgmentEstimates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,7 +224,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         super()._read(run)
         selection, names = run.selection, self._known_columns()
         self.repeats_ = np.array([selection["repeats"].get(name, 0) for name in names])
-        self._model: LinearModel = read.trained_model(run)
+        self._model: LinearModel = trained_model(run)
         self.coef_ = np.zeros(len(names))
         self.coef_[self.repeats_ > 0] = self._model.weights
         self.intercept_, self.spent_ = self._model.intercept, selection["spent"]
@@ -309,8 +310,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         float
             At most 1; negative if the mean predicts better.
         """
-        estimates, loss = self._held_out(X, y, sample_weight, raters)
-        variance = estimates.label_variance
+        variance, loss = self._held_out(X, y, sample_weight, raters)
         return min(1.0 - loss / variance, 1.0) if variance > 0 else float(loss <= 0)
 
     def holdout_loss(self, X: Any, y: Any, sample_weight: Any = None, raters: Any = None) -> float:
@@ -333,9 +333,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         """
         return self._held_out(X, y, sample_weight, raters)[1]
 
-    def _held_out(
-        self, X: Any, y: Any, sample_weight: Any, raters: Any
-    ) -> tuple[JudgmentEstimates, float]:
+    def _held_out(self, X: Any, y: Any, sample_weight: Any, raters: Any) -> tuple[float, float]:
+        """Return the variance of the label, and the loss."""
         check_is_fitted(self)
         X, model = _as_array(X), self._model
         y = self._target[0] if y is None and kind_of(X) == "parquet" else y
@@ -345,13 +344,12 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             predictor = self._reader_of(given, how_known(raters))
             roles = replace(predictor.roles, target=(*named["target"],), weight=named.get("weight"))
             section = DataSection.model_construct(folds=0)
-            source = read.JudgmentSource(
-                predictor.reader, section, 0, False, predictor.layout, roles
-            )
-            statistics = _summed(read.judgment_reader(source), given.dataset.partitions)
-            variance = _by_name(self.internal_variance, self._known_columns(), "internal_variance")
-            known = np.array([variance.get(name, np.nan) for name in model.names])
-            return read.loss_on(self.model_.run, statistics, known, self.buy_from)
+            source = JudgmentSource(predictor.reader, section, 0, False, predictor.layout, roles)
+            statistics = _summed(judgment_reader(source), given.dataset.partitions)
+            by_name = _by_name(self.internal_variance, self._known_columns(), "internal_variance")
+            known = np.array([by_name.get(name, np.nan) for name in model.names])
+            variance = float(statistics.means.variance()[-1])
+            return variance, loss_on(self.model_.run, statistics, known, self.buy_from)
 
     def acquisition_plan(self, X: Any, raters: Any = None) -> pd.DataFrame:
         """List the judgments that objects lack to reach `repeats_`.
@@ -382,27 +380,25 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         for partition in given.dataset.partitions:
             batch = read_judgments(predictor.reader, partition, predictor.layout, predictor.roles)
             own = np.arange(batch.n_rows)
-            plan = read.plan_of(
-                batch, own, self._model.repeats, costs, batch.row_ids, self.buy_from
-            )
+            plan = plan_of(batch, own, self._model.repeats, costs, batch.row_ids, self.buy_from)
             plans.append(pd.DataFrame(plan))
         found = pd.concat(plans, ignore_index=True)
         if not isinstance(X, pd.DataFrame):
             return found
         index: Any = X.index
         found["object"] = np.asarray(index)[found["object"]]
-        return found.rename(columns={"object": read.object_column(index.name)})
+        return found.rename(columns={"object": object_column(index.name)})
 
     def _reads(
         self, X: Any, how: Any = "ignore", beside: Mapping[str, Any] | None = None
-    ) -> tuple[Given, read.JudgmentPredictor]:
+    ) -> tuple[Given, JudgmentPredictor]:
         """Open objects to apply the model to, and find the columns of its attributes."""
         check_is_fitted(self)
         given = self._apply(X, self._model.names, beside)
         return given, self._reader_of(given, how)
 
-    def _reader_of(self, given: Given, how: Any) -> read.JudgmentPredictor:
-        predictor: read.JudgmentPredictor = self.model_.predictor(given.head)
+    def _reader_of(self, given: Given, how: Any) -> JudgmentPredictor:
+        predictor: JudgmentPredictor = self.model_.predictor(given.head)
         known = predictor.layout
         if how == "ignore" or not known.names:
             return predictor
@@ -424,7 +420,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         return tags
 
 
-def _means(predictor: read.JudgmentPredictor, model: LinearModel, partition: Any) -> np.ndarray:
+def _means(predictor: JudgmentPredictor, model: LinearModel, partition: Any) -> np.ndarray:
     """Average the first judgments, shape (n, d); the training mean where there is none."""
     batch = read_judgments(predictor.reader, partition, predictor.layout, predictor.roles)
     columns = [*averages(model, batch.attributes)]

@@ -261,59 +261,6 @@ def objective_of(problem: Problem, algorithm: str, repeats: ArrayLike) -> float:
     return (scoring_objective if algorithm == "scoring" else full_objective)(problem, repeats)
 
 
-def holdout_loss(
-    estimates: JudgmentEstimates,
-    weights: ArrayLike,
-    intercepts: ArrayLike,
-    repeats: ArrayLike,
-    buy_from: BuyFrom = "independent",
-) -> np.ndarray:
-    """Estimate of predictors' squared losses at any repeats, from held-out objects.
-
-    The held-out objects need not have `repeats` judgments: with their own S, u, v
-
-        loss = E[(y−ȳ)²] − 2wᵀb + wᵀ(S − Diag(u) + Diag(v/r))w + (ȳ − c − wᵀx̄)²,
-
-    (by the same raters N[a, b] / max(r[a], r[b]) in place of Diag(v/r)),
-
-    where the last term, with intercept c, is what centring at the held-out means left out. It is
-    unbiased for a predictor that was fixed without these objects, as long as each has some
-    judgment of every attribute in use (else consistent), and so may be negative on few objects.
-
-    Parameters
-    ----------
-    estimates : JudgmentEstimates
-        Of the held-out objects; its external covariance must not be made positive semi-definite.
-    weights : array_like of shape (d,), or (n_models, d)
-    intercepts : array_like of shape (), or (n_models,)
-    repeats : array_like of int, of the shape of `weights`
-    buy_from : {"independent", "same"}
-        Whose judgments are averaged; ``same`` needs estimates with known raters.
-
-    Returns
-    -------
-    ndarray of shape (), or (n_models,)
-        In squared units of the label, in O(n_models · s²) for s attributes in use.
-    """
-    weights = np.asarray(weights, dtype=float)
-    is_used = np.atleast_2d(weights != 0).any(axis=0)
-    used = np.flatnonzero(is_used)
-    grid = np.ix_(used, used)
-    w = weights[..., used]
-    r = np.maximum(np.asarray(repeats)[..., used], 1)
-    offset = estimates.label_mean - np.asarray(intercepts) - w @ estimates.means[used]
-    external = np.einsum("...j,...j->...", w @ estimates.external[grid], w)
-    explained = 2.0 * (w @ estimates.b[used])
-    if buy_from == "same" and estimates.noise_covariance is not None:
-        most = np.maximum(r[..., np.newaxis], r[..., np.newaxis, :])
-        shared = estimates.noise_covariance[grid] / most
-        noise = np.einsum("...i,...ij,...j->...", w, shared, w)
-    else:
-        variance = np.where(w != 0, estimates.v[used] / r, 0.0)
-        noise = np.sum(variance * w**2, axis=-1)
-    return estimates.label_variance - explained + external + noise + offset**2
-
-
 Status = Literal["budget_spent", "no_positive_gain", "unaffordable"]
 
 #: Share of the budget by which sums of costs may miss it through rounding.

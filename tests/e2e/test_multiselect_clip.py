@@ -7,7 +7,7 @@ import distfms as package
 from distfms import FeatureMultiSelector
 from distfms.data.rows.folds import assign_parts
 from distfms.methods.multiselect.outliers import SomeJudgments
-from distfms.methods.multiselect.read import trained_model
+from distfms.methods.multiselect.predictor import trained_model
 from distfms.runs.finished import read_run
 from tests.e2e.jobs import content
 from tests.e2e.multiselect_jobs import NAMES, job, lists, notes, run, write

@@ -10,7 +10,8 @@ Rows are judged with the same code wherever they are:
   (``.train()``, ``.folds[k]``, ``.test``);
 - in memory, such as the sample or a fold on an actor: ``judge.of_rows(models, rows)``;
 - one by one, without sums: ``judge.outcome.errors(scores, target)``;
-- by moments, where these tell squared errors of linear models exactly: `squared_errors`.
+- by moments, where these tell squared errors of linear models exactly: `squared_errors`, and
+  without bias of averages of judgments: `squared_errors_on_averages`.
 
 ``judge.measures(sums)`` are numbers by model: ``mse``, ``mae``, ``accuracy``, ``error``, ``loss``,
 ``deviance`` as the outcome has them, `class_measures` of the models in detail, and ``ndcg@…`` of
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.batches import RowBatch
@@ -33,9 +35,11 @@ from distfms.methods.frame.outcomes import Outcome
 from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.ranking import RankingScores
 from distfms.methods.frame.rows import FoldedSource, naming
+from distfms.solve.buying import BuyFrom
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 from distfms.stats.comoments import CoMoments
+from distfms.stats.judgments import JudgmentEstimates
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -296,6 +300,59 @@ def squared_errors(
     covariance = moments.covariance(pairwise=False)
     spread = np.einsum("mi,mi->m", contrast @ covariance, contrast)
     return np.asarray(np.maximum(spread, 0.0) + bias**2)
+
+
+def squared_errors_on_averages(
+    estimates: JudgmentEstimates,
+    weights: ArrayLike,
+    intercepts: ArrayLike,
+    repeats: ArrayLike,
+    buy_from: BuyFrom = "independent",
+) -> np.ndarray:
+    """Estimate squared errors of linear models on averages of so many judgments.
+
+    The held-out objects need not have `repeats` judgments: with their own S, u, v
+
+        loss = E[(y−ȳ)²] − 2wᵀb + wᵀ(S − Diag(u) + Diag(v/r))w + (ȳ − c − wᵀx̄)²,
+
+    (by the same raters N[a, b] / max(r[a], r[b]) in place of Diag(v/r)),
+
+    where the last term, with intercept c, is what centring at the held-out means left out. It is
+    unbiased for a predictor that was fixed without these objects, as long as each has some
+    judgment of every attribute in use (else consistent), and so may be negative on few objects.
+
+    Parameters
+    ----------
+    estimates : JudgmentEstimates
+        Of the held-out objects; its external covariance must not be made positive semi-definite.
+    weights : array_like of shape (d,), or (n_models, d)
+    intercepts : array_like of shape (), or (n_models,)
+    repeats : array_like of int, of the shape of `weights`
+    buy_from : {"independent", "same"}
+        Whose judgments are averaged; ``same`` needs estimates with known raters.
+
+    Returns
+    -------
+    ndarray of shape (), or (n_models,)
+        In squared units of the label, in O(n_models · s²) for s attributes in use.
+    """
+    weights = np.asarray(weights, dtype=float)
+    is_used = np.atleast_2d(weights != 0).any(axis=0)
+    used = np.flatnonzero(is_used)
+    grid = np.ix_(used, used)
+    w = weights[..., used]
+    r = np.maximum(np.asarray(repeats)[..., used], 1)
+    offset = estimates.label_mean - np.asarray(intercepts) - w @ estimates.means[used]
+    external = np.einsum("...j,...j->...", w @ estimates.external[grid], w)
+    explained = 2.0 * (w @ estimates.b[used])
+    if buy_from == "same" and estimates.noise_covariance is not None:
+        most = np.maximum(r[..., np.newaxis], r[..., np.newaxis, :])
+        shared = estimates.noise_covariance[grid] / most
+        noise = np.einsum("...i,...ij,...j->...", w, shared, w)
+    else:
+        variance = np.where(w != 0, estimates.v[used] / r, 0.0)
+        noise = np.sum(variance * w**2, axis=-1)
+    return estimates.label_variance - explained + external + noise + offset**2
 
 
 # --- by a pass over the rows ----------------------------------------------------------------------

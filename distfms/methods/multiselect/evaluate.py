@@ -14,15 +14,10 @@ from distfms.methods.frame.choose import is_better
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.curves import number_or_none, points_of
+from distfms.methods.frame.judge import squared_errors
 from distfms.methods.frame.moments import Solved, fold_entries
 from distfms.methods.multiselect.choices import losses_without_choice
-from distfms.methods.multiselect.model import (
-    LinearModel,
-    PathModels,
-    path_models,
-    path_objective,
-    plain_loss,
-)
+from distfms.methods.multiselect.model import LinearModel, PathModels, path_models, path_objective
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.solve.buying import Problem, SelectionPath, full_objective, objective_of
 from distfms.stats.base import Folded, FoldMeans, over_folds
@@ -169,12 +164,19 @@ class Evaluation:
         return {
             "projected_loss": loss,
             "r2": min(1.0 - loss / variance, 1.0) if variance > 0 else None,
-            "mse": averages and plain_loss(self.model, averages),
+            "mse": averages and self._mse(averages),
             "n_objects": int(judgments.n_objects),
             "n_objects_with_all_judgments": averages and averages.n_samples,
             "label_variance": variance,
             "raters": self._raters(members, loss),
         }
+
+    def _mse(self, averages: CoMoments) -> float | None:
+        """Return the mean squared error on averages as they are bought; None if there are none."""
+        if not averages.n_samples:
+            return None
+        weights = self.model.weights[self.model.repeats > 0]
+        return float(squared_errors(averages, weights[np.newaxis], self.model.intercept)[0])
 
     def _raters(self, members: Members, loss: float) -> dict[str, Any]:
         """Losses by whom the judgments are bought from, and what raters' judgments share.

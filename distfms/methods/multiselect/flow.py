@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,8 +24,9 @@ from distfms.methods.multiselect.evaluate import (
 )
 from distfms.methods.multiselect.form import JudgmentForm
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
+from distfms.methods.multiselect.predictor import left_out, loss_on, trained_columns
 from distfms.methods.multiselect.procedure import Found, SelectionProcedure
-from distfms.methods.multiselect.read import PLAN, WritePlan, left_out, loss_on, trained_columns
+from distfms.methods.multiselect.read_plan import PLAN, WritePlan
 from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_in_slabs
 from distfms.methods.multiselect.statistics import (
     as_read,
@@ -206,10 +206,9 @@ def judge_of(job: Job, statistics: Bundle) -> Callable[[Run, Sequence[FinishedRu
 
     def loss(model: FinishedRun, held_out: Members) -> dict[str, float]:
         used = used_by(model)
-        own, known = held_out["judgments"].take(used), form.internal_variance[used]
-        if (own.n_judged == 0).any():
-            return {"projected_loss": math.nan}
-        return {"projected_loss": loss_on(model, own, known, form.buy_from)[1]}
+        judgments = held_out["judgments"].take(used)
+        variance = form.internal_variance[used]
+        return {"projected_loss": loss_on(model, judgments, variance, form.buy_from)}
 
     size = form.procedure(job.options).size
 

@@ -14,7 +14,7 @@ from distfms.methods.multiselect.options import (
     MultiselectOptions,
     paper,
 )
-from distfms.methods.multiselect.read import make_predictor
+from distfms.methods.multiselect.predictor import make_predictor
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:

@@ -165,16 +165,6 @@ def refit(
     return LinearModel(tuple(names), r, weights, intercept, means)
 
 
-def plain_loss(model: LinearModel, comoments: CoMoments) -> float | None:
-    """Mean squared error over the objects that hold enough judgments; None if none does."""
-    if comoments.n_samples == 0:
-        return None
-    contrast = np.append(-model.weights[model.repeats > 0], 1.0)
-    variance = contrast @ comoments.covariance(pairwise=False) @ contrast
-    offset = contrast @ comoments.mean - model.intercept
-    return float(variance + offset**2)
-
-
 def predict(model: LinearModel, judgments: Sequence[Ragged]) -> np.ndarray:
     """Predict labels, shape (n,), from the first r[a] judgments of each attribute (at least one).
 

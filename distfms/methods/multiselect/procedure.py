@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,16 +20,9 @@ from distfms.methods.multiselect.baselines import (
     single_attribute,
     supports_of,
 )
+from distfms.methods.multiselect.judged import Trained, Whose, losses_on
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models
-from distfms.methods.multiselect.same_raters import held_out_estimates
-from distfms.solve.buying import (
-    BUDGET_TOLERANCE,
-    BuyFrom,
-    Problem,
-    Psd,
-    SelectionPath,
-    holdout_loss,
-)
+from distfms.solve.buying import BUDGET_TOLERANCE, BuyFrom, Problem, Psd, SelectionPath
 from distfms.solve.purchases import Algorithm, AttributeSlab, Criterion, select, slabs_of
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
@@ -278,34 +271,20 @@ class SelectionProcedure(Procedure):
         training: Training,
         models: LinearModel | PathModels,
         held_out: Members,
-        buy_from: BuyFrom | Literal["ignored"] | None = None,
+        whose: Whose | None = None,
     ) -> np.ndarray:
-        """Return the unbiased losses of models on other objects, shape (n_models,).
-
-        The training data's v and N stand in where these objects have no repeated judgments, or no
-        common raters. NaN where a model uses an attribute of which none of them has a judgment.
-        ``ignored``: what would be claimed if nothing were known of raters.
-        """
-        statistics, trained = held_out["judgments"], training.estimates
-        weights, repeats = np.atleast_2d(models.weights), np.atleast_2d(models.repeats)
-        used = np.flatnonzero((weights != 0).any(axis=0))
-        judged = used[statistics.n_judged[training.attributes[used]] > 0]
-        own = training.attributes[judged]
-        noise = trained.noise_covariance
-        noise = None if noise is None else noise[np.ix_(judged, judged)]
-        names = [training.problem.names[a] for a in judged.tolist()]
-        found = held_out_estimates(
-            statistics.take(own), self.internal_variance[own], trained.v[judged], noise, names
+        """Return the unbiased losses of models on other objects, shape (n_models,)."""
+        attributes, estimates = training.attributes, training.estimates
+        trained = Trained(
+            training.problem.names,
+            self.internal_variance[attributes],
+            estimates.v,
+            estimates.noise_covariance,
         )
-        buy_from = buy_from or self.buy_from
-        if buy_from == "ignored":
-            found = replace(found, external=found.second_moment - np.diag(found.noise))
-        whose: BuyFrom = "same" if buy_from == "same" else "independent"
-        losses = holdout_loss(
-            found, weights[:, judged], models.intercept, repeats[:, judged], whose
-        )
-        blind = np.delete(weights, judged, axis=1) != 0
-        return np.where(blind.any(axis=1), np.nan, losses)
+        judgments = held_out["judgments"]
+        if attributes.size < len(self.names):
+            judgments = judgments.take(attributes)
+        return losses_on(judgments, trained, models, whose or self.buy_from)
 
     def score(
         self, training: Training, path: SelectionPath, held_out: Members, budgets: np.ndarray

@@ -10,14 +10,12 @@ judgments the averages have the covariance
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
 from distfms.solve.buying import BuyFrom
-from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
+from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from distfms.stats.raters import by_rater
 
@@ -47,28 +45,6 @@ def check_buying(n_attributes: int, known: bool) -> None:
             f"`multiselect.buy_from: same` is offered for up to {MOST_ATTRIBUTES} attributes; "
             f"there are {n_attributes:,}. Buy from `independent` raters, or take fewer `features`."
         )
-
-
-def held_out_estimates(
-    held_out: JudgmentStatistics,
-    given: np.ndarray,
-    trained_v: ArrayLike,
-    trained_noise: np.ndarray | None,
-    names: Sequence[str],
-) -> JudgmentEstimates:
-    """Estimate from held-out objects; training data's v and N stand in for what these do not tell.
-
-    Internal variances that are `given`, NaN elsewhere, go first.
-    """
-    lacking = np.isnan(given) & (held_out.n_repeated == 0)
-    found = held_out.estimates(np.where(lacking, trained_v, given), names)
-    if trained_noise is None:
-        return found
-    noise = trained_noise
-    if held_out.raters is not None and found.noise_covariance is not None:
-        told = held_out.raters.together & held_out.raters.apart
-        noise = np.where(told, found.noise_covariance, trained_noise)
-    return replace(found, noise_covariance=noise)
 
 
 def raters_in_words(known: bool, buy_from: BuyFrom) -> str:

@@ -5,6 +5,7 @@ import pytest
 
 from distfms import DataError
 from distfms.data.rows.judgments import AttributeColumns, JudgmentLayout
+from distfms.methods.frame.judge import squared_errors_on_averages
 from distfms.methods.multiselect.model import (
     LinearModel,
     predict,
@@ -12,8 +13,8 @@ from distfms.methods.multiselect.model import (
     refit,
     refit_statistics,
 )
-from distfms.methods.multiselect.read import find_columns, trained_columns
-from distfms.solve.buying import Problem, holdout_loss
+from distfms.methods.multiselect.predictor import find_columns, trained_columns
+from distfms.solve.buying import Problem
 from distfms.solve.purchases import select
 from distfms.stats.judgments import JudgmentStatistics
 from tests.reference.multiselect_cases import ragged, random_judgments
@@ -104,7 +105,7 @@ def learn(judgments, label, psd, model):
     else:
         found = projected_model(problem, repeats)
     held_out = JudgmentStatistics.from_block(rest, label[20:]).estimates()
-    loss = holdout_loss(held_out, found.weights, found.intercept, repeats)
+    loss = squared_errors_on_averages(held_out, found.weights, found.intercept, repeats)
     return repeats, loss, predict(found, rest), found.weights
 
 

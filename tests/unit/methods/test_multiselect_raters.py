@@ -13,7 +13,8 @@ from distfms import FeatureMultiSelector
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.evaluate import noise_correlations
-from distfms.methods.multiselect.same_raters import held_out_estimates, rater_remarks
+from distfms.methods.multiselect.judged import Trained
+from distfms.methods.multiselect.same_raters import rater_remarks
 from distfms.solve.buying import Problem, full_objective
 from distfms.solve.same_purchases import SameState
 from distfms.stats.judgments import JudgmentStatistics
@@ -115,9 +116,9 @@ def test_one_rater_for_all_of_an_object_is_refused() -> None:
 
 def test_noise_that_held_out_objects_do_not_tell_is_that_of_the_training() -> None:
     alone, apart = np.full(3, np.nan), ~np.eye(3, dtype=bool)
-    given = (alone, np.ones(3), np.full((3, 3), 7.0), list("abc"))
+    trained = Trained("abc", alone, np.ones(3), np.full((3, 3), 7.0))
     for k, untold in ((1, True), (2, False)):
-        found = held_out_estimates(summary(*crowd(0, 30, k)), *given).noise_covariance
+        found = trained.estimates(summary(*crowd(0, 30, k))).noise_covariance
         assert found is not None
         assert (found[apart] == 7.0).all() == untold
 
