@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from distfms.methods.sequence.evaluate import oracle_curve, timeliness
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.sparse import GroupLasso, lasso_path
+from distfms.methods.sequence.sparse import lasso_of, lasso_path
 from distfms.solve.cholesky import CRITERIA
 from distfms.solve.costs import GroupCosts, SharedCost
 from tests.reference.sequence import (
@@ -89,7 +89,7 @@ def test_units_of_columns_and_costs_do_not_matter(case, seed):
 @given(cases(), st.floats(1e-4, 1.5), st.floats(1e-3, 1e3))
 def test_group_lasso_is_optimal_and_counts_only_ratios_of_costs(case, share, factor):
     problem, X, Y, groups = case
-    lasso = GroupLasso.of(problem)
+    lasso = lasso_of(problem)
     nothing = np.zeros_like(lasso.target)
     first = lasso.entering_at(nothing).max()
     w, _ = lasso.solve(share * first, nothing)

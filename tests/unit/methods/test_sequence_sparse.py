@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.sparse import KKT, GroupLasso, lasso_path, sparse_sequence
+from distfms.methods.sequence.sparse import KKT, lasso_of, lasso_path, sparse_sequence
 from distfms.solve.costs import GroupCosts, SharedCost
 from tests.reference.sequence import (
     correlated,
@@ -30,7 +30,7 @@ def case(seed, sizes=(2, 1, 3, 1), costs=COSTS, n=60, **more):
 @pytest.mark.parametrize("share", [0.7, 0.2, 0.03])
 def test_solutions_are_those_of_the_paper_s_objective(share, n_targets):
     problem, X, Y, groups = case(1, n_targets=n_targets)
-    lasso = GroupLasso.of(problem)
+    lasso = lasso_of(problem)
     first = lasso.entering_at(np.zeros_like(lasso.target)).max()
     w, violation = lasso.solve(share * first, np.zeros_like(lasso.target))
     penalty = 2 * len(X) * share * first
@@ -73,7 +73,7 @@ def test_groups_that_never_enter_come_last_with_a_note():
 
 
 def test_a_solution_that_is_cut_short_says_so(monkeypatch):
-    monkeypatch.setattr("distfms.methods.sequence.sparse._MOST_ROUNDS", 1)
+    monkeypatch.setattr("distfms.solve.group_lasso._MOST_ROUNDS", 1)
     found = lasso_path(case(1)[0])
     assert found.violation > KKT
     assert "did not converge" in found.notes()[-1]
