@@ -22,7 +22,7 @@ from distfms.methods.frame.outcomes import Numbers, Responses
 from distfms.methods.landmarks.metric import learned_transform, under
 from distfms.methods.landmarks.similarity import KERNELS, LINEAR, PRECOMPUTED, LandmarkMap
 from distfms.solve.logistic import logistic_scores
-from distfms.solve.losses import FAMILIES
+from distfms.solve.losses import FAMILIES, probabilities
 from distfms.solve.ridge import Ridges
 from distfms.stats.base import over_folds
 from distfms.stats.classification import log_odds
@@ -356,11 +356,13 @@ class Judging:
         if self.has_classes:
             truth = class_numbers(rows.target)[np.newaxis]
             n_classes = max(len(rows.target), 2)
-            family = FAMILIES["softmax" if n_classes > 2 else "logistic"]
             classes = tuple(float(number) for number in range(n_classes))
-            judge = Judge(Responses(family, classes), in_detail=slice(0))
+            # Chances of one class against the others are brought to one by `probabilities`.
+            chances = np.stack([probabilities(of_model.T).T for of_model in scores])
+            logs = np.log(np.maximum(chances, np.finfo(float).tiny))
+            judge = Judge(Responses(FAMILIES["softmax"], classes), in_detail=slice(0))
             judged = JudgedRows(rows.features, truth, rows.weight)
-            measures = judge.measures(judge.of_scores(scores, judged))
+            measures = judge.measures(judge.of_scores(logs, judged))
             return measures["deviance"] / 2.0, 1.0 - measures["accuracy"]
         judge = Judge(Numbers(absolute=True))
         judged = JudgedRows(rows.features, rows.target, rows.weight)
