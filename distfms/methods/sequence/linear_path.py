@@ -62,15 +62,16 @@ class SequencePath(Path):
         depend linearly on earlier ones. One triangular solve for all prefixes: the factor of a
         prefix is a corner of the factor of the whole. Cost O(K P r²).
         """
-        scaling, n_targets = self.scaling, self.response.shape[1]
-        ends = np.concatenate(([0], self.ranks))
-        right = self._weights(ends)
+        scaling = self.scaling
+        n_targets = self.response.shape[1]
+        ends = np.append(0, self.ranks)
+        weights = self._weights(ends).transpose(1, 0, 2)
         columns = scaling.kept[self.support]
+        units = scaling.target_scale / scaling.scale[columns, np.newaxis]
         coefficients = np.zeros((len(ends), len(scaling.feature_names), n_targets))
-        units = scaling.target_scale / scaling.scale[columns][:, None]
-        coefficients[:, columns] = right.transpose(1, 0, 2) * units
-        moved = np.einsum("kdp,d->kp", coefficients, scaling.mean)
-        return LinearModels(coefficients, scaling.target_mean - moved, scaling.mean)
+        coefficients[:, columns] = weights * units
+        at_mean = np.einsum("kdp,d->kp", coefficients, scaling.mean)
+        return LinearModels(coefficients, scaling.target_mean - at_mean, scaling.mean)
 
     def step_details(self) -> dict[str, np.ndarray]:
         """Return the number of columns of each step that are linearly independent."""
@@ -89,26 +90,34 @@ class SequencePath(Path):
             1 − mse / (variance of the held-out target). NaN where there is nothing to explain.
         """
         moments = standardised_moments(self.scaling, self.support, statistics)
-        risk = np.maximum(moments.total - self._fall(moments.gram, moments.cross), 0.0)
+        fall = self._fall(moments.gram, moments.cross)
+        risk = np.maximum(moments.total - fall, 0.0)
+        variance = np.maximum(moments.total - moments.offset**2, 0.0)
+        in_units = risk * self.scaling.target_scale**2
         return {
-            "r2": _mean_share(risk, np.maximum(moments.total - moments.offset**2, 0.0)),
-            "mse": np.mean(risk * self.scaling.target_scale**2, axis=1),
+            "r2": _mean_share(risk, variance),
+            "mse": np.mean(in_units, axis=1),
             "explained_variance": _mean_share(risk, risk[0]),
         }
 
     def _fall(self, gram: np.ndarray, cross: np.ndarray) -> np.ndarray:
         """Return 2wᵀc − wᵀMw of all prefixes, (K + 1, P), from M (r, r) and c (r, P)."""
-        ends = np.concatenate(([0], self.ranks))
+        ends = np.append(0, self.ranks)
         if _FEW * len(ends) <= len(gram):
-            w = self._weights(ends)
-            products = (gram @ w.reshape(len(gram), -1)).reshape(w.shape)
-            return np.asarray((w * (2.0 * cross[:, np.newaxis] - products)).sum(axis=0))
-        A = _whitened(self.upper, _whitened(self.upper, gram).T)
+            weights = self._weights(ends)
+            products = np.tensordot(gram, weights, axes=1)
+            falls = weights * (2.0 * cross[:, np.newaxis] - products)
+            return np.asarray(falls.sum(axis=0))
+        half_white = _whitened(self.upper, gram)
+        A = _whitened(self.upper, half_white.T)
         q = _whitened(self.upper, cross)
         # wᵀMw of k columns is rᵀAr over the first k entries of r: each entry adds a border.
-        border = 2 * (np.tril(A, -1) @ self.response) + np.diagonal(A)[:, None] * self.response
-        fall = np.cumsum(self.response * (2 * q - border), axis=0)
-        return np.concatenate((np.zeros((1, cross.shape[1])), fall))[ends]
+        off_diagonal = np.tril(A, -1) @ self.response
+        diagonal = np.diagonal(A)[:, np.newaxis] * self.response
+        border = 2 * off_diagonal + diagonal
+        falls = np.cumsum(self.response * (2 * q - border), axis=0)
+        of_nothing = np.zeros((1, cross.shape[1]))
+        return np.concatenate((of_nothing, falls))[ends]
 
     def _weights(self, ends: np.ndarray) -> np.ndarray:
         """Return U⁻¹ of the first so many entries of the response, (r, K + 1, P)."""
@@ -158,31 +167,39 @@ def standardised_moments(scaling: Scaling, support: np.ndarray, statistics: CoMo
     """Return the moments of some columns of a problem and of its targets on other rows."""
     if not statistics.weight > 0:
         raise DataError("There are no held-out rows.")
-    n_features, rank = len(scaling.feature_names), len(support)
+    rank = len(support)
+    weight = float(statistics.weight)
     features = scaling.kept[support]
-    columns = [*features, *range(n_features, n_features + len(scaling.target_names))]
-    means = np.concatenate((scaling.mean[features], scaling.target_mean))
-    scales = np.concatenate((scaling.scale[features], scaling.target_scale))
+    targets = len(scaling.feature_names) + np.arange(len(scaling.target_names))
+    columns = np.append(features, targets)
+    means = np.append(scaling.mean[features], scaling.target_mean)
+    scales = np.append(scaling.scale[features], scaling.target_scale)
     moments, sums = moments_about(means, columns, statistics)
     # On the scale of the training data, so that columns of any unit lose no digits.
-    moments = moments / np.outer(scales, scales) / float(statistics.weight)
-    offset = sums[rank:] / scales[rank:] / float(statistics.weight)
-    total = np.diagonal(moments)[rank:]
-    return HeldOut(moments[:rank, :rank], moments[:rank, rank:], total, offset)
+    moments = moments / np.outer(scales, scales) / weight
+    offsets = sums / scales / weight
+    return HeldOut(
+        gram=moments[:rank, :rank],
+        cross=moments[:rank, rank:],
+        total=np.diagonal(moments)[rank:],
+        offset=offsets[rank:],
+    )
 
 
 def moments_about(
-    means: np.ndarray, columns: Sequence[int], statistics: CoMoments
+    means: np.ndarray, columns: Sequence[int] | np.ndarray, statistics: CoMoments
 ) -> tuple[np.ndarray, np.ndarray]:
     """Σ w x̃ᵢx̃ⱼ and Σ w x̃ᵢ of some columns about given means, missing entries counting as 0."""
-    pick = np.ix_(columns, columns)
-    shift = np.asarray(statistics.mean)[columns] - means
-    moments = np.asarray(statistics.comoment)[pick].copy()
+    numbers = np.asarray(columns)
+    grid = np.ix_(numbers, numbers)
+    shift = statistics.mean[numbers] - means
+    squares = np.outer(shift, shift)
+    moments = np.array(statistics.comoment[grid])
     if statistics.pair_weight is None or statistics.cross is None:
-        moments += statistics.weight * np.outer(shift, shift)
+        moments += statistics.weight * squares
         return moments, statistics.weight * shift
-    cross = np.asarray(statistics.cross)[pick]
-    moments += cross * shift + (cross * shift).T
-    pair_weight = np.asarray(statistics.pair_weight)[pick]
-    moments += pair_weight * np.outer(shift, shift)
+    shifted = np.asarray(statistics.cross[grid]) * shift
+    moments += shifted + shifted.T
+    pair_weight = np.asarray(statistics.pair_weight[grid])
+    moments += pair_weight * squares
     return moments, np.diagonal(pair_weight) * shift

@@ -40,12 +40,16 @@ class FeatureGroups:
     def restrict(self, kept: Sequence[int]) -> tuple[FeatureGroups, tuple[int, ...]]:
         """Keep a subset of the columns, renumbered; groups left empty disappear."""
         position = {column: new for new, column in enumerate(kept)}
-        columns = [tuple(position[c] for c in group if c in position) for group in self.columns]
-        surviving = tuple(index for index, group in enumerate(columns) if group)
-        groups = FeatureGroups(
-            tuple(self.names[i] for i in surviving), tuple(columns[i] for i in surviving)
-        )
-        return groups, surviving
+        names = []
+        columns = []
+        surviving = []
+        for index, group in enumerate(self.columns):
+            left = tuple(position[column] for column in group if column in position)
+            if left:
+                surviving.append(index)
+                names.append(self.names[index])
+                columns.append(left)
+        return FeatureGroups(tuple(names), tuple(columns)), tuple(surviving)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +103,8 @@ class SequenceOutline:
     @property
     def outline(self) -> SequenceOutline:
         """The problem without its matrices."""
-        own = {member.name: getattr(self, member.name) for member in fields(SequenceOutline)}
-        return SequenceOutline(**own)
+        content = {field.name: getattr(self, field.name) for field in fields(SequenceOutline)}
+        return SequenceOutline(**content)
 
     def notes(self) -> list[str]:
         """Return what of the problem itself a reader of the result should know."""
@@ -153,11 +157,12 @@ def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProbl
     column; what leaves nothing to select is a DataError.
     """
     outline = outline_from_comoments(statistics, **posed)
-    comoment, weight = statistics.comoment, statistics.weight
     scaling = outline.scaling
-    kept, scale = scaling.kept, scaling.scale[scaling.kept]
-    gram = standardised_gram(comoment, weight, kept, scale)
-    target = np.asarray(comoment[kept, len(scaling.feature_names) :]) / weight
+    kept = scaling.kept
+    scale = scaling.scale[kept]
+    gram = standardised_gram(statistics.comoment, statistics.weight, kept, scale)
+    with_targets = statistics.comoment[kept, len(scaling.feature_names) :]
+    target = np.asarray(with_targets) / statistics.weight
     target /= np.outer(scale, scaling.target_scale)
     return SequenceProblem(gram=gram, target=np.ascontiguousarray(target), **vars(outline))
 
@@ -248,29 +253,36 @@ class Ladder:
         """Return whether a prefix of so many groups, with its cost and that of the next, is one."""
         if self.costs is None and length in self.numbers(n_groups):
             return True
-        costs = self.budgets if self.prefixes == "few" else self.costs
-        within = np.array(costs or ()) * (1 + 1e-12)
-        return bool(((within >= spent) & (within < spent + cost)).any())
+        budgets = self.budgets if self.prefixes == "few" else self.costs
+        limits = np.array(budgets or ()) * (1 + 1e-12)
+        ends = (limits >= spent) & (limits < spent + cost)
+        return bool(ends.any())
 
     def of_path(self, spent: np.ndarray) -> list[int]:
         """Return the numbers of groups of the prefixes of a sequence, from their costs (K,)."""
-        n_groups, costs = len(spent), np.diff(spent, append=np.inf)
-        steps = enumerate(zip(spent, costs, strict=True), 1)
-        return [k for k, (s, c) in steps if k == n_groups or self.ends_at(k, n_groups, s, c)]
+        n_groups = len(spent)
+        next_costs = np.diff(spent, append=np.inf)
+        lengths = []
+        for length, (total, cost) in enumerate(zip(spent, next_costs, strict=True), 1):
+            if length == n_groups or self.ends_at(length, n_groups, total, cost):
+                lengths.append(length)
+        return lengths
 
     def numbers(self, n_groups: int) -> list[int]:
         """Return the numbers of groups, of so many in all."""
         if self.prefixes == "few" and n_groups > _FEW:
-            return np.unique(np.geomspace(1, n_groups, _FEW).round().astype(int)).tolist()
+            rungs = np.geomspace(1, n_groups, _FEW).round()
+            return np.unique(rungs.astype(int)).tolist()
         if self.prefixes in ("all", "few"):
             return list(range(1, n_groups + 1))
         if not isinstance(self.prefixes, str):
             return sorted({n for n in self.prefixes if n < n_groups} | {n_groups})
-        found, rung = [], 1
+        numbers = []
+        rung = 1
         while rung < n_groups:
-            found.append(rung)
+            numbers.append(rung)
             rung = rung + 1 if rung < _EACH else round(_STEP * rung)
-        return [*found, n_groups]
+        return [*numbers, n_groups]
 
 
 class PrefixModels(Protocol):
@@ -345,10 +357,11 @@ class LinearModels(Fields):
 
     def score(self, number: int, columns: Sequence[int], values: np.ndarray) -> np.ndarray:
         """Return the scores (n, P) by one model, from values (n, u) of the columns it reads."""
-        own = list(columns)
-        if np.isnan(values).any():
-            values = np.where(np.isnan(values), self.fill[own], values)
-        return np.asarray(values @ self.coefficients[number][own] + self.intercept[number])
+        read = list(columns)
+        is_missing = np.isnan(values)
+        if is_missing.any():
+            values = np.where(is_missing, self.fill[read], values)
+        return np.asarray(values @ self.coefficients[number][read] + self.intercept[number])
 
     def only(self, numbers: Sequence[int] | np.ndarray) -> LinearModels:
         """Return some of the models."""
@@ -356,8 +369,9 @@ class LinearModels(Fields):
 
     def joined(self, others: Sequence[LinearModels]) -> LinearModels:
         """Return these models and then those of others of the same data."""
-        coefficients = np.concatenate([own.coefficients for own in (self, *others)])
-        intercept = np.concatenate([own.intercept for own in (self, *others)])
+        everything = (self, *others)
+        coefficients = np.concatenate([models.coefficients for models in everything])
+        intercept = np.concatenate([models.intercept for models in everything])
         return LinearModels(coefficients, intercept, self.fill)
 
 

@@ -84,15 +84,21 @@ def refitted(path: SequencePath, problem: SequenceProblem, ridge: float) -> Sequ
     """Return a path in the same order with the models of another ridge, which is positive."""
     from scipy.linalg import solve_triangular
 
-    gram = problem.gram[np.ix_(path.support, path.support)]
+    support = path.support
+    gram = np.array(problem.gram[np.ix_(support, support)])
     gram.flat[:: len(gram) + 1] += ridge
     upper = np.linalg.cholesky(gram).T
-    response = solve_triangular(upper, problem.target[path.support], trans=1, check_finite=False)
-    totals = np.append(0.0, np.cumsum(0.5 * np.square(response).sum(axis=1)))
+    response = solve_triangular(upper, problem.target[support], trans=1, check_finite=False)
+    gains = 0.5 * np.square(response).sum(axis=1)
+    totals = np.append(0.0, np.cumsum(gains))
     ends = np.append(0, path.ranks)
-    outline = replace(path.outline, ridge=ridge)
-    gain = np.diff(totals[ends])
-    return replace(path, outline=outline, gain=gain, upper=upper, response=response)
+    return replace(
+        path,
+        outline=replace(path.outline, ridge=ridge),
+        gain=np.diff(totals[ends]),
+        upper=upper,
+        response=response,
+    )
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ class Rules:
     @property
     def oracles(self) -> dict[str, str]:
         """Names of oracles, each with the rule it is of."""
-        own = [rule for rule in self.baselines if rule.criterion == ORACLE]
-        return {rule.name: (rule.oracle_of or self.chosen).name for rule in own}
+        oracles = [rule for rule in self.baselines if rule.criterion == ORACLE]
+        return {rule.name: (rule.oracle_of or self.chosen).name for rule in oracles}
 
     @property
     def has_lasso(self) -> bool:
