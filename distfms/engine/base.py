@@ -218,7 +218,7 @@ class ActorPool(_Closing):
     Attributes
     ----------
     name : str
-        ``"serial"``, ``"local"`` or ``"ray"``.
+        ``"serial"``, ``"local"``, ``"dask"`` or ``"ray"``.
     n_actors : int
         Processes that hold states. Shard ``i`` lives on actor ``i % n_actors``.
     counts : PoolCounts
@@ -270,19 +270,12 @@ class ActorPool(_Closing):
         """
 
     @abstractmethod
-    def map(
-        self,
-        function: Callable[[Any, Any], Any],
-        items: Sequence[Any],
-        *,
-        on_answer: Callable[[int, Any], None] | None = None,
-    ) -> list[Any]:
+    def map(self, function: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
         """Call ``function(state, item)`` for every item, each on the next actor that is free.
 
         The state is that of the actor's first shard, so states have to be interchangeable (what
         was loaded from one file; one shard for each actor is enough), and stay as they are. Answers
-        are in the order of items. Raises what `step` raises, after items under way are finished and
-        told.
+        are in the order of items. Raises what `step` raises, after items under way are finished.
 
         Parameters
         ----------
@@ -290,9 +283,6 @@ class ActorPool(_Closing):
             ``(state, item) → answer``. Picklable; deterministic.
         items : sequence
             Picklable.
-        on_answer : callable, optional
-            Called in the calling thread with the number of an item and its answer as they come,
-            in any order, each item once.
         """
 
 

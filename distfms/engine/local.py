@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures import Executor as Workers
 from functools import partial
@@ -146,7 +146,7 @@ class SerialPool(ReplayPool):
     def _send(self, actor: int, setup: bytes | None, request: bytes) -> Future[bytes]:
         answer: Future[bytes] = Future()
         with single_threaded_blas():
-            answer.set_result(self._host.handle(setup, request))
+            answer.set_result(self._host.handle(setup, request, self._log))
         return answer
 
 
@@ -173,7 +173,8 @@ class LocalPool(ReplayPool):
 
     def _send(self, actor: int, setup: bytes | None, request: bytes) -> Future[bytes]:
         try:
-            return self._seats[actor].submit(_handle, setup, request)
+            log = [] if setup is None else [*self._log]
+            return self._seats[actor].submit(_handle, setup, request, log)
         except BrokenExecutor as error:
             answer: Future[bytes] = Future()
             answer.set_exception(error)
@@ -190,10 +191,10 @@ class LocalPool(ReplayPool):
 _host = Host()
 
 
-def _handle(setup: bytes | None, request: bytes) -> bytes:
+def _handle(setup: bytes | None, request: bytes, log: Sequence[bytes]) -> bytes:
     """Carry out a request in an actor's process."""
     limit_blas_threads()
-    return _host.handle(setup, request)
+    return _host.handle(setup, request, log)
 
 
 def _processes(n: int) -> ProcessPoolExecutor:

@@ -162,10 +162,10 @@ def _fetched(keys: Any, found: Any) -> Any:
 class RayPool(ReplayPool):
     """One Ray actor for each number, with one BLAS thread; see `Executor.pool`.
 
-    Ray does not restart these actors: it would run their constructor again and lose what was
-    done since; the pool rebuilds them itself. Actors need no processor of their own, so tasks of
-    the same job can run between steps; they are spread over the processors of the nodes in
-    an order that depends on their numbers.
+    Ray restarts these actors and repeats what they were asked. Each request names what the states
+    are made of, and the steps that changed them, so that an actor which has none makes them first.
+    Actors need no processor of their own, so tasks of the same job can run between steps; they are
+    spread over the processors of the nodes in an order that depends on their numbers.
     """
 
     name = "ray"
@@ -179,6 +179,8 @@ class RayPool(ReplayPool):
         self._session = session
         self._actor_bytes = actor_bytes
         self._actors: dict[int, Any] = {}
+        self._setups: dict[int, Any] = {}
+        self._n_sent = 0
 
     def _spawn(self, actor: int) -> None:
         import ray
@@ -190,8 +192,8 @@ class RayPool(ReplayPool):
             remote = ray.remote(
                 num_cpus=0,
                 memory=self._actor_bytes or None,
-                max_restarts=0,
-                max_task_retries=0,
+                max_restarts=-1,
+                max_task_retries=self._retry.attempts - 1,
                 scheduling_strategy=seat,
             )(_RayActor)
             self._actors[actor] = remote.remote()
@@ -217,7 +219,17 @@ class RayPool(ReplayPool):
         return request if len(request) <= _INLINE_BYTES else ray.put(request)
 
     def _send(self, actor: int, setup: bytes | None, request: Any) -> Any:
-        return self._actors[actor].handle.remote(setup, request)
+        import ray
+
+        if setup is not None:
+            self._setups[actor] = ray.put(setup)
+        self._n_sent += 1
+        # In a list, so that an actor fetches it when it needs it.
+        made_of = [self._setups[actor]]
+        is_first = setup is not None
+        return self._actors[actor].handle.remote(
+            self._n_sent, is_first, made_of, [*self._log], request
+        )
 
     def _done(self, answers: Sequence[Any], wait_s: float) -> Collection[Any]:
         import ray
@@ -236,7 +248,8 @@ class RayPool(ReplayPool):
             return dump(Reply(error=explained(error)))
         except ray.exceptions.RayError as error:
             first = str(error).strip().split("\n")[0]
-            return ActorLoss(f"Ray says {type(error).__name__}: {first[:200]}")
+            reason = f"Ray says {type(error).__name__}: {first[:200]}"
+            return ActorLoss(reason, self._retry.attempts)
         return reply
 
     def _check(self) -> None:
@@ -254,9 +267,20 @@ class _RayActor:
     """The actor: a host, and one BLAS thread."""
 
     def __init__(self) -> None:
-        self._host = Host()
+        import ray
 
-    def handle(self, setup: bytes | None, request: bytes) -> bytes:
-        """Carry out one request."""
+        self._has_states = False
+        self._host = Host(int(ray.get_runtime_context().was_current_actor_reconstructed))
+
+    def handle(
+        self, number: int, is_first: bool, made_of: list[Any], log: list[Any], request: bytes
+    ) -> bytes:
+        """Carry out one request, after states are made where it is the first of a process."""
+        import ray
+
         limit_blas_threads()
-        return self._host.handle(setup, request)
+        if self._has_states and not is_first:
+            return self._host.handle(None, request, (), number)
+        self._has_states = True
+        calls = [ray.get(call) if isinstance(call, ray.ObjectRef) else call for call in log]
+        return self._host.handle(ray.get(made_of[0]), request, calls, number)

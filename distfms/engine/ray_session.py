@@ -12,14 +12,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from distfms.engine import nodes
 from distfms.engine.graph import USUAL
 from distfms.engine.memory import n_processors
-from distfms.engine.witness import Witness, children
 from distfms.errors import EngineError, SpecError
 from distfms.spec import check_address
 
@@ -30,6 +28,12 @@ _PROBE_S = 60.0
 _ASK_S = 1.0
 _SILENCE_S = 60.0
 _REMOVAL_S = 5.0
+#: Settings of Ray for the processes of a cluster that starts here: agents notice the end of their
+#: node by a pipe, however early it ends, and wait less long to tell a head that has ended, too.
+_FATE = {
+    "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
+    "RAY_gcs_server_request_timeout_seconds": "20",
+}
 
 _CLUSTER_LOST = (
     "The Ray cluster that this job started lost one of its processes, probably for lack of memory. "
@@ -84,8 +88,6 @@ class RaySession:
         self._timeout_s = timeout_s
         self._closed = threading.Event()
         self._folder = ""
-        self._print: Any = None
-        self._witness: Witness | None = None
         try:
             check_address("ray", self.address)
         except ValueError as error:  # of RAY_ADDRESS: the spec has checked its own
@@ -110,7 +112,7 @@ class RaySession:
             self.close()
             raise
         if on_silence is not None and self._owns and self._head and self.address != "local":
-            watch = (self._head, partial(self._end, on_silence), self._closed)
+            watch = (self._head, on_silence, self._closed)
             threading.Thread(target=watch_head, args=watch, daemon=True).start()
 
     @property
@@ -171,10 +173,6 @@ class RaySession:
         Without a head Ray waits for a minute and then ends the whole process. Without its node,
         with which the head ends the job, it ends the process or waits for ever.
         """
-        if self.started_here and self._witness is not None:
-            if self._witness.lost():
-                raise EngineError(self._lost)
-            return
         if self._head is None or time.monotonic() - self._asked_s < _ASK_S:
             return
         self._asked_s = time.monotonic()
@@ -183,6 +181,8 @@ class RaySession:
         if nodes.knock(*self._head, _ASK_S):
             self._answered_s = time.monotonic()
         elif time.monotonic() - self._answered_s > self._timeout_s:
+            if self.started_here:
+                raise EngineError(self._lost)
             raise EngineError(
                 f"The head of the Ray cluster at {self._head[0]}:{self._head[1]} is gone. Start "
                 "the cluster again, then run the same command again; finished work is kept."
@@ -191,7 +191,6 @@ class RaySession:
     def close(self) -> None:
         """Disconnect, and stop the cluster when it was started here; safe to call twice."""
         import ray
-        from ray._private import worker
 
         if self._closed.is_set() or not self._owns:
             return
@@ -199,16 +198,13 @@ class RaySession:
             with _quiet():
                 ray.shutdown()
         finally:
-            worker.print_to_stdstream = self._print
             # Not before: with a head that is cut off, Ray's end does not end either.
             self._closed.set()
-            self._dismiss()
             _remove(self._folder)
 
     def _connect(self, workers: int | None) -> None:
         """Connect to a cluster or start one."""
         import ray
-        from ray._private import worker
 
         options: dict[str, Any] = {}
         if self.address == "local":
@@ -227,10 +223,8 @@ class RaySession:
                     f"{self.address} is not the head of a Ray cluster. Give the address that `ray "
                     "start --head` printed when it started; it usually ends in :6379."
                 )
-        services = _without_services() if self.address == "local" else nullcontext()
-        others = children()
         try:
-            with _quiet(), _own_handler_of(signal.SIGTERM), services:
+            with _quiet(), _own_handler_of(signal.SIGTERM), _sharing_fate():
                 made = ray.init(
                     address=self.address,
                     log_to_driver=False,
@@ -242,22 +236,8 @@ class RaySession:
             with suppress(Exception):
                 ray.shutdown()
             raise _not_connected(self.address, error) from error
-        # Ray would print what it hears of nodes, with dumps of their states, on standard output.
-        self._print, worker.print_to_stdstream = worker.print_to_stdstream, _log
         if self.started_here:
             self._folder = made.address_info["session_dir"]
-        else:
-            others = children()
-        lost = f"{self._lost[0].lower()}{self._lost[1:]}"
-        self._witness = Witness(others, f"The job was killed, or {lost}")
-
-    def _dismiss(self) -> None:
-        if self._witness is not None:
-            self._witness.dismiss()
-
-    def _end(self, on_silence: Callable[[str], None], words: str) -> None:
-        self._dismiss()
-        on_silence(words)
 
     def _require_same_cluster(self) -> None:
         import ray
@@ -391,10 +371,6 @@ def _remove(folder: str) -> None:
         time.sleep(0.05)
 
 
-def _log(said: Mapping[str, Any], **how: Any) -> None:
-    logging.getLogger("ray").info("%s", "\n".join(said["lines"]))
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep back what Ray warns of while it starts, connects and stops."""
@@ -410,31 +386,15 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _without_services() -> Iterator[None]:
-    """Start no dashboard, autoscaler and log reader with a cluster here, and a lean agent.
-
-    With one node and nobody who reads logs they have nothing to do, and take half of the start.
-    Ray has no setting for it; the agent is that of a Ray installed without `ray[default]`.
-    """
+def _sharing_fate() -> Iterator[None]:
+    """Have processes that are started now end with this one, and its settings stay."""
+    added = {name: value for name, value in _FATE.items() if name not in os.environ}
+    os.environ.update(added)
     try:
-        from ray._private import utils
-        from ray._private.node import Node
-    except ImportError:  # a Ray that is built otherwise starts them
-        yield
-        return
-    replaced: dict[tuple[Any, str], Any] = {
-        (Node, f"start_{name}"): lambda *arguments, **options: None
-        for name in ("api_server", "monitor", "log_monitor")
-    }
-    replaced[utils, "get_dashboard_dependency_error"] = lambda: ImportError("not wanted")
-    real = {(owner, name): getattr(owner, name) for owner, name in replaced if hasattr(owner, name)}
-    try:
-        for owner, name in real:
-            setattr(owner, name, replaced[owner, name])
         yield
     finally:
-        for (owner, name), function in real.items():
-            setattr(owner, name, function)
+        for name in added:
+            del os.environ[name]
 
 
 @contextmanager

@@ -27,6 +27,7 @@ class Reply:
     errors: dict[int, BaseException] = field(default_factory=dict)
     error: BaseException | None = None
     changed: bool = False
+    n_lost: int = 0
     n_built: int = 0
     n_replayed: int = 0
     n_retries: int = 0
@@ -35,21 +36,46 @@ class Reply:
 class Host:
     """The states of one actor; requests are pickled calls of its methods, one at a time.
 
-    A ``setup``, the pickled arguments of `build`, comes with the first request, which may be empty.
+    A ``setup``, the pickled arguments of `build` but the log, comes with the first request, which
+    may be empty. ``n_lost`` hosts were in this one's place.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, n_lost: int = 0) -> None:
         self._states: dict[int, Any] = {}
+        self._n_lost = n_lost
+        self._number = 0
+        self._reply = b""
 
-    def handle(self, setup: bytes | None, request: bytes) -> bytes:
+    def __reduce__(self) -> Any:
+        """Refuse to be copied: states are changed in place, where they are."""
+        raise TypeError("The states of an actor stay in its process.")
+
+    @property
+    def has_states(self) -> bool:
+        """Whether something was built here."""
+        return bool(self._states)
+
+    def handle(
+        self, setup: bytes | None, request: bytes, log: Sequence[bytes] = (), number: int = 0
+    ) -> bytes:
         """Carry out one request and return a pickled `Reply`; errors are in the reply.
 
-        Interrupts and exits pass, as they are not the work's errors.
+        An engine may send a request again whose reply was lost: what has the same ``number`` as
+        the last one is not done twice. Interrupts and exits pass, as they are not the work's
+        errors.
         """
-        reply = Reply()
+        if number == 0 or number != self._number:
+            self._reply = self._handled(setup, request, log)
+            self._number = number
+        return self._reply
+
+    def _handled(self, setup: bytes | None, request: bytes, log: Sequence[bytes]) -> bytes:
+        reply = Reply(n_lost=self._n_lost)
+        self._n_lost = 0
         try:
             if setup is not None:
-                self.build(reply, *pickle.loads(setup))
+                build, shards, retry = pickle.loads(setup)
+                self.build(reply, build, shards, retry, log)
             if request and not reply.errors:
                 method, call = pickle.loads(request)
                 getattr(self, method)(reply, call)
@@ -64,8 +90,8 @@ class Host:
         reply: Reply,
         build: bytes,
         shards: dict[int, bytes],
-        log: Sequence[bytes],
         retry: RetryPolicy,
+        log: Sequence[bytes] = (),
     ) -> None:
         """Forget all states, make them from their shards and do the steps of the log again."""
         self._states = {}
@@ -149,9 +175,10 @@ _BUILDING = "building states"
 
 @dataclass(frozen=True)
 class ActorLoss:
-    """An actor is gone; ``reason`` says why, for people."""
+    """An actor is gone; ``reason`` says why, for people, and ``n`` how often it was lost."""
 
     reason: str
+    n: int = 1
 
 
 @dataclass
@@ -189,7 +216,7 @@ class ReplayPool(ActorPool):
         self._ready = False
         self._build = b""
         self._shards: list[bytes] = []
-        self._log: list[bytes] = []
+        self._log: list[Any] = []  # as `_share` gave it
 
     # --- the contract ---------------------------------------------------------------------------
 
@@ -210,19 +237,13 @@ class ReplayPool(ActorPool):
         call, number = dump((fn, message)), self.counts.n_steps + 1
         reply = self._ask_all(f"step {number}", dump(("step", call)))
         if reply.changed:
-            self._log.append(call)
+            self._log.append(self._share(call))
         self.counts.n_steps = number
         seconds = time.perf_counter() - start_s
         self._event("pool_step", step=number, seconds=seconds)
         return [pickle.loads(reply.answers[index]) for index in range(len(self._shards))]
 
-    def map(
-        self,
-        function: Callable[[Any, Any], Any],
-        items: Sequence[Any],
-        *,
-        on_answer: Callable[[int, Any], None] | None = None,
-    ) -> list[Any]:
+    def map(self, function: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
         """Call ``function(state, item)`` for every item; see `ActorPool.map`."""
         self._require_ready()
         todo = deque(enumerate(items))
@@ -242,8 +263,6 @@ class ReplayPool(ActorPool):
             for answer in reply.answers.values():
                 answers[work.index] = pickle.loads(answer)
                 self.counts.n_items += 1
-                if on_answer is not None:
-                    on_answer(work.index, answers[work.index])
 
         self._run(assign, take)
         self._finish(errors)
@@ -266,9 +285,10 @@ class ReplayPool(ActorPool):
 
     @abstractmethod
     def _send(self, actor: int, setup: bytes | None, request: Any) -> Any:
-        """Have an actor's `Host` handle this; the request is as `_share` gave it.
+        """Have an actor's `Host` handle this, and the log with a setup.
 
-        Returns a future, or what `_done` and `_heard` take for one.
+        The request is as `_share` gave it. Returns a future, or what `_done` and `_heard` take for
+        one.
         """
 
     def _done(self, answers: Sequence[Any], wait_s: float) -> Collection[Any]:
@@ -339,7 +359,7 @@ class ReplayPool(ActorPool):
             self._up[actor] = False
         if not self._up[actor]:
             shards = {i: self._shards[i] for i in range(actor, len(self._shards), self.n_actors)}
-            setup = dump((self._build, shards, self._log, self._retry))
+            setup = dump((self._build, shards, self._retry))
             if limit_s is not None:
                 # A new process, every state, every step that is replayed, and the request.
                 limit_s = _START_S + limit_s * (2 + len(self._log))
@@ -370,6 +390,8 @@ class ReplayPool(ActorPool):
         reply: Reply = pickle.loads(raw)
         if reply.error is not None:
             raise _explained(reply.error)
+        for _ in range(reply.n_lost):
+            self._count_loss(actor, "the engine started its process again")
         self.counts.n_built += reply.n_built
         self.counts.n_replayed += reply.n_replayed
         self.counts.n_retries += reply.n_retries
@@ -383,10 +405,9 @@ class ReplayPool(ActorPool):
     def _replace(self, actor: int, work: _Work, loss: ActorLoss) -> None:
         """Start another actor in place of a lost one and have it do the same."""
         self._check()
-        work.n_losses += 1
-        self.counts.n_lost += 1
-        n_losses = self.counts.n_lost
-        self._event("actor_lost", actor=actor, reason=loss.reason, n_losses=n_losses)
+        work.n_losses += loss.n
+        for _ in range(loss.n):
+            self._count_loss(actor, loss.reason)
         self._drop([actor])
         if not self._retry.allows(work.n_losses):
             raise EngineError(
@@ -396,6 +417,10 @@ class ReplayPool(ActorPool):
                 "command again; finished work is kept."
             )
         self._post(actor, work)
+
+    def _count_loss(self, actor: int, reason: str) -> None:
+        self.counts.n_lost += 1
+        self._event("actor_lost", actor=actor, reason=reason, n_losses=self.counts.n_lost)
 
     def _event(self, event: str, **facts: Any) -> None:
         self._on_event({"event": event, **facts})

@@ -59,7 +59,7 @@ def submit(client: Any, address: str, spec: JobSpec, *, say: Say, retrain: bool 
         stage_package(Path(folder))
         (Path(folder) / "spec.yaml").write_text(write_yaml(travelling), encoding="utf-8")
         surroundings = {"working_dir": folder, "env_vars": {LOG_VARIABLE: kind} if kind else {}}
-        with explained(address):
+        with explained(address), _without_chatter():
             client.submit_job(
                 entrypoint=f"python entry.py {verb} spec.yaml",
                 submission_id=id,
@@ -192,17 +192,12 @@ def _own_error(job: Any, log: str, address: str) -> str:
 #: Variables by which Ray would silently go to another head than the one named.
 _OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
-#: Loggers of Ray that tell of each upload.
-_CHATTY = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
-
 
 def connect(address: str) -> Any:
     """Return Ray's client of the job server of a head, at an address from `dashboard_url`."""
     import requests
     from ray.job_submission import JobSubmissionClient
 
-    for name in _CHATTY:
-        logging.getLogger(name).setLevel(logging.WARNING)
     kept = {name: os.environ.pop(name) for name in _OVERRIDES if name in os.environ}
     try:
         with _requiring_token(address):
@@ -216,6 +211,17 @@ def connect(address: str) -> Any:
         ) from error
     finally:
         os.environ.update(kept)
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Keep back what Ray logs of each upload."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager

@@ -149,18 +149,6 @@ def test_head_or_node_that_does_not_answer_is_gone(
             [pool.step(doze) for _ in range(40)]
 
 
-def test_what_ray_tells_of_its_nodes_goes_to_the_log(
-    executor: RayExecutor, capfd: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    from ray._private import worker
-
-    with caplog.at_level("INFO", "ray"):
-        told = {"lines": ["Raylet is terminated.", "state-dump"], "pid": "raylet", "is_err": False}
-        worker.print_to_stdstream(told, ignore_prefix=False)
-    assert capfd.readouterr() == ("", "")
-    assert caplog.messages == ["Raylet is terminated.\nstate-dump"]
-
-
 def test_node_that_is_lost_while_it_is_asked_is_left_out(
     executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,6 @@ def test_errors_of_any_class_arrive() -> None:
     def build(shard: int) -> None:
         raise LocalError("only here")
 
-    arguments = (dump(build), {0: dump(0)}, [], RetryPolicy())
+    arguments = (dump(build), {0: dump(0)}, RetryPolicy())
     found = pickle.loads(Host().handle(dump(arguments), b"")).errors[0]
     assert (type(found).__name__, str(found)) == ("LocalError", "only here")

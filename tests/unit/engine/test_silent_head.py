@@ -1,51 +1,14 @@
-"""A driver that ends without a word and the process that says so; a head that falls silent."""
+"""A head of a Ray cluster that falls silent, and who then ends."""
 
-import contextlib
-import os
 import queue
 import socket
 import subprocess
 import sys
 import threading
 
-import psutil
 import pytest
 
 from distfms.engine.ray_session import watch_head
-from distfms.engine.witness import Witness, children
-
-
-def drive(end):
-    """Start a process and a witness, and end as told."""
-    others = children()
-    command = ["sleep", "60"]
-    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    witness = Witness(others, "It was killed.")
-    print(started.pid, flush=True)
-    if end == "dismissed":
-        witness.dismiss()
-        started.wait()
-    elif end == "at once":
-        os._exit(1)
-
-
-@pytest.mark.parametrize("end", ["at once", "dismissed", "forgotten"])
-def test_what_no_driver_can_say(end):
-    ended = subprocess.run(
-        [sys.executable, "-m", __name__, end],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    found = (ended.returncode, ended.stderr.count("\n"), ended.stderr)
-    said = (1, 1, "Error: It was killed.\n")
-    assert found == (said if end == "at once" else (0, 0, "")), ended.stderr
-    with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(int(ended.stdout)).wait(10)
-
-
-# --- the watch over the head of a Ray cluster ----------------------------------------------------
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -84,7 +47,3 @@ def test_only_a_command_ends_its_process():
             text = "Error: The head of the Ray cluster at 127.0.0.1:9 has been unreachable"
             assert ended.stderr.startswith(text)
             assert ended.stderr.count("\n") == 1
-
-
-if __name__ == "__main__":
-    drive(*sys.argv[1:])
