@@ -1,11 +1,10 @@
 """Whole jobs in slabs of columns, from Parquet to model: time and memory against the statement.
 
-Multi-selection (Full, a budget of judgments) and group sequencing (FR, groups of ten columns), on
-synthetic Parquet data with as many attributes or columns as asked for. Each line is a fresh process
-with its actors: seconds of the stages, peak resident memory of the driver and of the largest actor,
-programs and libraries included, beside what was stated before the job began, and a digest of what
-was chosen, which must be the same in one process, on local actors and on two Ray nodes of this
-machine.
+Multi-selection (Full, a budget of judgments), on synthetic Parquet data with as many attributes as
+asked for. Each line is a fresh process with its actors: seconds of the stages, peak resident
+memory of the driver and of the largest actor, programs and libraries included, beside what was
+stated before the job began, and a digest of what was chosen, which must be the same in one
+process, on local actors and on two Ray nodes of this machine.
 
 With the local engine the threads that compute statistics are in the driver's process, so that what
 it holds is compared with both statements together; on Ray they are processes of their own.
@@ -40,7 +39,6 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import JobSpec, build_spec
 from distfms.runs.prepare import prepare
 
-GROUP_SIZE = 10
 N_FACTORS = 20
 N_FILES = 4
 MIB = 2**20
@@ -53,8 +51,8 @@ OBJECT_STORE_BYTES = 2 * 2**30
 # --- data ---------------------------------------------------------------------------------------
 
 
-def write_data(folder: Path, method: str, d: int, n_rows: int) -> None:
-    """Columns with common factors and noise of their own; a target of a twentieth of them."""
+def write_data(folder: Path, d: int, n_rows: int) -> None:
+    """Attributes with common factors and noise of their own; a label of a twentieth of them."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     loadings = rng.standard_normal((N_FACTORS, d)) * 0.9 ** np.arange(N_FACTORS)[:, None]
@@ -64,7 +62,7 @@ def write_data(folder: Path, method: str, d: int, n_rows: int) -> None:
         values = rng.standard_normal((n, N_FACTORS)) @ loadings + rng.standard_normal((n, d))
         target = values @ weights
         target += target.std() * rng.standard_normal(n)
-        columns = [_column(method, values[:, j], rng) for j in range(d)]
+        columns = [_judgments(values[:, j], rng) for j in range(d)]
         names = [f"x{j:05d}" for j in range(d)]
         table = pa.table([*columns, target], names=[*names, "y"])
         pq.write_table(
@@ -73,10 +71,8 @@ def write_data(folder: Path, method: str, d: int, n_rows: int) -> None:
         )  # fmt: skip
 
 
-def _column(method: str, values: np.ndarray, rng: np.random.Generator) -> pa.Array:
-    """Give the values, or two judgments of each."""
-    if method == "sequence":
-        return pa.array(values)
+def _judgments(values: np.ndarray, rng: np.random.Generator) -> pa.Array:
+    """Return two judgments of each value."""
     judgments = (values[:, None] + rng.standard_normal((len(values), 2))).ravel()
     offsets = np.arange(0, 2 * len(values) + 1, 2, dtype=np.int32)
     return pa.ListArray.from_arrays(offsets, judgments)
@@ -87,19 +83,12 @@ def make_spec(args: argparse.Namespace, address: str | None) -> JobSpec:
     engine: dict[str, Any] = {"kind": args.kind, "workers": args.workers, "cache": False}
     if address is not None:
         engine["address"] = address
-    if args.method == "multiselect":
-        section: dict[str, Any] = {"budget": args.steps, "psd": "none", "baselines": ["scoring"]}
-    else:
-        starts = range(0, args.d[0], GROUP_SIZE)
-        names = [f"x{j:05d}" for j in range(args.d[0])]
-        groups = {f"g{s // GROUP_SIZE:04d}": names[s : s + GROUP_SIZE] for s in starts}
-        section = {"groups": groups, "max_groups": args.steps, "baselines": ["oracle"]}
     return build_spec(
         {
-            "name": args.method,
-            "method": args.method,
+            "name": "slabs",
+            "method": "multiselect",
             "data": {"path": str(args.data), "target": "y", "folds": 0, "test": 0.2},
-            args.method: section,
+            "multiselect": {"budget": args.steps, "psd": "none", "baselines": ["scoring"]},
             "engine": engine,
             "output": str(args.output),
         }
@@ -188,10 +177,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             folder = run_job(spec).folder
     manifest = json.loads((folder / "manifest.json").read_text())
     selection = json.loads((folder / "selection.json").read_text())
-    chosen = selection.get("repeats") or [step["group"] for step in selection["sequence"]]
     seconds = {entry["name"]: entry["seconds"] for entry in manifest["stages"]}
     statistics = sum(s for name, s in seconds.items() if name.startswith("statistics"))
-    in_slabs = hasattr(job, "driver_bytes")
+    slabs = job.form.slabs
     return {
         "statistics_s": statistics,
         "select_s": seconds["select"],
@@ -199,17 +187,17 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "driver": memory_bytes("VmHWM"),
         "worker": watch.most("worker"),
         "actor": watch.most("actor"),
-        "stated_driver": PROCESS_BYTES + (job.driver_bytes() if in_slabs else 0),
+        "stated_driver": PROCESS_BYTES + (slabs.driver_bytes if slabs else 0),
         "stated_pass": stated.memory.total_bytes,
-        "stated_actor": _actor_bytes(job, args.workers) if in_slabs else 0,
-        "n_slabs": job.n_slabs if in_slabs else 1,
-        "digest": hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:12],
+        "stated_actor": _actor_bytes(slabs, args.workers) if slabs else 0,
+        "n_slabs": slabs.n_slabs if slabs else 1,
+        "digest": hashlib.sha256(json.dumps(selection["repeats"]).encode()).hexdigest()[:12],
     }
 
 
-def _actor_bytes(job: Any, workers: int) -> int:
+def _actor_bytes(slabs: slab_search.SlabForm, workers: int) -> int:
     """Bytes of the actor with the most slabs."""
-    return PROCESS_BYTES + job.shard_bytes() * -(-job.n_slabs // workers)
+    return PROCESS_BYTES + slabs.shard_bytes * -(-slabs.n_slabs // workers)
 
 
 @contextmanager
@@ -223,7 +211,7 @@ def line_in_its_own_process(args: argparse.Namespace, **changes: Any) -> dict[st
     """Measure one line."""
     given = {**vars(args), **changes}
     command = [sys.executable, __file__, "--one"]
-    for name in ("method", "d", "rows", "steps", "kind", "workers", "form", "data", "output"):
+    for name in ("d", "rows", "steps", "kind", "workers", "form", "data", "output"):
         command += [f"--{name}", str(given[name])]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -233,10 +221,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--d", type=int, nargs="+", default=[2500], help="attributes or columns")
+    parser.add_argument("--d", type=int, nargs="+", default=[2500], help="attributes")
     parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--steps", type=int, default=30, help="budget, or groups")
-    parser.add_argument("--method", choices=["multiselect", "sequence", "both"], default="both")
+    parser.add_argument("--steps", type=int, default=30, help="budget")
     parser.add_argument("--kind", choices=["local", "ray", "both"], default="local")
     parser.add_argument("--workers", type=int, default=2, help="workers, and actors")
     parser.add_argument("--form", choices=["slabs", "whole", "both"], default="both")
@@ -254,19 +241,18 @@ def main() -> None:
         return
     print(f"{os.cpu_count()} processors, {args.workers} workers; peak MiB (stated MiB)")
     print(
-        "method           d  where         slabs  stat. s  select s  rest s          driver"
+        "     d  where         slabs  stat. s  select s  rest s          driver"
         "   worker           actor  chosen"
     )
-    for method in ["multiselect", "sequence"] if args.method == "both" else [args.method]:
-        for d in args.d:
-            with tempfile.TemporaryDirectory(dir=args.folder, prefix="slabs-") as scratch:
-                compare(args, method, d, Path(scratch))
+    for d in args.d:
+        with tempfile.TemporaryDirectory(dir=args.folder, prefix="slabs-") as scratch:
+            compare(args, d, Path(scratch))
 
 
-def compare(args: argparse.Namespace, method: str, d: int, scratch: Path) -> None:
-    """Print the lines of one method and size."""
+def compare(args: argparse.Namespace, d: int, scratch: Path) -> None:
+    """Print the lines of one size."""
     data = scratch / "data"
-    write_data(data, method, d, args.rows)
+    write_data(data, d, args.rows)
     kinds = ["local", "ray"] if args.kind == "both" else [args.kind]
     modes = [("slabs", kind) for kind in kinds] if args.form != "whole" else []
     if args.form != "slabs":
@@ -274,15 +260,13 @@ def compare(args: argparse.Namespace, method: str, d: int, scratch: Path) -> Non
     digests = set()
     for form, kind in modes:
         output = scratch / f"{form}-{kind}"
-        found = line_in_its_own_process(
-            args, method=method, d=d, form=form, kind=kind, data=data, output=output
-        )
+        found = line_in_its_own_process(args, d=d, form=form, kind=kind, data=data, output=output)
         digests.add(found["digest"])
         where = "one process" if form == "whole" else f"{kind} actors"
         # Local statistics are computed by threads of the driver.
         stated = max(found["stated_driver"], 0 if kind == "ray" else found["stated_pass"])
         print(
-            f"{method:11} {d:6}  {where:12} {found['n_slabs']:6}  {found['statistics_s']:7.1f}  "
+            f"{d:6}  {where:12} {found['n_slabs']:6}  {found['statistics_s']:7.1f}  "
             f"{found['select_s']:8.1f}  {found['rest_s']:6.1f}  "
             f"{_against(found['driver'], stated)}  {found['worker'] / MIB:7.0f} "
             f"{_against(found['actor'], found['stated_actor'])}  {found['digest']}",
