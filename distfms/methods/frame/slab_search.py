@@ -28,8 +28,8 @@ from distfms.stats.base import Bundle
 #: curves and baselines) must not depend on the machine.
 ONE_PROCESS_BYTES = 4 * 2**30
 
-#: Arrays of a slab in memory while it is computed with missing values; there are four of them.
-MATRICES_WITH_GAPS = 4
+#: Arrays of a slab in memory while it is computed with missing values.
+_MATRICES = 4
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class SlabForm:
         Columns of the data.
     most_chosen : int
         Most columns that a search keeps rows of, on an actor, `kept_rows` for each.
+    copies : int
+        Of a slab that an actor holds.
     left_out : tuple of str
         Baselines that cannot be searched in slabs.
     """
@@ -59,9 +61,7 @@ class SlabForm:
     n_columns: int
     most_chosen: int
     kept_rows: int
-    copies: int = 1
-    n_targets: int = 1
-    matrices: int = MATRICES_WITH_GAPS
+    copies: int
     left_out: tuple[str, ...] = ()
 
     @cached_property
@@ -82,7 +82,7 @@ class SlabForm:
     @property
     def slab_bytes(self) -> int:
         """Size of the largest slab without missing values, in memory and on disk."""
-        return 8 * self.slab_columns * (sum(self.widths) + self.n_targets)
+        return 8 * self.slab_columns * (sum(self.widths) + 1)
 
     @property
     def shard_bytes(self) -> int:
@@ -93,7 +93,7 @@ class SlabForm:
     @property
     def statistics_bytes(self) -> int:
         """Size of one partial statistic in memory."""
-        return self.matrices * self.slab_bytes
+        return _MATRICES * self.slab_bytes
 
     @property
     def kept_bytes(self) -> int:
@@ -107,7 +107,7 @@ class SlabForm:
         That is one slab with its file and what is copied on the way, or the statistics, paths and
         models of the chosen columns; and what is known of the data's columns.
         """
-        held = max((self.matrices + 4) * self.slab_bytes, self.chosen_bytes)
+        held = max((_MATRICES + 4) * self.slab_bytes, self.chosen_bytes)
         return held + COLUMN_BYTES * self.n_columns
 
     @property
