@@ -51,7 +51,7 @@ MOST_S = 120.0
 VICTIMS = {
     "threads": ("driver",),
     "processes": ("driver", "worker", "actor"),
-    "dask": ("driver", "worker", "workers twice", "actor", "scheduler"),
+    "dask": ("driver", "worker", "workers twice", "scheduler"),
     "ray": ("driver", "worker", "actor", "raylet", "head"),
 }
 #: Number of an event, and seconds after it.
@@ -144,7 +144,7 @@ class Cluster:
                     # Not those that wait, nor agents, with which their raylet ends.
                     is_one = line.startswith("ray::") and not re.search("IDLE|Agent", line)
                 else:
-                    of_cluster = self.kind == "dask" and what != "actor"
+                    of_cluster = self.kind == "dask"
                     is_one = "spawn_main" in line and of_cluster != (driver in process.parents())
                 found += [process] * is_one
         return found

@@ -13,9 +13,8 @@ from typing import Any
 
 from distfms.engine import nodes
 from distfms.engine.base import ActorPool, Executor
+from distfms.engine.dask_pool import DaskPool
 from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, UnitReport, Watch
-from distfms.engine.local import LocalExecutor
-from distfms.engine.memory import n_processors
 from distfms.errors import EngineError
 
 # Tasks are pickled here and run there, and numpy does the sums: these must be the same.
@@ -31,7 +30,7 @@ class DaskExecutor(Executor):
     Values stay on the workers; the driver receives the root of the graph, and what leaves report.
     Lost workers are the scheduler's business, which runs their tasks again elsewhere; where it has
     none left, a job waits ``patience_s`` for new ones. The BLAS of a worker process stays at one
-    thread after it ran one of our tasks. Actors of a pool are processes of the driver's machine.
+    thread after it ran one of our tasks.
     Raises EngineError where no scheduler answers, or it has no workers, or of other versions.
     """
 
@@ -39,12 +38,11 @@ class DaskExecutor(Executor):
 
     def __init__(self, address: str, *, timeout_s: float = 5.0, patience_s: float = 60.0) -> None:
         self.address = address
-        self.actors = n_processors()
         self._patience_s = patience_s
-        self._client: Any = _connect(address, timeout_s)
+        self.client: Any = _connect(address, timeout_s)
         try:
             self._require_workers(timeout_s)
-            self.workers = sum(self._client.nthreads().values())
+            self.workers = self.actors = sum(self.client.nthreads().values())
         except BaseException:
             self.close()
             raise
@@ -55,8 +53,8 @@ class DaskExecutor(Executor):
         """Run a graph and return its root; see `Executor.compute`."""
         tasks, reports = _with_reports(graph)
         with _quiet():
-            with self._asking():
-                futures = self._client.get(tasks, [graph.root, *reports], sync=False)
+            with self.asking():
+                futures = self.client.get(tasks, [graph.root, *reports], sync=False)
             try:
                 return self._follow(futures, watch)
             finally:
@@ -67,33 +65,48 @@ class DaskExecutor(Executor):
 
     def get(self, dsk: Any, keys: Any, **options: Any) -> Any:
         """Run any graph of Dask; see `Executor.get`."""
-        return self._client.get(dsk, keys, **options)
+        return self.client.get(dsk, keys, **options)
 
     def probe(self, paths: Sequence[str]) -> None:
         """Check that every host sees these paths as this machine does; see `Executor.probe`."""
         nodes.require_paths(paths, self._examine_hosts)
 
     def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
-        """Open a pool of processes of the driver's machine; see `Executor.pool`."""
-        return LocalExecutor(self.actors).pool(n_actors, **options)
+        """Open a pool on the workers; see `Executor.pool`."""
+        return DaskPool(self, self.actors if n_actors is None else n_actors, **options)
+
+    def living(self) -> Mapping[str, int]:
+        """Return address and threads of the workers, once there are some."""
+        seen_s = time.monotonic()
+        while True:
+            with self.asking():
+                threads: Mapping[str, int] = self.client.nthreads()
+            if threads:
+                return threads
+            seen_s = self._require_life(seen_s)
+            time.sleep(_POLL_S)
+
+    def memory_bytes(self) -> list[int]:
+        """Return the memory limits of the workers, 0 for none."""
+        with self.asking():
+            workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        return [worker["memory_limit"] or 0 for worker in workers.values()]
 
     def available_bytes(self) -> int | None:
         """Return the sum of the workers' memory limits, None when one has none."""
-        with self._asking():
-            workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        limits = [worker["memory_limit"] for worker in workers.values()]
+        limits = self.memory_bytes()
         return sum(limits) if limits and all(limits) else None
 
     def close(self) -> None:
         """Disconnect; the cluster stays."""
-        client, self._client = self._client, None
+        client, self.client = self.client, None
         if client is not None:
             with _quiet():
                 client.close()
 
     def _require_workers(self, timeout_s: float) -> None:
         try:
-            self._client.wait_for_workers(1, timeout=timeout_s)
+            self.client.wait_for_workers(1, timeout=timeout_s)
         except TimeoutError as error:
             raise EngineError(
                 f"The Dask scheduler at {self.address} has no workers. Start some with "
@@ -104,8 +117,8 @@ class DaskExecutor(Executor):
 
     def _examine_hosts(self, packages: Sequence[str], paths: Sequence[str]) -> dict[str, Any]:
         """Have one worker of every host say what it has."""
-        with self._asking():
-            workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        with self.asking():
+            workers = self.client.scheduler_info(n_workers=-1)["workers"]
         of_host = {about["host"]: address for address, about in workers.items()}
         return self._examine(packages, paths, list(of_host.values()))
 
@@ -113,19 +126,19 @@ class DaskExecutor(Executor):
         self, packages: Sequence[str], paths: Sequence[str], workers: list[str] | None = None
     ) -> dict[str, dict[str, Any]]:
         """Have every worker, or some, say what it has; by its name."""
-        with self._asking(), _quiet(), nodes.by_value():
-            found: Mapping[str, Any] = self._client.run(
+        with self.asking(), _quiet(), nodes.by_value():
+            found: Mapping[str, Any] = self.client.run(
                 nodes.examine, packages, paths, workers=workers
             )
         return {f"Dask worker {key} on {there['host']}": there for key, there in found.items()}
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def asking(self) -> Iterator[None]:
         """Raise EngineError for whatever the client raises when its scheduler is gone."""
         try:
             yield
         except Exception as error:
-            if self._client.status == "running" and not isinstance(error, OSError):
+            if self.client.status == "running" and not isinstance(error, OSError):
                 raise
             raise self._gone() from error
 
@@ -142,8 +155,8 @@ class DaskExecutor(Executor):
         asked = {}
         for future in futures:
             # Waits for what was finished and is lost with its worker, until it is done again.
-            gathering = self._client.gather(future, asynchronous=True)
-            loop = self._client.loop.asyncio_loop
+            gathering = self.client.gather(future, asynchronous=True)
+            loop = self.client.loop.asyncio_loop
             answer = asyncio.run_coroutine_threadsafe(gathering, loop)
             asked[answer] = future
             answer.add_done_callback(done.put)
@@ -171,10 +184,10 @@ class DaskExecutor(Executor):
 
         The scheduler would wait for ever, and so would a client that is closing.
         """
-        if self._client.status in ("closing", "closed"):
+        if self.client.status in ("closing", "closed"):
             raise self._gone()
         try:
-            if self._client.status != "running" or self._client.nthreads():
+            if self.client.status != "running" or self.client.nthreads():
                 return time.monotonic()
         except OSError:
             return seen_s  # the connection broke just now: the futures will say so

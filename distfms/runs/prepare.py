@@ -67,7 +67,7 @@ class Prepared:
         """Say what actors do, and why."""
         engine = self.spec.engine
         single = engine.kind == "local" and (engine.workers or n_processors()) == 1
-        said = ["processes of this machine; Dask workers make the passes"] * (engine.kind == "dask")
+        said = []
         for what, n_operations in self.job.for_actors().items():
             yes, why = decide(engine.actors, n_operations, single, engine.kind)
             said.append(f"{'' if yes else 'not '}for {what} ({why})")

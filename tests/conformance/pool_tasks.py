@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.engine.base import ActorPool
+from distfms.engine.base import ActorPool, Executor
+from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.local import LocalExecutor, SerialPool
 from distfms.engine.ray_cluster import RayExecutor
 from tests.conformance import engine_tasks
@@ -136,7 +137,12 @@ def pool_of(kind: str, n_actors: int = 2, **options: Any) -> Iterator[ActorPool]
         if kind == "serial":
             yield stack.enter_context(SerialPool(**options))
             return
-        executor = RayExecutor(workers=n_actors) if kind == "ray" else LocalExecutor(n_actors)
+        executor: Executor
+        if kind == "dask":
+            cluster = stack.enter_context(engine_tasks.dask_cluster(n_actors))
+            executor = DaskExecutor(cluster.scheduler_address)
+        else:
+            executor = RayExecutor(workers=n_actors) if kind == "ray" else LocalExecutor(n_actors)
         yield stack.enter_context(stack.enter_context(executor).pool(n_actors, **options))
 
 

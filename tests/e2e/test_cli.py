@@ -78,8 +78,6 @@ def test_check_reads_no_rows_and_writes_nothing(place, distfms):
     assert "actors: not for candidates (actors are no faster); not for folds (about" in result.out
     found = json.loads(distfms("check", "job.yaml", "--json").out)
     assert (found["n_rows"], found["job"]["method"] in result.out) == (200, True)
-    dask = ("--set", "engine={kind: dask, address: tcp://127.0.0.1:8786}")
-    assert "actors: processes of this machine" in distfms("check", "job.yaml", *dask).out
     always = distfms("check", "job.yaml", "--set", "engine.actors=always").out
     assert "actors: for candidates (`engine.actors` is always); for folds (" in always
     assert not (place / "runs").exists()
