@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from distfms.methods.frame.curves import number_or_none, points_of
 from distfms.methods.frame.judge import squared_errors
 from distfms.methods.frame.moments import Solved, fold_entries
 from distfms.methods.multiselect.choices import losses_without_choice
+from distfms.methods.multiselect.judged import Whose
 from distfms.methods.multiselect.model import LinearModel, PathModels, path_models, path_objective
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.solve.buying import Problem, SelectionPath, full_objective, objective_of
@@ -118,14 +119,15 @@ class Evaluation:
         if self.validated is None:
             return None
         weight = self.validated.weight
-        losses = {
-            name: self.validated.values(number, "projected_loss")[-1]
-            for number, name in enumerate(self.solved.paths)
-        }
-        means = {name: float(over_folds(of_rule, weight).mean) for name, of_rule in losses.items()}
-        comparable = [name for name, mean in means.items() if not math.isnan(mean)]
+        losses = {}
+        means = {}
+        for number, name in enumerate(self.solved.paths):
+            losses[name] = self.validated.values(number, "projected_loss")[-1]
+            mean = float(over_folds(losses[name], weight).mean)
+            if not math.isnan(mean):
+                means[name] = mean
         chosen = next(iter(losses))
-        least = min(comparable, key=means.__getitem__, default=chosen)
+        least = min(means, key=means.__getitem__, default=chosen)
         if not is_better(losses[least], losses[chosen], weight):
             return None
         gain = over_folds(losses[chosen] - losses[least], weight)
@@ -136,21 +138,24 @@ class Evaluation:
         """Average the losses of a rule over the folds."""
         if self.validated is None:
             return None
-        found = [answer["projected_loss"] for answer in self.validated.answers[rule]]
-        return over_folds(np.stack(found, axis=-1), self.validated.weight)
+        return self.validated.means(rule, "projected_loss")
 
     def _points(
         self, budgets: Sequence[float] | np.ndarray, models: PathModels, validated: FoldMeans | None
     ) -> list[dict[str, Any]]:
         """Projected, held-out and cross-validated losses of the models that budgets pay for."""
-        problem, test = self.solved.problem.problem, self.solved.test
-        scores = {"train": {"projected_loss": problem.label_variance - models.objective}}
+        of_nothing = self.solved.problem.problem.label_variance
+        scores = {"train": {"projected_loss": of_nothing - models.objective}}
         if validated is not None:
-            mean, half = validated.mean, validated.half_width(self.confidence)
-            scores["validation"] = {"projected_loss": mean, "lower": mean - half}
-            scores["validation"]["upper"] = mean + half
-        if test is not None:
-            scores["test"] = {"projected_loss": self._losses(models, test)}
+            half = validated.half_width(self.confidence)
+            scores["validation"] = {
+                "projected_loss": validated.mean,
+                "lower": validated.mean - half,
+                "upper": validated.mean + half,
+            }
+        held_out = self.solved.test
+        if held_out is not None:
+            scores["test"] = {"projected_loss": self._losses(models, held_out)}
         return points_of({"budget": budgets, "spent": models.spent}, scores)
 
     def _losses(self, models: LinearModel | PathModels, held_out: Members) -> np.ndarray:
@@ -183,21 +188,25 @@ class Evaluation:
 
         ``loss_ignored`` is what would be claimed if nothing were known of raters.
         """
-        procedure, training = self.solved.procedure, self.solved.problem
-        known = members["judgments"].raters is not None
-        entry = {"known": known, "buy_from": procedure.buy_from, "loss_independent": loss}
-        others = dict.fromkeys(("loss_same", "loss_ignored", "noise_correlation"))
-        if not known:
-            return entry | others
-        kinds: tuple[Any, ...] = ("independent", "same", "ignored")
-        found = {
-            f"loss_{kind}": float(procedure.losses(training, self.model, members, kind)[0])
-            for kind in kinds
+        procedure = self.solved.procedure
+        judgments = members["judgments"]
+        entry: dict[str, Any] = {
+            "known": judgments.raters is not None,
+            "buy_from": procedure.buy_from,
+            "loss_independent": loss,
+            "loss_same": None,
+            "loss_ignored": None,
+            "noise_correlation": None,
         }
-        bought = np.flatnonzero(self.model.repeats)
-        names = [procedure.names[a] for a in bought.tolist()]
-        correlations = noise_correlations(members["judgments"].take(bought), names)
-        return entry | found | {"noise_correlation": correlations}
+        if judgments.raters is None:
+            return entry
+        for whose in get_args(Whose):
+            losses = procedure.losses(self.solved.problem, self.model, members, whose)
+            entry[f"loss_{whose}"] = float(losses[0])
+        support = np.flatnonzero(self.model.repeats)
+        names = [procedure.names[a] for a in support.tolist()]
+        entry["noise_correlation"] = noise_correlations(judgments.take(support), names)
+        return entry
 
 
 def noise_correlations(
@@ -207,16 +216,18 @@ def noise_correlations(
 
     They are None where no rater judged both of an object, or an attribute's raters never disagree.
     """
-    raters, variance = statistics.raters, statistics.internal_variance()
+    raters = statistics.raters
     assert raters is not None
+    variance = statistics.internal_variance()
     unit = np.sqrt(np.outer(variance, variance))
-    told = raters.together & raters.apart & (unit > 0)
-    found = np.full_like(unit, np.nan)
-    np.divide(raters.noise_covariance(variance), unit, out=found, where=told)
-    return {
-        name: {n: number_or_none(c) for n, c in zip(names, row, strict=True) if n != name}
-        for name, row in zip(names, found, strict=True)
-    }
+    is_known = raters.together & raters.apart & (unit > 0)
+    correlations = np.full_like(unit, np.nan)
+    np.divide(raters.noise_covariance(variance), unit, out=correlations, where=is_known)
+    entry: dict[str, dict[str, float | None]] = {}
+    for name, row in zip(names, correlations, strict=True):
+        pairs = zip(names, map(number_or_none, row), strict=True)
+        entry[name] = {other: value for other, value in pairs if other != name}
+    return entry
 
 
 # --- selection.json -----------------------------------------------------------------------------
@@ -299,28 +310,29 @@ def entries(columns: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
 
 def selection_remarks(train: JudgmentStatistics, loss: float) -> list[str]:
     """Return what the user should know before trusting a selection of this projected loss."""
-    found, missing = [], train.n_objects - train.n_judged
+    remarks = []
+    missing = train.n_objects - train.n_judged
     if missing.any():
         lacking = _counted(int(np.count_nonzero(missing)), "attribute")
         cells = _counted(int(missing.sum()), "cell")
-        found.append(
+        remarks.append(
             f"Some training objects have no judgment of {lacking} ({cells} in all); each "
             "covariance is computed from the objects that have both attributes."
         )
     weight, pairs = train.means.pair_weight, len(missing) * (len(missing) - 1) // 2
     together = pairs if weight is None else int(np.count_nonzero(np.triu(weight[:-1, :-1], 1)))
     if together < pairs:
-        found.append(
+        remarks.append(
             f"{_counted(pairs - together, 'pair')} of attributes (of {pairs:,}) have no object "
             "with both; their covariance is set to 0."
         )
     if loss < 0:
-        found.append(
+        remarks.append(
             "The projected loss is negative: there are too few objects for this many attributes, "
             "and the selection fits noise. Trust the held-out losses, and try a "
             "`multiselect.ridge`, fewer attributes or more objects."
         )
-    return found
+    return remarks
 
 
 def evaluation_remarks(
@@ -343,9 +355,9 @@ def evaluation_remarks(
         ),
     }
     return [
-        text.format(first_of([repr(procedure.names[a]) for a in np.flatnonzero(own)]))
-        for text, own in marked.items()
-        if own.any()
+        text.format(first_of([repr(procedure.names[a]) for a in np.flatnonzero(is_marked)]))
+        for text, is_marked in marked.items()
+        if is_marked.any()
     ]
 
 

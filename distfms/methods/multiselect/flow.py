@@ -25,7 +25,7 @@ from distfms.methods.multiselect.evaluate import (
 from distfms.methods.multiselect.form import JudgmentForm
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
 from distfms.methods.multiselect.predictor import left_out, loss_on, trained_columns
-from distfms.methods.multiselect.procedure import Found, SelectionProcedure
+from distfms.methods.multiselect.procedure import Selected, SelectionProcedure
 from distfms.methods.multiselect.read_plan import PLAN, WritePlan
 from distfms.methods.multiselect.slabs import on_chosen, read_in_slabs, search_in_slabs
 from distfms.methods.multiselect.statistics import (
@@ -48,18 +48,19 @@ def multiselect(run: Run, job: Job) -> Finished:
     has bought), `averages` (of the judgments that are bought, for a refit), `evaluate` (losses on
     folds and held-out objects), `plan` (folder of judgments to collect, where it is asked for).
     """
-    tuning, choice, given = None, None, job.form
+    form: JudgmentForm = job.form
+    tuning = choice = None
     if job.form.slabs is None:
         statistics = run.step("statistics", partial(read_statistics, run, job))
         job = as_read(job, statistics)
         job, tuning = with_tuned(run, job, statistics)
         job, choice = with_choice(run, job, statistics)
-        found = run.step("select", lambda: search(run, job, statistics))
+        selected = run.step("select", lambda: search(run, job, statistics))
     else:
         slabs = read_in_slabs(run, job.form)
-        found = run.step("select", lambda: search_in_slabs(run, job, slabs))
-        job, statistics = on_chosen(run, job, slabs, found)
-    solved = solved_by(job, statistics, found)
+        selected = run.step("select", lambda: search_in_slabs(run, job, slabs))
+        job, statistics = on_chosen(run, job, slabs, selected)
+    solved = solved_by(job, statistics, selected)
     averages = None
     if job.options.model == "refit":
         averages = run.step("averages", lambda: bought_averages(run, job, solved))
@@ -68,21 +69,21 @@ def multiselect(run: Run, job: Job) -> Finished:
     metrics = run.step("evaluate", lambda: evaluate(run, job, solved, averages, model, comparison))
     if job.options.plan:
         run.step("plan", lambda: write_plan(run, job, solved.path.final_repeats), file=PLAN)
-    told = {} if choice is None else {"tuning": choice}
+    comparisons = {} if choice is None else {"tuning": choice}
     return Finished(
-        selection=found.content | told,
+        selection=selected.content | comparisons,
         **model_of(job, solved, model),
-        metrics=metrics | told,
+        metrics=metrics | comparisons,
         judge=judge_of(job, statistics),
         tuning=tuning,
-        summary=summary_of(given),
+        summary=summary_of(form),
     )
 
 
 # --- selection ------------------------------------------------------------------------------------
 
 
-def search(run: Run, job: Job, statistics: Bundle) -> Found:
+def search(run: Run, job: Job, statistics: Bundle) -> Selected:
     """Search by every rule, and describe what the chosen one found."""
     form: JudgmentForm = job.form
     procedure, train = form.procedure(job.options), TrainMembers(statistics)
@@ -96,14 +97,14 @@ def search(run: Run, job: Job, statistics: Bundle) -> Found:
     content["attributes"] = attribute_entries(
         form.names, form.costs, training.estimates, judgments.n_judgments
     )
-    return Found(paths, content, procedure.dear(training))
+    return Selected(paths, content, procedure.dear(training))
 
 
-def solved_by(job: Job, statistics: Bundle, found: Found) -> Solved:
+def solved_by(job: Job, statistics: Bundle, selected: Selected) -> Solved:
     """Return what was found with the problem it was found for."""
     procedure, train = job.form.procedure(job.options), TrainMembers(statistics)
-    training = procedure.problem(train, found.made)
-    return Solved(procedure, statistics, train, training, found.paths)
+    training = procedure.problem(train, selected.dear)
+    return Solved(procedure, statistics, train, training, selected.paths)
 
 
 def bought(form: JudgmentForm, repeats: np.ndarray) -> tuple[JudgmentForm, np.ndarray]:
@@ -150,8 +151,11 @@ def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
         "limits": form.layout.limits,
     }
     if job.options.model == "projected" and np.isin(path.attributes, support).all():
-        own: Mapping[str, Any] = {"problem": problem.take(support), "path": path.on(support)}
-        weights |= joined({kind: part.to_arrays() for kind, part in own.items()})
+        arrays = {
+            "problem": problem.take(support).to_arrays(),
+            "path": path.on(support).to_arrays(),
+        }
+        weights |= joined(arrays)
     content = {
         "method": "multiselect",
         "kind": job.options.model,
@@ -160,8 +164,10 @@ def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
         "attributes": list(form.names),
         "intercept": model.intercept,
         **trained_columns(form.layout, form.inputs.train.schema.names),
-        **({"raters_left_out": raters} if (raters := outlying(solved.statistics)) else {}),
     }
+    raters = outlying(solved.statistics)
+    if raters:
+        content["raters_left_out"] = raters
     return {"model": content, "weights": weights}
 
 
@@ -217,11 +223,12 @@ def judge_of(job: Job, statistics: Bundle) -> Callable[[Run, Sequence[FinishedRu
         for model in models:  # by judgments within its own limits, of its own raters
             limits = form.layout.limits
             limits[:, used_by(model)] = model.weights["limits"]
-            own = within(job, limits, left_out(model)).form
-            inputs = job.inputs if own.layout == form.layout else None
-            reader = partial(bundle_reader, own)
-            n_rows, found = by_statistics(inputs, statistics, reader, size, loss)(run, [model])
-            scores += found
+            form_of_model = within(job, limits, left_out(model)).form
+            inputs = job.inputs if form_of_model.layout == form.layout else None
+            reader = partial(bundle_reader, form_of_model)
+            score = by_statistics(inputs, statistics, reader, size, loss)
+            n_rows, of_model = score(run, [model])
+            scores += of_model
         return n_rows, scores
 
     return judge
@@ -256,7 +263,8 @@ def write_plan(run: Run, job: Job, repeats: np.ndarray) -> None:
     )
     remove_tree(place)  # what an earlier attempt may have left
     totals = run.map(writer, train.partitions)
-    judgments, cost = (sum(own) for own in zip(*totals, strict=True))
+    judgments = sum(n_judgments for n_judgments, _ in totals)
+    cost = sum(of_partition for _, of_partition in totals)
     run.account(plan={"judgments": judgments, "cost": cost})
     run.note(
         f"To train on as many judgments of each object as the selection buys, {judgments:,} more "

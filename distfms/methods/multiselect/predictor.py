@@ -11,6 +11,7 @@ import numpy as np
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.columns import as_arrow, n_positive
 from distfms.data.rows.judgments import (
+    JudgmentBatch,
     JudgmentLayout,
     Raters,
     attribute_of,
@@ -27,6 +28,8 @@ from distfms.stats.base import below
 from distfms.stats.judgments import JudgmentStatistics
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from distfms.data.files.dataset import PartitionReader
 
 
@@ -43,34 +46,44 @@ class JudgmentPredictor:
     @property
     def columns(self) -> Sequence[str]:
         """Columns that are read."""
-        own = [self.roles.id] if self.roles.id else []
-        return [*self.layout.columns, *self.layout.rater_columns, *own]
+        columns = [*self.layout.columns, *self.layout.rater_columns]
+        if self.roles.id:
+            columns.append(self.roles.id)
+        return columns
 
     def __call__(self, partition: Partition) -> Any:
         """Return a table: id (or row number), prediction, judgments that were lacking."""
         import pyarrow as pa
 
         batch = read_judgments(self.reader, partition, self.layout, self.roles)
-        values = np.full(batch.n_rows, self.model.intercept)
-        short = np.zeros(batch.n_rows, dtype=np.int64)
+        predictions = np.full(batch.n_rows, self.model.intercept)
         if batch.attributes:
-            values = predict(self.model, batch.attributes)
+            predictions = predict(self.model, batch.attributes)
+        id_column = self.roles.id
+        ids = as_arrow(batch.row_ids)
+        if id_column:
+            ids = self.reader.read(partition, [id_column]).column(id_column)
+        columns = {
+            id_column or "row": ids,
+            self.column: as_arrow(predictions),
+            "judgments_lacking": as_arrow(self._lacking(batch)),
+        }
+        return pa.table(list(columns.values()), names=list(columns))
+
+    def _lacking(self, batch: JudgmentBatch) -> np.ndarray:
+        """Return how many judgments each object has less than the model asks for."""
+        lacking = np.zeros(batch.n_rows, dtype=np.int64)
         for repeats, ragged in zip(self.model.repeats.tolist(), batch.attributes, strict=True):
-            short += np.maximum(repeats - ragged.counts(), 0)
-        if self.roles.id:
-            ids = self.reader.read(partition, [self.roles.id]).column(self.roles.id)
-        else:
-            ids = as_arrow(batch.row_ids)
-        names = [self.roles.id or "row", self.column, "judgments_lacking"]
-        return pa.table([ids, as_arrow(values), as_arrow(short)], names=names)
+            lacking += np.maximum(repeats - ragged.counts(), 0)
+        return lacking
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows with fewer judgments than the model asks for."""
         label = "Rows with fewer judgments than the model needs"
-        found = {label: n_positive(table.column("judgments_lacking"))}
+        counts = {label: n_positive(table.column("judgments_lacking"))}
         if self.layout.left_out and not self.layout.rater_columns:
-            found["Rows without rater ids, though training left raters out"] = table.num_rows
-        return found
+            counts["Rows without rater ids, though training left raters out"] = table.num_rows
+        return counts
 
 
 def trained_model(run: FinishedRun) -> LinearModel:
@@ -84,7 +97,7 @@ def trained_model(run: FinishedRun) -> LinearModel:
 
 def left_out(run: FinishedRun) -> tuple[str, ...]:
     """Return the ids of the raters whose judgments do not count in a finished run's model."""
-    return tuple(own["rater"] for own in run.model.get("raters_left_out", ()))
+    return tuple(entry["rater"] for entry in run.model.get("raters_left_out", ()))
 
 
 def loss_on(
@@ -103,42 +116,51 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
     model = trained_model(run)
     if budget is not None:
         model = _model_within(run, model, budget)
-    id_ = run.model["id"] if run.model["id"] in dataset.schema.names else None
-    roles, layout = Roles((), (), id=id_), JudgmentLayout(())
+    schema = dataset.schema
+    id_column = run.model["id"] if run.model["id"] in schema.names else None
+    roles = Roles((), (), id=id_column)
+    layout = JudgmentLayout(())
     if model.names:
-        columns = find_columns(run.model, model.names, dataset.schema.names)
+        columns = find_columns(run.model, model.names, schema.names)
         roles = resolve_roles(
-            dataset.schema, target=None, features=columns, globs=False, id=id_, judgments=True
+            schema, target=None, features=columns, globs=False, id=id_column, judgments=True
         )
-        limits = dict(zip(run.model["attributes"], run.weights["limits"].T, strict=True))
-        bad = left_out(run)
-        how: Raters = "auto" if bad else "ignore"
-        layout = detect_layout(dataset.schema, roles, how, model.names)
-        layout = replace(layout.restricted(model.names), left_out=bad)
-        layout = layout.within(np.array([limits[name] for name in model.names]).T)
+        layout = _layout_of(run, model, schema, roles)
     column = f"predicted_{run.model['target']}"
     return JudgmentPredictor(dataset.reader, layout, roles, model, column)
 
 
+def _layout_of(
+    run: FinishedRun, model: LinearModel, schema: pa.Schema, roles: Roles
+) -> JudgmentLayout:
+    """Return where judgments are that count in a model: within its limits, of its raters."""
+    limits = dict(zip(run.model["attributes"], run.weights["limits"].T, strict=True))
+    bad_raters = left_out(run)
+    source: Raters = "auto" if bad_raters else "ignore"
+    layout = detect_layout(schema, roles, source, model.names).restricted(model.names)
+    in_order = np.array([limits[name] for name in model.names]).T
+    return replace(layout, left_out=bad_raters).within(in_order)
+
+
 def _model_within(run: FinishedRun, model: LinearModel, budget: float) -> LinearModel:
     """Return the model of what a smaller budget buys."""
-    own = run.selection["budget"]
-    if budget == own:
+    whole = run.selection["budget"]
+    if budget == whole:
         return model
-    if budget > own or "path/attributes" not in run.weights:
+    if budget > whole or "path/attributes" not in run.weights:
         why = "a refit is made for one budget"
-        if budget > own:
-            why = f"this run bought for {own:g}"
+        if budget > whole:
+            why = f"this run bought for {whole:g}"
         raise SpecError(
             f"This model cannot predict within a budget of {budget:g}: {why}. Run the job again "
             f"with --set multiselect.budget={budget:g}."
         )
     problem = Problem.from_arrays(below("problem/", run.weights), names=model.names)
-    known = {"names": problem.names, "costs": problem.costs}
-    path = SelectionPath.from_arrays(below("path/", run.weights), **known)
-    bought = path.repeats_at(budget)
-    kept = np.flatnonzero(bought)
-    return projected_model(problem.take(kept), bought[kept])
+    arrays = below("path/", run.weights)
+    path = SelectionPath.from_arrays(arrays, names=problem.names, costs=problem.costs)
+    repeats = path.repeats_at(budget)
+    support = np.flatnonzero(repeats)
+    return projected_model(problem.take(support), repeats[support])
 
 
 def trained_columns(layout: JudgmentLayout, available: Iterable[str]) -> dict[str, Any]:
@@ -147,11 +169,11 @@ def trained_columns(layout: JudgmentLayout, available: Iterable[str]) -> dict[st
     That is, named like a judgment of one of the attributes but not read: they were excluded, or had
     another role.
     """
-    read, names = set(layout.columns), set(layout.names)
+    names = set(layout.names)
     named = {column for column in available if attribute_of(column, names) is not None}
     return {
         "columns": {attribute.name: list(attribute.columns) for attribute in layout.attributes},
-        "columns_left": sorted(named - read),
+        "columns_left": sorted(named - set(layout.columns)),
     }
 
 
@@ -164,23 +186,25 @@ def find_columns(
     in training, and with more or fewer numbered columns; where both forms are there, that of
     training counts. A model that does not say reads what it finds.
     """
-    wanted, left = set(names), set(model.get("columns_left", ()))
-    found: dict[str, list[str]] = {name: [] for name in names}
+    excluded = set(model.get("columns_left", ()))
+    of_attribute: dict[str, list[str]] = {name: [] for name in names}
     for column in available:
-        attribute = None if column in left else attribute_of(column, wanted)
+        attribute = None if column in excluded else attribute_of(column, set(names))
         if attribute is not None:
-            found[attribute].append(column)
-    lacking = [name for name, columns in found.items() if not columns]
+            of_attribute[attribute].append(column)
+    lacking = [name for name, columns in of_attribute.items() if not columns]
     if lacking:
-        own = sorted(c for c in left if attribute_of(c, set(lacking)) is not None)
-        hint = f" ({', '.join(own)} was left out in training, too.)" if own else ""
+        there = sorted(c for c in excluded if attribute_of(c, set(lacking)) is not None)
+        hint = f" ({', '.join(there)} was left out in training, too.)" if there else ""
         raise DataError(
             f"The data hold no judgments of {', '.join(map(repr, lacking))}, which the model "
             f"needs.{hint}"
         )
     trained = model.get("columns", {})
-    for name, columns in found.items():
-        if name in columns and len(columns) > 1 and name in trained:
-            whole = list(trained[name]) == [name]
-            found[name] = [column for column in columns if (column == name) == whole]
-    return [column for columns in found.values() for column in columns]
+    columns = []
+    for name, candidates in of_attribute.items():
+        if name in candidates and len(candidates) > 1 and name in trained:
+            is_list = list(trained[name]) == [name]
+            candidates = [column for column in candidates if (column == name) == is_list]
+        columns += candidates
+    return columns

@@ -77,12 +77,11 @@ class Training:
         """Return the same of some of these attributes, by place; None for none."""
         if not kept.size:
             return None
-        problem, estimates = self.problem.take(kept), self.estimates.take(kept)
-        return Training(self.attributes[kept], estimates, problem)
+        return Training(self.attributes[kept], self.estimates.take(kept), self.problem.take(kept))
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Selected:
     """What a search found.
 
     Attributes
@@ -91,7 +90,7 @@ class Found:
         By rule, the chosen one first.
     content : dict
         Of ``selection.json``.
-    made : mapping of str to ndarray
+    dear : mapping of str to ndarray
         Matrices of the problem that took long to make.
     chosen : ndarray of int, or None
         After a search in slabs the attributes that some path has bought; paths are on these.
@@ -99,7 +98,7 @@ class Found:
 
     paths: Mapping[str, SelectionPath]
     content: dict[str, Any]
-    made: Matrices = field(default_factory=dict)
+    dear: Matrices = field(default_factory=dict)
     chosen: np.ndarray | None = None
 
 
@@ -157,23 +156,25 @@ class SelectionProcedure(Procedure):
 
     # --- selection ---
 
-    def problem(self, train: Members, made: Matrices | None = None) -> Training:
+    def problem(self, train: Members, dear: Matrices | None = None) -> Training:
         """Return what the training objects teach, of the attributes they suffice to estimate.
 
-        `made` are the matrices that `dear` has returned, where they were made before.
+        `dear` are the matrices that the method of this name has returned, if it was asked before.
         """
-        training = self._training(train, made)
+        training = self._training(train, dear)
         if training is None:
             raise DataError("No attribute can be estimated: none is judged twice anywhere.")
         return training
 
-    def _training(self, train: Members, made: Matrices | None = None) -> Training | None:
-        settings, judgments = self, train["judgments"]
-        own = np.flatnonzero(self.estimable(judgments))
-        if not own.size:
+    def _training(self, train: Members, dear: Matrices | None = None) -> Training | None:
+        settings = self
+        judgments = train["judgments"]
+        attributes = np.flatnonzero(self.estimable(judgments))
+        if not attributes.size:
             return None
-        if own.size < len(self.names):
-            settings, judgments = self.restricted(own), judgments.take(own)
+        if attributes.size < len(self.names):
+            settings = self.restricted(attributes)
+            judgments = judgments.take(attributes)
         estimates = judgments.estimates(settings.internal_variance, settings.names)
         problem = Problem.from_estimates(
             estimates,
@@ -184,13 +185,15 @@ class SelectionProcedure(Procedure):
         )
         problem = replace(problem, psd=self.psd)
         if self.psd != "none":
-            problem = replace(problem, **(made or problem.made_psd()))
-        return Training(own, estimates, self.with_ridge(problem))
+            problem = replace(problem, **(dear or problem.made_psd()))
+        return Training(attributes, estimates, self.with_ridge(problem))
 
     def dear(self, training: Training) -> Matrices:
         """Return the matrices of a problem that took long to make."""
-        dear = {name: getattr(training.problem, name) for name in _DEAR if self.psd != "none"}
-        return {name: matrix for name, matrix in dear.items() if matrix is not None}
+        if self.psd == "none":
+            return {}
+        matrices = {name: getattr(training.problem, name) for name in _DEAR}
+        return {name: matrix for name, matrix in matrices.items() if matrix is not None}
 
     def with_ridge(self, problem: Problem) -> Problem:
         """Return a problem with the ridge of each attribute, in units of its judgments."""
@@ -211,13 +214,16 @@ class SelectionProcedure(Procedure):
         training = self._training(fold.train)
         if training is None:
             return None
-        deviation, elsewhere = training.problem.deviation, np.zeros(len(self.names))
-        held_out = fold.held_out["judgments"]
-        told = np.flatnonzero(self.estimable(held_out))
-        if told.size:
-            estimates = held_out.take(told).estimates(self.internal_variance[told])
-            elsewhere[told] = np.sqrt(estimates.external_variance + estimates.v)
-        varies = deviation >= LEAST_DEVIATION * elsewhere[training.attributes]
+        judgments = fold.held_out["judgments"]
+        deviation_in_fold = np.zeros(len(self.names))
+        estimable = np.flatnonzero(self.estimable(judgments))
+        if estimable.size:
+            variance = self.internal_variance[estimable]
+            estimates = judgments.take(estimable).estimates(variance)
+            total = estimates.external_variance + estimates.v
+            deviation_in_fold[estimable] = np.sqrt(total)
+        least = LEAST_DEVIATION * deviation_in_fold[training.attributes]
+        varies = training.problem.deviation >= least
         return training if varies.all() else training.on(np.flatnonzero(varies))
 
     @property
@@ -230,24 +236,25 @@ class SelectionProcedure(Procedure):
         is_searched = rule.name == "full" and self.has_slabs
         return slabs_of(training.problem) if is_searched else ()
 
-    def search(self, training: Training, rule: BuyingRule, **where: Any) -> SelectionPath:
-        """Run the chosen algorithm, or a baseline; `where` are the slabs of Full."""
-        problem = training.problem
-        limit = self.budget * (1.0 + BUDGET_TOLERANCE)
-        if problem.candidates.any() and not (problem.costs[problem.candidates] <= limit).any():
+    def search(self, training: Training, rule: BuyingRule, **slabs: Any) -> SelectionPath:
+        """Run the chosen algorithm, or a baseline; Full may have slabs on a pool."""
+        problem, budget, name = training.problem, self.budget, rule.name
+        costs = problem.costs[problem.candidates]
+        if costs.size and costs.min() > budget * (1.0 + BUDGET_TOLERANCE):
             # Without an attribute that a fold lacks there may be none that can be paid.
-            return nothing(problem, self.budget, rule.name, "unaffordable")
-        if rule.name == "nothing":
-            return nothing(problem, self.budget, rule.name, "no_positive_gain")
-        if rule.name == "lasso":
-            return lasso(problem, training.supports(self.n_judgments), self.budget)
-        if rule.name in _OF_COLLECTED:
-            baseline = _OF_COLLECTED[rule.name]
-            return baseline(problem, training.estimates, self.budget, self.n_judgments)
-        if rule.name.startswith("single:"):
-            return single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
-        where = where if rule.name == "full" else {}
-        return select(problem, self.budget, rule.objective, self.criterion, **where)
+            return nothing(problem, budget, name, "unaffordable")
+        if name == "nothing":
+            return nothing(problem, budget, name, "no_positive_gain")
+        if name == "lasso":
+            return lasso(problem, training.supports(self.n_judgments), budget)
+        if name in _OF_COLLECTED:
+            baseline = _OF_COLLECTED[name]
+            return baseline(problem, training.estimates, budget, self.n_judgments)
+        if name.startswith("single:"):
+            return single_attribute(problem, name.removeprefix("single:"), budget)
+        if name != "full":
+            slabs = {}
+        return select(problem, budget, rule.objective, self.criterion, **slabs)
 
     def grid(self, path: SelectionPath) -> np.ndarray:
         """Return the budgets at which curves are drawn: what the path spent, evenly thinned.
@@ -299,9 +306,10 @@ class SelectionProcedure(Procedure):
 
     def evaluate(self, fold: Fold, rule: BuyingRule, budgets: np.ndarray) -> Answer:
         """Select without a fold; score on it."""
-        training, named = self.problem_on(fold), rule.name.removeprefix("single:")
-        lost = rule.name.startswith("single:") and training and named not in training.problem.names
-        if training is None or lost:
+        training = self.problem_on(fold)
+        attribute = rule.name.removeprefix("single:")
+        is_single = attribute != rule.name
+        if training is None or (is_single and attribute not in training.problem.names):
             unknown = np.full(len(budgets), np.nan)
             return {"projected_loss": unknown, "loss_of_mean": unknown}
         return self.score(training, self.search(training, rule), fold.held_out, budgets)
@@ -315,14 +323,16 @@ class SelectionProcedure(Procedure):
         lasso.
         """
         budgets = np.array(ends, dtype=float)
-        found, order = np.empty(budgets.size), np.argsort(budgets)
-        runs = [order]  # a path is followed from the smallest on
+        order = np.argsort(budgets)
+        searches = [order]  # a path is followed from the smallest on
         if self.rules[0].name == "lasso" or (self.costs != self.costs[0]).any():
-            runs = [np.array([at]) for at in range(budgets.size)]
-        for own in runs:
-            alone = replace(self, budget=float(budgets[own[-1]]))
-            found[own] = alone.evaluate(fold, self.rules[0], budgets[own])["projected_loss"]
-        return found
+            searches = list(order[:, np.newaxis])
+        losses = np.empty(budgets.size)
+        for numbers in searches:
+            procedure = replace(self, budget=float(budgets[numbers[-1]]))
+            answer = procedure.evaluate(fold, self.rules[0], budgets[numbers])
+            losses[numbers] = answer["projected_loss"]
+        return losses
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search by one rule takes."""

@@ -64,18 +64,22 @@ class JudgmentSource(FoldedSource):
 
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
-        return {
+        layout = self.layout
+        attributes = []
+        for attribute in layout.attributes:
+            limits = filter(np.isfinite, attribute.limits)
+            attributes.append([attribute.name, list(attribute.columns), *limits])
+        key = {
             **super().key(),
-            "attributes": [
-                [a.name, list(a.columns), *filter(np.isfinite, a.limits)]
-                for a in self.layout.attributes
-            ],
+            "attributes": attributes,
             "label": self.roles.target[0],
             "weight": self.roles.weight,
             "id": self.roles.fold_key,
-            "raters": [a.raters for a in self.layout.attributes],
-            **({"left_out": list(self.layout.left_out)} if self.layout.left_out else {}),
+            "raters": [attribute.raters for attribute in layout.attributes],
         }
+        if layout.left_out:
+            key["left_out"] = list(layout.left_out)
+        return key
 
 
 def judgment_reader(source: JudgmentSource, *, of_raters: bool = False) -> SummaryReader:
@@ -84,28 +88,29 @@ def judgment_reader(source: JudgmentSource, *, of_raters: bool = False) -> Summa
     The signs are those of all parts, in the first. With `of_raters` also of the ``disagreement`` of
     each rater with the others.
     """
-    known = {"of_raters": True} if of_raters else {}
-    return SummaryReader(source, "judgments and some", partial(_judgments, of_raters), known)
+    key = {"of_raters": True} if of_raters else {}
+    return SummaryReader(source, "judgments and some", partial(_judgments, of_raters), key)
 
 
 def slab_reader(source: JudgmentSource, attributes: slice) -> SummaryReader:
     """Return the reader of ``judgments`` of a run of attributes, of the training objects."""
-    known = {"columns": [attributes.start, attributes.stop]}
-    return SummaryReader(source, "judgments and some", partial(_slab, attributes), known)
+    key = {"columns": [attributes.start, attributes.stop]}
+    return SummaryReader(source, "judgments and some", partial(_slab, attributes), key)
 
 
 def _judgments(of_raters: bool, batch: JudgmentBatch, part: int) -> dict[str, Any]:
     judgments, label, weight = batch.part_view(part)
     raters = batch.raters_of(batch.part_slices[part])
-    signs = ColumnSigns.empty(len(judgments) + (label is not None)) if part else batch.signs()
-    found: dict[str, Any] = {
+    n_columns = len(judgments) + (label is not None)
+    members: dict[str, Any] = {
         "judgments": JudgmentStatistics.from_block(judgments, label, weight, raters=raters),
-        "signs": signs,
+        "signs": ColumnSigns.empty(n_columns) if part else batch.signs(),
         "some": _some(batch, part, of_raters),
     }
     if of_raters:
-        found["disagreement"] = Disagreement.from_block(judgments, raters or (), batch.rater_names)
-    return found
+        disagreement = Disagreement.from_block(judgments, raters or (), batch.rater_names)
+        members["disagreement"] = disagreement
+    return members
 
 
 def _slab(attributes: slice, batch: JudgmentBatch, part: int) -> dict[str, Any]:
@@ -123,21 +128,26 @@ def _some(batch: JudgmentBatch, part: int, of_raters: bool) -> RowSample:
     `SomeJudgments` takes apart.
     """
     attributes, label, _ = batch.part_view(part)
-    raters = batch.raters_of(batch.part_slices[part]) if of_raters else None
-    keys = np.append(keys_of_raters(batch.rater_names), np.nan)  # −1 is not known
     most = max(_SOME // len(batch.part_slices), 16)
     places = [_spread_places(ragged, most) for ragged in attributes]
-    judgments = [ragged.content()[at] for ragged, at in zip(attributes, places, strict=True)]
-    labels = [label[_rows_at(ragged, at)] for ragged, at in zip(attributes, places, strict=True)]
-    rows = [*judgments, *labels]
+    rows = []
+    labels = []
+    for ragged, chosen in zip(attributes, places, strict=True):
+        rows.append(ragged.content()[chosen])
+        labels.append(label[_rows_at(ragged, chosen)])
+    rows += labels
+    raters = batch.raters_of(batch.part_slices[part]) if of_raters else None
     if raters is not None:
-        rows += [keys[codes.content()[at]] for codes, at in zip(raters, places, strict=True)]
-    values = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
-    for row, taken in zip(values, rows, strict=True):
-        row[: taken.size] = taken
-    numbers = np.arange(values.shape[1], dtype=np.uint64) + np.uint64(part * _SOME)
-    hashes = mix(numbers ^ mix(np.uint64(batch.place)))
-    return RowSample.from_rows(most, hashes, numbers.view(np.int64), values)
+        keys = np.append(keys_of_raters(batch.rater_names), np.nan)  # −1 is not known
+        for codes, chosen in zip(raters, places, strict=True):
+            rows.append(keys[codes.content()[chosen]])
+    n_values = max(map(len, rows), default=0)
+    values = np.full((len(rows), n_values), np.nan)
+    for row, numbers in zip(values, rows, strict=True):
+        row[: numbers.size] = numbers
+    row_ids = np.arange(n_values, dtype=np.uint64) + np.uint64(part * _SOME)
+    hashes = mix(row_ids ^ mix(np.uint64(batch.place)))
+    return RowSample.from_rows(most, hashes, row_ids.view(np.int64), values)
 
 
 def _spread_places(ragged: Ragged, most: int) -> np.ndarray:
@@ -164,8 +174,8 @@ def averages_reader(source: JudgmentSource, repeats: Repeats, buy_from: BuyFrom)
     ``taught`` are by the raters that the selection asks for, ``predicted`` of the first judgments,
     as predictions take them; the same where raters are not known.
     """
-    known = {"repeats": list(repeats), "buy_from": buy_from}
-    return SummaryReader(source, "averages", partial(_averages, repeats, buy_from), known)
+    key = {"repeats": list(repeats), "buy_from": buy_from}
+    return SummaryReader(source, "averages", partial(_averages, repeats, buy_from), key)
 
 
 def _averages(

@@ -16,7 +16,7 @@ from distfms.methods.frame.slab_search import read_slabs
 from distfms.methods.frame.slabs import Arrays, Place, StoredMatrix
 from distfms.methods.multiselect.evaluate import attribute_entries, path_content
 from distfms.methods.multiselect.form import JudgmentForm
-from distfms.methods.multiselect.procedure import Found
+from distfms.methods.multiselect.procedure import Selected
 from distfms.methods.multiselect.read import slab_reader
 from distfms.methods.multiselect.statistics import read_judgments
 from distfms.solve.buying import Problem
@@ -39,30 +39,32 @@ class Slabs:
 def read_in_slabs(run: Run, form: JudgmentForm) -> Slabs:
     """Read the statistics slab by slab; steps ``statistics 1 of n`` and so on."""
     assert form.slabs is not None
-    own = [slice(*pair) for pair in pairwise(form.slabs.starts)]
+    slab_slices = [slice(*pair) for pair in pairwise(form.slabs.starts)]
 
     def reader(number: int, dataset: Dataset, held_out: bool) -> SummaryReader:
-        return slab_reader(form.source(dataset, held_out), own[number])
+        return slab_reader(form.source(dataset, held_out), slab_slices[number])
 
     def arrays(number: int, statistics: Bundle) -> tuple[Arrays, Arrays]:
-        names, variance = form.names[own[number]], form.internal_variance[own[number]]
-        found = statistics["judgments"].train().estimates(variance, names)
-        numbers = [field.name for field in fields(found) if field.name not in _MATRICES]
-        columns = {name: np.asarray(getattr(found, name)) for name in numbers}
-        return {"external": found.external}, columns
+        attributes = slab_slices[number]
+        variance = form.internal_variance[attributes]
+        train = statistics["judgments"].train()
+        estimates = train.estimates(variance, form.names[attributes])
+        numbers = [field.name for field in fields(estimates) if field.name not in _MATRICES]
+        columns = {name: np.asarray(getattr(estimates, name)) for name in numbers}
+        return {"external": estimates.external}, columns
 
-    known, places = read_slabs(run, form.slabs, reader, arrays)
-    without = dict.fromkeys(_MATRICES, np.zeros((0, 0)))
-    return Slabs(JudgmentEstimates(**known | without), places)
+    columns, places = read_slabs(run, form.slabs, reader, arrays)
+    no_matrices = dict.fromkeys(_MATRICES, np.zeros((0, 0)))
+    return Slabs(JudgmentEstimates(**columns | no_matrices), places)
 
 
-def search_in_slabs(run: Run, job: Job, slabs: Slabs) -> Found:
+def search_in_slabs(run: Run, job: Job, slabs: Slabs) -> Selected:
     """Search by every rule on actors; Scoring needs no covariance and no actors."""
     form, options = job.form, job.options
     outline, procedure = _outline(job, slabs), form.procedure(options)
     shards = [
-        AttributeSlab.of(outline, *own, StoredMatrix(place, "external"))
-        for own, place in zip(pairwise(form.slabs.starts), slabs.places, strict=True)
+        AttributeSlab.of(outline, *bounds, StoredMatrix(place, "external"))
+        for bounds, place in zip(pairwise(form.slabs.starts), slabs.places, strict=True)
     ]
     with run.pool(len(shards), form.slabs.shard_bytes, what="candidates") as pool:
         on: dict[str, Any] = {"full": {"pool": pool, "shards": shards}, "scoring": {}}
@@ -84,30 +86,30 @@ def search_in_slabs(run: Run, job: Job, slabs: Slabs) -> Found:
     constant = [form.names[a] for a in np.flatnonzero(~outline.candidates).tolist()]
     content = path_content(procedure, problem, path.on(bought))
     chosen = np.unique(np.concatenate([path.attributes for path in paths.values()]))
-    return Found(
+    return Selected(
         paths={name: path.on(chosen) for name, path in paths.items()},
         content=content | {"constant": constant, "attributes": entries},
         chosen=chosen,
     )
 
 
-def on_chosen(run: Run, job: Job, slabs: Slabs, found: Found) -> tuple[Job, Bundle]:
+def on_chosen(run: Run, job: Job, slabs: Slabs, selected: Selected) -> tuple[Job, Bundle]:
     """Return the job on the attributes that some path has bought, and statistics of these.
 
     Step ``chosen``, which accounts for the judgments of all attributes.
     """
     form: JudgmentForm = job.form
-    assert found.chosen is not None
-    own = form.on(found.chosen)
+    assert selected.chosen is not None
+    chosen_form = form.on(selected.chosen)
 
     def read() -> Bundle:
-        statistics = read_judgments(run, own)
+        statistics = read_judgments(run, chosen_form)
         totals = slabs.estimates.n_judgments.tolist()
         by_name = dict(zip(form.names, totals, strict=True))
         run.account(judgments={"total": int(sum(totals)), "train": by_name})
         return statistics
 
-    return replace(job, form=own), run.step("chosen", read)
+    return replace(job, form=chosen_form), run.step("chosen", read)
 
 
 def _outline(job: Job, slabs: Slabs) -> Problem:
