@@ -1,11 +1,7 @@
 """The files of cluster/: as far as they can be checked without a cloud, Docker or Kubernetes."""
 
-import os
 import re
-import shutil
-import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -240,63 +236,3 @@ def test_versions_agree():
     image = documents("ray-cluster.yaml")[0]["docker"]["image"]
     assert {c["image"] for pod in pods() for c in pod["containers"]} == {image}
     assert image.endswith(f":{distfms.__version__}")
-
-
-# --- the script ---------------------------------------------------------------------------------
-
-
-def local(*arguments, **variables):
-    command = ["bash", str(CLUSTER / "local.sh"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=variables or None)
-
-
-def test_script_is_sound():
-    assert subprocess.run(["bash", "-n", str(CLUSTER / "local.sh")]).returncode == 0
-    if shutil.which("shellcheck"):
-        subprocess.run(["shellcheck", str(CLUSTER / "local.sh")], check=True)
-
-
-def test_script_says_how_it_is_used(tmp_path):
-    for given in ([], ["fly", "--dir", tmp_path]):
-        result = local(*given)
-        assert result.returncode == 2
-        assert "local.sh start" in result.stdout
-    for given in (["--help"], ["start", "--help"]):
-        result = local(*given)
-        assert result.returncode == 0
-        assert "local.sh start" in result.stdout
-    for given in (["start", "--nodes", "0"], ["start", "--nodes"], ["start", "--wings", "2"]):
-        result = local(*given, "--dir", tmp_path) if len(given) > 2 else local(*given)
-        assert result.returncode == 1
-        assert "Error: " in result.stderr
-
-
-@pytest.mark.parametrize("option", ["--port", "--dashboard-port"])
-def test_script_says_at_once_that_a_port_is_in_use(tmp_path, option):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        variables = {**os.environ, "RAY": str(Path(sys.executable).with_name("ray"))}
-        result = local("start", "--dir", tmp_path, option, port, **variables)
-    assert result.returncode == 1
-    assert f"port {port} cannot be used" in result.stderr
-    assert not (tmp_path / "nodes").exists()
-
-
-def test_script_says_where_the_head_and_its_token_are(tmp_path):
-    (tmp_path / "address").write_text("127.0.0.1:6379\n")
-    (tmp_path / "dashboard").write_text("http://127.0.0.1:8265\n")
-    said = local("env", "--dir", tmp_path).stdout
-    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_API_SERVER_ADDRESS")
-    script = said + "".join(f'echo "${name}"\n' for name in names)
-    found = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["token", f"{tmp_path}/token", "http://127.0.0.1:8265"]
-
-
-def test_script_ends_only_its_own(tmp_path):
-    """An id that another process has by now is left alone."""
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
-        (tmp_path / "nodes").write_text(f"head {other.pid} 1\n")
-        assert local("status", "--dir", tmp_path).returncode == 4
-        assert local("stop", "--dir", tmp_path).returncode == 0
-        assert other.poll() is None
-        other.kill()
