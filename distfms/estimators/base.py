@@ -32,6 +32,7 @@ from distfms.estimators.inputs import (
     array_names,
     column_names,
     free_name,
+    in_memory,
     kind_of,
     named_columns,
     of_dask,
@@ -50,6 +51,7 @@ from distfms.estimators.parameters import (
     seed_of,
     signature_of,
     target_names,
+    tell_classes,
 )
 from distfms.methods.frame.contract import FinishedRun, Inputs, Job
 from distfms.methods.frame.row_predictor import plan_of_model, set_missing
@@ -258,6 +260,7 @@ class JobEstimator(BaseEstimator):
         given_roles = {"target": y, **{k: v for k, v in roles.items() if v is not None}}
         named: dict[str, Any] = {}
         values: dict[Any, Any] = {}
+        is_class = get_tags(self).estimator_type == "classifier"
         known = set() if kind_of(X).endswith("array") else set(column_names(X))
         for role, value in given_roles.items():
             names = named_columns(X, value)
@@ -272,6 +275,8 @@ class JobEstimator(BaseEstimator):
                 values[tuple(names)] = value
                 if role == "weight" and kind_of(value) == "array":
                     values[tuple(names)] = _weights(value, X)
+            elif role == "target" and kind_of(X) == "frame" and not is_class and len(names) == 1:
+                tell_classes(self, in_memory(X, names[0]))
             known |= set(names)
             named[role] = names if role == "target" else names[0]
         values |= {(name,): value for name, value in beside.items()}

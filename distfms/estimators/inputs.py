@@ -22,6 +22,7 @@ from distfms.data.files.partition import (
     Rows,
     RowsReader,
     as_table,
+    collected,
     dask_dataset,
     frame_rows,
     held,
@@ -363,6 +364,7 @@ def in_memory(X: Any, values: Any) -> Any:
     """Return values for the rows of X, or its columns of such names; None stays None."""
     if values is None:
         return None
+    X = collected(X)
     if names := named_columns(X, values):
         X = X.compute() if kind_of(X) == "dask-frame" else X
         dataset = (of_files(X) if kind_of(X) == "parquet" else of_memory(X, None, {})).dataset

@@ -10,11 +10,12 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from distfms.data.files.partition import collected
 from distfms.data.rows.batches import RowBatch
 from distfms.data.rows.folds import hash_keys
 from distfms.errors import DataError
 from distfms.estimators.base import JobEstimator
-from distfms.estimators.inputs import in_memory, kind_of, taken
+from distfms.estimators.inputs import column_names, in_memory, kind_of, taken, without
 from distfms.estimators.predicting import JobClassifier, JobRegressor, PredictingEstimator
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.frame.ranking import WHOLE, RankingScores
@@ -267,12 +268,14 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
         ValueError
             If data or parameters cannot be used.
         """
-        is_column = isinstance(y, str) and hasattr(X, "iloc") and y in X.columns
+        X = collected(X)
+        is_column = isinstance(y, str) and kind_of(X) == "frame" and y in column_names(X)
         values = X[y] if is_column else y
         self._grades = _grades_of(values)
         if self._grades is None:
+            _refuse_texts(values)
             return super().fit(X, y, sample_weight, groups, unlabelled)
-        rows = X.drop(columns=y) if is_column else X
+        rows = without(X, [y]) if is_column else X
         super().fit(rows, _codes_of(values), sample_weight, groups, unlabelled)
         self.classes_ = self._grades[self.classes_.astype(int)]
         if is_column:
@@ -292,7 +295,8 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Score predictions by the share of rows whose level is predicted."""
-        if isinstance(y, str) and hasattr(X, "iloc") and y in X.columns:
+        X = collected(X)
+        if isinstance(y, str) and kind_of(X) == "frame" and y in column_names(X):
             y = X[y]
         grades = _grades_of(y)
         if grades is not None:
@@ -304,19 +308,38 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
 
 
 def _grades_of(y: Any) -> np.ndarray | None:
-    """Return the categories of an ordered categorical as texts; None of anything else."""
-    dtype = getattr(y, "dtype", None)
-    categories = getattr(dtype, "categories", None)
-    if categories is None or not getattr(dtype, "ordered", False):
+    """Return the categories of an ordered categorical, also of polars, as texts or numbers.
+
+    None of anything else, and where they are numbers that rise: these are their own levels.
+    """
+    dtype: Any = getattr(y, "dtype", None)
+    if type(dtype).__name__ not in ("CategoricalDtype", "Enum"):
         return None
-    if np.asarray(categories).dtype.kind in "iuf":
+    if not getattr(dtype, "ordered", True):
         return None
-    return np.array([str(category) for category in categories], dtype=object)
+    categories = np.asarray(dtype.categories)
+    if categories.dtype.kind not in "iuf":
+        return np.array([str(category) for category in dtype.categories], dtype=object)
+    return None if (np.diff(categories) > 0).all() else categories
+
+
+def _refuse_texts(y: Any) -> None:
+    """Refuse levels whose order nothing tells."""
+    values = np.asarray(y) if kind_of(y) == "array" else np.empty(0)
+    texts = {value for value in values.ravel()[:100].tolist() if isinstance(value, str)}
+    if len(texts) > 1:
+        raise DataError(
+            "The target holds texts, whose order nothing tells: give numbers, or an ordered "
+            "categorical of pandas."
+        )
 
 
 def _codes_of(y: Any) -> np.ndarray:
     """Return the positions of the categories of an ordered categorical."""
-    codes = np.asarray(getattr(y, "cat", y).codes, dtype=np.int64)
+    if hasattr(y, "to_physical"):  # of polars
+        codes = y.to_physical().cast(int).fill_null(-1).to_numpy()
+    else:
+        codes = np.asarray(getattr(y, "cat", y).codes, dtype=np.int64)
     if (codes < 0).any():
         raise DataError(
             f"y has {(codes < 0).sum()} missing values (first at row {int(np.argmin(codes))}): "

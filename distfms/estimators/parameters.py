@@ -150,8 +150,10 @@ def checked_target(estimator: Any, y: Any, n_rows: int) -> np.ndarray:
     """Check a target in memory as scikit-learn does."""
     tags = get_tags(estimator)
     is_class = tags.estimator_type == "classifier"
-    if not is_class:
-        _tell_classes(estimator, y)
+    if is_class:
+        y = as_stored(y)
+    else:
+        tell_classes(estimator, y)
     checks = {"multi_output": tags.target_tags.multi_output, "y_numeric": not is_class}
     _, y = check_X_y(np.zeros((n_rows, 1)), y, estimator=estimator, **checks)
     if is_class:
@@ -163,7 +165,25 @@ def checked_target(estimator: Any, y: Any, n_rows: int) -> np.ndarray:
     return checked
 
 
-def _tell_classes(estimator: Any, y: Any) -> None:
+def as_stored(y: Any) -> Any:
+    """Return classes of pandas, and truths among objects, with the type of their values.
+
+    scikit-learn makes floats of nullable integers and of truths, also of those in categories.
+    """
+    if not hasattr(y, "dtype"):
+        return y
+    values = getattr(y.dtype, "categories", y)
+    kind = getattr(values.dtype, "kind", "")  # polars has none
+    is_nullable = kind in ("b", "i", "u") and not isinstance(values.dtype, np.dtype)
+    is_truth = kind == "b"
+    if kind == "O" and len(values):
+        is_truth = all(isinstance(value, bool | np.bool_) for value in values)
+    if not (is_nullable or is_truth) or getattr(y, "hasnans", False):
+        return y
+    return np.asarray(y.tolist() if hasattr(y, "tolist") else list(y))
+
+
+def tell_classes(estimator: Any, y: Any) -> None:
     """Refuse texts as the target of a regressor, and warn of two classes."""
     values = np.asarray(y)
     classifier = getattr(estimator, "_classifier", "")

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import in_memory, kind_of
+from distfms.estimators.parameters import as_stored
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.frame.row_predictor import label_array
 
@@ -59,7 +60,8 @@ class PredictingEstimator(JobEstimator):
 
         if y is None and kind_of(X) == "parquet":
             y = self._target if len(self._target) > 1 else self._target[0]
-        truth, found = in_memory(X, y), in_memory(X, self.predict(X))
+        truth = in_memory(X, as_stored(y))
+        found = in_memory(X, self.predict(X))
         weight = in_memory(X, sample_weight)
         return float(getattr(metrics, self._measure)(truth, found, sample_weight=weight))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from distfms.data.files.partition import collected
 from distfms.data.rows.batches import RowBatch
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator
@@ -53,6 +54,8 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         found = super()._options(names, given, target)
         groups = found["groups"] = _named_groups(self.groups, names)
         costs = plain(self.costs)
+        if isinstance(costs, int | float):
+            costs = [costs] * len(resolve_groups(names, groups, self.prefix_separator).names)
         if isinstance(costs, list):
             known = resolve_groups(names, groups, self.prefix_separator).names
             if len(costs) != len(known):
@@ -208,7 +211,9 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         -------
         The same kind of data with fewer columns.
         """
-        mask, kind = self._get_support_mask(budget), kind_of(X)
+        X = collected(X)
+        kind = kind_of(X)
+        mask = self._get_support_mask(budget)
         if kind == "parquet":
             raise DataError(
                 "transform does not take Parquet files; read the columns of get_support."
@@ -349,7 +354,7 @@ def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str]]:
     """Names and globs by group, from the parameter `groups`; positions become names."""
     if groups is None or isinstance(groups, Mapping):
         return {str(name): _patterns(value, columns) for name, value in (groups or {}).items()}
-    if isinstance(groups, list | tuple) and any(isinstance(g, list | tuple) for g in groups):
+    if isinstance(groups, list | tuple) and any(map(_is_listing, groups)):
         return {str(number): _patterns(value, columns) for number, value in enumerate(groups)}
     ids = np.asarray(groups)
     if ids.shape != (len(columns),):
@@ -358,6 +363,10 @@ def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str]]:
             "a list of columns for each group, or a mapping of names to columns."
         )
     return {str(g): [columns[c] for c in np.flatnonzero(ids == g).tolist()] for g in np.unique(ids)}
+
+
+def _is_listing(group: Any) -> bool:
+    return isinstance(group, Collection) and not isinstance(group, str)
 
 
 def _patterns(value: Any, columns: Sequence[str]) -> list[str]:

@@ -129,6 +129,8 @@ class Model:
             If the model cannot predict within the budget.
         """
         budget = self._within(budget)
+        if hasattr(rows, "iloc") and rows.ndim == 1:
+            raise DataError("One row is a frame of one row: give `row.to_frame().T`.")
         named: Any = self._named(rows) if isinstance(rows, np.ndarray | list) else rows
         dataset, predict = self._as_last(named, budget, stop) or self._opened(named, budget, stop)
         found = pa.concat_tables([predict(partition) for partition in dataset.partitions])

@@ -199,3 +199,72 @@ def test_one_class_is_refused_as_it_is_written(only):
     for model in (GroupSequenceClassifier(), LandmarkClassifier(), LandmarkOrdinalRegressor()):
         with pytest.raises(DataError, match=f"holds 1 class, {only!r}; at least 2 are needed"):
             model.fit(X, [only] * N)
+
+
+@pytest.mark.parametrize(
+    ("target", "classes"),
+    [
+        (pd.Series(Y > 0, dtype="boolean"), [False, True]),
+        (pd.Series(Y > 0).astype("category"), [False, True]),
+        (pd.Series(list(Y > 0), dtype=object), [False, True]),
+        (pd.Series((Y > 0) * 1, dtype="Int64"), [0, 1]),
+        (pl.Series(np.where(Y > 0, "p", "n")), ["n", "p"]),
+    ],
+)
+def test_classes_keep_the_type_of_their_values(target, classes):
+    model = GroupSequenceClassifier(folds=0, class_weights=dict(zip(classes, (1, 2), strict=True)))
+    model.fit(X, target)
+    assert model.classes_.tolist() == classes
+    assert type(model.classes_.tolist()[0]) is type(classes[0])
+    assert model.score(X, target) > 0.8
+
+
+def test_two_classes_in_a_column_are_told_once():
+    with pytest.warns(UserWarning, match="holds two values, False and True") as told:
+        sequencer().fit(pd.DataFrame(X).assign(z=Y > 0), "z")
+    assert len(told) == 1
+
+
+LEVELS = np.digitize(Y, np.quantile(Y, [0.3, 0.6]))
+
+
+@pytest.mark.parametrize(
+    ("target", "order"),
+    [
+        (pl.Series(np.array(["c", "a", "b"])[LEVELS], dtype=pl.Enum(["c", "a", "b"])), "cab"),
+        (pd.Series(pd.Categorical(LEVELS, [2, 1, 0], ordered=True)), [2, 1, 0]),
+        (pd.Series(pd.Categorical(LEVELS, [0, 1, 2], ordered=True)), [0, 1, 2]),
+    ],
+)
+def test_grades_of_any_kind(target, order):
+    model = LandmarkOrdinalRegressor(landmarks=20, metric="none", folds=0).fit(X, target)
+    assert model.classes_.tolist() == list(order)
+    assert model.score(X, target) > 0.5
+
+
+def test_texts_without_an_order_are_no_grades():
+    with pytest.raises(DataError, match="texts, whose order nothing tells: give numbers, or an"):
+        LandmarkOrdinalRegressor().fit(X, np.array(["a", "b", "c"])[LEVELS])
+
+
+def test_lazy_frames_of_polars_go_everywhere():
+    rows = pl.from_pandas(pd.DataFrame(X, columns=list("abc")).assign(y=Y)).lazy()
+    model = sequencer().fit(rows, "y")
+    assert model.score(rows, "y") > 0.5
+    assert model.transform(rows).columns == model.transform(rows.collect()).columns
+    np.testing.assert_array_equal(model.predict(rows), model.predict(rows.collect()))
+
+
+@pytest.mark.parametrize("groups", [[np.array(["a", "b"]), ["c"]], [pd.Index(["a", "b"]), {"c"}]])
+def test_groups_are_any_listings(groups):
+    rows = pd.DataFrame(X, columns=list("abc"))
+    model = sequencer(groups=groups, costs=2).fit(rows, Y)
+    assert model.groups_ == {"0": ("a", "b"), "1": ("c",)}
+    assert set(model.costs_.values()) == {2.0}
+
+
+def test_one_row_as_a_series_is_refused():
+    rows = pd.DataFrame(X, columns=list("abc"))
+    model = sequencer().fit(rows, Y).model_
+    with pytest.raises(DataError, match="One row is a frame of one row"):
+        model.predict(rows.iloc[0])
