@@ -9,7 +9,7 @@ import pytest
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.prepare import prepare
-from tests.e2e.jobs import content, write_judgments
+from tests.e2e.jobs import content, judgments_job, write_judgments
 
 #: Passes that a default job may make: texts and classes first, then moments and a sample.
 MOST = {"multiselect": 2, "sequence": 3, "landmarks": 4, "attribute_efficient": 3}
@@ -61,3 +61,19 @@ def test_check_says_what_a_default_job_does(tmp_path, method):
     lines = (folder / "events.jsonl").read_text().splitlines()
     pools = [event for event in map(json.loads, lines) if event["event"] == "pool"]
     assert {event["what"] for event in pools} <= named
+
+
+def test_each_point_of_a_grid_has_the_best_ridge_of_its_own(tmp_path):
+    write_judgments(tmp_path / "data", 80)
+    spec = judgments_job(
+        tmp_path / "data",
+        tmp_path / "runs",
+        multiselect={"plan": False},
+        tune={"grid": {"algorithm": ["full", "scoring"]}},
+    )
+    assert "2 points on 3 folds, at least 6 evaluations" in prepare(spec).describe()["tuned"]
+    tuning = content(run_job(spec).folder, "tuning.json")
+    tried = [point["options"] for point in tuning["points"]]
+    assert len(tried) == 2 * 9
+    means = np.array([point["mean"] for point in tuning["points"]])
+    assert tuning["chosen"] == tried[int(np.argmin(means))]

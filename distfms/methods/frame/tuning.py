@@ -283,9 +283,11 @@ def tuned_in_words(job: Job) -> str:
     assert job.tune is not None
     n_points = len(grid_points(job.tune.grid))
     rule = "the best" if job.tune.rule == "best" else "the simplest within one standard error"
+    # What points leave open they may choose for themselves.
+    at_least = "at least " if job.candidates(job.options) else ""
     return (
         f"{_grid_in_words(job.tune.grid)}: {n_points:,} points on {job.n_folds} folds, "
-        f"{n_points * job.n_folds:,} evaluations; {rule} by {job.tune.measure}"
+        f"{at_least}{n_points * job.n_folds:,} evaluations; {rule} by {job.tune.measure}"
     )
 
 

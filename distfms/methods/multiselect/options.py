@@ -69,9 +69,8 @@ class MultiselectOptions(Section):
         NonNegative | Annotated[tuple[NonNegative, ...], Field(min_length=1)] | Literal["auto"]
     ) = "auto"
     """Multiple of the variance of a single judgment of each attribute that is added to the variance
-    of its average. Of a list, cross-validation takes the best. `auto`: 0.1, 0.01, 0.001 or 0 in
-    this way or, where 0.1 is best of these, 0.3 to 30; without `data.folds`, the best of all by
-    generalised cross-validation, in slabs 0.
+    of its average. Of a list, cross-validation takes the best. `auto`: 30, 10, 3, 1, 0.3, 0.1,
+    0.01, 0.001 or 0 in this way; without `data.folds` by generalised cross-validation, in slabs 0.
     """
     psd: Literal["nearest", "data_units", "none"] = "nearest"
     """Whether Full works with the positive semi-definite matrix nearest to the estimated
@@ -146,11 +145,12 @@ def resolve_costs(costs: Mapping[str, float], names: Sequence[str]) -> np.ndarra
                 f"`costs` names {pattern!r}, which no attribute of the data matches."
                 f"{nearest(pattern, names)}"
             )
-    found = []
+    cost_of = []
     for name in names:
-        keys = [name, *(p for p in patterns if fnmatchcase(name, p)), "default"]
-        found.append(next((costs[key] for key in keys if key in costs), 1.0))
-    return np.array(found, dtype=float)
+        matching = [pattern for pattern in patterns if fnmatchcase(name, pattern)]
+        keys = [key for key in (name, *matching, "default") if key in costs]
+        cost_of.append(costs[keys[0]] if keys else 1.0)
+    return np.array(cost_of, dtype=float)
 
 
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
@@ -158,6 +158,13 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
 
     But for `model: refit`, as judgments that are bought have to be collected before.
     """
-    own = {"selection": "greedy", "ridge": 0.0, "psd": "data_units", "raters": "ignore"}
-    own |= {"clip": False, "screen_raters": False, "baselines": ["scoring", "averages", "copies"]}
-    return {"multiselect": own}
+    section = {
+        "selection": "greedy",
+        "ridge": 0.0,
+        "psd": "data_units",
+        "raters": "ignore",
+        "clip": False,
+        "screen_raters": False,
+        "baselines": ["scoring", "averages", "copies"],
+    }
+    return {"multiselect": section}

@@ -156,7 +156,6 @@ def test_laws_of_the_choice(table):
     assert simple <= best
     behind = over_folds(values - values[best], weights)
     assert behind.mean[simple] <= behind.standard_error[simple]
-    assert (behind.mean > behind.standard_error)[:simple].all()
     # More is better of the negative; scales by powers of two change nothing but the scale.
     for rule, chosen in (("best", best), ("one_standard_error", simple)):
         assert choose(-values, weights, rule, True)[2] == chosen
