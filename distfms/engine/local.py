@@ -11,6 +11,7 @@ from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, Thre
 from concurrent.futures import Executor as Workers
 from functools import partial
 from multiprocessing import resource_tracker, util
+from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_process
 from multiprocessing.synchronize import SemLock
 from typing import Any
@@ -164,27 +165,37 @@ class LocalPool(ReplayPool):
         require_room(room, available_bytes(), "this machine", f"{n_actors} actors")
         super().__init__(n_actors, **options)
         self._seats: dict[int, ProcessPoolExecutor] = {}
+        self._pipes: dict[int, tuple[Connection, Connection]] = {}
+        self._asked: dict[Future[bytes], int] = {}
 
     def _spawn(self, actor: int) -> None:
-        self._seats[actor] = _processes(1)
+        reader, writer = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        self._pipes[actor] = reader, writer
+        self._seats[actor] = _processes(1, writer)
 
     def _end(self, actor: int) -> None:
         _kill(self._seats.pop(actor))
+        for end in self._pipes.pop(actor):
+            end.close()
 
     def _send(self, actor: int, setup: bytes | None, request: bytes) -> Future[bytes]:
         try:
             log = [] if setup is None else [*self._log]
-            return self._seats[actor].submit(_handle, setup, request, log)
+            answer = self._seats[actor].submit(_handle, setup, request, log)
         except BrokenExecutor as error:
-            answer: Future[bytes] = Future()
+            answer = Future()
             answer.set_exception(error)
-            return answer
+        self._asked[answer] = actor
+        return answer
 
     def _heard(self, answer: Future[bytes]) -> bytes | ActorLoss:
+        reader, _ = self._pipes[self._asked.pop(answer)]
         try:
             return answer.result()
         except BrokenExecutor:
-            return ActorLoss("its process ended")
+            if reader.poll():
+                return ActorLoss("its process ended")
+            return ActorLoss("its process ended before it began", advice=_UNGUARDED)
 
 
 #: The states of an actor; in its process, which belongs to it alone.
@@ -197,9 +208,15 @@ def _handle(setup: bytes | None, request: bytes, log: Sequence[bytes]) -> bytes:
     return _host.handle(setup, request, log)
 
 
-def _processes(n: int) -> ProcessPoolExecutor:
+_UNGUARDED = (
+    'This happens when a script starts work outside `if __name__ == "__main__":`, as each process '
+    "runs the script, too: put the work below that line"
+)
+
+
+def _processes(n: int, begun: Connection | None = None) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(n, mp_context=context, initializer=_start_worker)
+    return ProcessPoolExecutor(n, mp_context=context, initializer=_start_worker, initargs=(begun,))
 
 
 def _kill(pool: ProcessPoolExecutor) -> None:
@@ -225,7 +242,7 @@ def _register_again() -> None:
             resource_tracker.register(finalizer._args[0], "semaphore")
 
 
-def _start_worker() -> None:
+def _start_worker(begun: Connection | None) -> None:
     """Prepare a process: interrupts are the driver's business, and it ends with the driver.
 
     A killed driver cannot end its workers, and they would wait for their next task forever.
@@ -233,6 +250,8 @@ def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_outlive, daemon=True).start()
     limit_blas_threads()
+    if begun is not None:
+        begun.send_bytes(b"begun")
 
 
 def _outlive() -> None:

@@ -175,10 +175,17 @@ _BUILDING = "building states"
 
 @dataclass(frozen=True)
 class ActorLoss:
-    """An actor is gone; ``reason`` says why, for people, and ``n`` how often it was lost."""
+    """An actor is gone; ``reason`` says why, for people, and ``n`` how often it was lost.
+
+    ``advice`` says what to do where it is lost every time.
+    """
 
     reason: str
     n: int = 1
+    advice: str = (
+        "It probably ran out of memory, or a step exceeded its timeout: use more and smaller "
+        "shards, fewer actors or a longer timeout"
+    )
 
 
 @dataclass
@@ -412,9 +419,8 @@ class ReplayPool(ActorPool):
         if not self._retry.allows(work.n_losses):
             raise EngineError(
                 f"Actor {actor} was lost {times(work.n_losses)} while {work.what}: "
-                f"{loss.reason}. It probably ran out of memory, or a step exceeded its timeout: "
-                "use more and smaller shards, fewer actors or a longer timeout, then run the same "
-                "command again; finished work is kept."
+                f"{loss.reason}. {loss.advice}, then run the same command again; finished work is "
+                "kept."
             )
         self._post(actor, work)
 

@@ -50,6 +50,23 @@ def test_what_a_script_defines_is_known_elsewhere() -> None:
     assert function(message) == 14
 
 
+UNGUARDED = """
+from distfms.engine.local import LocalPool
+
+with LocalPool(1) as pool:
+    pool.start(int, ["1"])
+"""
+
+
+def test_script_without_a_guard_is_told_what_it_lacks(tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    said = ended.stderr.strip().rpartition("\n")[2]
+    assert "its process ended before it began. This happens when a script starts work" in said
+    assert "memory" not in said
+
+
 def test_errors_of_any_class_arrive() -> None:
     class LocalError(DataError):
         pass
