@@ -3,11 +3,14 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from distfms import engine
 from distfms.engine.graph import RetryPolicy
 from distfms.engine.local import LocalPool
 from distfms.engine.replay_pool import Host, dump
@@ -65,6 +68,14 @@ def test_script_without_a_guard_is_told_what_it_lacks(tmp_path) -> None:
     said = ended.stderr.strip().rpartition("\n")[2]
     assert "its process ended before it began. This happens when a script starts work" in said
     assert "memory" not in said
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_code_of_the_readme(number: int, tmp_path: Path) -> None:
+    text = Path(engine.__file__).with_name("README.md").read_text()
+    code = re.findall("```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "script.py").write_text(code[number])
+    subprocess.run([sys.executable, tmp_path / "script.py"], check=True)
 
 
 def test_errors_of_any_class_arrive() -> None:
