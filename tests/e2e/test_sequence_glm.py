@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame import passes
+from distfms.methods.sequence import form
 from distfms.runs import context as contexts
 from distfms.runs.driver import run_job
 from distfms.runs.finished import open_run
@@ -397,22 +398,33 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
 
 def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
     write_rows(tmp_path / "data", labels)
-    found, reads = [], []
-    for workers, actors_pay, kept in ((1, 1e12, True), (2, 1e12, False)):
-        monkeypatch.setattr(contexts, "ACTORS_PAY_OPERATIONS", actors_pay)
-        monkeypatch.setattr(passes, "keeps_rows", lambda n_bytes, kept=kept: kept)
-        output = tmp_path / f"out-{len(found)}"
-        data = {"test": 0.25, "folds": 2}
-        spec = job(tmp_path / "data", output, "logistic", data=data, engine={"workers": workers})
+    folders, reads = [], []
+    for workers, kept in ((1, True), (2, False), (2, None)):
+        if kept is not None:
+            monkeypatch.setattr(form, "SAMPLED_ROWS", 200)
+            monkeypatch.setattr(contexts, "ACTORS_PAY_OPERATIONS", 1e12)
+            monkeypatch.setattr(passes, "keeps_rows", lambda n_bytes, kept=kept: kept)
+        else:
+            monkeypatch.undo()
+        output = tmp_path / f"out-{len(folders)}"
+        data, own = {"test": 0.25, "folds": 2}, {"stopping": "prefix", "baselines": []}
+        spec = job(
+            tmp_path / "data", output, "logistic", data=data, sequence=own,
+            engine={"workers": workers},
+        )  # fmt: skip
         folder, selection, _ = finished(spec, "run")
-        found.append(results(folder))
+        folders.append(folder)
         stages = json.loads((folder / "manifest.json").read_text())["stages"]
-        reads.append(next(s["n_read"] for s in stages if s["name"] == "select"))
+        reads.append(next(s.get("n_read", 0) for s in stages if s["name"] == "select"))
         cached = list((output / ".partials").rglob("*.partial"))
         # Classes, and moments with rows for trees, of three partitions; nothing of passes.
         assert len(cached) == 6
-    assert found[0] == found[1]
-    assert reads == [3, 3 * selection["n_passes"]]
+    assert results(folders[0]) == results(folders[1])
+    # Where all rows are in memory from the first, they are not read again.
+    assert reads == [3, 3 * selection["n_passes"], 0]
+    by_passes, in_memory = (content(folder, "metrics.json") for folder in folders[1:])
+    for rows in ("train", "test"):
+        assert in_memory[rows] == pytest.approx(by_passes[rows], rel=1e-5)
 
 
 def test_models_without_a_fold_know_nothing_of_its_rows(tmp_path):

@@ -59,8 +59,8 @@ def natural(columns, rule, inside, outside):
 
 def test_every_rule_is_judged_by_accuracy_and_ndcg_on_all_rows_in_one_pass(tmp_path, monkeypatch):
     columns, passes = graded(), []
-    judge = learners.judged
-    monkeypatch.setattr(learners, "judged", lambda *args: passes.append(1) or judge(*args))
+    judge = learners.judged_by_pass
+    monkeypatch.setattr(learners, "judged_by_pass", lambda *args: passes.append(1) or judge(*args))
     data = write_rows(tmp_path / "data", columns, n_files=1)
     section = {"id": None, "query": "q", "missing": "error"}
     rules = ["omp", "omp-single", "fr-blind", "omp-blind", "random", "sparse", "oracle:random"]

@@ -11,8 +11,8 @@ from distfms import GroupSequenceClassifier
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
-from distfms.methods.sequence import read_race as race
-from distfms.methods.sequence.read_trees import inputs_of
+from distfms.methods.sequence import read_ridge
+from distfms.methods.sequence.read_sample import inputs_of
 from distfms.methods.sequence.trees import TreeFit
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
@@ -122,7 +122,7 @@ def test_the_ridge_of_trees_is_that_of_all_columns(rows, tmp_path, monkeypatch, 
     def refuse(*_):
         raise AssertionError("The choice of the ridge fits trees.")
 
-    choose = race.choose_ridge
+    choose = read_ridge.choose_ridge
 
     def without_trees(*of):
         with monkeypatch.context() as patch:
@@ -130,7 +130,7 @@ def test_the_ridge_of_trees_is_that_of_all_columns(rows, tmp_path, monkeypatch, 
             patch.setattr(Trail, "_choose", refuse)
             return choose(*of)
 
-    monkeypatch.setattr(race, "choose_ridge", without_trees)
+    monkeypatch.setattr(read_ridge, "choose_ridge", without_trees)
     folder = run(rows, tmp_path, family, {"ridge": "auto", "model": "lightgbm"})
     tried = content(folder, "ridge.json")["tried"]
     losses = [entry["loss"] for entry in tried]

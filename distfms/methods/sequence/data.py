@@ -9,29 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.rows.batches import ColumnPlan, RowBatch, SourceColumn
+from distfms.data.rows.batches import ColumnPlan, RowBatch
 from distfms.errors import SpecError
 from distfms.methods.frame.classes import Classes, count_classes
 from distfms.methods.frame.contract import Run
+from distfms.methods.frame.judge import HELD_OUT
 from distfms.methods.frame.mapped import MappedForm, read_mapped
+from distfms.methods.frame.outcomes import Responses
 from distfms.methods.frame.row_data import Levels, check_moments, read_levels
 from distfms.methods.frame.rows import SummaryReader, moment_reader, moment_reader_with
-from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES
 from distfms.methods.sequence.choice import Candidate
 from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.options import ExpandSection, SequenceOptions
 from distfms.methods.sequence.problem import FeatureGroups, outline_from_comoments
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
-from distfms.methods.sequence.read import expanded, knots_of, prior_of, weights_of_classes
-from distfms.methods.sequence.read_trees import (
+from distfms.methods.sequence.read import expanded, knots_of, weights_of_classes
+from distfms.methods.sequence.read_sample import (
     ROWS,
+    Sample,
     TreeRows,
-    TreeSource,
     in_order,
     sampled_rows,
     spans_of,
 )
 from distfms.methods.sequence.rules import Rules
+from distfms.solve.losses import FAMILIES
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
 
@@ -62,10 +64,8 @@ class SequenceData:
         Boosted trees that are known already, by their features and the fold without which they are.
     ridges : Ridges, optional
         What folds say of ridges, where one was chosen.
-    sample : numpy.ndarray of shape (S + 3, n), optional
-        Training rows in memory: features, target, weights, folds.
-    share : float
-        Of all training rows that these are.
+    sample : Sample, optional
+        Rows in memory.
     """
 
     form: SequenceForm
@@ -78,8 +78,7 @@ class SequenceData:
     rivals: Sequence[Candidate] = ()
     fitted: Mapping[tuple[tuple[int, ...], int], str] = field(default_factory=dict)
     ridges: Any = None
-    sample: np.ndarray | None = None
-    share: float = 0.0
+    sample: Sample | None = None
 
     @property
     def class_values(self) -> tuple[float, ...] | None:
@@ -101,19 +100,28 @@ class SequenceData:
             return self.form.roles.target
         return tuple(self.classes.texts)
 
+    @cached_property
+    def outcome(self) -> Responses | None:
+        """What scores say of the target, where models are not of its squared error."""
+        family = self.form.options.family
+        if family == "gaussian":
+            return None
+        return Responses(FAMILIES[family], self.class_values, self.class_weights)
+
     @property
     def prior(self) -> np.ndarray:
         """What weights of classes add to scores."""
-        return prior_of(self.class_weights, self.form.options.family)
+        return np.zeros(1) if self.outcome is None else self.outcome.prior
 
     @cached_property
     def rows(self) -> TreeRows | None:
         """Training rows in memory, where a job keeps any."""
-        if self.sample is None:
-            return None
-        source: Any = None  # which is read already
-        own = self.class_values, self.class_weights
-        return TreeSource(source, (), self.form.options.family, *own).rows(self.sample, self.share)
+        return None if self.sample is None else TreeRows.of_block(self.sample.train, self.outcome)
+
+    @property
+    def memory(self) -> Sample | None:
+        """All rows, where they are in memory and do not count less with age."""
+        return self.sample if self.form.is_in_memory else None
 
     @cached_property
     def least_scale(self) -> np.ndarray | None:
@@ -175,7 +183,7 @@ def read_statistics(run: Run, data: SequenceData) -> SequenceData:
     Steps ``statistics`` and ``rows``; where co-moments are in mapped files, these take passes of
     their own.
     """
-    share = share_of_rows(data.form)
+    share = data.form.sample_share
     if data.form.mapped is not None:
         return _with_rows(run, _with_files(run, data, data.form.mapped), share)
     if not share:
@@ -187,7 +195,7 @@ def read_statistics(run: Run, data: SequenceData) -> SequenceData:
             summarise = _sampling(data, share)
             bundle = run.reduce(
                 lambda *of: moment_reader_with(
-                    data.form.source(data.plan, *of), {"rows": share}, summarise
+                    data.form.source(data.plan, *of), {"sample": share}, summarise
                 )
             )
             bundles.append(bundle)
@@ -198,8 +206,8 @@ def read_statistics(run: Run, data: SequenceData) -> SequenceData:
         return _checked(run, data, Bundle(members))
 
     moments = run.step("statistics", statistics)
-    sample = run.step("rows", lambda: in_order(read()[ROWS].train()))
-    return replace(data, statistics=moments, sample=sample, share=share)
+    block = run.step("rows", lambda: _block_of(read()))
+    return replace(data, statistics=moments, sample=_sample_of(data, block, share))
 
 
 def _with_files(run: Run, data: SequenceData, files: MappedForm) -> SequenceData:
@@ -220,7 +228,7 @@ def _with_files(run: Run, data: SequenceData, files: MappedForm) -> SequenceData
 
 
 def _with_rows(run: Run, data: SequenceData, share: float) -> SequenceData:
-    """Read the rows that trees learn from, if any, in a pass; step ``rows``."""
+    """Read the rows that are kept, if any, in a pass; step ``rows``."""
     if not share:
         return data
     summarise = _sampling(data, share)
@@ -228,12 +236,22 @@ def _with_rows(run: Run, data: SequenceData, share: float) -> SequenceData:
     def read() -> np.ndarray:
         bundle = run.reduce(
             lambda *of: SummaryReader(
-                data.form.source(data.plan, *of), ROWS, summarise, {"rows": share}
+                data.form.source(data.plan, *of), ROWS, summarise, {"sample": share}
             )
         )
-        return in_order(bundle[ROWS].train())
+        return _block_of(bundle)
 
-    return replace(data, sample=run.step("rows", read), share=share)
+    return replace(data, sample=_sample_of(data, run.step("rows", read), share))
+
+
+def _block_of(bundle: Bundle) -> np.ndarray:
+    """Return the sampled rows, training rows first."""
+    sampled = bundle[ROWS]
+    return np.concatenate((in_order(sampled.train()), in_order(sampled.test)), axis=1)
+
+
+def _sample_of(data: SequenceData, block: np.ndarray, share: float) -> Sample:
+    return Sample(block, share, data.form.inputs.section.folds)
 
 
 def _sampling(data: SequenceData, share: float) -> Callable[[RowBatch, int], Mapping[str, Any]]:
@@ -241,34 +259,37 @@ def _sampling(data: SequenceData, share: float) -> Callable[[RowBatch, int], Map
     return partial(sampled_rows, spans_of(data.plan), data.form.seed, share)
 
 
-def share_of_rows(form: SequenceForm) -> float:
-    """Return the share of the training rows that a job keeps in memory for trees; 0 for none."""
-    if not form.has_reference or form.inputs.by_age:
-        return 0.0
-    most = min(MOST_ROWS, MOST_VALUES // len(form.roles.features))
-    n_rows = form.inputs.train.n_rows * (1 - form.inputs.section.test)
-    return min(1.0, most / max(n_rows, 1.0))
+def on_sample(data: SequenceData) -> SequenceData:
+    """Return what kinds and ridges are compared on: the rows in memory, as if these were all."""
+    if data.sample is None or data.memory is not None:
+        return data
+    return thinned(data, data.sample.train.shape[1])
 
 
-def splines_of_rows(data: SequenceData) -> SequenceData:
+def splines_of_sample(data: SequenceData) -> SequenceData:
     """Return splines of the rows in memory, with co-moments of these, none of held-out rows."""
-    assert data.rows is not None
-    return moments_of_rows(replace(data, plan=with_knots(data)), data.rows)
+    assert data.sample is not None
+    n_rows = data.sample.train.shape[1]
+    return thinned(replace(data, plan=with_knots(data)), n_rows)
 
 
-def moments_of_rows(data: SequenceData, rows: TreeRows) -> SequenceData:
-    """Return data with co-moments of rows in memory, by fold, and none of held-out rows."""
-    block = np.empty((data.plan.n_columns, len(rows.fold)))
-    for column, values in zip(data.plan.columns, rows.inputs.T, strict=False):
-        fill_inputs(block, column, values)
-    block[-1] = rows.target
+def thinned(data: SequenceData, n_rows: int) -> SequenceData:
+    """Return data as if so many of the training rows in memory were all rows."""
+    assert data.sample is not None
+    sample = data.sample.thinned(n_rows)
+    statistics = moments_of_sample(data, sample)
+    return replace(data, statistics=statistics, step="", ridges=None, sample=sample)
+
+
+def moments_of_sample(data: SequenceData, sample: Sample) -> Bundle:
+    """Return the co-moments of rows in memory, beside the counts of all rows."""
+    n_folds = data.statistics["counts"].n_folds
     parts = []
-    for fold in range(data.statistics["moments"].n_folds):
-        of_fold = rows.fold == fold
-        parts.append(CoMoments.from_block(block[:, of_fold], rows.weight[of_fold]))
-    moments = Folded((*parts, CoMoments.empty(data.plan.n_columns)))
-    bundle = Bundle({"moments": moments, "counts": data.statistics["counts"]})
-    return replace(data, statistics=bundle, step="", ridges=None)
+    for part in (*range(n_folds), HELD_OUT):
+        rows = sample.rows_of(data.plan, [part])
+        values = np.vstack((rows.features, rows.target))
+        parts.append(CoMoments.from_block(values, rows.weight))
+    return Bundle({"moments": Folded(tuple(parts)), "counts": data.statistics["counts"]})
 
 
 def with_knots(data: SequenceData) -> ColumnPlan:
@@ -283,23 +304,17 @@ def with_knots(data: SequenceData) -> ColumnPlan:
     return data.plan.expanded(knots, (), limits)
 
 
-def fill_inputs(block: np.ndarray, column: SourceColumn, values: np.ndarray) -> None:
-    """Fill the rows of a batch (D + 1, n) that are of a column from what trees take of it (n,)."""
-    if column.levels is None:
-        block[column.start] = values
-        for row, knot in enumerate(column.knots, start=column.start + 1):
-            block[row] = np.maximum(values - knot, 0.0)
-        return
-    for code in range(len(column.levels)):
-        indicator = (values == code).astype(float)
-        block[column.start + code] = np.where(np.isnan(values), np.nan, indicator)
-
-
 def read_splines(run: Run, data: SequenceData) -> SequenceData:
     """Return data with co-moments of splines of all rows; step ``statistics of splines``."""
     data = replace(data, plan=with_knots(data), ridges=None)
     step = "statistics of splines"
-    return replace(data, statistics=run.step(step, lambda: _statistics(run, data)), step=step)
+
+    def statistics() -> Bundle:
+        if data.memory is not None:
+            return moments_of_sample(data, data.memory)
+        return _statistics(run, data)
+
+    return replace(data, statistics=run.step(step, statistics), step=step)
 
 
 def _statistics(run: Run, data: SequenceData) -> Bundle:

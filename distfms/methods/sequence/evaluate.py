@@ -111,7 +111,10 @@ def oracle_curve(cost: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.nd
     )
 
 
-NATURAL = ("accuracy", "ndcg@5")
+RANKED = 5
+"""Places of a ranking that count."""
+
+NATURAL = ("accuracy", f"ndcg@{RANKED}")
 """Measures of classes and of rankings, which regressions are judged by too."""
 
 MAX_POINTS = 200

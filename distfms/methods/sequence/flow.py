@@ -15,8 +15,8 @@ from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, J
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.finished import by_statistics
+from distfms.methods.frame.judge import HELD_OUT, LossSums
 from distfms.methods.frame.moments import head_of, points_on_folds
-from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import LeftOpen, choose_options
 from distfms.methods.sequence.anytime import AnytimePredictor
@@ -39,11 +39,13 @@ from distfms.methods.sequence.evaluate import (
 )
 from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
 from distfms.methods.sequence.glm import GlmPath
+from distfms.methods.sequence.judged import few_rows
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
-from distfms.methods.sequence.read import few_rows, step_entries
-from distfms.methods.sequence.read_race import chooses_ridge, with_kind, with_ridge
+from distfms.methods.sequence.read import step_entries
+from distfms.methods.sequence.read_race import with_kind
+from distfms.methods.sequence.read_ridge import chooses_ridge, with_ridge
 from distfms.methods.sequence.read_stages import learn_stopping
 from distfms.methods.sequence.reference import beside_sequence, fit_reference
 from distfms.methods.sequence.ridge import near
@@ -76,7 +78,7 @@ def sequence(run: Run, job: Job) -> Finished:
     data = read_statistics(run, data)
     job, data = with_ridge(run, job, data)
     reference = None
-    if data.rows is not None:
+    if form.has_reference and data.rows is not None:
         reference = run.step("reference", lambda: fit_reference(run, learner_of(run, job, data)))
     job, data = with_kind(run, job, data, reference)
     job, tuning = with_tuned(run, job, data)
@@ -243,7 +245,7 @@ def report_of(
     asked: dict[tuple[str, int], tuple[Path, Sequence[int]]] = {
         ("train", 0): (paths[rule], learner.train_parts),
         **{("validation", f): (p, [f]) for (f, r), p in models.of_folds.items() if r == rule},
-        ("test", 0): (paths[rule], [-1]),
+        ("test", 0): (paths[rule], [HELD_OUT]),
     }
     judged = learner.judged(
         {
@@ -252,22 +254,24 @@ def report_of(
             if key[0] in wanted
         }
     )
-    found = dict.fromkeys(wanted, Sums({}))
-    for (name, _), members in judged.items():
-        found[name] = found[name].merge(members["scores"])
-    if text := few_rows(found[rows], _ROWS[rows]):
+    sums_of = dict.fromkeys(wanted, LossSums())
+    for (name, _), sums in judged.items():
+        sums_of[name] = sums_of[name].merge(sums)
+    if text := few_rows(sums_of[rows], _ROWS[rows]):
         advice = "" if chooses_ridge(learner.job) else ", or raise `sequence.ridge`"
         learner.run.note(f"{text} Look at these rows{advice}.")
     if data.classes is None:
         return {}
-    names, sums, threshold = data.classes.texts, found[rows].arrays, options.threshold
+    names = data.classes.texts
+    counts = sums_of[rows].of_classes(-1)
+    threshold = options.threshold
     if not isinstance(threshold, float):
         if scores.folds is None:
             raise DataError(NO_FOLDS)
-        wanted = threshold["cost"] if isinstance(threshold, dict) else threshold
-        threshold = best_threshold(found["validation"].arrays, wanted)
-        sums = at_threshold(sums, threshold)
-    report = class_report(sums, names, rows, calibrated=True, threshold=threshold)
+        rule = threshold["cost"] if isinstance(threshold, dict) else threshold
+        threshold = best_threshold(sums_of["validation"].of_classes(-1), rule)
+        counts = at_threshold(counts, threshold)
+    report = class_report(counts, names, rows, calibrated=True, threshold=threshold)
     if data.class_weights is None:
         return {"classes": report}
     if options.threshold == 0.5 and len(names) == 2:

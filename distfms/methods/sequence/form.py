@@ -14,6 +14,8 @@ from distfms.methods.frame.mapped import MATRICES_WITH_GAPS, MappedForm
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.row_data import LEVELS_GUESSED, RowForm, names_classes
+from distfms.methods.frame.trees import MOST_ROWS as SAMPLED_ROWS
+from distfms.methods.frame.trees import MOST_VALUES as SAMPLED_VALUES
 from distfms.methods.sequence.options import (
     GAIN,
     N_SPLINES,
@@ -222,7 +224,23 @@ class SequenceForm(RowForm):
             wanted |= options.criterion in (None, GAIN)
         if options.model == "linear" and options.baselines is None:
             wanted = self.is_small and len(self.roles.target) == 1
-        return wanted and bool(section.folds > 1 or section.test or self.inputs.test)
+        has_other_rows = bool(section.folds > 1 or section.test or self.inputs.test)
+        return wanted and has_other_rows and not self.inputs.by_age
+
+    @property
+    def sample_share(self) -> float:
+        """Share of the rows that are kept in memory for trees and other fits; 0 for none."""
+        is_wanted = self.has_reference or not self.options.by_statistics
+        if not is_wanted or len(self.roles.target) > 1:
+            return 0.0
+        most = min(SAMPLED_ROWS, SAMPLED_VALUES // len(self.roles.features))
+        n_rows = self.inputs.train.n_rows * (1 - self.inputs.section.test)
+        return min(1.0, most / max(n_rows, 1.0))
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether all rows are kept in memory, and count alike whatever their age."""
+        return self.sample_share >= 1.0 and not self.inputs.by_age
 
     @property
     def is_small(self) -> bool:
@@ -304,7 +322,7 @@ class SequenceForm(RowForm):
     def passes(self) -> tuple[int, int | None]:
         """Fewest and most passes over the rows; see `Job.passes`."""
         fewest = self.n_first_passes + (1 if self.mapped is None else self.mapped.n_passes)
-        if self.options.family != "gaussian":
+        if self.options.family != "gaussian" and not self.is_in_memory:
             return fewest + 1, None
         # Knots of numbers, and measures that statistics do not tell.
         most = fewest + 2
@@ -318,6 +336,8 @@ class SequenceForm(RowForm):
             if self.options.model == TREES:
                 return {}
             return Sizes.of(self).for_actors(len(rules.searched))
+        if self.is_in_memory:
+            return {}
         n_values = self.guessed_columns + len(self.roles.target) + 1
         return {"passes": operations_of_passes(n_values * self.inputs.train.n_rows)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -23,26 +23,19 @@ from distfms.methods.frame.cross_validation import (
     evaluated,
     split_fold,
 )
-from distfms.methods.frame.judging import Asked, judged, one_part
+from distfms.methods.frame.judge import HELD_OUT, Judge, LossSums, Question, judged_by_pass
 from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_folds
+from distfms.methods.frame.outcomes import Numbers
 from distfms.methods.sequence.data import SequenceData
-from distfms.methods.sequence.evaluate import kept_prefixes
+from distfms.methods.sequence.evaluate import RANKED, kept_prefixes
+from distfms.methods.sequence.judged import PrefixScores, measures_of
 from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
-from distfms.methods.sequence.read import PrefixJudge, measures_of
-from distfms.methods.sequence.read_models import (
-    Key,
-    Search,
-    by_passes,
-    losses_of_texts,
-    share_of_auto,
-    with_trees,
-)
-from distfms.methods.sequence.read_trees import spans_of
+from distfms.methods.sequence.read_models import Key, Search, by_passes, share_of_auto, with_trees
 from distfms.methods.sequence.rules import Rules
-from distfms.methods.sequence.trees import TreePath, features_of
 from distfms.report.formatting import percent
+from distfms.stats.base import Folded, merge_tree
 
 #: Sequences of models that one pass judges.
 JUDGED = 128
@@ -118,7 +111,7 @@ class Learner(ABC):
 
     def on_rows(self, paths: Mapping[str, Path]) -> dict[Any, tuple[Path, Sequence[int]]]:
         """Return paths, by (rows, rule), with the parts of a batch that are these rows."""
-        parts = {"train": self.train_parts, "test": [-1]}
+        parts = {"train": self.train_parts, "test": [HELD_OUT]}
         return {
             (rows, name): (paths[name], numbers)
             for rows, numbers in parts.items()
@@ -132,33 +125,42 @@ class Learner(ABC):
         return [fold for fold in folds if fold is not None]
 
     @cached_property
-    def natural(self) -> dict[str, Any]:
-        """Options of `PrefixJudge` for the `NATURAL` measures of regressions, empty for none.
+    def judge(self) -> Judge:
+        """What measures models on rows.
 
-        Targets of two values each have an accuracy, and the rows of queries NDCG.
+        Regressions have `NATURAL` measures, too: accuracy where each target has two values, and
+        NDCG where rows have queries.
         """
+        outcome = self.data.outcome
+        if outcome is not None:
+            return Judge(outcome)
         counts, roles = self.data.statistics["counts"], self.data.form.roles
         values = counts.train().merge(counts.test).values
-        options: dict[str, Any] = {}
-        if self.procedure.family != "gaussian":
-            return options
+        threshold = None
         if (np.isfinite(values).sum(axis=1) == 2).all():
-            options["threshold"] = np.nanmean(values, axis=1)
-        if roles.query is not None and len(roles.target) == 1:
-            options["ranks"] = True
-        return options
+            threshold = np.nanmean(values, axis=1)
+        is_ranking = roles.query is not None and len(roles.target) == 1
+        cutoffs = (RANKED,) if is_ranking else ()
+        return Judge(Numbers(threshold=threshold), cutoffs=cutoffs)
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether rows have measures that statistics do not tell."""
+        outcome = self.judge.outcome
+        is_of_two = isinstance(outcome, Numbers) and outcome.threshold is not None
+        return is_of_two or bool(self.judge.cutoffs)
 
     def measured(
         self,
         asked: Mapping[Key, tuple[Path, Sequence[int]]],
         models: Mapping[Key, tuple[PrefixModels, Sequence[int]]] | None = None,
     ) -> dict[Key, Answer]:
-        """Measure all prefixes of paths, and models, on folds or on held-out rows (−1)."""
+        """Measure all prefixes of paths, and models, on folds or on held-out rows (`HELD_OUT`)."""
         kept = {key: kept_prefixes(path) for key, (path, _) in asked.items()}
         wanted = {key: (path.models_at(kept[key]), parts) for key, (path, parts) in asked.items()}
         measures = dict[Key, Answer]()
-        for key, members in self.judged({**wanted, **(models or {})}, **self.natural).items():
-            measures[key] = measures_of(members)
+        for key, sums in self.judged({**wanted, **(models or {})}).items():
+            measures[key] = measures_of(self.judge, sums)
             if key in asked:
                 path = asked[key][0]
                 measures[key] = {
@@ -168,25 +170,31 @@ class Learner(ABC):
         return measures
 
     def judged(
-        self,
-        asked: Mapping[Key, tuple[PrefixModels, Sequence[int]]],
-        kind: Callable[..., Any] = PrefixJudge,
-        **options: Any,
-    ) -> dict[Key, Mapping[str, Any]]:
-        """Judge models on folds, or on held-out rows (−1), by one pass for `JUDGED`.
-
-        Returns for each what a judge of this kind adds up over these rows.
-        """
+        self, asked: Mapping[Key, tuple[PrefixModels, Sequence[int]]]
+    ) -> dict[Key, LossSums]:
+        """Judge models on folds, or on held-out rows: in memory, or by one pass for `JUDGED`."""
         data = self.data
-        sums = dict[Key, Mapping[str, Any]]()
-        options |= {"classes": data.class_values, "class_weights": data.class_weights}
-        for start in range(0, len(asked), JUDGED):
-            judges = dict[Key, Asked]()
-            for key, (models, parts) in list(asked.items())[start : start + JUDGED]:
-                judge = kind(models, data.form.options.family, **options)
-                judges[key] = judge, [one_part(number) for number in parts]
-            sums |= judged(self.run, partial(data.form.source, data.plan), judges)
-        return sums
+        if data.memory is not None and not self.judge.cutoffs:
+            return {key: self.judged_here(models, parts) for key, (models, parts) in asked.items()}
+        questions = dict[Key, Question]()
+        for key, (models, parts) in asked.items():
+            scores = PrefixScores(models)
+            questions[key] = Question(scores, self.judge, parts, scores.n_scores)
+        source = partial(data.form.source, data.plan)
+        by_part = dict[Key, Folded[LossSums]]()
+        keys = list(questions)
+        for start in range(0, len(keys), JUDGED):
+            together = {key: questions[key] for key in keys[start : start + JUDGED]}
+            by_part |= judged_by_pass(self.run, source, together)
+        return {key: merge_tree(of_parts.parts) for key, of_parts in by_part.items()}
+
+    def judged_here(self, models: PrefixModels, parts: Sequence[int]) -> LossSums:
+        """Judge models on the rows in memory of folds, or on held-out ones; not as rankings."""
+        sample = self.data.sample
+        assert sample is not None
+        scores = PrefixScores(models)
+        rows = sample.rows_of(self.data.plan, parts)
+        return self.judge.of_rows(scores, rows, scores.n_scores)
 
 
 class ByStatistics(Learner):
@@ -213,14 +221,14 @@ class ByStatistics(Learner):
     def scores(self, models: Models) -> Scores:
         """Judge all models; within a step. What statistics do not tell, one pass over rows does."""
         solved = self.solved(models)
-        procedure = replace(self.procedure, with_models=bool(self.natural))
+        procedure = replace(self.procedure, with_models=self.needs_rows)
         folds = on_folds(self.run, self.job, solved, procedure, evaluate=self.on_folds)
         curves: dict[Any, Answer] = {
             (rows, name): path.held_out(own["moments"])
             for rows, own in solved.sets.items()
             for name, path in models.paths.items()
         }
-        if not self.natural:
+        if not self.needs_rows:
             return Scores(curves, folds)
         answers, numbers = ((), ()) if folds is None else (folds.answers, folds.folds)
         units = {(f, i): own[at] for i, own in enumerate(answers) for at, f in enumerate(numbers)}
@@ -272,8 +280,9 @@ class ByRows(Learner):
                 )
             # What trees explain of the training rows, nobody knows so far.
             asked = {name: (own.prefix_models(), self.train_parts) for name, own in paths.items()}
-            for name, members in self.judged(asked).items():
-                paths[name] = replace(paths[name], share=measures_of(members)[own.share])
+            for name, sums in self.judged(asked).items():
+                measures = measures_of(self.judge, sums)
+                paths[name] = replace(paths[name], share=measures[own.share])
         searches = {
             (fold.number, number): Search(
                 own.scored_at(own.grid(paths[rule.name])), rule, own.problem_on(fold), fold.number
@@ -306,31 +315,13 @@ class ByRows(Learner):
             for fold in self.folds()
         }
         paths = self._refitted(searches, self._ordered(searches))
-        asked = {fold: (path, [fold]) for fold, path in paths.items()}
-        curves = self.measured_here(paths) if fitting.model != "linear" else self.measured(asked)
         name = "mse" if fitting.family == "gaussian" else "deviance"
         losses = []
         for fold, path in paths.items():
             prefixes = [0, *(path.affordable(budget) for budget in budgets)]
-            losses.append(curves[fold][name][prefixes])
+            sums = self.judged_here(path.models_at(prefixes), [fold])
+            losses.append(self.judge.measures(sums)[name])
         return np.stack(losses, axis=-1)
-
-    def measured_here(self, paths: Mapping[int, TreePath]) -> dict[int, Answer]:
-        """Measure prefixes of trees on their folds, as far as their rows are in memory."""
-        rows = self.data.rows
-        assert rows is not None
-        spans, curves = spans_of(self.data.plan), dict[int, Answer]()
-        everything = range(len(spans))
-        for fold, path in paths.items():
-            held_out = rows.taken(rows.fold == fold, everything)
-            features = [features_of(path, n, spans) for n in path.refit_at]
-            texts = path.models.texts[1:]
-            sums = losses_of_texts(texts, path.models.null, features, held_out, self.data)
-            measures = measures_of({"scores": sums}).items()
-            curves[fold] = {
-                name: path.of_prefixes(path.fitted, values) for name, values in measures
-            }
-        return curves
 
     # --- paths ---
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
+from distfms.engine.blas import single_threaded_blas
+from distfms.engine.memory import n_processors
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.passes import Passes, Sums
-from distfms.methods.frame.trees import scores
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.glm import (
@@ -25,10 +29,11 @@ from distfms.methods.sequence.glm import (
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.read import GlmReader, sums_of_scores
-from distfms.methods.sequence.read_trees import TreeRows, TreeSource, spans_of
+from distfms.methods.sequence.read import GlmReader, rows_to_fit
+from distfms.methods.sequence.read_sample import TreeRows, TreeSource, spans_of
 from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, tree_path
 from distfms.solve.lbfgs import side_by_side
+from distfms.stats.base import merge_tree
 
 #: Rows, and numbers in them, that trees are fitted to where nobody asks for trees.
 _MOST_ROWS, _MOST_VALUES = 100_000, 20_000_000
@@ -57,21 +62,20 @@ def by_passes(
     A fit begins where the one before it ended, and rules that look at gradients choose groups
     between fits: so a search has both the order and its models, and all searches share passes.
     """
-    weighted = data.class_values, data.class_weights
-    own = next(iter(searches.values())).procedure
-    design = guided = GlmDesign(own.family, own.n_outputs, whole.scaling)
+    procedure = next(iter(searches.values())).procedure
+    design = guided = GlmDesign(procedure.family, procedure.n_outputs, whole.scaling)
     n_passes = 0
-
-    def reader(*of: Any) -> GlmReader:
-        return GlmReader(data.form.source(data.plan, *of), design, *weighted)
 
     def sums(models: list[GlmModel]) -> list[Sums]:
         nonlocal n_passes
         n_passes += 1
-        arrays = make_pass(models).arrays.items()
-        return [Sums({name: own[i] for name, own in arrays}) for i in range(len(models))]
+        arrays = make_pass(models).arrays
+        return [
+            Sums({name: of_all[number] for name, of_all in arrays.items()})
+            for number in range(len(models))
+        ]
 
-    with Passes(run, reader, data.plan.n_columns + 1, design.n_outputs) as make_pass:
+    with passes_over(run, data, design) as make_pass:
         if design.n_outputs == 1 and len(whole.gram) <= MOST_BENT:
             (guided,) = side_by_side([guide_of(whole, View(design, whole.scaling))], sums)
         fittings = (
@@ -80,6 +84,32 @@ def by_passes(
         )
         fits_of_all = fitted(fittings, sums)
     return {key: fits.path(n_passes) for key, fits in zip(searches, fits_of_all, strict=True)}
+
+
+@contextmanager
+def passes_over(
+    run: Run, data: SequenceData, design: GlmDesign
+) -> Iterator[Callable[[list[GlmModel]], Sums]]:
+    """Make passes over the training rows: in this process, where these are in memory."""
+    outcome = data.outcome
+    assert outcome is not None
+    if data.memory is None:
+
+        def reader(*of: Any) -> GlmReader:
+            return GlmReader(data.form.source(data.plan, *of), design, outcome)
+
+        with Passes(run, reader, data.plan.n_columns + 1, design.n_outputs) as make_pass:
+            yield make_pass
+        return
+    sample = data.memory
+    numbers = range(max(sample.n_folds, 1))
+    shards = []
+    for number in numbers:
+        rows = sample.rows_of(data.plan, [number])
+        fold = np.full(rows.n_rows, number)
+        shards.append(rows_to_fit(design, outcome, rows, fold))
+    with single_threaded_blas(), ThreadPoolExecutor(n_processors()) as threads:
+        yield lambda models: merge_tree(threads.map(partial(design.sums, models=models), shards))
 
 
 def with_trees(
@@ -108,11 +138,8 @@ def tree_fit(run: Run, data: SequenceData, rows: TreeRows | None = None) -> Tree
     learned: TreeRows | TreeSource | None = rows
     if learned is None:
         share = share_of_auto(form)
-        weighted = data.class_values, data.class_weights
-        source = TreeSource(
-            form.source(plan, train, False), train.partitions, options.family, *weighted
-        )
-        if data.rows is not None and data.rows.share >= share:
+        source = TreeSource(form.source(plan, train, False), train.partitions, data.outcome)
+        if data.rows is not None and data.sample is not None and data.sample.share >= share:
             learned = data.rows
         elif options.model == "auto":
             learned = source.sample(run, share)
@@ -127,24 +154,6 @@ def tree_fit(run: Run, data: SequenceData, rows: TreeRows | None = None) -> Tree
         form.seed,
         len(data.class_values or ()),
     )
-
-
-def losses_of_texts(
-    texts: Sequence[str],
-    null: np.ndarray,
-    features: Sequence[Sequence[int]],
-    rows: TreeRows,
-    data: SequenceData,
-) -> Sums:
-    """Add up what models of LightGBM, the first that of no group, are measured by on rows."""
-    models = [np.tile(null, (len(rows.fold), 1))]
-    for text, columns in zip(texts, features, strict=True):
-        raw = scores(text, rows.inputs[:, list(columns)])
-        models.append(raw.reshape(len(rows.fold), -1))
-    weighted = data.class_values, data.class_weights
-    stacked = np.stack(models, axis=1)
-    target = rows.target[np.newaxis]
-    return sums_of_scores(stacked, target, rows.weight, data.form.options.family, *weighted)
 
 
 def share_of_auto(form: SequenceForm) -> float:

@@ -1,21 +1,20 @@
-"""Predictions of all prefixes by row, from models without the row's fold, and where rows stop."""
+"""What the models of all prefixes say of the rows in memory, and where rows stop."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from distfms.data.rows.batches import RowBatch
-from distfms.data.rows.folds import mix, with_seed
 from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.judge import HELD_OUT, JudgedRows
+from distfms.methods.frame.outcomes import Responses
 from distfms.methods.frame.row_predictor import decided, shares_of
 from distfms.methods.sequence.evaluate import ERROR, kept_prefixes
+from distfms.methods.sequence.judged import PrefixScores
 from distfms.methods.sequence.learners import Learner, Models
 from distfms.methods.sequence.problem import Path, PrefixModels
-from distfms.methods.sequence.read import CHUNK_VALUES, prior_of, response_of, row_weights
 from distfms.methods.sequence.stopping import (
     Claim,
     StagedRows,
@@ -26,68 +25,38 @@ from distfms.methods.sequence.stopping import (
     stops,
 )
 from distfms.solve.costs import longest_affordable
-from distfms.solve.losses import FAMILIES, mean_response
 from distfms.stats.base import FoldMeans
-from distfms.stats.sample import RowSample
-
-#: Most rows that policies are found on, and numbers that are kept of them.
-_MOST_ROWS, _MOST_VALUES = 200_000, 1 << 24
 
 
-@dataclass(frozen=True, eq=False)
-class StageJudge:
-    """Samples rows by their hashes, with what models say of them; a `Judge` of one part at a time.
+def staged(
+    outcome: Responses,
+    models: PrefixModels,
+    rows: JudgedRows,
+    part: int,
+    threshold: float,
+    costs: Sequence[float] | None,
+) -> StagedRows:
+    """Return what models say of rows of a fold, or of held-out rows, at all stages.
 
-    Values of a row are its weight and its class, then the states, losses and whether the class is
-    right by model. `threshold` decides between two classes; with `costs` of a false alarm and of a
-    miss these are the loss, otherwise the deviance's.
+    `threshold` decides between two classes; with `costs` of a false alarm and of a miss these are
+    the loss, otherwise the deviance's.
     """
-
-    models: PrefixModels
-    family: str
-    classes: tuple[float, ...] | None = None
-    class_weights: tuple[float, ...] | None = None
-    seed: int = 0
-    size: int = _MOST_ROWS
-    threshold: float = 0.5
-    costs: tuple[float, float] | None = None
-
-    def __call__(self, batch: RowBatch, parts: slice) -> Mapping[str, Any]:
-        """Judge a sample of the rows of a part, some at a time."""
-        (own,), models = batch.part_slices[parts], self.models
-        hashes, numbers = with_seed(mix(batch.rows.hashes[own]), self.seed), batch.row_ids[own]
-        places = np.arange(own.start, own.stop, dtype=np.float64)[np.newaxis]
-        sample = RowSample.from_rows(self.size, hashes, np.zeros_like(numbers), places)
-        rows = sample.values[0].astype(np.intp)
-        step = max(1, CHUNK_VALUES // max(len(models) * models.n_outputs, len(batch.features)))
-        starts = range(0, max(len(rows), 1), step)
-        blocks = [self._judged(batch, rows[start : start + step]) for start in starts]
-        return {"rows": replace(sample, values=np.concatenate(blocks, axis=1))}
-
-    def _judged(self, batch: RowBatch, rows: np.ndarray) -> np.ndarray:
-        family = FAMILIES[self.family]
-        response = response_of(batch.target[:, rows], self.family, self.classes)
-        label = response.ravel().astype(np.intp)
-        weight = np.ones(len(rows)) if batch.weight is None else batch.weight[rows]
-        of_class = row_weights(response, self.class_weights)
-        prior = prior_of(self.class_weights, self.family)
-        scores = self.models.scores(batch.features[:, rows])
-        y, found = family.responses(response, scores.shape[2]), list[np.ndarray]()
-        for eta in scores.transpose(1, 0, 2):
-            shares = shares_of(mean_response(self.family, eta - prior))
-            place = decided(shares, np.exp(prior), self.threshold)
-            loss = of_class * family.loss(np.ascontiguousarray(eta.T), y)
-            if self.costs is not None:
-                loss = np.where(place == label, 0.0, np.array(self.costs)[label])
-            found.append(np.stack((state_of(shares), loss, place == label)))
-        return np.concatenate((np.stack((weight, label)), *np.stack(found, axis=1)))
-
-
-def staged(values: np.ndarray, fold: np.ndarray) -> StagedRows:
-    """Return rows of classes from what a `StageJudge` keeps of them."""
-    weight, label, *rest = values
-    states, losses, right = np.array(rest).reshape(3, -1, len(weight))
-    return StagedRows(states, losses, right, weight, fold, label)
+    scores = PrefixScores(models)(rows.features)
+    label = outcome.response(rows.target).ravel().astype(np.intp)
+    losses = 0.5 * outcome.errors(scores, rows.target)["deviance"]
+    of_class = outcome.loss_weights(rows.target)
+    if of_class is not None:
+        losses = losses * of_class
+    states, right = np.empty(losses.shape), np.empty(losses.shape)
+    for stage, eta in enumerate(scores):
+        shares = shares_of(outcome.means(eta).T)
+        place = decided(shares, np.exp(outcome.prior), threshold)
+        states[stage] = state_of(shares)
+        right[stage] = place == label
+        if costs is not None:
+            losses[stage] = np.where(place == label, 0.0, np.array(costs)[label])
+    weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+    return StagedRows(states, losses, right, weight, np.full(rows.n_rows, part), label)
 
 
 def paths_without(learner: Learner, models: Models) -> dict[int, Path]:
@@ -108,28 +77,25 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
     costs = tuple(wanted["cost"]) if isinstance(wanted, dict) else None
     prefix = max(longest_affordable(path.curve_cost[stages], metrics["stop"]["spent"]) - 1, 0)
     names = ("mean_cost", "log_loss" if costs is None else "error_cost", "accuracy")
-    size = 2 + 3 * len(stages)
     spent = path.curve_cost[stages]
-    asked: dict[int, tuple[PrefixModels, Sequence[int]]] = {
-        fold: (own.models_at([own.affordable(cost) for cost in spent]), [fold])
+    models_of: dict[int, PrefixModels] = {
+        fold: own.models_at([own.affordable(cost) for cost in spent])
         for fold, own in paths_without(learner, models).items()
     }
-    judged = learner.judged(
-        {**asked, -1: (path.models_at(stages), [-1])},
-        StageJudge,
-        seed=job.seed,
-        size=min(_MOST_ROWS, _MOST_VALUES // size) // max(len(asked), 1),
-        threshold=metrics["classes"]["threshold"],
-        costs=costs,
-    )
-    samples = {fold: own["rows"] for fold, own in judged.items() if own and own["rows"].n_rows}
-    if len(samples.keys() - {-1}) < 2:
+    models_of[HELD_OUT] = path.models_at(stages)
+    sample, outcome = learner.data.sample, learner.data.outcome
+    assert sample is not None
+    assert outcome is not None
+    threshold = metrics["classes"]["threshold"]
+    of_parts = dict[int, StagedRows]()
+    for part, models_of_part in models_of.items():
+        of_part = sample.rows_of(learner.data.plan, [part])
+        if of_part.n_rows:
+            of_parts[part] = staged(outcome, models_of_part, of_part, part, threshold, costs)
+    test = of_parts.pop(HELD_OUT, None)
+    if len(of_parts) < 2:
         return {}
-    values = np.concatenate([own.values for own in samples.values()], axis=1)
-    fold = np.repeat(list(samples), [sample.n_rows for sample in samples.values()])
-    rows = staged(values, fold)
-    is_test = fold < 0
-    rows, test = rows.taken(~is_test), rows.taken(is_test) if is_test.any() else None
+    rows = StagedRows.joined(list(of_parts.values()))
     outline = Stopping(tuple(stages.tolist()), tuple(spent.tolist()), (), ())
     stopping, claim = find_stopping(rows, outline, prefix)
     entries = entries_of(stopping, claim, rows, test, names)

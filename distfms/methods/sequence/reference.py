@@ -10,18 +10,18 @@ import numpy as np
 
 from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import FoldAnswers, Run
-from distfms.methods.frame.cross_validation import without_fold
 from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.judge import HELD_OUT
 from distfms.methods.frame.trees import QUICK, gains_by_feature
-from distfms.methods.sequence.data import SequenceData, moments_of_rows
+from distfms.methods.sequence.data import SequenceData, thinned
+from distfms.methods.sequence.judged import PrefixScores, measures_of
 from distfms.methods.sequence.learners import Learner
-from distfms.methods.sequence.options import TREES, SequenceOptions
+from distfms.methods.sequence.options import TREES
 from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import RIDGES
-from distfms.methods.sequence.read import measures_of
-from distfms.methods.sequence.read_models import losses_of_texts, tree_fit
-from distfms.methods.sequence.read_trees import TreeRows, spans_of
-from distfms.methods.sequence.ridge import losses_of_ridges
+from distfms.methods.sequence.read_models import tree_fit
+from distfms.methods.sequence.read_ridge import losses_of_all_columns
+from distfms.methods.sequence.read_sample import spans_of
 from distfms.methods.sequence.trees import Grown, TreeModels
 from distfms.stats.base import over_folds
 
@@ -79,84 +79,80 @@ def fit_reference(run: Run, learner: Learner) -> Reference:
     """Fit LightGBM to all columns, without each fold, and measure it; within a step.
 
     Of many rows it learns from some, and of these it is measured on the folds: how much that tells
-    less is in the spread between folds. It begins with few rows. Where linear regressions on the
-    same rows are better there by more than two standard errors, paired by fold, the race is over.
+    less is in the spread between folds. It begins with few rows. Where linear models of the same
+    rows are better there by more than two standard errors, paired by fold, the race is over.
     """
     rows = learner.data.rows
     assert rows is not None
-    for size in (*_GROWING, len(rows.fold)):
-        some = rows.thinned(size)
-        reference = _fitted_to(run, learner, some)
-        if len(some.fold) == len(rows.fold):
+    sample = learner.data.sample
+    assert sample is not None
+    n_all = len(rows.fold)
+    for size in (*_GROWING, n_all):
+        if size >= n_all:
             break
-        if is_behind(learner, reference, some):
-            return replace(reference, is_out=True)
-    return reference
+        some = thinned(learner.data, size)
+        reference = _fitted_to(run, learner, some)
+        if is_behind(run, learner, reference, some):
+            return replace(reference, is_out=True, fitted={})
+    whole = replace(learner.data, sample=replace(sample, block=sample.train, share=1.0))
+    reference = _fitted_to(run, learner, whole)
+    return reference if sample.is_all else replace(reference, fitted={})
 
 
-def is_behind(learner: Learner, reference: Reference, rows: TreeRows) -> bool:
-    """Return whether LightGBM is behind linear regressions of the same rows."""
-    data, procedure = learner.data, learner.procedure
-    if procedure.family != "gaussian" or data.form.options.model == TREES:
+def is_behind(run: Run, learner: Learner, reference: Reference, data: SequenceData) -> bool:
+    """Return whether LightGBM is behind linear models of the same rows."""
+    if data.form.options.model == TREES or len(reference.losses) < 2:
         return False
     if data.form.mapped is not None:  # products of all columns do not fit into memory
         return False
-    if len(reference.losses) < 2:
+    is_gaussian = learner.procedure.family == "gaussian"
+    ridges = RIDGES if is_gaussian else (learner.procedure.ridge,)
+    answers, losses = losses_of_all_columns(run, learner.job, data, ridges)
+    if list(answers.folds) != [entry["fold"] for entry in reference.folds]:
         return False
-    linear = losses_on_rows(data, learner.job.options, rows, [e["fold"] for e in reference.folds])
+    linear = losses[best(losses, answers.weight)]
     behind = over_folds(reference.losses - linear, reference.weights)
     return bool(behind.mean > OUT * behind.standard_error)
 
 
-def losses_on_rows(
-    data: SequenceData, options: SequenceOptions, rows: TreeRows, folds: Sequence[int]
-) -> np.ndarray:
-    """Return the losses of linear regressions of rows in memory, at the best ridge, by fold."""
-    moments = moments_of_rows(data, rows)
-    procedure = moments.procedure(options)
-    losses, weights = list[np.ndarray](), list[float]()
-    for number in folds:
-        train, held_out = without_fold(moments.statistics, number)
-        problem = procedure.problem(train)
-        losses.append(losses_of_ridges(problem, held_out["moments"], RIDGES))
-        weights.append(float(held_out["moments"].weight))
-    by_ridge = np.stack(losses, axis=-1)
-    return np.asarray(by_ridge[best(by_ridge, weights)])
-
-
-def _fitted_to(run: Run, learner: Learner, rows: TreeRows) -> Reference:
-    """Return the reference of some rows."""
-    data = learner.data
+def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
+    """Return the reference of the rows in memory, as if these were all."""
+    rows, sample = data.rows, data.sample
+    assert rows is not None
+    assert sample is not None
     features = tuple(range(len(data.plan.roles.features)))
     numbers = [fold.number for fold in learner.folds()]
     section = learner.job.inputs.section
     has_held_out = bool(section.test or learner.job.inputs.test)
     if has_held_out or not numbers or data.form.options.model == TREES:
-        numbers = [-1, *numbers]
+        numbers = [HELD_OUT, *numbers]
     tasks = [(features, number) for number in numbers]
-    models: dict[int, Grown] = dict(
-        zip(numbers, run.map(tree_fit(run, data, rows), tasks, _WHAT), strict=True)
-    )
+    grown = run.map(tree_fit(run, data, rows), tasks, _WHAT)
+    models: dict[int, Grown] = dict(zip(numbers, grown, strict=True))
+    spans = spans_of(data.plan)
     loss = "mse" if learner.procedure.family == "gaussian" else "deviance"
     entries, weights = list[dict[str, Any]](), list[float]()
     losses, nulls = list[float](), list[float]()
     for number, model in models.items():
-        if number < 0:
+        if number == HELD_OUT:
             continue
-        held_out = rows.taken(rows.fold == number, features)
-        sums = losses_of_texts([model.text], model.null, [features], held_out, data)
-        measures = measures_of({"scores": sums})
+        scores = PrefixScores(TreeModels.of(["", model.text], model.null, spans))
+        held_out = sample.rows_of(data.plan, [number])
+        sums = learner.judge.of_rows(scores, held_out, scores.n_scores)
+        measures = measures_of(learner.judge, sums)
         entries.append({"fold": number, **_last(measures)})
         losses.append(float(measures[loss][-1]))
         nulls.append(float(measures[loss][0]))
-        weights.append(float(sums["weight"]))
+        weights.append(sums.weight)
     test = dict[str, Any]()
     if has_held_out:
-        whole = TreeModels.of(["", models[-1].text], models[-1].null, spans_of(data.plan))
-        test = _last(measures_of(learner.judged({-1: (whole, [-1])})[-1]))
+        model = models[HELD_OUT]
+        whole = TreeModels.of(["", model.text], model.null, spans)
+        sums = learner.judged({HELD_OUT: (whole, [HELD_OUT])})[HELD_OUT]
+        test = _last(measures_of(learner.judge, sums))
     groups = data.form.groups
     return Reference(
-        n_train=models[-1].n_rows if -1 in models else len(rows.fold),
+        n_train=models[HELD_OUT].n_rows if HELD_OUT in models else len(rows.fold),
         n_trees=int(np.median([model.n_trees for model in models.values()])),
         folds=entries,
         test=test,
@@ -164,7 +160,7 @@ def _fitted_to(run: Run, learner: Learner, rows: TreeRows) -> Reference:
         weights=np.array(weights),
         whole=float(np.average(nulls, weights=weights)) if nulls else 1.0,
         gains={number: gains_of(model.text, groups) for number, model in models.items()},
-        fitted={(features, n): own.text for n, own in models.items()} if rows.is_all else {},
+        fitted={(features, number): model.text for number, model in models.items()},
     )
 
 

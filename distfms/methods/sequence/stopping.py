@@ -11,7 +11,7 @@ first group, where nothing tells rows apart, it is one for all rows. See Trapezn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -84,12 +84,21 @@ class StagedRows:
     fold: np.ndarray
     label: np.ndarray
 
+    @classmethod
+    def joined(cls, parts: Sequence[StagedRows]) -> StagedRows:
+        """Return the rows of all parts."""
+        names = [member.name for member in fields(cls)]
+        joined = {
+            name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names
+        }
+        return cls(**joined)
+
     def taken(self, rows: np.ndarray) -> StagedRows:
         """Return some of the rows, those of a stage side by side in memory."""
-        fields = {
+        taken = {
             name: np.ascontiguousarray(values[..., rows]) for name, values in vars(self).items()
         }
-        return StagedRows(**fields)
+        return StagedRows(**taken)
 
     @property
     def n_bins(self) -> int:

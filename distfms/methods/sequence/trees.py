@@ -12,7 +12,7 @@ import numpy as np
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import FIXED, feature_names, fitted, scores
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
-from distfms.methods.sequence.read_trees import TreeRows, TreeSource, inputs_of
+from distfms.methods.sequence.read_sample import TreeRows, TreeSource, inputs_of
 from distfms.solve.losses import FAMILIES
 from distfms.stats.base import Fields
 

@@ -8,14 +8,15 @@ import pytest
 
 from distfms.errors import DataError
 from distfms.methods.frame.classes import MAX_CLASSES, ClassCounts, find_classes
+from distfms.methods.frame.judge import LossSums
 from distfms.methods.frame.passes import Sums
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm import GlmDesign, View, fitted, guide_of, sequence_glm
 from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.judged import few_rows
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import Ladder
 from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.read import few_rows
 from distfms.solve.costs import GroupCosts
 from distfms.solve.lbfgs import side_by_side
 from distfms.solve.losses import FAMILIES
@@ -272,10 +273,12 @@ def test_models_are_fitted_where_costs_end():
 )  # fmt: skip
 def test_a_few_rows_that_decide_about_the_deviance_are_told(loss, n_rows, told):
     losses = np.r_[np.ones(n_rows - 10), np.full(10, loss)]
-    sums = {"n_rows": n_rows, "loss": [losses.sum()], "loss_squares": [(losses**2).sum()]}
-    found = few_rows(Sums({name: np.array(own) for name, own in sums.items()}), "held-out rows")
-    assert found.startswith(told)
-    assert bool(found) == bool(told)
+    squares = np.square(losses)
+    sums = {"n_rows": n_rows, "deviance": [losses.sum()], "deviance_squares": [squares.sum()]}
+    arrays = {name: np.array(values) for name, values in sums.items()}
+    said = few_rows(LossSums(Sums(arrays)), "held-out rows")
+    assert said.startswith(told)
+    assert bool(said) == bool(told)
 
 
 # --- classes ------------------------------------------------------------------------------------
