@@ -14,7 +14,7 @@ import pytest
 import distfms as package
 from distfms.data.rows.folds import hash_keys, mix, with_seed
 from distfms.errors import DataError, SpecError
-from distfms.methods.attribute_efficient import form, method, options, read
+from distfms.methods.attribute_efficient import form, method, options
 from distfms.methods.attribute_efficient.cells import SHARES
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
@@ -386,19 +386,6 @@ def test_a_mean_of_a_normal_model_and_lightgbm_where_each_knows_a_part(gaps, tmp
     assert method.METHOD.headline(finished).startswith("The mean of a linear model and LightGBM")
     assert "gain by each attribute, and the linear model." in method.METHOD.page(finished)
     assert {"normal", "lightgbm"} < {*metrics["baselines"]}
-
-
-def test_a_sample_has_a_bound_and_does_not_depend_on_partitions(monkeypatch):
-    monkeypatch.setattr(read, "MOST_ROWS", 200)
-    share = read.sampled_share(len(KEYS), len(NAMES))
-    assert share == 0.125  # of 900 rows
-    values = np.vstack([X.T, Y])
-    whole = read.sample_of(values, KEYS, share)
-    parts = [read.sample_of(values[:, own], KEYS[own], share) for own in (slice(9), slice(9, None))]
-    merged = parts[1].merge(parts[0])
-    assert 60 < whole.n_rows < 200
-    np.testing.assert_array_equal(merged.values, whole.values)
-    np.testing.assert_array_equal(merged.row_ids, whole.row_ids)
 
 
 def test_pairs_of_more_attributes_than_one_process_holds_are_refused(data, tmp_path, monkeypatch):

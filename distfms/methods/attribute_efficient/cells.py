@@ -20,7 +20,7 @@ from distfms.methods.attribute_efficient.from_pairs import (
     solve,
 )
 from distfms.methods.attribute_efficient.normal import normal_models
-from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
+from distfms.methods.attribute_efficient.pairs import Pairs, inner_folds
 from distfms.methods.attribute_efficient.predictors import Gaps
 from distfms.methods.frame.trees import FIXED, feature_names, fitted, gains_by_feature, scores
 from distfms.stats.sample import RowSample
@@ -66,13 +66,13 @@ def learned_by(name: str, sample: RowSample, draws: Draws, n_rows: int, units: U
 
     Where there is nothing to learn, the weights are 0.
     """
-    d = len(sample.values) - 1
+    d = len(sample.values) - 2  # target and weight come last
     if name not in (NORMAL, TREES):
         sample = sample.first(max(n_rows * (draws.n_drawn or d) // d, 2))
         draws = Draws(None, 0)
     keys = sample.row_ids.view(np.uint64)
-    fold, target = (keys % np.uint64(INNER_FOLDS)).astype(int), sample.values[-1]
-    observed = draws.observe(sample.values[:-1], keys)
+    fold, target = inner_folds(keys), sample.values[-2]
+    observed = draws.observe(sample.values[:-2], keys)
     counts, n, mean = (~np.isnan(observed)).sum(axis=1), len(target), float(target.mean())
     nothing = Learned(np.zeros(d), n, int(counts.sum()), counts / n, intercept=mean)
     if name == NORMAL:

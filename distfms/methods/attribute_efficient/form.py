@@ -22,10 +22,11 @@ from distfms.methods.attribute_efficient.options import (
     AttributeEfficientOptions,
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, PAIR_BYTES
-from distfms.methods.attribute_efficient.read import row_bytes, sampled_share, statistics_reader
+from distfms.methods.attribute_efficient.read import row_bytes, statistics_reader
 from distfms.methods.frame.contract import Grid, Inputs, Job
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.moments import TrainMembers, actors_on_moments
+from distfms.methods.frame.read import sample_share
 from distfms.methods.frame.row_data import RowForm
 from distfms.methods.frame.rows import RowSource, plus_minus
 from distfms.report.formatting import number
@@ -111,7 +112,7 @@ def _pairs_job(form: AttributeForm, options: AttributeEfficientOptions) -> Job:
     n_parts = folds if folds >= LEAST_FOLDS else INNER_FOLDS * max(folds, 1)
     n_rows = form.inputs.train.n_rows
     n_bytes = PAIR_BYTES * (d + 1) ** 2 * n_parts + form.statistics_bytes
-    n_bytes += int(sampled_share(n_rows, d) * n_rows) * 8 * (d + 1)
+    n_bytes += int(sample_share(n_rows, d) * n_rows) * 8 * (d + 1)
     return form.job(
         "attribute_efficient",
         options := options.model_copy(update=changes),
@@ -158,7 +159,7 @@ class AttributeForm(RowForm):
         """Whether a normal model of all rows is learned, too, as these are few enough."""
         n, d = self.inputs.train.n_rows, len(self.roles.features)
         n_operations = n * (options.attributes_per_example or d) * d**2
-        few = n_operations <= MOST_OPERATIONS and sampled_share(n, d) == 1.0
+        few = n_operations <= MOST_OPERATIONS and sample_share(n, d) == 1.0
         return self.chooses and few and (options.penalty, options.units) == ("ridge", "deviations")
 
     def candidates(self, options: AttributeEfficientOptions) -> list[Grid]:

@@ -31,7 +31,7 @@ from distfms.methods.attribute_efficient.options import (
     ON_FOLDS,
     AttributeEfficientOptions,
 )
-from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
+from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs, inner_folds
 from distfms.methods.attribute_efficient.read import Ordered
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.cross_validation import Members
@@ -129,7 +129,7 @@ def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     pairs = Pairs({})
     for values, target, keys in _numbered(found):
         observed = np.vstack([draws.observe(values, keys), target])
-        pairs = pairs.merge(Pairs.of(observed, (keys % np.uint64(INNER_FOLDS)).astype(int)))
+        pairs = pairs.merge(Pairs.of(observed, inner_folds(keys)))
     if lesson.name == "pairs":
         return learned_from(pairs, design.penalty, lesson.units)
     return solve(FoldPairs([*pairs.folds.values()]), full_candidates, lesson.units)

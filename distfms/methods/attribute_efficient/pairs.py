@@ -18,6 +18,11 @@ PAIR_BYTES = 24
 _MANY_COLUMNS, _FEW_VALUES = 512, 1 / 8
 
 
+def inner_folds(keys: np.ndarray) -> np.ndarray:
+    """Return the inner folds (n,) of rows with these keys."""
+    return (keys.astype(np.uint64) % np.uint64(INNER_FOLDS)).astype(int)
+
+
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """Co-moments of observed attributes and the target, the last column, by inner fold.

@@ -32,6 +32,7 @@ from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import Fold, Members
 from distfms.methods.frame.judge import JudgedRows, LossSums
 from distfms.methods.frame.moments import NamedRule, Procedure
+from distfms.methods.frame.read import SAMPLE
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class LearningProcedure(Procedure):
                 return solve(ImputedPairs([*pairs.folds.values()]), full_candidates, units)
             if self.draws is not None and rule.name in self.others:
                 n_rows = problem["counts"].n_rows
-                return learned_by(rule.name, problem["sample"], self.draws, n_rows, units)
+                return learned_by(rule.name, problem[SAMPLE], self.draws, n_rows, units)
             if rule.name == MIXED:
                 return self._mixed(problem)
             return self._linear(problem, "pairs")
@@ -91,7 +92,7 @@ class LearningProcedure(Procedure):
     def _mixed(self, problem: Members) -> Learned:
         """Return a linear model and LightGBM, between which the share is to be chosen."""
         assert self.draws is not None
-        sample, n_rows = problem["sample"], problem["counts"].n_rows
+        sample, n_rows = problem[SAMPLE], problem["counts"].n_rows
         trees = learned_by(TREES, sample, self.draws, n_rows, self.options.units)
         return replace(self._linear(problem, self.linear), trees=trees.trees, share=0.5)
 
@@ -101,7 +102,7 @@ class LearningProcedure(Procedure):
         if kind == NORMAL:
             assert self.draws is not None
             n_rows = problem["counts"].n_rows
-            return learned_by(NORMAL, problem["sample"], self.draws, n_rows, options.units)
+            return learned_by(NORMAL, problem[SAMPLE], self.draws, n_rows, options.units)
         takes_gaps = "imputed" in self.others
         return learned_from(problem["pairs"], options.penalty, options.units, takes_gaps)
 

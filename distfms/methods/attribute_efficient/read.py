@@ -11,14 +11,13 @@ import numpy as np
 
 from distfms.data.files.partition import Partition
 from distfms.data.rows.batches import RowBatch
-from distfms.data.rows.folds import mix, with_seed
+from distfms.data.rows.folds import mix
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import LARGEST_VALUE, Draws
-from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, Pairs
+from distfms.methods.attribute_efficient.pairs import LEAST_FOLDS, Pairs, inner_folds
+from distfms.methods.frame.read import sample_share, sampling_reader
 from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader
-from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES
 from distfms.stats.comoments import Moments
-from distfms.stats.sample import RowSample
 
 #: Most bytes of the rows that are put in order together; part of the result.
 WINDOW_BYTES = 2**28
@@ -34,58 +33,40 @@ def statistics_reader(
     """Return the reader of moments of features and the target, norms of rows, and counts.
 
     With `draws`, also of moments of what is ``observed`` of the rows, of its ``pairs`` by inner
-    fold, and of a ``sample`` of training rows. Inner folds are the folds where there are some, else
-    rows are divided by their keys; `n_rows` are there to be sampled.
+    fold, and of a sample of the rows. Inner folds are the folds where there are some, else rows are
+    divided by their keys; `n_rows` are there to be sampled.
     """
     if draws is None:
         return SummaryReader(source, "second moments", _summary)
-    share = sampled_share(n_rows, source.plan.n_features)
-    summarise = partial(_with_pairs, draws, source.section.folds >= LEAST_FOLDS, share)
-    return SummaryReader(source, "pairs", summarise, {"draws": draws.key(), "share": share})
+    summarise = partial(_with_pairs, draws, source.section.folds >= LEAST_FOLDS)
+    reader = SummaryReader(source, "pairs", summarise, {"draws": draws.key()})
+    # Values that are not drawn of a row have no say in which rows are sampled.
+    share = sample_share(n_rows, source.plan.n_features)
+    return sampling_reader(reader, share, by_values=False)
 
 
 def _summary(batch: RowBatch, part: int) -> dict[str, Any]:
-    own = batch.part_slices[part]
-    refuse_far(batch, own)
-    lengths = np.sqrt(np.nansum(batch.features[:, own] ** 2, axis=0))
+    rows = batch.part_slices[part]
+    refuse_far(batch, rows)
+    lengths = np.sqrt(np.nansum(batch.features[:, rows] ** 2, axis=0))
     return {
-        "moments": Moments.from_block(batch.values[:, own]),
+        "moments": Moments.from_block(batch.values[:, rows]),
         "norms": Moments.from_block(lengths[None]),
         "counts": RowCounts.from_block(batch, part),
     }
 
 
-def _with_pairs(
-    draws: Draws, on_folds: bool, share: float, batch: RowBatch, part: int
-) -> dict[str, Any]:
-    found, own = _summary(batch, part), batch.part_slices[part]
-    keys = row_keys(batch, own)
-    values = np.vstack([batch.features[:, own], batch.target[:1, own]])
-    observed = np.vstack([draws.observe(batch.features[:, own], keys), batch.target[:1, own]])
-    inner = np.full(len(keys), part) if on_folds else (keys % np.uint64(INNER_FOLDS)).astype(int)
-    is_held_out = part == len(batch.part_slices) - 1
-    pairs = Pairs({}) if is_held_out else Pairs.of(observed, inner)
-    sample = sample_of(values, keys, 0.0 if is_held_out else share)
-    return {**found, "observed": Moments.from_block(observed), "pairs": pairs, "sample": sample}
-
-
-def sampled_share(n_rows: int, n_attributes: int) -> float:
-    """Return the share of the rows to sample.
-
-    It is a power of two, so that most partitions that are new change nothing in those before.
-    """
-    most, share = min(MOST_ROWS, MOST_VALUES // n_attributes), 1.0
-    while share * n_rows > most:
-        share /= 2.0
-    return share
-
-
-def sample_of(values: np.ndarray, keys: np.ndarray, share: float) -> RowSample:
-    """Sample rows (d + 1, n) with their keys, which the sample has for row numbers."""
-    hashes = mix(with_seed(keys, 0))
-    own = np.flatnonzero(hashes < np.uint64(share * 2.0**64)) if share < 1 else slice(None)
-    numbers = keys[own].astype(np.uint64).view(np.int64)
-    return RowSample.from_rows(MOST_ROWS, hashes[own], numbers, values[:, own])
+def _with_pairs(draws: Draws, on_folds: bool, batch: RowBatch, part: int) -> dict[str, Any]:
+    summary = _summary(batch, part)
+    rows = batch.part_slices[part]
+    keys = row_keys(batch, rows)
+    drawn = draws.observe(batch.features[:, rows], keys)
+    observed = np.vstack([drawn, batch.target[:1, rows]])
+    pairs = Pairs({})
+    if part < len(batch.part_slices) - 1:
+        inner = np.full(len(keys), part) if on_folds else inner_folds(keys)
+        pairs = Pairs.of(observed, inner)
+    return {**summary, "observed": Moments.from_block(observed), "pairs": pairs}
 
 
 def refuse_far(batch: RowBatch, own: slice) -> None:

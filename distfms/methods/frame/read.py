@@ -1,0 +1,310 @@
+"""One read: statistics by fold and of held-out rows, and one bounded sample of rows with them.
+
+A method reads its rows once (texts and classes need a pass before). What it sums up of each part is
+its own; the sample is the same for all, and what else needs rows takes them from it: knots, trees,
+metrics, likely widths, races of candidates. Rows are drawn by their hashes, so that a sample does
+not depend on how the rows are divided, and its first m rows are a sample, too.
+
+`read_once` has a step for each, as actors load statistics and not rows. A method whose models of
+folds learn from sampled rows keeps them among its statistics: a `sampling_reader` adds the sample
+of each part as the member `SAMPLE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from distfms.data.files.partition import Dataset, Partition
+from distfms.data.rows.batches import ColumnPlan, RowBatch, SourceColumn
+from distfms.data.rows.folds import mix, with_seed
+from distfms.methods.frame.contract import Run
+from distfms.methods.frame.rows import SummaryReader
+from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES
+from distfms.stats.base import Bundle, Folded
+from distfms.stats.comoments import CoMoments
+from distfms.stats.sample import RowSample
+
+SAMPLE = "sample"
+"""Name of the member with the sample of each part."""
+
+#: No number of rows bounds a sample: a share of all does.
+_ALL = 2**62
+
+
+# --- what a sample has --------------------------------------------------------------------------
+
+
+def sample_share(
+    n_rows: float, n_columns: int, most_rows: int = MOST_ROWS, most_values: int = MOST_VALUES
+) -> float:
+    """Return the share to sample of rows of so many columns: 1, ¾, ½, ⅜, ¼ and so on.
+
+    There are few shares, so that most partitions that are new change nothing in those before.
+    """
+    most = min(most_rows, most_values // max(n_columns, 1))
+    share = 1.0
+    while share * n_rows > most:
+        if 0.75 * share * n_rows <= most:
+            return 0.75 * share
+        share /= 2.0
+    return share
+
+
+@dataclass(frozen=True, eq=False)
+class SampledRows:
+    """Rows in memory, in the order of their hashes.
+
+    Attributes
+    ----------
+    plan : ColumnPlan
+        Of the batches that they were read in.
+    inputs : ndarray of shape (S, n)
+        Columns of features as the data have them: numbers, and codes of categories; NaN where
+        missing.
+    target : ndarray of shape (T, n)
+    weight : ndarray of shape (n,)
+    fold : ndarray of int, shape (n,)
+        −1 for held-out rows.
+    keys : ndarray of uint64, shape (n,)
+        Hashes of ids, which rows that belong together share, or else row numbers.
+    ids : ndarray of shape (n,), or None
+        Integers or texts that name the rows, where something does.
+    share : float
+        Of all rows that these are.
+    n_folds : int
+    """
+
+    plan: ColumnPlan
+    inputs: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+    fold: np.ndarray
+    keys: np.ndarray
+    ids: np.ndarray | None
+    share: float
+    n_folds: int
+
+    @classmethod
+    def of(cls, sample: Folded[RowSample], plan: ColumnPlan, share: float) -> Self:
+        """Return the sampled rows of all parts."""
+        n_inputs = len(plan.roles.features)
+        numbers = [*range(sample.n_folds), -1]
+        fold = np.repeat(numbers, [part.n_rows for part in sample.parts])
+        values = np.concatenate([part.values for part in sample.parts], axis=1)
+        keys = np.concatenate([part.row_ids for part in sample.parts])
+        ids = [part.ids for part in sample.parts if part.ids is not None]
+        order = np.argsort(np.concatenate([part.hashes for part in sample.parts]), kind="stable")
+        values = values[:, order]
+        return cls(
+            plan,
+            inputs=values[:n_inputs],
+            target=values[n_inputs:-1],
+            weight=values[-1],
+            fold=fold[order],
+            keys=keys[order].view(np.uint64),
+            ids=np.concatenate(ids)[order] if ids else None,
+            share=share,
+            n_folds=sample.n_folds,
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.fold)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether these are all rows."""
+        return self.share >= 1.0
+
+    def first(self, n: int) -> SampledRows:
+        """Return a sample of at most so many of these rows."""
+        if n >= self.n_rows:
+            return self
+        return replace(self.taken(slice(n)), share=self.share * n / self.n_rows)
+
+    def taken(self, rows: slice | np.ndarray) -> SampledRows:
+        """Return some of the rows, such as ``fold == 2`` or ``fold >= 0``."""
+        return replace(
+            self,
+            inputs=self.inputs[:, rows],
+            target=self.target[:, rows],
+            weight=self.weight[rows],
+            fold=self.fold[rows],
+            keys=self.keys[rows],
+            ids=None if self.ids is None else self.ids[rows],
+        )
+
+    def features(self, plan: ColumnPlan | None = None) -> np.ndarray:
+        """Return features (d, n) as a batch has them, by default one of the plan of these rows."""
+        plan = plan or self.plan
+        features = np.empty((plan.n_features, self.n_rows))
+        by_name = dict(zip(self.plan.roles.features, self.inputs, strict=True))
+        for column in plan.columns[: len(plan.roles.features)]:
+            rows = features[column.start : column.stop]
+            fill_column_rows(rows, column, by_name[column.name])
+        return features
+
+    def moments(self, plan: ColumnPlan | None = None) -> Folded[CoMoments]:
+        """Return co-moments of features and targets, by fold and of the held-out rows."""
+        values = np.vstack((self.features(plan), self.target))
+        parts = []
+        for number in (*range(self.n_folds), -1):
+            rows = self.fold == number
+            parts.append(CoMoments.from_block(values[:, rows], self.weight[rows]))
+        return Folded(tuple(parts))
+
+
+def fill_column_rows(rows: np.ndarray, column: SourceColumn, inputs: np.ndarray) -> None:
+    """Fill the rows of a batch that are of a column from its inputs (n,)."""
+    is_missing = np.isnan(inputs)
+    if column.flag:
+        rows[-1] = is_missing
+    if column.levels is not None:
+        for code in range(len(column.levels)):
+            rows[code] = np.where(is_missing, np.nan, inputs == code)
+        return
+    rows[0] = inputs
+    if column.limits:
+        lowest, highest = column.limits
+        rows[0] = np.clip(inputs, lowest, highest)
+    for place, knot in enumerate(column.knots, start=1):
+        rows[place] = np.maximum(rows[0] - knot, 0.0)
+
+
+def inputs_of(batch: RowBatch, plan: ColumnPlan, rows: Any) -> np.ndarray:
+    """Return features of some rows as the data have them, (S, n); see `SampledRows`."""
+    columns = plan.columns[: len(plan.roles.features)]
+    inputs = np.empty((len(columns), len(batch.row_ids[rows])))
+    for place, column in enumerate(columns):
+        if column.levels is None:
+            inputs[place] = batch.values[column.start, rows]
+            continue
+        n_levels = len(column.levels)
+        indicators = batch.values[column.start : column.start + n_levels, rows]
+        is_known = (indicators > 0).any(axis=0)
+        inputs[place] = np.where(is_known, indicators.argmax(axis=0), np.nan)
+    return inputs
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def row_draws(batch: RowBatch, rows: slice, seed: int, by_values: bool) -> np.ndarray:
+    """Hash some rows of a batch, whatever the partitions are; the least are drawn first.
+
+    Without ids, the file's name and the row's number in it decide; with ids these and, as several
+    rows may have one id, the features where it is `by_values`. Targets have no say.
+    """
+    if batch.rows.id is None:
+        return batch.rows.draws(seed)[rows]
+    hashes = batch.rows.keys[rows]
+    for values in batch.features[:, rows] if by_values else ():
+        plain = np.where(np.isnan(values), 0.0, values + 0.0)  # no sign of zero, one gap
+        hashes = mix(hashes ^ plain.view(np.uint64))
+    return with_seed(mix(hashes), seed)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    """Picklable function from a batch and a part to statistics and a sample."""
+
+    plan: ColumnPlan
+    share: float
+    seed: int
+    by_values: bool
+    summarise: Callable[[RowBatch, int], Mapping[str, Any]]
+
+    def __call__(self, batch: RowBatch, part: int) -> dict[str, Any]:
+        # Moments use the batch as scratch, so the sample comes before.
+        sample = self.sample(batch, batch.part_slices[part])
+        return {SAMPLE: sample, **self.summarise(batch, part)}
+
+    def sample(self, batch: RowBatch, rows: slice) -> RowSample:
+        """Sample rows: inputs, targets and weights, with keys for row numbers."""
+        draws = row_draws(batch, rows, self.seed, self.by_values)
+        places = np.arange(rows.start, rows.stop)
+        if self.share < 1.0:
+            is_drawn = draws < np.uint64(self.share * 2.0**64)
+            places, draws = places[is_drawn], draws[is_drawn]
+        weight = np.ones(len(places)) if batch.weight is None else batch.weight[places]
+        inputs = inputs_of(batch, self.plan, places)
+        values = np.vstack((inputs, batch.target[:, places], weight))
+        ids = None if batch.rows.id is None else batch.rows.id[places]
+        if ids is not None and ids.dtype.kind not in "iu":
+            ids = ids.astype(str)
+        keys = batch.rows.keys[places].view(np.int64)
+        return RowSample.from_rows(_ALL, draws, keys, values, ids)
+
+
+@dataclass(frozen=True)
+class SamplingReader(SummaryReader):
+    """Reads statistics of each part, and its sample."""
+
+    def partition_key(self, partition: Partition) -> str:
+        """Return the fingerprint, and the number of the first row, which keys may be."""
+        return f"{partition.fingerprint}:{partition.row_offset}"
+
+
+def sampling_reader(reader: SummaryReader, share: float, by_values: bool = True) -> SummaryReader:
+    """Return the reader of the same statistics and of a share of the rows, as `SAMPLE`.
+
+    Parameters
+    ----------
+    reader : SummaryReader
+        Of a `RowSource`.
+    share : float
+        See `sample_share`; of 0 the reader stays as it is.
+    by_values : bool
+        Whether values of features may decide which rows of one id are drawn.
+    """
+    source: Any = reader.source
+    if share <= 0.0:
+        return reader
+    summarise = _Sampled(source.plan, share, source.seed, by_values, reader.summarise)
+    known = {**reader.known, "share": share, "by_values": by_values}
+    return SamplingReader(source, reader.kind, summarise, known)
+
+
+def read_once(
+    run: Run,
+    reader: Callable[[Dataset, bool], SummaryReader],
+    plan: ColumnPlan,
+    share: float,
+    checked: Callable[[Bundle], Bundle],
+) -> tuple[Bundle, SampledRows | None]:
+    """Read statistics and a sample by one pass; steps ``statistics`` and ``rows``.
+
+    Parameters
+    ----------
+    run : Run
+    reader : callable
+        From (dataset, whether all its rows are held out) to the reader of statistics.
+    plan : ColumnPlan
+        What these readers read.
+    share : float
+        Of the rows to keep, see `sample_share`; 0 for none.
+    checked : callable
+        Refuses statistics of which nothing can be learned, and returns them.
+    """
+    bundles = list[Bundle]()
+
+    def read() -> Bundle:
+        if not bundles:
+            bundles.append(run.reduce(lambda *of: sampling_reader(reader(*of), share)))
+        return bundles[0]
+
+    def statistics() -> Bundle:
+        members = dict(read().members)
+        members.pop(SAMPLE, None)
+        return checked(Bundle(members))
+
+    bundle = run.step("statistics", statistics)
+    if share <= 0.0:
+        return bundle, None
+    sample = run.step("rows", lambda: read()[SAMPLE])
+    return bundle, SampledRows.of(sample, plan, share)
