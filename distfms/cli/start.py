@@ -106,9 +106,7 @@ def options(
 
 def topics() -> dict[str, Path]:
     """Return the pages of documentation by the folders that they explain."""
-    import distfms
-
-    package = Path(distfms.__file__).parent
+    package = Path(__file__).parents[1]
     pages = {"house": package / "README.md"}
     for page in sorted(package.glob("**/README.md")):
         if page.parent != package:

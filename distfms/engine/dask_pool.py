@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.memory import require_room
 from distfms.engine.replay_pool import ActorLoss, Host, ReplayPool
-
-if TYPE_CHECKING:
-    from distfms.engine.dask_cluster import DaskExecutor
 
 _POLL_S = 0.5
 
@@ -28,7 +25,7 @@ class DaskPool(ReplayPool):
     name = "dask"
 
     def __init__(
-        self, executor: DaskExecutor, n_actors: int, *, actor_bytes: int = 0, **options: Any
+        self, executor: Any, n_actors: int, *, actor_bytes: int = 0, **options: Any
     ) -> None:
         room = executor.memory_bytes()
         largest = max(room) if room and all(room) else None

@@ -39,6 +39,7 @@ from distfms.estimators.inputs import (
     of_files,
     of_memory,
     renamed,
+    weights_of,
     without,
 )
 from distfms.estimators.parameters import (
@@ -274,7 +275,7 @@ class JobEstimator(BaseEstimator):
                 names = [free_name(name, known) for name in own]
                 values[tuple(names)] = value
                 if role == "weight" and kind_of(value) == "array":
-                    values[tuple(names)] = _weights(value, X)
+                    values[tuple(names)] = weights_of(value, X)
             elif role == "target" and kind_of(X) == "frame" and not is_class and len(names) == 1:
                 tell_classes(self, in_memory(X, names[0]))
             known |= set(names)
@@ -480,18 +481,6 @@ class JobEstimator(BaseEstimator):
 
 
 _ROLES = {"weight": "sample_weight", "query": "query", "id": "groups"}
-
-
-def _weights(values: Any, X: Any) -> Any:
-    """Return weights in memory; one number, as in scikit-learn, is that of all rows."""
-    weights = np.asarray(values)
-    if not weights.any():
-        raise DataError("The sample weights are zero for all rows: there is nothing to learn.")
-    if weights.ndim:
-        return values
-    if kind_of(X).startswith("dask"):
-        raise DataError("sample_weight is one number: give a weight for each row of a collection.")
-    return np.full(len(X), float(weights))
 
 
 def _picked(predict: Any, prefix: str, dtype: Any, partition: Any) -> np.ndarray:

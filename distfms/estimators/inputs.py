@@ -360,6 +360,18 @@ def without(X: Any, names: Sequence[str]) -> Any:
     return X.drop(columns=own) if hasattr(X, "iloc") else as_table(X).drop_columns(own)
 
 
+def weights_of(values: Any, X: Any) -> Any:
+    """Return weights in memory; one number, as in scikit-learn, is that of all rows."""
+    weights = np.asarray(values)
+    if not weights.any():
+        raise DataError("The sample weights are zero for all rows: there is nothing to learn.")
+    if weights.ndim:
+        return values
+    if kind_of(X).startswith("dask"):
+        raise DataError("sample_weight is one number: give a weight for each row of a collection.")
+    return np.full(len(X), float(weights))
+
+
 def in_memory(X: Any, values: Any) -> Any:
     """Return values for the rows of X, or its columns of such names; None stays None."""
     if values is None:

@@ -3,12 +3,12 @@
 from tests.architecture.weights import rooms, weigh
 
 #: What the package and the tests may weigh. The ceilings follow the weights down.
-MOST_NODES = {"distfms": 252_000, "tests": 218_500}
+MOST_NODES = {"distfms": 264_500, "tests": 226_500}
 #: Median of the nodes a line in longer functions of the package, and share of dense ones.
-MOST_DENSITY = 7.7
-MOST_DENSE = 0.26
+MOST_DENSITY = 7.6
+MOST_DENSE = 0.22
 #: Habits of the package, in a thousand lines.
-MOST_HABITS = {"vague": 41.0, "nested": 2.2, "tuples": 22.0}
+MOST_HABITS = {"vague": 33.0, "nested": 1.9, "tuples": 17.0}
 
 
 def test_weights_stay_below_their_ceilings() -> None:

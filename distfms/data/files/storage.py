@@ -217,7 +217,8 @@ def refuse_copies(files: Iterable[File], others: Iterable[File] = ()) -> None:
             alike.setdefault((file.n_bytes, file.footer), []).append(file)
     for same in alike.values():
         tags = {file.state for file in same}
-        content_of = _tag_of if len(tags) < len(same) else _content_of
+        are_copies = any(file.source for file in same)
+        content_of = _tag_of if len(tags) < len(same) and not are_copies else _content_of
         seen: dict[str, File] = {}
         for file in same if len(same) > 1 else ():
             first = seen.setdefault(content_of(file), file)
@@ -235,8 +236,11 @@ def _tag_of(file: File) -> str:
 
 
 def _content_of(file: File) -> str:
-    """Return a digest of a file's content."""
-    with storage.reading(file.place), storage.open_stream(file.place) as stream:
+    """Return a digest of a file's content; of a copy in Parquet, of what it was made from."""
+    place = file.place
+    if file.source and not is_url(file.source):
+        place = Path(file.source)
+    with storage.reading(place), storage.open_stream(place) as stream:
         content = hashlib.sha256()
         while piece := stream.read(_PIECE_BYTES):
             content.update(piece)
