@@ -19,6 +19,7 @@ import pytest
 from distfms.engine.ray_cluster import RayPool
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import ON_RAY
+from distfms.methods.sequence import form
 from distfms.runs import context
 from distfms.runs.context import RunContext, decide
 from distfms.runs.driver import run_job
@@ -128,6 +129,8 @@ def test_actors_on_ray_have_the_bits_of_the_driver(
     if not folds:
         monkeypatch.setattr(greedy, "SLAB_ATTRIBUTES", 2)
         monkeypatch.setattr(shards, "BLOCK_COLUMNS", 2)
+    # Passes over rows that are all in memory from the first are the driver's.
+    monkeypatch.setattr(form, "SAMPLED_ROWS", 100)
     never = {"workers": 2, "actors": "never", "cache": False}
     alone = run_job(make(tmp_path / "data", tmp_path / "alone", never, folds)).folder
     assert not calls

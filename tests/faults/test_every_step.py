@@ -113,7 +113,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     "sequence, logistic": (
         mixed_classes,
         sequence("high", ridge="auto", prefixes=[2], **LOGISTIC),
-        "categories, classes, statistics, ridge, tune, select, models, evaluate, stopping",
+        "categories, classes, statistics, rows, ridge, tune, select, models, evaluate, stopping",
     ),
     "sequence, trees": (
         mixed_classes,
