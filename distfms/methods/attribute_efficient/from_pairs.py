@@ -220,10 +220,11 @@ def lasso_candidates(moments: PairMoments, _: float, units: Units) -> Tried:
 
 
 def full_candidates(moments: PairMoments, _: float, units: Units) -> Tried:
-    """Return ridges of rows that were observed in full."""
-    own = Spectrum.of(moments, units)
-    found = own.ridges(FULL_RIDGES)
-    return Tried(found, 0.0, own.leading, len(found), FULL_DOUBT)
+    """Return ridges of rows that were observed in full, and the mean of the target."""
+    spectrum = Spectrum.of(moments, units)
+    mean = np.zeros_like(moments.cross)
+    weights = np.vstack([spectrum.ridges(FULL_RIDGES), mean])
+    return Tried(weights, 0.0, spectrum.leading, len(weights), FULL_DOUBT)
 
 
 @dataclass(frozen=True, eq=False)

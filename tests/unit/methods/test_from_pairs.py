@@ -291,3 +291,14 @@ def test_normal_models_of_correlated_columns_are_as_good_as_maximum_likelihood(s
     away = weights - b
     explained = 1 - away @ covariance @ away / (b @ covariance @ b)
     assert explained > 0.9
+
+
+def test_full_rows_of_noise_are_predicted_by_the_mean() -> None:
+    """A ridge of 100 still follows the noise of few rows with many attributes."""
+    n_means = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(30, 20)), rng.normal(size=30)
+        learned = solved(pairs_of(X.T, y, FOLD[:30]), full_candidates)
+        n_means += not learned.weights.any()
+    assert n_means >= 5
