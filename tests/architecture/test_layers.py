@@ -63,28 +63,6 @@ def test_methods_do_not_import_one_another():
         assert other_methods == set(), path
 
 
-#: What measures losses of rows, and the only modules that ask for it.
-MEASURES = {
-    "class_sums": {"methods/frame/judge.py"},
-    "RankingScores": {"methods/frame/judge.py", "estimators/landmarks.py"},
-}
-
-
-def _names_imported(path: Path) -> set[str]:
-    nodes = [
-        node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
-    ]
-    return {alias.name for node in nodes for alias in node.names}
-
-
-@pytest.mark.parametrize("name", ["class_sums", "RankingScores"])
-def test_only_the_judge_measures_losses_of_rows(name):
-    users = {
-        str(path.relative_to(ROOT / "distfms")) for path in SOURCES if name in _names_imported(path)
-    }
-    assert users <= MEASURES[name]
-
-
 LIGHT = ["distfms", "distfms.stats", "distfms.cli.commands", "distfms.data", "distfms.engine"]
 
 

@@ -1,31 +1,24 @@
 """One read: statistics by fold and of held-out rows, and one bounded sample of rows with them.
 
 A method reads its rows once (texts and classes need a pass before). What it sums up of each part is
-its own; the sample is the same for all, and what else needs rows takes them from it: knots, trees,
-metrics, likely widths, races of candidates. Rows are drawn by their hashes, so that a sample does
-not depend on how the rows are divided, and its first m rows are a sample, too.
-
-`read_once` has a step for each, as actors load statistics and not rows. A method whose models of
-folds learn from sampled rows keeps them among its statistics: a `sampling_reader` adds the sample
-of each part as the member `SAMPLE`.
+its own; a `sampling_reader` adds the sample of each part as the member `SAMPLE`. Rows are drawn by
+their hashes, so that a sample does not depend on how the rows are divided, and its first m rows
+are a sample, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from distfms.data.files.partition import Dataset, Partition
+from distfms.data.files.partition import Partition
 from distfms.data.rows.batches import ColumnPlan, RowBatch, SourceColumn
 from distfms.data.rows.folds import mix, with_seed
-from distfms.methods.frame.contract import Run
 from distfms.methods.frame.rows import SummaryReader
 from distfms.methods.frame.trees import MOST_ROWS, MOST_VALUES
-from distfms.stats.base import Bundle, Folded
-from distfms.stats.comoments import CoMoments
 from distfms.stats.sample import RowSample
 
 SAMPLE = "sample"
@@ -54,111 +47,6 @@ def sample_share(
     return share
 
 
-@dataclass(frozen=True, eq=False)
-class SampledRows:
-    """Rows in memory, in the order of their hashes.
-
-    Attributes
-    ----------
-    plan : ColumnPlan
-        Of the batches that they were read in.
-    inputs : ndarray of shape (S, n)
-        Columns of features as the data have them: numbers, and codes of categories; NaN where
-        missing.
-    target : ndarray of shape (T, n)
-    weight : ndarray of shape (n,)
-    fold : ndarray of int, shape (n,)
-        −1 for held-out rows.
-    keys : ndarray of uint64, shape (n,)
-        Hashes of ids, which rows that belong together share, or else row numbers.
-    ids : ndarray of shape (n,), or None
-        Integers or texts that name the rows, where something does.
-    share : float
-        Of all rows that these are.
-    n_folds : int
-    """
-
-    plan: ColumnPlan
-    inputs: np.ndarray
-    target: np.ndarray
-    weight: np.ndarray
-    fold: np.ndarray
-    keys: np.ndarray
-    ids: np.ndarray | None
-    share: float
-    n_folds: int
-
-    @classmethod
-    def of(cls, sample: Folded[RowSample], plan: ColumnPlan, share: float) -> Self:
-        """Return the sampled rows of all parts."""
-        n_inputs = len(plan.roles.features)
-        numbers = [*range(sample.n_folds), -1]
-        fold = np.repeat(numbers, [part.n_rows for part in sample.parts])
-        values = np.concatenate([part.values for part in sample.parts], axis=1)
-        keys = np.concatenate([part.row_ids for part in sample.parts])
-        ids = [part.ids for part in sample.parts if part.ids is not None]
-        order = np.argsort(np.concatenate([part.hashes for part in sample.parts]), kind="stable")
-        values = values[:, order]
-        return cls(
-            plan,
-            inputs=values[:n_inputs],
-            target=values[n_inputs:-1],
-            weight=values[-1],
-            fold=fold[order],
-            keys=keys[order].view(np.uint64),
-            ids=np.concatenate(ids)[order] if ids else None,
-            share=share,
-            n_folds=sample.n_folds,
-        )
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.fold)
-
-    @property
-    def is_all(self) -> bool:
-        """Whether these are all rows."""
-        return self.share >= 1.0
-
-    def first(self, n: int) -> SampledRows:
-        """Return a sample of at most so many of these rows."""
-        if n >= self.n_rows:
-            return self
-        return replace(self.taken(slice(n)), share=self.share * n / self.n_rows)
-
-    def taken(self, rows: slice | np.ndarray) -> SampledRows:
-        """Return some of the rows, such as ``fold == 2`` or ``fold >= 0``."""
-        return replace(
-            self,
-            inputs=self.inputs[:, rows],
-            target=self.target[:, rows],
-            weight=self.weight[rows],
-            fold=self.fold[rows],
-            keys=self.keys[rows],
-            ids=None if self.ids is None else self.ids[rows],
-        )
-
-    def features(self, plan: ColumnPlan | None = None) -> np.ndarray:
-        """Return features (d, n) as a batch has them, by default one of the plan of these rows."""
-        plan = plan or self.plan
-        features = np.empty((plan.n_features, self.n_rows))
-        by_name = dict(zip(self.plan.roles.features, self.inputs, strict=True))
-        for column in plan.columns[: len(plan.roles.features)]:
-            rows = features[column.start : column.stop]
-            fill_column_rows(rows, column, by_name[column.name])
-        return features
-
-    def moments(self, plan: ColumnPlan | None = None) -> Folded[CoMoments]:
-        """Return co-moments of features and targets, by fold and of the held-out rows."""
-        values = np.vstack((self.features(plan), self.target))
-        parts = []
-        for number in (*range(self.n_folds), -1):
-            rows = self.fold == number
-            parts.append(CoMoments.from_block(values[:, rows], self.weight[rows]))
-        return Folded(tuple(parts))
-
-
 def fill_column_rows(rows: np.ndarray, column: SourceColumn, inputs: np.ndarray) -> None:
     """Fill the rows of a batch that are of a column from its inputs (n,)."""
     is_missing = np.isnan(inputs)
@@ -177,7 +65,10 @@ def fill_column_rows(rows: np.ndarray, column: SourceColumn, inputs: np.ndarray)
 
 
 def inputs_of(batch: RowBatch, plan: ColumnPlan, rows: Any) -> np.ndarray:
-    """Return features of some rows as the data have them, (S, n); see `SampledRows`."""
+    """Return features of some rows as the data have them, (S, n).
+
+    Numbers, and codes of categories; NaN where missing.
+    """
     columns = plan.columns[: len(plan.roles.features)]
     inputs = np.empty((len(columns), len(batch.row_ids[rows])))
     for place, column in enumerate(columns):
@@ -268,43 +159,3 @@ def sampling_reader(reader: SummaryReader, share: float, by_values: bool = True)
     summarise = _Sampled(source.plan, share, source.seed, by_values, reader.summarise)
     known = {**reader.known, "share": share, "by_values": by_values}
     return SamplingReader(source, reader.kind, summarise, known)
-
-
-def read_once(
-    run: Run,
-    reader: Callable[[Dataset, bool], SummaryReader],
-    plan: ColumnPlan,
-    share: float,
-    checked: Callable[[Bundle], Bundle],
-) -> tuple[Bundle, SampledRows | None]:
-    """Read statistics and a sample by one pass; steps ``statistics`` and ``rows``.
-
-    Parameters
-    ----------
-    run : Run
-    reader : callable
-        From (dataset, whether all its rows are held out) to the reader of statistics.
-    plan : ColumnPlan
-        What these readers read.
-    share : float
-        Of the rows to keep, see `sample_share`; 0 for none.
-    checked : callable
-        Refuses statistics of which nothing can be learned, and returns them.
-    """
-    bundles = list[Bundle]()
-
-    def read() -> Bundle:
-        if not bundles:
-            bundles.append(run.reduce(lambda *of: sampling_reader(reader(*of), share)))
-        return bundles[0]
-
-    def statistics() -> Bundle:
-        members = dict(read().members)
-        members.pop(SAMPLE, None)
-        return checked(Bundle(members))
-
-    bundle = run.step("statistics", statistics)
-    if share <= 0.0:
-        return bundle, None
-    sample = run.step("rows", lambda: read()[SAMPLE])
-    return bundle, SampledRows.of(sample, plan, share)

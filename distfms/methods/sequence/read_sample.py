@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from distfms.data.files.partition import Dataset, Partition
-from distfms.data.rows.batches import ColumnPlan, RowBatch, SourceColumn
+from distfms.data.rows.batches import ColumnPlan, RowBatch
 from distfms.data.rows.folds import mix
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.judge import HELD_OUT, JudgedRows
 from distfms.methods.frame.outcomes import Responses
+from distfms.methods.frame.read import fill_column_rows
 from distfms.methods.frame.rows import RowSource, SummaryReader
 from distfms.stats.sample import RowSample
 
@@ -58,26 +59,8 @@ def batch_of(plan: ColumnPlan, inputs: np.ndarray) -> np.ndarray:
     """Return the features (D, n) of a batch from what LightGBM takes of the rows (n, S)."""
     block = np.empty((plan.n_features, len(inputs)))
     for column, values in zip(plan.columns, inputs.T, strict=False):
-        fill_inputs(block, column, values)
+        fill_column_rows(block[column.start : column.stop], column, values)
     return block
-
-
-def fill_inputs(block: np.ndarray, column: SourceColumn, values: np.ndarray) -> None:
-    """Fill the rows of a batch (D, n) that are of a column from what trees take of it (n,)."""
-    is_missing = np.isnan(values)
-    if column.flag:
-        block[column.stop - 1] = is_missing
-    if column.levels is not None:
-        for code in range(len(column.levels)):
-            indicator = (values == code).astype(float)
-            block[column.start + code] = np.where(is_missing, np.nan, indicator)
-        return
-    if column.limits:
-        least, most = column.limits
-        values = np.clip(values, least, most)
-    block[column.start] = values
-    for row, knot in enumerate(column.knots, start=column.start + 1):
-        block[row] = np.maximum(values - knot, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

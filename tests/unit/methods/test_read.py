@@ -14,10 +14,12 @@ import pytest
 
 from distfms.data.files.dataset import open_dataset
 from distfms.data.rows.batches import ColumnPlan
-from distfms.methods.frame.read import SAMPLE, SampledRows, sample_share, sampling_reader
+from distfms.methods.frame.read import SAMPLE, fill_column_rows, sample_share, sampling_reader
 from distfms.methods.frame.rows import RowSource, moment_reader, section_roles
 from distfms.spec import DataSection, parse_section
 from distfms.stats.base import Bundle
+from distfms.stats.comoments import CoMoments
+from distfms.stats.sample import RowSample
 
 N_ROWS = 400
 LEVELS = {"c": ["u", "v"]}
@@ -51,14 +53,23 @@ def read(dataset: Any, source: RowSource, share: float, **how: Any) -> Bundle:
     return reduce(Bundle.merge, [reader(partition) for partition in dataset.partitions])
 
 
+def features_of(sample: RowSample, plan: ColumnPlan) -> np.ndarray:
+    """The features of sampled rows as a batch has them."""
+    features = np.empty((plan.n_features, sample.n_rows))
+    for place, column in enumerate(plan.columns[: len(plan.roles.features)]):
+        fill_column_rows(features[column.start : column.stop], column, sample.values[place])
+    return features
+
+
 @pytest.mark.parametrize("section", [{"exclude": "id"}, {"id": "id"}])
 def test_a_sample_of_all_rows_has_their_moments(tmp_path: Path, section: dict[str, str]) -> None:
     dataset, source = source_of(tmp_path / "data", columns(), 90, **section)
     bundle = read(dataset, source, 1.0)
-    rows = SampledRows.of(bundle[SAMPLE], source.plan, 1.0)
-    assert rows.n_rows == N_ROWS
-    assert rows.is_all
-    for part, of_rows in zip(bundle["moments"].parts, rows.moments().parts, strict=True):
+    samples = bundle[SAMPLE].parts
+    assert sum(sample.n_rows for sample in samples) == N_ROWS
+    for part, sample in zip(bundle["moments"].parts, samples, strict=True):
+        values = np.vstack((features_of(sample, source.plan), sample.values[-2:-1]))
+        of_rows = CoMoments.from_block(values, sample.values[-1])
         assert of_rows.n_samples == part.n_samples
         np.testing.assert_allclose(of_rows.mean, part.mean)
         np.testing.assert_allclose(of_rows.comoment, part.comoment, atol=1e-9)
@@ -67,12 +78,13 @@ def test_a_sample_of_all_rows_has_their_moments(tmp_path: Path, section: dict[st
 
 def test_columns_of_a_sample_are_those_of_a_batch(tmp_path: Path) -> None:
     dataset, source = source_of(tmp_path / "data", columns(), 400, exclude="id")
-    rows = SampledRows.of(read(dataset, source, 1.0)[SAMPLE], source.plan, 1.0)
+    samples = read(dataset, source, 1.0)[SAMPLE].parts
     plan = source.plan.expanded({"a": [-0.5, 0.5]}, ["a", "c"], {"a": [-1.0, 1.0]})
     batch = replace(source, plan=plan).read(dataset.partitions[0])
-    order, of_batch = np.argsort(rows.keys), np.argsort(batch.row_ids)
-    expected = batch.features[:, of_batch]
-    np.testing.assert_array_equal(rows.features(plan)[:, order], expected)
+    features = np.concatenate([features_of(sample, plan) for sample in samples], axis=1)
+    order = np.argsort(np.concatenate([sample.row_ids for sample in samples]))
+    expected = batch.features[:, np.argsort(batch.row_ids)]
+    np.testing.assert_array_equal(features[:, order], expected)
 
 
 @pytest.mark.parametrize("section", [{"exclude": "id"}, {"id": "id"}])
@@ -84,22 +96,18 @@ def test_a_sample_does_not_depend_on_partitions(
     for group in (50, 400):
         dataset, source = source_of(tmp_path / str(group), columns(), group, **section)
         bundle = read(dataset, source, 0.5, by_values=by_values)
-        samples.append(SampledRows.of(bundle[SAMPLE], source.plan, 0.5))
-    one, other = samples
-    assert 0.4 * N_ROWS < one.n_rows < 0.6 * N_ROWS
-    np.testing.assert_array_equal(one.keys, other.keys)
-    np.testing.assert_array_equal(one.inputs, other.inputs)
-    np.testing.assert_array_equal(one.fold, other.fold)
-    assert set(one.fold) == {-1, 0, 1, 2}
-    few = one.first(30)
-    assert few.n_rows == 30
-    assert few.share == pytest.approx(0.5 * 30 / one.n_rows)
-    np.testing.assert_array_equal(few.target, one.target[:, :30])
-    pairs = np.unique(one.keys, return_counts=True)[1]
-    if "id" in section:  # two rows have one id: they are drawn together, or each by its values
-        assert (pairs.mean() > 1.9) is not by_values
-        assert one.ids is not None
-        assert len(one.ids) == one.n_rows
+        samples.append(bundle[SAMPLE].parts)
+    n_drawn = sum(sample.n_rows for sample in samples[0])
+    assert 0.4 * N_ROWS < n_drawn < 0.6 * N_ROWS
+    for one, other in zip(*samples, strict=True):
+        assert one.n_rows > 0
+        np.testing.assert_array_equal(one.row_ids, other.row_ids)
+        np.testing.assert_array_equal(one.values, other.values)
+        np.testing.assert_array_equal(one.first(5).values, one.values[:, :5])
+        pairs = np.unique(one.row_ids, return_counts=True)[1]
+        if "id" in section:  # two rows have one id: they are drawn together, or each by its values
+            assert (pairs.mean() > 1.9) is not by_values
+            assert one.ids is not None
 
 
 def test_a_share_bounds_rows_and_values() -> None:
