@@ -100,8 +100,8 @@ def _started(
 def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
     """Check a spec against its data and show what a run would do.
 
-    Reads only file footers and the first values of the target; converts judgments in long form,
-    once.
+    Reads file footers and the first rows only. Files of other formats and judgments in long form
+    are converted to Parquet first, once.
     """
     from distfms.report.notes import coded, unmuted
     from distfms.runs.job_spec import load_spec
@@ -233,7 +233,7 @@ def predict(
     places: Annotated[
         list[str],
         typer.Argument(
-            metavar="[RUN] DATA",
+            metavar="RUN DATA",
             help="Folder or URL of a finished run, or of a job (its last run), then the "
             "data: folder, file, glob or URL.",
         ),
@@ -273,8 +273,8 @@ def predict(
         bool,
         typer.Option(
             "--formulas",
-            help="Leave texts as they are that begin with = + - @, which spreadsheets take for "
-            "formulas; otherwise CSV has an apostrophe before them.",
+            help="Write texts that begin with = + - @ unchanged. By default CSV puts an apostrophe "
+            "before them, as spreadsheets would read them as formulas.",
         ),
     ] = False,
     engine: Engine = None,

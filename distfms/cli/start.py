@@ -93,7 +93,7 @@ def options(
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also list what beginners leave as it is.")
+        bool, typer.Option("--all", help="List all keys, not only those that beginners set.")
     ] = False,
 ) -> None:
     """List the sections of the job spec, or the keys of one."""
@@ -141,7 +141,7 @@ def explain(
         str | None, typer.Argument(help="Code at the end of a note, such as N014.")
     ] = None,
 ) -> None:
-    """Say what a note means, or what all notes mean."""
+    """Explain a note by its code, or list all notes."""
     from distfms.report.notes import table
 
     known = table()

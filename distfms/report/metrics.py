@@ -323,11 +323,11 @@ def class_numbers(metrics: Mapping[str, Any]) -> list[KeyNumber]:
     if len(recalls) == 2:
         shares = " · ".join(percent(share) for share in recalls.tolist())
         note = f"of {' and '.join(names)}; {rows}"
-        return [auroc, KeyNumber(shares, "recall of the classes", note)]
+        return [auroc, KeyNumber(shares, "recall of each class", note)]
     worst = int(np.nanargmin(recalls))
     lowest = percent(recalls[worst].item())
     note = f"of class {names[worst]}; {rows}"
-    return [auroc, KeyNumber(lowest, "lowest recall of a class", note)]
+    return [auroc, KeyNumber(lowest, "lowest recall of any class", note)]
 
 
 def _class_table(classes: Mapping[str, Any], confusion: np.ndarray, rows: str) -> Table:

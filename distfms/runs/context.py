@@ -279,7 +279,7 @@ def decide(
         return is_ray, "actors on Ray keep what they read with" if is_ray else "tasks do it"
     said = f"about {n_operations:.1g} multiplications"
     if n_operations < ACTORS_PAY_OPERATIONS:
-        return False, f"{said} take less time than the start of actors"
+        return False, f"{said} take less time than starting actors"
     if single:
         return False, f"{said}, but one actor is no faster than this process"
     return True, f"{said} take more time than the start of actors"

@@ -63,8 +63,8 @@ def test_python_runs(block, tmp_path, monkeypatch, distfms):
         spec = {"name": "patients", "method": "sequence", "data": data, "retrain": {}}
         Path("job.yaml").write_text(json.dumps(spec))
         assert distfms("retrain", "job.yaml").code == 0
-    scope = next(found for word, found in AROUND.items() if word in block)
-    exec(block, dict(scope))
+    around = [found for word, found in AROUND.items() if word in block]
+    exec(block, dict(around[0]) if around else {})
 
 
 @pytest.mark.parametrize("block", blocks("yaml"))

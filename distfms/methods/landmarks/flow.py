@@ -165,7 +165,7 @@ def count_landmarks(learner: Squared, options: LandmarksOptions) -> FoldChoice:
     elif most < n_rows:
         means = answers.means(0, "mse").mean
         learner.run.note(
-            f"{most:,} landmarks are kept, the most that are tried here: the last "
+            f"{most:,} landmarks are kept, the largest number tried: the last "
             f"{most - sizes[-2]:,.0f} lowered the error in cross-validation by "
             f"{1.0 - means[-1] / means[-2]:.1%}. Set `landmarks` to try more."
         )

@@ -199,7 +199,7 @@ class SequenceForm(RowForm):
             said["class_option"] = "`sequence.family: softmax` (or `logistic`, for two)"
         if options.model != "linear":
             said["missing_said"] = (
-                "Missing values, which count as the mean where groups are ordered"
+                "Missing values replaced with the mean while groups are put in order"
             )
         costs = resolve_costs(groups.names, options.costs, options.shared_costs, options.requires)
         return cls(**vars(rows) | said, options=options, groups=groups, costs=costs)

@@ -81,10 +81,10 @@ def stopping_section(run: FinishedRun) -> PageSection:
     said = "" if own["advised"] else "One prefix for all rows is as good here. "
     text = (
         f"{said}A row may stop where its own prediction says that the next groups are not worth "
-        f"their cost: {_worth(run)}. Prefixes, mixed by chance, have at this mean cost a {title} "
-        f"that is {number(gain, 3)} ± {number(own['error_of_gain'], 2)} greater. Folds say so that "
-        "chose nothing. `distfms predict … --stop rows` stops row by row, `--mean-budget` "
-        "and `--confidence` say otherwise where."
+        f"their cost: {_worth(run)}. If the same mean cost were spent on prefixes drawn at random, "
+        f"the {title} would be higher by {number(gain, 3)} ± {number(own['error_of_gain'], 2)} "
+        "(measured on folds that chose nothing). `distfms predict … --stop rows` stops row by row; "
+        "`--mean-budget` and `--confidence` set another place to stop."
     )
     bars = [
         Bar(_after(run, prefix["n_groups"]), share, percent(share))
