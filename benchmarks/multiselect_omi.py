@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from benchmarks.synthetic import ragged_of
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.multiselect.baselines import averages, copies
-from distfms.methods.multiselect.choices import candidates, choose
+from distfms.methods.multiselect.choices import candidates, rule_of
 from distfms.methods.multiselect.model import projected_model
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
@@ -141,11 +141,12 @@ def claims(
         ]
     )
     weight, n = [N_FEW / N_FOLDS] * N_FOLDS, len(tried) // 2
-    greedy, lasso = choose(tried[:n], losses[:n], weight), choose(tried[n:], losses[n:], weight)
-    found = [n - 1, greedy, n + lasso, choose(tried, losses, weight)]
+    greedy = rule_of(tried[:n])(losses[:n], weight)
+    lasso = rule_of(tried[n:])(losses[n:], weight)
+    compared = [n - 1, greedy, n + lasso, rule_of(tried)(losses, weight)]
     assert (tried[n - 1]["ridge"], tried[n]["selection"]) == (0.0, "lasso")
     rows = []
-    for number in found:
+    for number in compared:
         procedure = procedures[number]
         training = procedure.problem(merged[0])
         problem, path = training.problem, procedure.search(training, procedure.rules[0])

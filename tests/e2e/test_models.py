@@ -224,7 +224,7 @@ def test_a_model_in_memory_predicts_as_the_command_does(place, versions, judgmen
         model.predict(rows.slice(0, 0))
     with pytest.raises(DataError, match="no judgments of"):
         model.predict({"id": [1]})
-    with pytest.raises(DataError, match="cannot be read as columns"):
+    with pytest.raises(DataError, match="An array has no names of attributes"):
         model.predict(np.ones((3, 2)))
     assert package.load(versions[1]).predict(rows)["predicted_y"].null_count == 0
 

@@ -221,7 +221,7 @@ def test_dask_workers_killed_when_the_driver_knows_that_they_have_finished(tmp_p
         dask_cluster(n_workers=2, processes=True) as cluster,
         DaskExecutor(cluster.scheduler_address) as executor,
     ):
-        processes = executor._client.run(os.getpid).values()
+        processes = executor.client.run(os.getpid).values()
 
         def kill_all(event: Any) -> None:
             if event["event"] == "unit" and event["done"] == 1:
@@ -229,10 +229,10 @@ def test_dask_workers_killed_when_the_driver_knows_that_they_have_finished(tmp_p
                     time.sleep(0.01)
                 for process in processes:
                     os.kill(process, signal.SIGKILL)
-                while executor._client.nthreads().keys() & known:
+                while executor.client.nthreads().keys() & known:
                     time.sleep(0.01)
 
-        known = executor._client.nthreads().keys()
+        known = executor.client.nthreads().keys()
         reduction = run(units, tasks.as_tuple, executor, on_event=kill_all)
     assert reduction.value == tuple(range(N_UNITS))
     assert reduction.n_computed == N_UNITS
@@ -268,7 +268,7 @@ def test_all_dask_workers_gone() -> None:
         DaskExecutor(cluster.scheduler_address, patience_s=0.5) as executor,
     ):
         cluster.scale(0)
-        while executor._client.nthreads():
+        while executor.client.nthreads():
             time.sleep(0.05)
         with pytest.raises(EngineError, match="lost all its workers"):
             executor.map(tasks.square, [1])
@@ -282,7 +282,7 @@ def test_connection_that_breaks_while_workers_are_counted(
 
     monkeypatch.setattr("distfms.engine.dask_cluster._POLL_S", 0.02)
     with DaskExecutor(cluster.scheduler_address) as executor:
-        monkeypatch.setattr(executor._client, "nthreads", broken)
+        monkeypatch.setattr(executor.client, "nthreads", broken)
         assert executor.map(time.sleep, [0.2]) == [None]
 
 
@@ -306,7 +306,7 @@ def test_scheduler_gone_in_the_middle(tmp_path: Path) -> None:
                 ("closing", (map_,)),
                 ("closed", (map_, probe, executor.available_bytes)),
             ):
-                while executor._client.status not in (status, "closed"):
+                while executor.client.status not in (status, "closed"):
                     time.sleep(0.001)
                 for ask in asks:
                     with pytest.raises(EngineError, match="stopped, was restarted"):
@@ -327,7 +327,7 @@ def test_passes_leave_nothing_on_the_scheduler_and_the_client_no_thread(cluster:
         for _ in range(3):
             map_reduce([Unit("a", 1), Unit("b", 2)], tasks.square, max, executor)
         assert not [
-            topic for topic in executor._client.get_events() if str(topic).startswith("distfms")
+            topic for topic in executor.client.get_events() if str(topic).startswith("distfms")
         ]
     assert_threads_end(threads)
 

@@ -129,7 +129,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     "multiselect": (
         multiselect_jobs.objects,
         partial(multiselect(selection="auto"), tune={"grid": {"budget": [4, 6]}}),
-        "statistics, tune, ridge, select, evaluate",
+        "statistics, tune, select, evaluate",
     ),
     "multiselect, refit": (
         multiselect_jobs.objects,

@@ -91,10 +91,10 @@ def preferred(options: MultiselectOptions, n_folds: int) -> Point:
 def rule_of(tried: Sequence[Point]) -> Rule:
     """Return the rule for the best way to buy or, unless that is better, for buying nothing.
 
-    It is better by more than one standard error.
+    It is better by more than one standard error. Where `tune` sets the way, points lack its name.
     """
     numbers = range(len(tried))
-    nothing = tuple(i for i in numbers if tried[i]["selection"] == NOTHING)
+    nothing = tuple(i for i in numbers if tried[i].get("selection") == NOTHING)
     ways = tuple(i for i in numbers if i not in nothing)
     groups = tuple(group for group in (nothing, ways) if group)
     return partial(chosen_on_known, InTurn(groups, (best,) * len(groups), fewest))

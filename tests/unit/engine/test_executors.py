@@ -93,7 +93,7 @@ def test_one_worker_of_each_host_is_asked_for_paths_a_thousand_at_a_time(
             return {worker: function(packages, paths) for worker in workers}
 
     executor = object.__new__(DaskExecutor)
-    executor._client = Client()
+    executor.client = Client()
     executor.probe(paths)
     hosts = ["tcp://a:2", "tcp://b:2"]
     assert asked == [(1_000, hosts), (1_000, hosts), (500, hosts)]
