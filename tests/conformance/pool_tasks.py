@@ -139,7 +139,8 @@ def pool_of(kind: str, n_actors: int = 2, **options: Any) -> Iterator[ActorPool]
             return
         executor: Executor
         if kind == "dask":
-            cluster = stack.enter_context(engine_tasks.dask_cluster(n_actors))
+            # One worker more, so that an actor that is lost finds one that no other has.
+            cluster = stack.enter_context(engine_tasks.dask_cluster(n_actors + 1))
             executor = DaskExecutor(cluster.scheduler_address)
         else:
             executor = RayExecutor(workers=n_actors) if kind == "ray" else LocalExecutor(n_actors)
