@@ -25,8 +25,8 @@ Because = Annotated[
 
 
 def _open(named: str | None, storage: list[str] | None) -> models.Registry:
-    from distfms.engine.storage import reading
     from distfms.runs.finished import open_registry
+    from distfms.store.places import reading
 
     found = open_registry(named, storage_options(storage))
     with reading(found.root):

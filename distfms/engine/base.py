@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from distfms.engine.cache import PartialCache
 from distfms.engine.graph import (
     USUAL,
     Account,
@@ -27,6 +26,7 @@ from distfms.engine.graph import (
     build_graph,
 )
 from distfms.errors import DataError, EngineError
+from distfms.store.kept import PartialCache
 
 A = TypeVar("A")
 R = TypeVar("R")

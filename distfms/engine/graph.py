@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from distfms.engine.blas import limit_blas_threads
-from distfms.engine.cache import PACK_UNITS, PartialCache
 from distfms.errors import DistfmsError, EngineError
 from distfms.stats.base import merge_tree
+from distfms.store.kept import PACK_UNITS, PartialCache
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distfms.data.rows.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.rows.roles import resolve_roles
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import array_names, kind_of
@@ -31,6 +30,7 @@ from distfms.methods.attribute_efficient.session import PairsLearner, Questions,
 from distfms.methods.frame.contract import FinishedRun
 from distfms.spec import parse_section
 from distfms.stats.base import from_bytes, to_bytes
+from distfms.store.places import locate, open_binary, write_whole
 
 _META = "meta.json"
 

@@ -18,9 +18,9 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from distfms.engine import storage
 from distfms.engine.processes import is_dead, own_mark
 from distfms.errors import DistfmsError, EngineError, SpecError
+from distfms.store import places
 
 #: Where the environment names a registry.
 VARIABLE = "DISTFMS_REGISTRY"
@@ -153,33 +153,33 @@ def author() -> str:
 _RECORD = re.compile(r"(\d{8})\.json")
 
 
-def listed(folder: storage.Location) -> list[str]:
+def listed(folder: places.Location) -> list[str]:
     """Return the names in a folder, sorted; none if it does not exist."""
-    with storage.reading(folder), suppress(FileNotFoundError):
+    with places.reading(folder), suppress(FileNotFoundError):
         return sorted(place.name for place in folder.iterdir())
     return []
 
 
 @contextmanager
-def writing(place: storage.Location) -> Iterator[None]:
+def writing(place: places.Location) -> Iterator[None]:
     """Explain why a registry cannot be written."""
     try:
         yield
     except OSError as error:
         advice = f"name another with --registry or {VARIABLE}"
-        raise storage.unwritable(place, error, "The registry's folder", advice) from error
+        raise places.unwritable(place, error, "The registry's folder", advice) from error
 
 
 @dataclass(frozen=True)
 class Journal(Generic[R]):
     """Records of one kind, in a folder of a model."""
 
-    model: storage.Location
+    model: places.Location
     name: str
     kind: type[R]
 
     @property
-    def folder(self) -> storage.Location:
+    def folder(self) -> places.Location:
         """Where they are."""
         return self.model / self.name
 
@@ -191,7 +191,7 @@ class Journal(Generic[R]):
         """Return a number that no record has, damaged or not."""
         return 1 + max(self.numbers(), default=0)
 
-    def place(self, number: int) -> storage.Location:
+    def place(self, number: int) -> places.Location:
         """Return the place of a record."""
         return self.folder / f"{number:08d}.json"
 
@@ -200,8 +200,8 @@ class Journal(Generic[R]):
         place = self.place(number)
         if not 0 < number < 10**8:
             raise FileNotFoundError(f"there is no record {place.name[:20]}")
-        with storage.reading(place):
-            payload = storage.read_regular(place)
+        with places.reading(place):
+            payload = places.read_regular(place)
         try:
             found = decode(self.kind, payload or b"", place)
             if found.number == number:
@@ -237,7 +237,7 @@ class Journal(Generic[R]):
     def write(self, record: R, *, again: bool = False) -> bool:
         """Write a record if there is none of its number, or again; return whether it is written."""
         with writing(self.folder):
-            write = storage.write_whole if again else storage.create_whole
+            write = places.write_whole if again else places.create_whole
             return write(self.place(record.number), encode(record)) is not False
 
 
@@ -260,10 +260,10 @@ def _expires(journal: Journal[Lock], lock: Lock) -> float | None:
     """
     if not lock.until or is_dead(lock.process):
         return None
-    with storage.reading(journal.folder), writing(journal.folder):
-        entry = storage.file_entry(journal.place(lock.number))
+    with places.reading(journal.folder), writing(journal.folder):
+        entry = places.file_entry(journal.place(lock.number))
         told = entry is not None and entry.modified_s > 0
-        now = storage.clock(journal.folder) if told else time.time()
+        now = places.clock(journal.folder) if told else time.time()
     written = entry.modified_s if entry is not None and told else lock.until - lock.seconds
     return written + lock.seconds if abs(now - written) < lock.seconds else None
 

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from distfms.engine import storage
 from distfms.errors import EngineError, SpecError, nearest, plain_name
 from distfms.registry.journal import (
     Change,
@@ -25,6 +24,7 @@ from distfms.registry.journal import (
     locked,
     writing,
 )
+from distfms.store import places
 
 #: As the name of a job.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -45,12 +45,12 @@ class Registry:
     Attributes
     ----------
     root : Path or RemotePath
-        As `distfms.engine.storage.locate` returns it; made when first written to.
+        As `distfms.store.places.locate` returns it; made when first written to.
     note : callable
         Told what is damaged and therefore skipped; by default a warning.
     """
 
-    root: storage.Location
+    root: places.Location
     note: Callable[[str], None] = warnings.warn
 
     # --- reading ---
@@ -129,9 +129,9 @@ class Registry:
         while True:
             found = self.version(name, number)
             folder, payloads = self.files(name, found), dict[str, bytes]()
-            with storage.reading(folder), suppress(FileNotFoundError):
+            with places.reading(folder), suppress(FileNotFoundError):
                 for file in found.files:
-                    payloads[file] = storage.read_regular(folder / file) or b""
+                    payloads[file] = places.read_regular(folder / file) or b""
             # Another version may be current by now, and this one have been removed.
             lacks = len(payloads) < len(found.files)
             if lacks and self.version(name, number).token != found.token:
@@ -176,7 +176,7 @@ class Registry:
             if not made.number:
                 for file, payload in files.items():
                     with writing(self.root):
-                        storage.write_whole(self.files(name, made) / file, payload)
+                        places.write_whole(self.files(name, made) / file, payload)
             journal = self.journal(name, Version)
             made = made.model_copy(update={"number": journal.next_number()})
             if journal.write(made):
@@ -269,16 +269,16 @@ class Registry:
                 self.note(f"No files were deleted. {error}")
         return gone
 
-    def _sweep(self, folder: storage.Location, used: Set[str]) -> None:
+    def _sweep(self, folder: places.Location, used: Set[str]) -> None:
         """Delete files that no version has: of removed ones, and of writers that were killed."""
-        now = storage.clock(folder)
-        for entry in storage.files_below(folder):
+        now = places.clock(folder)
+        for entry in places.files_below(folder):
             if not 0 < entry.modified_s < now - _ABANDONED_S:
                 continue
             kind, _, file = entry.name.partition("/")
             if kind == "files" and (token := file.partition("/")[0]) not in used:
-                storage.remove_tree(folder / kind / token)
-            elif storage.is_temporary(entry.name):
+                places.remove_tree(folder / kind / token)
+            elif places.is_temporary(entry.name):
                 entry.place.unlink(missing_ok=True)
 
     def locked(self, name: str, owner: str) -> AbstractContextManager[Callable[[], None]]:
@@ -340,7 +340,7 @@ class Registry:
 
     # --- places ---
 
-    def _of(self, name: str) -> storage.Location:
+    def _of(self, name: str) -> places.Location:
         if not _NAME.fullmatch(name):
             raise SpecError(f"{name!r} is not a model name: {plain_name(name)}.")
         return self.root / name
@@ -349,7 +349,7 @@ class Registry:
         """Return the records of one kind of a model, in the folder of this name."""
         return Journal(self._of(name), f"{kind.__name__.lower()}s", kind)
 
-    def files(self, name: str, version: Version) -> storage.Location:
+    def files(self, name: str, version: Version) -> places.Location:
         """Return the folder that has the files of a version."""
         return self._of(name) / "files" / version.token
 

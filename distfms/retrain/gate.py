@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import Field
 
 from distfms.data.files.partition import LONE, Dataset
-from distfms.engine.storage import File
 from distfms.errors import SpecError, nearest
 from distfms.methods.frame.contract import FinishedRun, Inputs, Job, Judged, Method, Run
 from distfms.registry import Record, Registry
@@ -22,6 +21,7 @@ from distfms.runs.finished import read_version
 from distfms.runs.prepare import Prepared
 from distfms.spec import GateSection
 from distfms.stats.base import from_bytes
+from distfms.store.places import File
 
 Json = Mapping[str, Any]
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from distfms.data.files.age import partition_dates
 from distfms.engine.memory import counted
-from distfms.engine.storage import Location, reading
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import RETRAINING, Finished, FinishedRun, Summary
 from distfms.registry import Registry, author
@@ -40,6 +39,7 @@ from distfms.runs.folder import INPUTS, MANIFEST
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
 from distfms.spec import GateSection, RetrainSection
+from distfms.store.places import Location, reading
 
 #: Files of a run that no version needs: they can be computed again.
 _LEFT_OUT = ("statistics/", "plan", "report.html")

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from distfms.engine.storage import locked_file
 from distfms.errors import DistfmsError, SpecError
 from distfms.runs.events import Say
 from distfms.runs.folder import encode, write_atomic
 from distfms.runs.interrupts import handled
+from distfms.store.places import locked_file
 
 #: A last start that lies further ahead than this was entered by a clock that went wrong.
 _AHEAD = timedelta(days=1)

@@ -14,16 +14,16 @@ from typing import Any, Literal, TypeVar
 from distfms.data.files.partition import Dataset, HeldPartition, Partition
 from distfms.engine.base import ActorPool, Executor, map_reduce
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.cache import PartialCache
 from distfms.engine.graph import RetryPolicy, Unit, UnitReport, WorkerLoss
 from distfms.engine.local import SerialPool
-from distfms.engine.storage import Location, absolute
 from distfms.methods.frame.contract import NO_GAIN, ON_RAY, Inputs, PartialReader
 from distfms.methods.frame.passes import shards_of
 from distfms.runs.events import Recorder
 from distfms.runs.steps import Steps
 from distfms.stats.base import Bundle, merge_tree
 from distfms.stats.codec import MAGIC, decode, encode, settled
+from distfms.store.kept import PartialCache
+from distfms.store.places import Location, absolute
 
 #: Multiplications that take one process about 3 s (at 6 · 10⁹ a second), which is twice what actors
 #: take to start: from here on two of them are faster. The results do not depend on it.

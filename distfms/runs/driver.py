@@ -20,10 +20,7 @@ from distfms import __version__
 from distfms.engine import make_executor
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.cache import prune
 from distfms.engine.graph import RetryPolicy
-from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, hangs, missing_folders, reading, remove_tree
 from distfms.errors import DistfmsError
 from distfms.methods.frame.contract import Finished, Inputs
 from distfms.runs.context import RunContext
@@ -46,6 +43,9 @@ from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
 from distfms.runs.projection import Projection
 from distfms.runs.steps import Steps, place_of
+from distfms.store.kept import prune
+from distfms.store.places import Location, hangs, missing_folders, reading, remove_tree
+from distfms.store.remote import RemotePath
 
 if TYPE_CHECKING:
     from distfms.registry import Registry

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from distfms.engine.memory import counted, format_bytes
-from distfms.engine.storage import hangs, write_whole
 from distfms.errors import SpecError
 from distfms.report.notes import coded, unmuted
 from distfms.runs.folder import RunFolder, to_json
+from distfms.store.places import hangs, write_whole
 
 Event = Mapping[str, Any]
 Say = Callable[[str], None]

@@ -17,8 +17,6 @@ from zipfile import BadZipFile
 
 from distfms.data.files.formats.base import Forms
 from distfms.data.files.frames import FrameForms
-from distfms.engine.remote import RemotePath, is_url
-from distfms.engine.storage import Location, absolute, locate, read_each, read_regular, reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.frame.contract import (
@@ -43,6 +41,8 @@ from distfms.runs.folder import (
 )
 from distfms.spec import expand_variables, expanded, parse_yaml
 from distfms.stats.base import from_bytes
+from distfms.store.places import Location, absolute, locate, read_each, read_regular, reading
+from distfms.store.remote import RemotePath, is_url
 
 if TYPE_CHECKING:
     from distfms.registry import Registry, Version

@@ -1,7 +1,7 @@
 """The run folder: files written whole or not at all, a manifest that vouches for them, one writer.
 
 A file is written under a temporary name, fsynced and renamed, or put as one object (see
-:mod:`distfms.engine.storage`). The manifest lists the finished steps with the sha256 of what they
+:mod:`distfms.store.places`). The manifest lists the finished steps with the sha256 of what they
 wrote, so that a run that was killed can be resumed.
 
 One writer: a lock keeps a second driver on the same machine out, and dies with its process. Shared
@@ -32,12 +32,12 @@ import numpy as np
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from distfms.engine import storage
-from distfms.engine.remote import OBJECT_STORAGE, RemotePath
-from distfms.engine.storage import Location
 from distfms.errors import DistfmsError, EngineError, SpecError
 from distfms.stats.base import to_bytes
 from distfms.stats.codec import chunks
+from distfms.store import places
+from distfms.store.places import Location
+from distfms.store.remote import OBJECT_STORAGE, RemotePath
 
 MANIFEST = "manifest.json"
 #: What was read, file by file.
@@ -93,9 +93,9 @@ class Manifest(BaseModel):
 
 def read_manifest(folder: Location) -> Manifest | None:
     """Read the manifest of a run folder, None if it has none."""
-    with storage.reading(folder / MANIFEST):
+    with places.reading(folder / MANIFEST):
         try:
-            payload = storage.read_regular(folder / MANIFEST) or b""
+            payload = places.read_regular(folder / MANIFEST) or b""
         except (FileNotFoundError, NotADirectoryError):
             return None
     return parse_manifest(folder, payload)
@@ -130,10 +130,10 @@ def choose_folder(
     ``base`` is the folder of all runs of the job; ``say`` is told of damaged runs that are skipped.
     """
     if named is not None:
-        with storage.reading(named):
+        with places.reading(named):
             _refuse_foreign(named, identity)
         return named
-    with storage.reading(base):
+    with places.reading(base):
         return _unfinished_or_new(base, identity, say)
 
 
@@ -144,7 +144,7 @@ def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]
     beginning of their identity.
     """
     ending = f"-{identity[:8]}"
-    for path, content in storage.read_each(base, MANIFEST, ending):
+    for path, content in places.read_each(base, MANIFEST, ending):
         try:
             found = parse_manifest(path, content)
         except SpecError as error:
@@ -186,8 +186,8 @@ def now() -> str:
 
 def write_atomic(path: Location, payload: bytes) -> None:
     """Write a file whole or not at all, and explain why it could not be."""
-    with storage.writing(path):
-        storage.write_whole(path, payload)
+    with places.writing(path):
+        places.write_whole(path, payload)
 
 
 def digest(path: Location) -> str:
@@ -198,7 +198,7 @@ def digest(path: Location) -> str:
     elif not path.is_dir():
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    result, entries = hashlib.sha256(), storage.files_below(path)
+    result, entries = hashlib.sha256(), places.files_below(path)
     if isinstance(path, RemotePath) and not entries:
         raise FileNotFoundError(errno.ENOENT, f"{path} does not exist")
     for entry in entries:
@@ -208,7 +208,7 @@ def digest(path: Location) -> str:
 
 def intact(path: Location, sha256: str) -> bool:
     """Whether a file or folder is there and is what the manifest vouches for."""
-    with storage.reading(path):
+    with places.reading(path):
         try:
             return digest(path) == sha256
         except FileNotFoundError:
@@ -247,10 +247,10 @@ class RunFolder:
         self._owner: bytes | None = None
         self._manifest = Manifest()  # as this driver wrote it, once it is the owner
         try:
-            storage.check_writable(path)
+            places.check_writable(path)
         except OSError as error:
-            places = "choose another place with --out or `output:`"
-            raise storage.unwritable(path, error, "The output folder", places) from error
+            advice = "choose another place with --out or `output:`"
+            raise places.unwritable(path, error, "The output folder", advice) from error
 
     # --- one writer ---
 
@@ -266,7 +266,7 @@ class RunFolder:
             f"Another process is writing the run {self.path}. Wait until it ends, or choose "
             "another folder with --out."
         )
-        with storage.locked_file(self.path / ".lock", busy):
+        with places.locked_file(self.path / ".lock", busy):
             yield
 
     def claim(self, **entries: Any) -> Manifest:
@@ -288,7 +288,7 @@ class RunFolder:
         if self._owner is None:
             return
         place, found = self.path / OWNER, None
-        with storage.reading(place), suppress(FileNotFoundError, NotADirectoryError):
+        with places.reading(place), suppress(FileNotFoundError, NotADirectoryError):
             found = place.read_bytes()
         if found is None:
             raise EngineError(
@@ -315,8 +315,8 @@ class RunFolder:
         """Remove what a killed driver left half-written; object storage keeps nothing of it."""
         if isinstance(self.path, RemotePath) and self.path.protocol in OBJECT_STORAGE:
             return
-        for entry in storage.files_below(self.path):
-            if storage.is_temporary(entry.name):
+        for entry in places.files_below(self.path):
+            if places.is_temporary(entry.name):
                 with suppress(OSError):
                     entry.place.unlink()
 
@@ -350,13 +350,13 @@ class RunFolder:
 
     def _write(self, name: str, content: Any) -> str:
         if content is None:
-            with storage.reading(self.path / name):
+            with places.reading(self.path / name):
                 return digest(self.path / name)
         sha256, place = hashlib.sha256(), self.path / name
         pieces = chunks(content) if name.endswith(".step") else [encode(name, content)]
         with (
-            storage.writing(place),
-            storage.whole_file(place) as temporary,
+            places.writing(place),
+            places.whole_file(place) as temporary,
             temporary.open("wb") as stream,
         ):
             for piece in pieces:

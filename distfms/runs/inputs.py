@@ -20,11 +20,11 @@ from distfms.data.files.partition import Dataset, digest
 from distfms.data.files.storage import delete_unused, list_files, refuse_copies
 from distfms.data.rows.roles import require_columns
 from distfms.engine.memory import counted
-from distfms.engine.storage import Location, locked_file, writing
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import Inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import DataSection, expanded
+from distfms.store.places import Location, locked_file, writing
 
 
 @dataclass(frozen=True)

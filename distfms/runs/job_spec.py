@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from distfms.engine.remote import RemotePath, is_url, local_part
-from distfms.engine.storage import Location, locate
 from distfms.errors import SpecError, nearest, plain_name
 from distfms.methods import METHODS, load_method
 from distfms.methods.frame.tuning import AUTO_FOLDS, checked_grid, options_to_tune
@@ -34,6 +32,8 @@ from distfms.spec import (
     set_dotted,
     write_yaml,
 )
+from distfms.store.places import Location, locate
+from distfms.store.remote import RemotePath, is_url, local_part
 
 if TYPE_CHECKING:
     from distfms.registry import Registry

@@ -27,17 +27,18 @@ from distfms.data.files.storage import list_files
 from distfms.data.files.write import CsvFile, GroupedFile, write_table
 from distfms.data.rows.folds import FoldPlan, assign_parts
 from distfms.data.rows.roles import require_columns
-from distfms.engine import make_executor, storage
+from distfms.engine import make_executor
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
-from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import checked_budget
 from distfms.runs.finished import PREFIX, Run, RunFiles, checked_stop, read_run
 from distfms.runs.folder import digest, encode, parse_json, write_atomic
 from distfms.spec import EngineSection, LongForm, expanded
+from distfms.store import places
+from distfms.store.places import Location
+from distfms.store.remote import RemotePath
 
 #: What made the predictions; readers of Parquet pass over names that begin with an underscore.
 _NOTE = "_predictions.json"
@@ -117,7 +118,7 @@ def predict_file(
     rows = checked_stop(stop, mean_budget, confidence)
     options = expanded(storage_options or {})
     into_folder, out = os.fspath(out).endswith("/"), os.fspath(out).rstrip("/") or "/"
-    target = storage.locate(out, options)
+    target = places.locate(out, options)
     files = read_run(run, storage_options, registry)
     method, finished = files.open(allow)
     dataset = open_rows(data, options or None, files)
@@ -134,7 +135,7 @@ def predict_file(
                 "budget": budget,
                 "with_folds": with_folds,
             }
-            root = storage.absolute(storage.locate(os.path.expanduser(data), options))
+            root = places.absolute(places.locate(os.path.expanduser(data), options))
             made_with |= {} if rows is None else {"stop": vars(rows)}
             note = {"called": files.called, "data": str(root), **made_with}
             counts = predict_folder(predict, dataset, target, note, executor)
@@ -163,7 +164,7 @@ def open_rows(data: str, options: Mapping[str, Any] | None, run: RunFiles) -> Da
             state = file_digest(form.model_dump_json(), *map(file_version, files))
             converted = copies.folder / f"judgments-{state[:16]}"
             seed = int(spec["seed"])
-            with storage.locked_file(converted.parent / f".{converted.name}.lock"):
+            with places.locked_file(converted.parent / f".{converted.name}.lock"):
                 convert(files, form, converted, seed=seed, copies=copies, labelled=False)
             data, options = str(converted), None
     return open_dataset(
@@ -281,7 +282,7 @@ def _file_keys(inputs: Sequence[Mapping[str, Any]], dataset: Dataset) -> dict[st
 
 def _refuse_place(out: Location, data: str, options: Mapping[str, Any], into_folder: bool) -> None:
     """Refuse to write where the predictions would hurt the data."""
-    with storage.reading(out):
+    with places.reading(out):
         if not into_folder and out.is_dir():
             raise SpecError(
                 f"--out {out} is a folder. Name a Parquet or CSV file to write, or write {out}/ "
@@ -290,7 +291,7 @@ def _refuse_place(out: Location, data: str, options: Mapping[str, Any], into_fol
     suffix = PurePath(out.name).suffix.lower()
     if not into_folder and suffix not in ("", ".parquet", ".pq", ".csv"):
         raise SpecError(f"--out {out} ends in {suffix}; use .parquet or .csv.")
-    folder = _real(storage.locate(os.path.expanduser(data), options))
+    folder = _real(places.locate(os.path.expanduser(data), options))
     files = {_real(file.place) for file in list_files(data, options)}
     if _real(out) in files or f"{_real(out)}/".startswith(f"{folder}/"):
         raise SpecError(f"--out {out} is part of the data to predict, {data}. Name another place.")
@@ -306,10 +307,10 @@ def _written(out: Location, formulas: bool = False) -> Iterator[Callable[[Any], 
     is_csv = out.name.lower().endswith(".csv")
     kind = partial(CsvFile, formulas=formulas) if is_csv else GroupedFile
     try:
-        with storage.whole_file(out) as temporary, kind(temporary) as file:
+        with places.whole_file(out) as temporary, kind(temporary) as file:
             yield file.write
     except OSError as error:
-        raise storage.unwritable(out, error, "--out", "name another file") from error
+        raise places.unwritable(out, error, "--out", "name another file") from error
 
 
 # --- a folder with a file for each partition -----------------------------------------------------
@@ -334,14 +335,14 @@ def predict_folder(
     SpecError
         If the folder holds something else, or predictions of other data or made otherwise.
     """
-    with storage.reading(out):
-        found = [entry.name for entry in storage.files_below(out)]
+    with places.reading(out):
+        found = [entry.name for entry in places.files_below(out)]
     own: dict[str, list[str]] = defaultdict(list)
     for name in found:
         if match := _OWN.fullmatch(name):
             own[match[1]].append(name)
     note = {**made_with, "status": "running", "files": [file.name for file in dataset.files]}
-    _refuse_others(out, [name for name in found if not storage.is_temporary(name)], note)
+    _refuse_others(out, [name for name in found if not places.is_temporary(name)], note)
     write_atomic(out / _NOTE, encode(_NOTE, note))
     work = [(partition, own.pop(_key(partition), [])) for partition in dataset.partitions]
     written = executor.map(partial(_write, predict, out), work)
@@ -373,14 +374,14 @@ def _write(
 
 def _remove(folder: Location, names: Iterable[str]) -> None:
     for name in names:
-        with storage.writing(folder / name):
+        with places.writing(folder / name):
             (folder / name).unlink(missing_ok=True)
 
 
 def _is_whole(place: Location) -> bool:
     """Whether a file of predictions has the content that its name tells."""
     match = _OWN.fullmatch(place.name)
-    with storage.reading(place), suppress(FileNotFoundError):
+    with places.reading(place), suppress(FileNotFoundError):
         return match is not None and digest(place).startswith(match[2])
     return False
 
@@ -405,7 +406,7 @@ def _refuse_others(out: Location, found: Sequence[str], note: Mapping[str, Any])
                 "folder."
             )
         return
-    with storage.reading(out / _NOTE):
+    with places.reading(out / _NOTE):
         before = parse_json(out / _NOTE, (out / _NOTE).read_bytes())
     for key in ("data", "model", "budget", "stop", "with_folds"):
         if before.get(key) != note.get(key):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from distfms.data.rows.roles import index_columns, is_categorical
 from distfms.engine.memory import n_processors
-from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.methods import load_method
 from distfms.methods.frame.contract import Finished, FinishedRun, Inputs, Job, Method
@@ -28,6 +27,7 @@ from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.look import levels_in, nearly_numbers_in
 from distfms.runs.projection import Projection, project_job
+from distfms.store.places import Location
 
 
 @dataclass(frozen=True)

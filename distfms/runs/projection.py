@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any, Literal
 
-from distfms.engine.cache import PACK_UNITS
 from distfms.engine.graph import batch_size
 from distfms.engine.memory import (
     COLUMN_BYTES,
@@ -22,6 +21,7 @@ from distfms.engine.memory import (
 )
 from distfms.methods.frame.contract import Inputs, Job
 from distfms.runs.job_spec import JobSpec
+from distfms.store.kept import PACK_UNITS
 
 
 @dataclass(frozen=True)

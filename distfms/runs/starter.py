@@ -12,13 +12,13 @@ from typing import Any
 
 from distfms.data.rows.roles import is_number
 from distfms.engine.memory import counted
-from distfms.engine.storage import create_whole, writing
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.report.formatting import percent
 from distfms.runs.look import Column, Look, answers_on_one_scale, look_at, reasons
 from distfms.runs.options_table import key_meanings
 from distfms.spec import DataSection, LongForm, Section
+from distfms.store.places import create_whole, writing
 
 #: What each method answers.
 QUESTIONS = {

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, absolute, open_binary, reading
 from distfms.errors import EngineError, SpecError
 from distfms.runs.events import Recorder
 from distfms.runs.folder import RunFolder, StageEntry, encode, parse_json
 from distfms.stats import codec
+from distfms.store.places import Location, absolute, open_binary, reading
+from distfms.store.remote import RemotePath
 
 T = TypeVar("T")
 

@@ -23,11 +23,11 @@ from urllib.parse import urlsplit
 from distfms import __version__
 from distfms.credentials import without_credentials
 from distfms.engine.ray_session import TOKEN_ADVICE
-from distfms.engine.remote import is_url
 from distfms.errors import EngineError, SpecError
 from distfms.runs.events import LOG_VARIABLE, Say
 from distfms.runs.job_spec import JobSpec, build_spec
 from distfms.spec import expand_variables, write_yaml
+from distfms.store.remote import is_url
 
 #: Status values after which nothing more happens to a job.
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")

@@ -15,12 +15,12 @@ import pytest
 
 import distfms
 from distfms.engine.base import Executor, map_reduce
-from distfms.engine.cache import PartialCache
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import DataError, EngineError
+from distfms.store.kept import PartialCache
 from tests.conformance import engine_tasks as tasks
 from tests.conformance.engine_tasks import attempts, run
 

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import distfms as package
-from distfms.engine.storage import files_below, locate
 from distfms.errors import DataError, SpecError
 from distfms.registry import Registry
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from distfms.spec import EngineSection
+from distfms.store.places import files_below, locate
 from tests.e2e.jobs import judgments_job
 from tests.faults.cases import dask_engine
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from distfms.data.files.convert import CONVERSION
-from distfms.engine.storage import files_below, locate
 from distfms.methods.frame import slab_search, slabs
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
+from distfms.store.places import files_below, locate
 from tests.e2e.jobs import RESULTS, judgments_job
 
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.engine.storage import locate
 from distfms.errors import DataError, EngineError, SpecError
 from distfms.registry import Registry
 from distfms.retrain.job import retrain
+from distfms.store.places import locate
 from tests.e2e.retrain_jobs import again, growing_job, in_place, registry_of, retraining, write_day
 
 

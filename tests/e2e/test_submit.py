@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from distfms.engine.storage import locate
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.submit import submit
+from distfms.store.places import locate
 from tests.e2e.jobs import judgments_job, results, stage, write_judgments
 from tests.faults.dying import killed
 from tests.ray_here import STORE_BYTES

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from distfms.cli import main
-from distfms.engine.remote import RemotePath
-from distfms.engine.storage import files_below, is_temporary, locate
 from distfms.registry import Registry
+from distfms.store.places import files_below, is_temporary, locate
+from distfms.store.remote import RemotePath
 from tests.e2e.retrain_jobs import growing_job, write_day
 
 #: Audit events of Python that change a file, which is their first argument.

@@ -13,10 +13,10 @@ from unittest.mock import patch
 
 import pytest
 
-from distfms.engine.cache import PartialCache
 from distfms.runs import driver
 from distfms.runs.job_spec import build_spec
 from distfms.runs.steps import Steps
+from distfms.store.kept import PartialCache
 from tests.e2e.jobs import judgments_job
 from tests.faults.disturbance import doom
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from distfms.engine.storage import locate
 from distfms.errors import EngineError, SpecError
 from distfms.registry import Registry
+from distfms.store.places import locate
 
 #: Messages of who was too late.
 _LOST = re.compile("is not promoted|has no version|was current before")

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from distfms.engine.base import map_reduce
-from distfms.engine.cache import PartialCache
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import RetryPolicy, Unit
 from distfms.engine.local import LocalExecutor
 from distfms.errors import EngineError
+from distfms.store.kept import PartialCache
 from tests.conformance import engine_tasks as tasks
 from tests.conformance.engine_tasks import attempts, dask_cluster, run
 from tests.waiting import until

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from distfms.engine.base import Executor, map_reduce
-from distfms.engine.cache import PartialCache
 from distfms.engine.graph import Unit, batch_size
 from distfms.engine.local import LocalExecutor
+from distfms.store.kept import PartialCache
 from tests.conformance import engine_tasks as tasks
 
 N_UNITS = 66

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.engine.storage import files_below, locate, write_whole
 from distfms.errors import DataError, DistfmsError, EngineError, SpecError
 from distfms.runs.context import RunContext
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
 from distfms.runs.job_spec import build_spec
 from distfms.runs.steps import Steps
+from distfms.store.places import files_below, locate, write_whole
 from tests.e2e.jobs import STAGES, judgments_job, results, stage
 from tests.faults.dying import killed
 from tests.remote_systems import FaultyFileSystem, registered

@@ -4,9 +4,9 @@ import uuid
 
 import pytest
 
-from distfms.engine.storage import locate
 from distfms.errors import EngineError
 from distfms.registry import Registry
+from distfms.store.places import locate
 from tests.remote_systems import FaultyFileSystem, registered
 
 OLD, NEW = (dict.fromkeys(("model", "weights"), tag * 3) for tag in (b"old", b"new"))

@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from distfms.engine.storage import locate, remove_tree
 from distfms.errors import EngineError, SpecError
 from distfms.registry import Registry
+from distfms.store.places import locate, remove_tree
 
 
 class RegistryMachine(RuleBasedStateMachine):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from distfms.engine import storage
-from distfms.engine.storage import locate
 from distfms.errors import EngineError, SpecError
 from distfms.registry import Lock, Registry
 from distfms.registry import journal as locks
+from distfms.store import places
+from distfms.store.places import locate
 
 
 def files(number: int) -> dict[str, bytes]:
@@ -63,7 +63,7 @@ def test_an_expired_lock_is_taken_over_and_its_owner_told(registry, monkeypatch)
     filled(registry, 1)
     with registry.locked("a", "night") as renew, ExitStack() as day:
         with monkeypatch.context() as patched:  # as if the process had stood still
-            patched.setattr(storage, "clock", lambda folder: time.time() + 61)
+            patched.setattr(places, "clock", lambda folder: time.time() + 61)
             day.enter_context(registry.locked("a", "day"))
         with pytest.raises(EngineError, match="night on 'a' has expired, and day has taken it"):
             renew()

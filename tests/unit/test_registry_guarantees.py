@@ -7,12 +7,12 @@ from contextlib import nullcontext
 
 import pytest
 
-from distfms.engine import storage
-from distfms.engine.storage import locate
 from distfms.errors import EngineError, SpecError
 from distfms.registry import Registry
 from distfms.registry import journal as registry_journal
 from distfms.registry.journal import Change, Journal, Lock, Version
+from distfms.store import places
+from distfms.store.places import locate
 from tests.unit.test_registry import files, filled
 
 DAMAGES = [b"{", b"[]", b"", b"\xff", b'{"until": Infinity}', "no token", "a pipe"]
@@ -144,7 +144,7 @@ def test_clocks_that_are_wrong(registry, monkeypatch):
         (False, 50, True),
     ):
         if not told:
-            monkeypatch.setattr(storage, "file_entry", lambda place: None)
+            monkeypatch.setattr(places, "file_entry", lambda place: None)
         journal.write(Lock(number=1, owner="night", until=now() + ahead, seconds=60), again=True)
         os.utime(journal.place(1), (now() + ahead,) * 2)
         kept_out = pytest.raises(EngineError, match="night is") if holds else nullcontext()
@@ -161,7 +161,7 @@ def test_each_change_is_written_once_and_says_who_and_why(tmp_path):
     assert len(history) == 122
     assert {change.because for change in history[2:]} == {"a trial"}
     assert all("@" in change.author for change in history)
-    sizes = {entry.n_bytes for entry in storage.files_below(tmp_path / "a/changes")}
+    sizes = {entry.n_bytes for entry in places.files_below(tmp_path / "a/changes")}
     assert max(sizes) < min(sizes) + 20
 
 

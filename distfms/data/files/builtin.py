@@ -22,9 +22,9 @@ from pydantic import BaseModel, Field, Strict, field_validator
 
 from distfms.data.files.storage import cache_folder
 from distfms.data.files.write import write_table
-from distfms.engine.storage import locked_file, writing
 from distfms.errors import SpecError, nearest
 from distfms.spec import parse_section
+from distfms.store.places import locked_file, writing
 
 _N_SHARDS = 4
 

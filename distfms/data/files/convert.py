@@ -27,9 +27,9 @@ from distfms.data.files.partition import digest
 from distfms.data.files.write import GroupedFile
 from distfms.data.rows.columns import number_view
 from distfms.data.rows.roles import OF_ONE
-from distfms.engine.storage import File, Location, files_below, whole_file, write_whole
 from distfms.errors import DataError, nearest
 from distfms.spec import LongForm
+from distfms.store.places import File, Location, files_below, whole_file, write_whole
 
 MEMORY_BYTES = 2**30
 #: Bytes a long row takes at the peak of the pivot, and more with a worker: measured, rounded up.

@@ -48,8 +48,8 @@ from distfms.data.files.partition import (
 from distfms.data.files.storage import common_filesystem, list_files, refuse_copies
 from distfms.data.files.texts import NumberForm, NumberTexts, as_numbers
 from distfms.data.rows.roles import is_categorical, plain_type
-from distfms.engine.storage import File
 from distfms.errors import DataError
+from distfms.store.places import File
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from distfms.engine.storage import File
 from distfms.errors import DataError
+from distfms.store.places import File
 
 #: What Hive and Spark write for a missing value.
 _MISSING = "__HIVE_DEFAULT_PARTITION__"

@@ -21,9 +21,9 @@ from pyarrow import ArrowException, ArrowInvalid, ArrowNotImplementedError, fs
 from distfms.data.files.content import HEAD_BYTES, PARQUET, no_parquet
 from distfms.data.files.storage import current_state
 from distfms.data.rows.roles import index_columns, index_metadata, is_list, plain_type
-from distfms.engine.remote import os_error
-from distfms.engine.storage import File, reading
 from distfms.errors import DataError, DistfmsError
+from distfms.store.places import File, reading
+from distfms.store.remote import os_error
 
 # Footers are small reads, dominated by latency on remote stores; on a disk more threads only leave
 # more memory in pieces.

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from distfms.data.files.footers import read_footers
-from distfms.engine.cache import PartialCache
-from distfms.engine.storage import File, Location
 from distfms.stats.codec import decode, encode
+from distfms.store.kept import PartialCache
+from distfms.store.places import File, Location
 
 #: A dataset of fewer files is read as quickly without.
 _FEW = 32

@@ -15,8 +15,8 @@ from distfms.data.files.footers import open_parquet
 from distfms.data.files.formats.copies import Copies, opened, require_unchanged
 from distfms.data.rows.columns import as_floats, number_view
 from distfms.data.rows.roles import plain_type
-from distfms.engine.storage import File
 from distfms.errors import DataError, nearest
+from distfms.store.places import File
 
 
 @dataclass(frozen=True)

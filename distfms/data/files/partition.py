@@ -120,7 +120,7 @@ class Dataset:
         In the order of the rows, each with one row or more.
     reader : PartitionReader or RowsReader
         What reads partitions; give tasks this rather than the dataset, it is smaller.
-    files : tuple of distfms.engine.storage.File
+    files : tuple of distfms.store.places.File
         None where rows are in memory.
     forms : Forms, optional
         How text is read, where it is.

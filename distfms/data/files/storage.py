@@ -19,10 +19,10 @@ from pyarrow import fs
 
 from distfms.data.files.formats import FORMATS
 from distfms.data.files.partition import LONE
-from distfms.engine import storage
-from distfms.engine.remote import RemotePath, is_url
-from distfms.engine.storage import File, Location
 from distfms.errors import DataError, SpecError
+from distfms.store import places
+from distfms.store.places import File, Location
+from distfms.store.remote import RemotePath, is_url
 
 #: Ends of names by format, in the order in which a folder is searched.
 _ENDINGS = ((".parquet",), *(form.endings for form in FORMATS))
@@ -73,10 +73,10 @@ def list_files(
     in_list = not isinstance(path, str | os.PathLike)
     for item in items:
         text = os.fspath(item)
-        place = storage.locate(
+        place = places.locate(
             text if is_url(text) else Path(text).expanduser().absolute(), storage_options
         )
-        with storage.reading(place):
+        with places.reading(place):
             root, own = _resolve(text, place, say)
         found += [(root, file) for file in own]
     own_names = _own_names(root for root, _ in found)
@@ -100,7 +100,7 @@ def list_files(
 
 
 def _resolve(item: str, place: Location, say: Callable[[str], None]) -> tuple[Location, list[File]]:
-    file = storage.file_entry(place)
+    file = places.file_entry(place)
     if file is not None and place.name.startswith("~$"):
         raise DataError(
             f"{item} is the lock of a workbook that is open elsewhere: name the workbook, "
@@ -122,7 +122,7 @@ def _resolve(item: str, place: Location, say: Callable[[str], None]) -> tuple[Lo
 
 def _folder(root: Location, say: Callable[[str], None]) -> list[File]:
     """List the files under a folder in name order."""
-    entries = storage.files_below(root)
+    entries = places.files_below(root)
     _refuse_table(root, entries)
     found = _visible(entries)
     of_data = [file for file in found if file.name.lower().endswith(tuple(chain(*_ENDINGS)))]
@@ -169,9 +169,9 @@ def _glob(pattern: Location) -> tuple[Location, list[File]]:
     while _GLOB_CHARACTERS.search(str(root)):
         root, below = root.parent, [root.name, *below]
     for folder in ("_delta_log", ".hoodie", "metadata"):
-        entries = storage.files_below(root / folder)
+        entries = places.files_below(root / folder)
         _refuse_table(root, [replace(own, name=f"{folder}/{own.name}") for own in entries])
-    files = _visible(storage.files_below(root, "/".join(below)))
+    files = _visible(places.files_below(root, "/".join(below)))
     if not files:
         raise DataError(f"No file matches {pattern}: check the pattern in `data.path`.")
     return root, files
@@ -240,7 +240,7 @@ def _content_of(file: File) -> str:
     place = file.place
     if file.source and not is_url(file.source):
         place = Path(file.source)
-    with storage.reading(place), storage.open_stream(place) as stream:
+    with places.reading(place), places.open_stream(place) as stream:
         content = hashlib.sha256()
         while piece := stream.read(_PIECE_BYTES):
             content.update(piece)
@@ -284,14 +284,14 @@ def _temporary_cache() -> Path:
 def delete_unused(folder: Location, used: Collection[str], max_bytes: int) -> None:
     """Delete the entries of a folder that were used least recently, until the rest fits."""
     sizes, last = dict[str, int](), dict[str, float]()
-    for entry in storage.files_below(folder):
+    for entry in places.files_below(folder):
         name = entry.name.partition("/")[0]
         sizes[name] = sizes.get(name, 0) + entry.n_bytes
         last[name] = max(last.get(name, 0.0), entry.modified_s)
     excess = sum(sizes.values()) - max_bytes
     for name in sorted(sizes, key=lambda name: last[name]):
         if excess > 0 and name not in used and last[name] < time.time() - _UNUSED_S:
-            storage.remove_tree(folder / name)
+            places.remove_tree(folder / name)
             excess -= sizes[name]
 
 
@@ -337,4 +337,4 @@ def current_state(filesystem: Any, path: str) -> tuple[int, str, Any]:
         return status.st_size, str(status.st_mtime_ns), (status.st_ino, status.st_ctime_ns)
     handler.fs.invalidate_cache(path)
     info = handler.fs.info(path)
-    return int(info.get("size") or 0), storage.stamp_of(info), storage.etag_of(info) or object()
+    return int(info.get("size") or 0), places.stamp_of(info), places.etag_of(info) or object()

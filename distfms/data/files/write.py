@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distfms.data.rows.roles import plain_type
-from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, locate, whole_file, writing
+from distfms.store.places import Location, locate, whole_file, writing
+from distfms.store.remote import RemotePath
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,10 +22,10 @@ import numpy as np
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.folds import FoldPlan
 from distfms.engine.base import ActorPool
-from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.spec import DataSection, Section, TuneSection
 from distfms.stats.base import Bundle, FoldMeans, over_folds
+from distfms.store.places import Location
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from distfms.engine.base import ActorPool
-from distfms.engine.storage import Location, open_binary
 from distfms.errors import EngineError
 from distfms.methods.frame.contract import Answer, FoldAnswers, Run
 from distfms.stats.base import Bundle
 from distfms.stats.codec import load
+from distfms.store.places import Location, open_binary
 
 #: Number of a fold and of an item.
 Unit = tuple[int, int]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distfms.engine.storage import Location, open_binary
 from distfms.stats.codec import load
+from distfms.store.places import Location, open_binary
 
 Arrays = Mapping[str, np.ndarray]
 #: Where the arrays of a slab are.

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from distfms.engine.storage import remove_tree
 from distfms.methods.frame.contract import Finished, FinishedRun, Job, Judged, Run, Summary
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.finished import by_predictions, by_statistics
@@ -37,6 +36,7 @@ from distfms.methods.multiselect.statistics import (
     within,
 )
 from distfms.stats.base import Bundle, joined
+from distfms.store.places import remove_tree
 
 
 def multiselect(run: Run, job: Job) -> Finished:

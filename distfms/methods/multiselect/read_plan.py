@@ -13,11 +13,11 @@ from distfms.data.files.partition import Partition
 from distfms.data.files.write import write_table
 from distfms.data.rows.columns import as_arrow
 from distfms.data.rows.judgments import JudgmentBatch
-from distfms.engine.storage import Location, whole_file
 from distfms.methods.multiselect.read import JudgmentSource
 from distfms.methods.multiselect.same_raters import assigned
 from distfms.solve.buying import BuyFrom
 from distfms.stats.raters import by_rater
+from distfms.store.places import Location, whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

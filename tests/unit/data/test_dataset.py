@@ -15,9 +15,9 @@ from distfms.data.files.dataset import open_dataset
 from distfms.data.files.footers import readable
 from distfms.data.files.partition import Rows, default_bytes, memory_dataset
 from distfms.data.rows.folds import assign_parts
-from distfms.engine.remote import RemotePath
-from distfms.engine.storage import files_below
 from distfms.errors import DataError
+from distfms.store.places import files_below
+from distfms.store.remote import RemotePath
 
 
 def write(path, n_rows=10, row_group_size=None, start=0, **columns):

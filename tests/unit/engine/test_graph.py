@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distfms.engine.base import Reduction, map_reduce
-from distfms.engine.cache import PACK_UNITS, PartialCache
 from distfms.engine.graph import (
     MOST_UNITS,
     TASKS_PER_WORKER,
@@ -26,8 +25,9 @@ from distfms.engine.graph import (
     build_graph,
 )
 from distfms.engine.local import LocalExecutor
-from distfms.engine.remote import RemotePath
 from distfms.errors import DistfmsError
+from distfms.store.kept import PACK_UNITS, PartialCache
+from distfms.store.remote import RemotePath
 from tests.conformance import engine_tasks as tasks
 
 

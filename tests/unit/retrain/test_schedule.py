@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from distfms.engine.storage import locked_file
 from distfms.errors import EngineError, SpecError
 from distfms.retrain import schedule as schedules
 from distfms.retrain.schedule import Scheduler, parse_times
+from distfms.store.places import locked_file
 
 
 class Clock(threading.Event):

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from distfms.engine.storage import remove_tree
 from distfms.errors import SpecError
 from distfms.runs import folder as choosing
 from distfms.runs.finished import open_run
 from distfms.runs.folder import SCHEMA_VERSION, choose_folder
+from distfms.store.places import remove_tree
 
 IDENTITY = "0123456789abcdef"
 

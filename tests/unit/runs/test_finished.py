@@ -10,13 +10,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from distfms.engine.remote import RemotePath
-from distfms.engine.storage import locate, locked_file, remove_tree
 from distfms.errors import EngineError, SpecError
 from distfms.runs import finished
 from distfms.runs.finished import open_run, redraw
 from distfms.runs.folder import SCHEMA_VERSION, RunFolder
 from distfms.stats.base import to_bytes
+from distfms.store.places import locate, locked_file, remove_tree
+from distfms.store.remote import RemotePath
 
 FILES = {
     "selection.json": {"budget": 3},

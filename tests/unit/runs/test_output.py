@@ -3,10 +3,10 @@
 import pytest
 
 from distfms.credentials import without_credentials
-from distfms.engine.remote import RemotePath
 from distfms.errors import SpecError
 from distfms.runs.job_spec import build_spec
 from distfms.spec import expanded
+from distfms.store.remote import RemotePath
 
 
 def spec(output=None, **data):

@@ -27,9 +27,9 @@ from distfms.data.files.formats.base import Format, FormatError, Forms, MisfitEr
 from distfms.data.files.partition import digest
 from distfms.data.files.storage import cache_folder, delete_unused
 from distfms.data.files.write import GroupedFile
-from distfms.engine import storage
-from distfms.engine.storage import File, Location
 from distfms.errors import DataError
+from distfms.store import places
+from distfms.store.places import File, Location
 
 #: Raised with every change of how copies of all formats are made.
 _VERSION = "4"
@@ -56,7 +56,7 @@ class Copies:
     def columns(self, file: File) -> list[str]:
         """Return the names of a file's columns."""
         if format_of(file.path) is not None:
-            with storage.writing(self.folder):
+            with places.writing(self.folder):
                 return [name for name, _ in self._types(file).columns]
         with opened(file) as stream:
             names: list[str] = pq.ParquetFile(stream).schema_arrow.names
@@ -95,23 +95,23 @@ class Copies:
         forms = forms or Forms()
         if not others:
             return list(files), forms
-        with storage.writing(self.folder), ThreadPoolExecutor(_THREADS) as pool:
+        with places.writing(self.folder), ThreadPoolExecutor(_THREADS) as pool:
             found = list(pool.map(self._types, others))
             schemas, forms = _schemas(others, found, columns, forms)
             names = [list(columns or schema.names) for schema in schemas]
-            places = [
+            copies_at = [
                 # Later errors name the copy.
                 self._place(file) / _state(schema, own) / f"{file.place.name}.parquet"
                 for file, schema, own in zip(others, schemas, names, strict=True)
             ]
-            if None in (there := list(pool.map(storage.file_entry, places))):
+            if None in (there := list(pool.map(places.file_entry, copies_at))):
                 # Who comes second waits, and has nothing to convert and to say.
-                with storage.locked_file(places[there.index(None)].parent / ".all.lock"):
-                    missing = sum(place is None for place in pool.map(storage.file_entry, places))
+                with places.locked_file(copies_at[there.index(None)].parent / ".all.lock"):
+                    missing = sum(place is None for place in pool.map(places.file_entry, copies_at))
                     for line in self._converting(others, schemas, missing) if missing else ():
                         self.say(line)
-                    list(pool.map(_copy, others, schemas, names, places))
-            copies = pool.map(_copy, others, schemas, names, places)
+                    list(pool.map(_copy, others, schemas, names, copies_at))
+            copies = pool.map(_copy, others, schemas, names, copies_at)
             copy_of = dict(zip((file.path for file in others), copies, strict=True))
         delete_unused(self.folder, {self._place(file).name for file in others}, self.max_bytes)
         return [copy_of.get(file.path, file) for file in files], forms
@@ -139,7 +139,7 @@ class Copies:
     def _types(self, file: File) -> Types:
         """Return the columns of a file and the types they suggest; parsed where not known yet."""
         place = self._place(file) / _TYPES
-        if (known := storage.file_entry(place)) is not None:
+        if (known := places.file_entry(place)) is not None:
             columns, metadata = json.loads(place.read_bytes())
             types = Types([(name, kind) for name, kind in columns], metadata)
             if time.time() - known.modified_s < _USED_S:
@@ -155,7 +155,7 @@ class Copies:
             ]
             told = (schema.metadata or {}).items()
             types = Types(columns, {key.decode(): text.decode() for key, text in told})
-        storage.write_whole(place, json.dumps(types).encode(), durable=False)
+        places.write_whole(place, json.dumps(types).encode(), durable=False)
         return types
 
 
@@ -245,15 +245,15 @@ def _check(schema: pa.Schema, file: File) -> None:
 def _copy(file: File, schema: pa.Schema, columns: Sequence[str], place: Location) -> File:
     """Return the copy of a file; it is written where there is none."""
     here = isinstance(place, Path)
-    with storage.locked_file(place.parent / ".lock"):
-        if storage.file_entry(place) is None:
-            with storage.whole_file(place) as temporary:
+    with places.locked_file(place.parent / ".lock"):
+        if places.file_entry(place) is None:
+            with places.whole_file(place) as temporary:
                 _write(file, schema, columns, temporary)
                 require_unchanged(file)
                 if here and isinstance(file.place, Path):
                     # A copy made again is the same version of the data.
                     os.utime(temporary, ns=(int(file.stamp), int(file.stamp)))
-    copy = storage.file_entry(place)
+    copy = places.file_entry(place)
     assert copy is not None
     return replace(copy, name=file.name, key=file.key, source=file.path)
 
@@ -281,9 +281,9 @@ def opened(file: File) -> Iterator[Any]:
     form = format_of(file.path)
     called = "Parquet" if form is None else form.name
     with (
-        storage.reading(file.place),
+        places.reading(file.place),
         readable(file.path, called),
-        storage.open_stream(file.place) as stream,
+        places.open_stream(file.place) as stream,
     ):
         zipped = form is not None and file.path.lower().endswith(".gz")
         try:
@@ -294,8 +294,8 @@ def opened(file: File) -> Iterator[Any]:
 
 def require_unchanged(file: File) -> None:
     """Refuse a file that is not the one that was listed."""
-    with storage.reading(file.place):
-        now = storage.file_entry(file.place)
+    with places.reading(file.place):
+        now = places.file_entry(file.place)
     if now is None or (now.n_bytes, now.stamp) != (file.n_bytes, file.stamp):
         raise DataError(
             f"The file {file.path} changed during the conversion: convert it again when nothing "

@@ -13,9 +13,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from distfms.engine import remote, storage
-from distfms.engine.remote import RemotePath, is_url, os_error
-from distfms.engine.storage import (
+from distfms.errors import EngineError, SpecError
+from distfms.store import places, remote
+from distfms.store.places import (
     create_whole,
     files_below,
     locate,
@@ -24,7 +24,7 @@ from distfms.engine.storage import (
     whole_file,
     write_whole,
 )
-from distfms.errors import EngineError, SpecError
+from distfms.store.remote import RemotePath, is_url, os_error
 from tests.remote_systems import ShelfFileSystem, registered
 
 
@@ -55,7 +55,7 @@ def test_a_file_is_what_was_last_written(place):
     for content in (b"one", b"", b"three" * 1000):
         write_whole(file, content)
         assert file.read_bytes() == content
-        with storage.open_binary(file) as stream:
+        with places.open_binary(file) as stream:
             assert stream.read() == content
     assert file.exists()
     assert not file.is_dir()
@@ -93,9 +93,9 @@ def test_one_file_and_globs(place):
     assert [e.name for e in files_below(place, "**/*.x")] == ["a/1.x", "b/c/2.x"]
     assert [e.name for e in files_below(place, "?/2.*")] == ["b/2.y"]
     assert files_below(place, "none/*") == []
-    assert storage.file_entry(place / "b") is None
-    assert storage.file_entry(place / "none") is None
-    one = storage.file_entry(place / "b" / "2.y")
+    assert places.file_entry(place / "b") is None
+    assert places.file_entry(place / "none") is None
+    one = places.file_entry(place / "b" / "2.y")
     assert one == next(e for e in files_below(place / "b") if e.name == "2.y")
     assert one.stamp
     assert one.place.read_bytes() == b"b/2.y"
@@ -124,8 +124,8 @@ def test_deletion(place):
 
 
 def test_probing_leaves_nothing(place):
-    assert storage.missing_folders(place)[0] == place
-    storage.check_writable(place)
+    assert places.missing_folders(place)[0] == place
+    places.check_writable(place)
     assert files_below(place) == []
 
 
@@ -310,9 +310,9 @@ def test_a_thread_connects_once_and_again_after_an_error(tmp_path):
 def test_times_of_every_kind():
     moment = datetime(2026, 1, 31, 12, tzinfo=UTC)
     for value in (moment, moment.timestamp(), "2026-01-31T12:00:00Z", "2026-01-31T12:00:00+00:00"):
-        assert storage._modified_s({"LastModified": value}) == moment.timestamp()
-    assert storage._modified_s({}) == 0.0
-    assert storage._modified_s({"updated": "yesterday"}) == 0.0
+        assert places._modified_s({"LastModified": value}) == moment.timestamp()
+    assert places._modified_s({}) == 0.0
+    assert places._modified_s({"updated": "yesterday"}) == 0.0
 
 
 def test_listing_looks_at_every_file_once(tmp_path, monkeypatch):
@@ -345,13 +345,13 @@ def test_of_two_writers_one_makes_the_file(place, monkeypatch, links):
 
 def test_locks_keep_others_out_where_there_are_any(place):
     lock = place / ".lock"
-    with storage.locked_file(lock, "it is taken"):
+    with places.locked_file(lock, "it is taken"):
         if isinstance(lock, RemotePath):
-            with storage.locked_file(lock, "it is taken"):
+            with places.locked_file(lock, "it is taken"):
                 assert not lock.exists()
         else:
             with pytest.raises(EngineError, match="it is taken"):
-                storage.locked_file(lock, "it is taken").__enter__()
+                places.locked_file(lock, "it is taken").__enter__()
 
 
 def test_a_path_is_known_without_its_file_system(monkeypatch):

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, files_below, is_temporary, write_whole
+from distfms.store.places import Location, files_below, is_temporary, write_whole
+from distfms.store.remote import RemotePath
 
 T = TypeVar("T")
 

@@ -210,7 +210,7 @@ class RemotePath:
 
         try:
             if "queries" in self.storage_options:
-                from distfms.engine.web import SignedFileSystem
+                from distfms.store.web import SignedFileSystem
 
                 system = SignedFileSystem(**self.storage_options)
             else:

@@ -31,8 +31,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from distfms.engine.remote import REQUEST_S, RemotePath, is_url, local_part, temporary_name
 from distfms.errors import DistfmsError, EngineError, SpecError
+from distfms.store.remote import REQUEST_S, RemotePath, is_url, local_part, temporary_name
 
 Location = Path | RemotePath
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import cache as module
-from distfms.engine.cache import PartialCache, prune
+from distfms.store import kept as module
+from distfms.store.kept import PartialCache, prune
 from tests.conformance import engine_tasks as tasks
 
 VALUE = (1, 2, 3)
