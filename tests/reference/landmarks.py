@@ -76,20 +76,6 @@ def all_margins(f: float, level: float, thresholds: Vector, gamma: float, corner
     return above + sum(corner(gamma - (b - f)) for j, b in pairs if j > level)
 
 
-def excess(B: float, d: float, n: float, delta: float, tau: float | None = None) -> float:
-    """What the proof of Theorem 5 (appendix C.1) adds to ε₀ + ε; of 9 (D.1) with τ, k = τd."""
-    if tau is None:
-        return 32 * B * math.sqrt(math.log(1 / delta) / d) + 3 * B * math.sqrt(
-            math.log(1 / delta) / n
-        )
-    return (
-        32 * B * math.sqrt(math.log(1 / delta) / (tau * d))
-        + math.sqrt(18 * B**2 / (tau * d))
-        + 2 * B * math.sqrt(2 * math.log(2 * d) / n)
-        + 2 * B * math.sqrt(math.log(1 / delta) / (2 * n))
-    )
-
-
 def discounted_norm(gains: Vector) -> float:
     """‖G‖_D: the largest Σ G_i / F(π(i)), F(t) = log(1 + t)."""
     return max(

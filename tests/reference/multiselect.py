@@ -112,30 +112,3 @@ def copies(judgments: np.ndarray, label: np.ndarray, budget: int, any_order: boo
 
     chosen = forward_selection(columns, label, min(budget, d * k), allowed)
     return np.bincount(np.array(chosen) // k, minlength=d)
-
-
-# --- Theorem 3.1 --------------------------------------------------------------------------------
-
-
-def theorem_lambda(external: np.ndarray, costs, budget: float) -> float:
-    """λ of Theorem 3.1: least eigenvalue of sub_r(Σ) over all r in R_B, by enumeration."""
-    least = np.inf
-    for support in itertools.product([0, 1], repeat=len(costs)):
-        index = np.flatnonzero(support)
-        if index.size and np.sum(np.asarray(costs)[index]) <= budget:
-            least = min(least, np.linalg.eigvalsh(external[np.ix_(index, index)])[0])
-    return least
-
-
-def theorem_error(algorithm: str, lam: float, B: int, d: int, m: int, delta: float) -> float:
-    """Right-hand side of Theorem 3.1 without its constants, for judgments in [-1, 1]."""
-    error = np.log(B * d / delta) / (lam**2 * np.sqrt(m))
-    return error if algorithm == "scoring" else min(B, d) ** 3 * error
-
-
-def theorem_objects(algorithm: str, lam: float, B: int, d: int, delta: float) -> float:
-    """What m is to be at least in Theorem 3.1, without constants and logarithms of it."""
-    if algorithm == "scoring":
-        return np.log(d / delta) / lam**2
-    most = min(B, d)
-    return most * np.log(most * d / delta) / lam**2

@@ -191,7 +191,7 @@ def comoments(X: np.ndarray, Y: np.ndarray) -> CoMoments:
     return CoMoments.from_block(np.ascontiguousarray(np.column_stack((X, Y)).T))
 
 
-# --- group lasso, and what theorems promise -------------------------------------------------------
+# --- group lasso ----------------------------------------------------------------------------------
 
 
 def lasso_objective(
@@ -255,17 +255,3 @@ def least_lasso(
         start = fitted(X, Y, own, 0.0).ravel()
         least = min(least, minimize(objective, start, method="BFGS", tol=1e-9).fun)
     return float(least)
-
-
-def whitened_rows(X: np.ndarray, groups: Sequence[Sequence[int]]) -> np.ndarray:
-    """X with X_gᵀX_g = n I for every group, as Section 5.4 has it."""
-    found = X.copy()
-    for group in groups:
-        q, _ = np.linalg.qr(X[:, list(group)])
-        found[:, list(group)] = q * np.sqrt(len(X))
-    return found
-
-
-def paper_gamma(X: np.ndarray, ridge: float) -> float:
-    """γ = (λ* + λ) / (1 + λ) of Theorem 3.2."""
-    return float((np.linalg.eigvalsh(X.T @ X / len(X))[0] + ridge) / (1 + ridge))

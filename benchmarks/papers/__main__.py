@@ -1,6 +1,6 @@
 """The tables and figures of the four papers by jobs with `preset: paper`, beside what is printed.
 
-``python benchmarks/papers.py [PAPER ...] [--folder FOLDER]`` runs a job for each row and prints
+``python -m benchmarks.papers [PAPER ...] [--folder FOLDER]`` runs a job for each row and prints
 Markdown. FOLDER has the public data (or DISTFMS_REALDATA). Of data that are not public others take
 the place: One Million Impressions and made-up slices (multi-selection), Beijing's air, breast
 cancer and LightGBM's ranking example with the costs of Yahoo (sequences). Where the paper prints a
@@ -217,7 +217,7 @@ def drawn_groups(costs: Mapping[str, float], size: int) -> dict[str, Any]:
 
 def sequence(jobs: Jobs, args: argparse.Namespace) -> None:
     def job(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        content = read_yaml(Path(__file__).parents[1] / "jobs" / f"sequence-{name}.yaml")
+        content = read_yaml(Path(__file__).parents[2] / "jobs" / f"sequence-{name}.yaml")
         own = content["sequence"]
         return content["data"], {
             k: own[k] for k in own if k not in ("family", "criterion", "baselines")

@@ -1,0 +1,266 @@
+"""The papers' bounds, of cases whose truth is known."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.papers import bounds
+from distfms import LandmarkRegressor
+from distfms.solve.buying import Problem, scoring_objective
+from distfms.solve.purchases import select
+from tests.reference import attribute_efficient as few
+from tests.reference import landmarks, multiselect_cases
+from tests.reference.sequence import correlated, explained, make_problem, search, standardised
+
+# --- multi-selection: Theorem 3.1 -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("budget", "expected"), [(1, 1.0), (2, 0.6), (3, 0.6), (9, 0.6)])
+def test_least_eigenvalue_of_equal_correlations(budget, expected):
+    external = np.full((4, 4), 0.4) + 0.6 * np.eye(4)
+    assert bounds.least_eigenvalue(external, [1.0] * 4, budget) == pytest.approx(expected)
+
+
+def test_an_attribute_that_is_too_dear_plays_no_part():
+    external = np.diag([1.0, 0.5, 0.01])
+    assert bounds.least_eigenvalue(external, [1.0, 1.0, 5.0], 2) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("m", [20, 80])
+def test_scoring_loses_less_than_the_theorem_allows(m):
+    """Independent attributes and judgments in [-1, 1], of which Σ, v and b are known."""
+    rng, d, budget = np.random.default_rng(m), 4, 3
+    truth = rng.uniform(-0.5, 0.5, (m, d))
+    judgments = truth[:, :, None] + rng.uniform(-0.5, 0.5, (m, d, 2))
+    weights = np.array([0.9, 0.5, 0.1, 0.0])
+    variance = np.full(d, 1 / 12)
+    known = Problem.build(weights / 12, variance, np.diag(variance), label_variance=1.0)
+    statistics = multiselect_cases.statistics(judgments, truth @ weights)
+    learned = Problem.from_estimates(statistics.estimates())
+    reached = scoring_objective(known, select(learned, budget, "scoring").final_repeats)
+    best = scoring_objective(known, select(known, budget, "scoring").final_repeats)
+    bound = bounds.selection_error("scoring", variance.min(), budget, d, m, 0.05)
+    assert 0 <= best - reached <= bound
+    assert bounds.selection_error("full", 0.5, 3, 4, m, 0.05) > bound / 100
+    assert bounds.objects_needed("scoring", 0.5, budget, d, 0.05) == pytest.approx(4 * np.log(80))
+    assert bounds.objects_needed("full", 0.5, 3, 4, 0.05) == pytest.approx(12 * np.log(240))
+
+
+# --- sequences: Lemma 3.1, Theorems 3.2 and 4.3 ---------------------------------------------------
+
+COSTS = [1.0, 2.0, 1.0, 3.0]
+
+
+def values_of(X, Y, groups, ridge):
+    """F of every set of groups."""
+    sets = bounds.subsets(range(len(groups)))
+    columns = {chosen: [c for g in chosen for c in groups[g]] for chosen in sets}
+    return {
+        frozenset(chosen): explained(X, Y, own, ridge) if chosen else 0.0
+        for chosen, own in columns.items()
+    }
+
+
+def best_within(table, costs, budget):
+    return max(value for own, value in table.items() if sum(costs[g] for g in own) <= budget)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-5, 0.3])
+def test_gamma_of_whitened_groups_is_that_of_whitened_rows(ridge):
+    X, _, groups = correlated(np.random.default_rng(1), 80, [2, 3, 1, 2])
+    X = standardised(X)
+    white = bounds.whitened(X, groups)
+    own = white[:, groups[1]]
+    np.testing.assert_allclose(own.T @ own / len(X), np.eye(3), atol=1e-12)
+    gram = X.T @ X / len(X)
+    assert bounds.whitened_gamma(gram, groups, ridge) == pytest.approx(bounds.gamma(white, ridge))
+    alone = [[column] for column in range(8)]
+    assert bounds.whitened_gamma(gram, alone, ridge) == pytest.approx(bounds.gamma(X, ridge))
+
+
+def test_gamma_of_dependent_columns_is_that_of_the_ridge():
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    X = standardised(np.column_stack((x, x[:, 0])))
+    assert bounds.gamma(X, 0.25) == pytest.approx(0.2)
+    assert bounds.whitened_gamma(X.T @ X / 60, [[0], [1], [2]], 0.0) == pytest.approx(0.0, abs=1e-9)
+    assert bounds.whitened_gamma(X.T @ X / 60, [[0, 2], [1]], 0.25) == 0.0  # which has no whitening
+
+
+@pytest.mark.parametrize("rule", ["fr", "omp"])
+def test_theorem_3_2_holds_of_whitened_groups(rule):
+    for seed, ridge in itertools.product(range(6), (0.0, 1e-2, 1.0)):
+        X, Y, groups = correlated(np.random.default_rng(seed), 80, [2, 1, 3, 1])
+        X, Y = standardised(bounds.whitened(standardised(X), groups)), standardised(Y)
+        table, gamma = values_of(X, Y, groups, ridge), bounds.gamma(X, ridge)
+        assert 0 < gamma <= 1
+        path = search(make_problem(X, Y, groups, COSTS, ridge), rule)
+        for spent, reached in zip(path.spent, path.curve_value[1:], strict=True):
+            for cost in (spent, sum(COSTS)):
+                promised = bounds.share_of_same_cost(gamma, spent, cost)
+                assert reached / 2 > promised * best_within(table, COSTS, cost)
+
+
+def test_submodularity_is_that_of_marginal_gains_not_of_an_eigenvalue():
+    """Of three columns, the third is worth little without the second."""
+    gram = np.array([[1.0, 0.1, 0.0], [0.1, 1.0, 0.95], [0.0, 0.95, 1.0]])
+    products = gram @ [0.3, 1.0, -0.9]
+
+    def value(chosen):
+        own = list(chosen)
+        return products[own] @ np.linalg.solve(gram[np.ix_(own, own)], products[own]) / 2
+
+    def gain(x, chosen):
+        return value((*chosen, x)) - value(chosen)
+
+    ratios = []
+    for x in range(3):
+        for bigger in bounds.subsets([g for g in range(3) if g != x]):
+            ratios += [gain(x, smaller) / gain(x, bigger) for smaller in bounds.subsets(bigger)]
+    found = bounds.submodularity(value, 3)
+    assert found == pytest.approx(min(ratios))
+    factor = bounds.share_of_quarter_cost(found)
+    assert factor < bounds.share_of_quarter_cost(np.linalg.eigvalsh(gram)[0]) / 2
+    assert bounds.submodularity(lambda own: float(sum(own)), 3) == 1.0
+
+
+def test_theorem_4_3_holds_of_doubling():
+    costs = [1.0, 1.0, 2.0, 3.0, 4.0]
+    for seed in range(4):
+        X, Y, groups = correlated(np.random.default_rng(seed), 80, [1, 2, 1, 1, 1])
+        X, Y = standardised(X), standardised(Y)
+        table = values_of(X, Y, groups, 1e-2)
+        gamma = bounds.submodularity(lambda own, table=table: table[frozenset(own)], len(groups))
+        assert 0 < gamma < 1
+        path = search(make_problem(X, Y, groups, costs, 1e-2), "fr-doubling")
+        assert bounds.is_doubling_capable(costs, path.order)
+        factor = bounds.share_of_quarter_cost(gamma)
+        for budget in np.arange(1.5, 4 * sum(costs)):
+            reached = path.curve_value[np.searchsorted(path.spent, budget, side="right")]
+            assert reached / 2 > factor * best_within(table, costs, budget / 4)
+    assert not bounds.is_doubling_capable([1.0, 5.0, 20.0], [0, 1, 2])
+
+
+# --- similarities: Theorems 5, 9, 13, 20, 30 ------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_landmarks", [5, 40])
+def test_a_good_similarity_keeps_the_promise_of_theorem_5(n_landmarks):
+    """Of f(x) = E w(x')K(x, x') with |w| ≤ B, from which targets do not differ: ε₀ = 0."""
+    rng = np.random.default_rng(0)
+    X, new = rng.uniform(-1, 1, size=(2, 300, 2))
+    everyone, bound = rng.uniform(-1, 1, size=(2000, 2)), 3.0
+    weights = bound * np.sign(everyone[:, 0])
+    apart = [np.square(rows[:, np.newaxis] - everyone).sum(axis=2) for rows in (X, new)]
+    target, truth = (np.exp(-own / 2) @ weights / len(everyone) for own in apart)
+    similarity = {"name": "gaussian", "sigma": 1.0}
+    own = {"similarity": similarity, "scaling": "none", "metric": "none"}
+    model = LandmarkRegressor(**own, landmarks=n_landmarks, folds=0).fit(X, target)
+    error = np.abs(model.predict(new) - truth).mean()
+    assert error < bounds.landmark_excess(bound, n_landmarks, len(X), 0.05)
+    assert error < 0.05
+    assert bounds.landmark_excess(bound, n_landmarks, 300, 0.05) < bounds.sparse_excess(
+        bound, n_landmarks, 300, 0.05, 0.5
+    )
+
+
+@pytest.mark.parametrize(("gamma", "spacing"), [(1.0, 1.0), (1.0, 3.0), (2.0, 2.5)])
+def test_theorem_13_holds_where_thresholds_are_a_margin_apart(gamma, spacing):
+    rng = np.random.default_rng(0)
+    thresholds = spacing * np.arange(4)
+    scores, levels = rng.uniform(-4, 4 * spacing + 4, 500), rng.integers(0, 5, 500)
+    loss, error = margin_and_absolute(scores, levels, thresholds, gamma)
+    assert error.mean() <= bounds.ordinal_error(loss.mean(), gamma, spacing)
+    assert (error > 0).mean() <= bounds.mislabelling(loss.mean(), gamma)
+    tight, off = margin_and_absolute(np.array([-1e-9]), np.array([1]), thresholds, gamma)
+    assert off.mean() == pytest.approx(bounds.ordinal_error(tight.mean(), gamma, spacing))
+
+
+def test_theorem_13_fails_where_they_are_closer():
+    """Every other row has no loss, the others are a level off."""
+    scores, levels = np.array([9.0, 0.5 - 1e-9]), np.array([2, 2])
+    loss, error = margin_and_absolute(scores, levels, np.array([0.0, 0.5]), 1.0)
+    assert error.mean() > bounds.ordinal_error(loss.mean(), 1.0, 0.5)
+
+
+def margin_and_absolute(scores, levels, thresholds, gamma):
+    """Losses of Definition 12, levels from 0, and how many levels each row is off."""
+    edges = np.concatenate(([-np.inf], thresholds, [np.inf]))
+    low = np.maximum(gamma - (scores - edges[levels]), 0)
+    high = np.maximum(gamma - (edges[levels + 1] - scores), 0)
+    found = np.searchsorted(thresholds, scores, side="right")
+    return low + high, np.abs(found - levels)
+
+
+def test_double_dipping_is_within_its_bound():
+    """Least squares on all rows as landmarks, with weights in a box, of a target that is noise."""
+    rng, n = np.random.default_rng(0), 60
+    X, new = rng.uniform(-1, 1, (n, 3)), rng.uniform(-1, 1, (2000, 3))
+    target, truth = rng.choice([-1.0, 1.0], n), rng.choice([-1.0, 1.0], 2000)
+    similar = [np.exp(-np.square(rows[:, None] - X).sum(axis=2)) for rows in (X, new)]
+    weights = np.clip(n * np.linalg.lstsq(similar[0], target, rcond=1e-3)[0], -5, 5)
+    on_rows = np.abs(similar[0] @ weights / n - target).mean()
+    on_new = np.abs(similar[1] @ weights / n - truth).mean()
+    bound = bounds.double_dipping(5.0, 1.0, n, 0.05)
+    assert 0 < on_new - on_rows < bound
+    assert bound > 4.0 * 5.0 * math.sqrt(math.log(20.0) / n)  # the sum that is printed
+
+
+@pytest.mark.parametrize("m", [2, 5])
+def test_ndcg_of_theorem_30(m):
+    rng = np.random.default_rng(m)
+    discounts = 1 / np.log(2 + np.arange(m))
+    for _ in range(200):
+        gains = np.array(landmarks.eta(rng.integers(0, 4, m)))
+        scores = gains + rng.normal(0, 0.3, m)
+        places = np.argsort(np.argsort(-scores, kind="stable"))
+        regret = (gains > 0).any() - gains @ discounts[places]
+        assert regret <= bounds.ndcg_regret(np.sum((scores - gains) ** 2), m) + 1e-12
+
+
+# --- few attributes: Theorems 3.1, 3.3, 3.4, 4.1, 4.4, 4.5 ----------------------------------------
+
+
+def test_steps_give_the_printed_bounds():
+    B, d, k, m = 2.0, 50, 4, 5000
+    G = bounds.uniform_slopes(B, d, k)
+    of_aerr = bounds.ridge_risk(B, G, m, bounds.aerr_step(B, G, m))
+    assert of_aerr == pytest.approx(bounds.aerr_printed(B, d, k, m))
+    of_aelr = bounds.lasso_risk(B, G, m, d, bounds.aelr_step(G, m, d))
+    assert of_aelr == pytest.approx(bounds.aelr_printed(B, d, k, m))
+    of_printed_step = bounds.lasso_risk(B, G, m, d, bounds.aerr_step(B, G, m))
+    assert of_printed_step > 1.5 * of_aelr
+    moments = np.full(d, 1 / d)
+    of_known = bounds.ridge_risk(B, 2 * B * math.sqrt(d / k + 1), m, 1 / math.sqrt(m * (d / k + 1)))
+    assert of_known == pytest.approx(bounds.ddaerr_risk(B, moments, k, m))
+    steep = np.arange(1, d + 1) ** -2.0
+    assert bounds.ddaerr_risk(B, steep / steep.sum(), k, m) < bounds.ddaerr_risk(B, moments, k, m)
+    assert bounds.ddaelr_risk(B, steep, k, m) < bounds.ddaelr_risk(B, np.ones(d), k, m)
+
+
+@pytest.mark.parametrize("lasso", [False, True])
+def test_risks_of_literal_runs_are_within_the_theorems(lasso):
+    """Rows of one attribute each: the risk of any weights is known."""
+    rng, d, k, m, B = np.random.default_rng(0), 6, 3, 400, 1.0
+    shares = np.array([0.4, 0.3, 0.1, 0.1, 0.05, 0.05])
+    truth = np.array([0.6, -0.3, 0.1, 0.0, 0.0, 0.0])
+    risks = []
+    for _ in range(20):
+        columns = rng.choice(d, m, p=shares)
+        X, y = np.eye(d)[columns], truth[columns]
+        q = shares / shares.sum() if lasso else np.sqrt(shares) / np.sqrt(shares).sum()
+        points, uniforms = rng.choice(d, (m, k), p=q), rng.random((m, 1))
+        total, count = np.zeros(d), np.zeros(1)
+        if lasso:
+            step = math.sqrt(math.log(2 * d) / (5 * m * (shares.sum() / k + 1))) / (2 * B)
+            z = np.full((2, d), 0.5 / d)
+            few.gaelr(X, y, points, uniforms, q, np.ones(d), False, step, B, z, total, count)
+        else:
+            step = 1 / math.sqrt(m * (bounds.half_norm(shares) / k + 1))
+            w = np.zeros(d)
+            few.gaerr(X, y, points, uniforms, q, np.ones(d), True, step, B, w, total, count)
+        risks.append(shares @ (total / m - truth) ** 2 / 2)
+    printed = bounds.ddaelr_risk if lasso else bounds.ddaerr_risk
+    unknown = bounds.two_phase_ddaelr_risk if lasso else bounds.two_phase_ddaerr_risk
+    assert 0 < np.mean(risks) < printed(B, shares, k, m) < unknown(B, shares, k, 100, m, 0.05)
