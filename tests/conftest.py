@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,6 @@ from typing import Any
 
 import hypothesis
 import pytest
-from xdist.scheduler import LoadScopeScheduling
 
 from distfms.cli import main
 from distfms.runs import context
@@ -24,8 +25,8 @@ from tests.e2e.jobs import judgments_job, write_judgments
 _ON_RAY = re.compile("(?<![a-z])ray(?![a-z])")
 
 
-def pytest_configure() -> None:
-    """Take signals that are ignored where tests run in the background; set up hypothesis."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Take signals that are ignored in the background; set up Ray and hypothesis."""
     for number, usual in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGHUP, signal.SIG_DFL),
@@ -39,23 +40,15 @@ def pytest_configure() -> None:
     hypothesis.settings.register_profile("distfms", deadline=None, derandomize=True)
     hypothesis.settings.register_profile("search", deadline=None, derandomize=False)
     hypothesis.settings.load_profile("distfms")
-
-
-class _Scheduling(LoadScopeScheduling):
-    """Keeps tests on a Ray cluster in one process: they share the cluster, and Ray reads its
-    settings once, when it is first imported. Other tests stay together by file."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return "ray" if _ON_RAY.search(nodeid) else nodeid.partition("::")[0]
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Distribute tests; the marks of xdist for groups are without effect under pytest 9.2."""
-    return _Scheduling(config, log)
+    # Ray reads its settings once, when it is first imported, by whichever test that is.
+    folder = tempfile.mkdtemp(prefix="r-", dir="/tmp")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ.pop("RAY_ADDRESS", None)
+    os.environ.update(ray_here.environment(folder))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests on a Ray cluster, the largest group, first."""
+    """Put tests on a Ray cluster first: those of a process share it, and others are stolen."""
     for item in items:
         on_ray = "ray_session" in getattr(item, "fixturenames", ())
         if on_ray and not _ON_RAY.search(item.nodeid):
@@ -92,7 +85,9 @@ def s3_variables(s3: s3_here.S3, monkeypatch: pytest.MonkeyPatch) -> s3_here.S3:
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
     """A Ray cluster with 2 processors in this process, for all tests that want one."""
-    with ray_here.started(workers=2):
+    from distfms.engine.ray_cluster import RayExecutor
+
+    with RayExecutor(workers=2):
         yield
 
 

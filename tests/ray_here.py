@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 STORE_BYTES = 200 * 2**20
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -44,19 +42,6 @@ def own_folder() -> Iterator[str]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def started(workers: int = 2) -> Iterator[None]:
-    """Start Ray in this process, stop it at the end."""
-    from distfms.engine.ray_cluster import RayExecutor
-
-    with own_folder() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.delenv("RAY_ADDRESS", raising=False)
-        for name, value in environment(folder).items():
-            patch.setenv(name, value)
-        with RayExecutor(workers=workers):
-            yield
 
 
 def run_script(

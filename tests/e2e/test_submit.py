@@ -265,12 +265,3 @@ def test_stopped_job_is_submitted_again(cluster, jobs, tmp_path):
     result = cluster.distfms("submit", tmp_path / "job.yaml", "--wait")
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"{first[:-1]}2: SUCCEEDED" in result.stdout
-
-
-def test_zz_head_that_is_gone(cluster):
-    """Last in this module: the cluster is gone afterwards."""
-    cluster.stop()
-    until(lambda: not cluster.processes(), 60)
-    gone = cluster.distfms("submit", DIGITS)
-    assert gone.returncode == 1
-    assert "There is no Ray dashboard" in gone.stderr

@@ -12,7 +12,6 @@ import pytest
 from distfms.errors import EngineError, SpecError
 from distfms.runs.submit import connect, dashboard_url, explained
 
-TOKEN = "0123456789abcdef-secret"
 VERSION = json.dumps({"version": "4", "ray_version": "2.60.0"})
 JOB = {
     "type": "SUBMISSION",
@@ -61,21 +60,6 @@ def open_head(path, token):
             return 404, f"Job {name} does not exist"
         return 200, json.dumps(JOB if name else [JOB])
     return 200, VERSION
-
-
-def guarded_head(path, token):
-    if token is None:
-        return 401, "Unauthorized: Missing authentication token"
-    if token != f"Bearer {TOKEN}":
-        return 403, "Forbidden: Invalid authentication token"
-    return open_head(path, token)
-
-
-@pytest.fixture(autouse=True)
-def no_token(monkeypatch, tmp_path):
-    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
 
 
 # --- addresses ----------------------------------------------------------------------------------
@@ -142,10 +126,13 @@ def test_another_server_answers(serve, status):
         connect(url)
 
 
-def test_a_missing_token(serve, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    url, _ = serve(guarded_head)
-    with pytest.raises(EngineError, match=r"requires a token.*AUTH_TOKEN_PATH"):
+@pytest.mark.parametrize(
+    ("status", "said", "message"),
+    [(401, "Missing", r"requires a token.*AUTH_TOKEN_PATH"), (403, "Invalid", "rejects the token")],
+)
+def test_a_token_that_the_head_does_not_take(serve, status, said, message):
+    url, _ = serve(lambda path, token: (status, f"{said} authentication token"))
+    with pytest.raises(EngineError, match=message):
         connect(url)
 
 
