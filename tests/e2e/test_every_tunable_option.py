@@ -27,14 +27,20 @@ JUDGMENTS = {"budget": 6, "costs": {"a": 3}, "baselines": [], "psd": "nearest"}
 JUDGMENTS |= {"selection": "greedy", "ridge": 0.01}
 ONLINE = {"attributes_per_example": 4, "solver": "online", "repeats": 0, "baselines": []}
 TWO_PHASE = {"algorithm": "two_phase_ddaerr", "confidence": 0.5}
-OF_ALL = {"ridge": 10.0, "keep": 2, "landmarks": 4, "bound": 0.1}
+OF_ALL = {"keep": 2, "ridge": 10.0, "landmarks": 4, "bound": 0.1}
 ORDER = {"cost_aware": True, "doubling": True, "max_groups": 3}
 
 #: Form of a method: method, target, measure in a grid and of a run, section, and for each option
 #: that the form has a value far from that of the section, or the default.
 CASES = {
-    "squared": ("landmarks", "y", "mse", LANDMARKS, {**OF_ALL, "landmarks_from": "kmeans"}),
-    "sparse": ("landmarks", "y", "r2", SPARSE, {"ridge": 10.0, "keep": 2, "refit": False}),
+    "squared": (
+        "landmarks",
+        "y",
+        "mse",
+        LANDMARKS,
+        {"landmarks": 4, **OF_ALL, "landmarks_from": "kmeans"},
+    ),
+    "sparse": ("landmarks", "y", "r2", SPARSE, {"refit": False, "ridge": 10.0, "keep": 2}),
     "metric": (
         *("landmarks", "y", "r2", {**LANDMARKS, "metric": "diagonal", **WIDTH}),
         {"landmarks_from": "kmeans"},
@@ -45,12 +51,12 @@ CASES = {
     ),
     "insensitive": (
         *("landmarks", "y", "mae", {**LANDMARKS, "loss": "epsilon_insensitive"}),
-        {**OF_ALL, "epsilon": 2.0, "smoothing": 2.0},
+        {"smoothing": 2.0, **OF_ALL, "epsilon": 2.0},
     ),
     "insensitive steps": (
         *("landmarks", "y", "mae"),
         {**SPARSE, "loss": "epsilon_insensitive", "refit": False, "tolerance": 0.05},
-        {"tolerance": 0.5, "bound": 1.0, "keep": 2, "epsilon": 2.0, "smoothing": 2.0},
+        {"epsilon": 2.0, "tolerance": 0.5, "bound": 1.0, "keep": 2, "smoothing": 2.0},
     ),
     "ordinal": (
         *("landmarks", "level", "mae", {**LANDMARKS, "task": "ordinal", "spacing": 0.5}),
@@ -62,10 +68,16 @@ CASES = {
         {**LANDMARKS, "task": "classification", "loss": "hinge"},
         {"ridge": 10.0, "smoothing": 1.0},
     ),
-    "ranking": ("landmarks", "level", "ndcg@5", {**LANDMARKS, "task": "ranking"}, OF_ALL),
+    "ranking": (
+        "landmarks",
+        "level",
+        "ndcg@5",
+        {**LANDMARKS, "task": "ranking"},
+        {"bound": 0.1, **OF_ALL},
+    ),
     "sequence": (
         *("sequence", "y", "explained_variance", SEQUENCE),
-        {**ORDER, "ridge": 3.0, "criterion": "omp-no-whiten"},
+        {"criterion": "omp-no-whiten", **ORDER, "ridge": 3.0},
     ),
     "logistic": (
         *("sequence", "flag", "explained_variance", {**SEQUENCE, "family": "logistic"}),
@@ -96,7 +108,12 @@ CASES = {
         {"confidence": 0.0, "first_step_factor": 10.0, "first_examples": 30},
     ),
 }
-CELLS = [(form, option) for form, case in CASES.items() for option in case[-1]]
+#: The first option of each form; all others take minutes.
+CELLS = [
+    pytest.param(form, option, marks=() if number == 0 else pytest.mark.slow)
+    for form, case in CASES.items()
+    for number, option in enumerate(case[-1])
+]
 #: How near the scores of a run are, where a run asks for other models than a grid: folds fit fewer
 #: prefixes, or judge models of as many landmarks as those of all rows.
 NEAR = {"logistic": 0.02, "stepwise": 0.2, "insensitive steps": 0.3}
