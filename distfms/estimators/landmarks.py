@@ -23,7 +23,7 @@ from distfms.methods.landmarks.method import LandmarkModel
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
 
-_REGRESSION = ("epsilon", "clip", "refit", "tolerance")
+_REGRESSION = ("epsilon", "clip", "selection", "tolerance")
 _LEVELS = ("gamma", "spacing")
 
 

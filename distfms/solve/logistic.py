@@ -23,6 +23,7 @@ def logistic_scores(
     share: np.ndarray,
     asked: np.ndarray,
     truth: np.ndarray,
+    intercept: bool = True,
 ) -> np.ndarray:
     """Return scores (n_ridges, P, m) of rows, each class against the others.
 
@@ -42,17 +43,22 @@ def logistic_scores(
         Whether rows are of a class; of two classes only for the second.
     share : ndarray of shape (n,)
         Weights s of sum 1.
+    intercept : bool
+        Whether b is fitted, else it is 0.
     """
     from scipy.optimize import minimize
 
-    rows = np.vstack((rows, np.ones(rows.shape[1])))
-    asked = np.vstack((asked, np.ones(asked.shape[1])))
-    variance = np.append(variance, 1.0)
+    is_penalised = np.ones(len(variance))
+    if intercept:
+        rows = np.vstack((rows, np.ones(rows.shape[1])))
+        asked = np.vstack((asked, np.ones(asked.shape[1])))
+        variance = np.append(variance, 1.0)
+        is_penalised = np.append(is_penalised, 0.0)
     weights = np.zeros((len(rows), len(target)))
     scores = np.empty((len(grid), len(target), asked.shape[1]))
     least = np.inf
     for number, ridge in enumerate(grid):
-        penalty = np.append(np.full(len(variance) - 1, ridge), 0.0)[:, np.newaxis]
+        penalty = ridge * is_penalised[:, np.newaxis]
         unit = 1.0 / np.sqrt(variance[:, np.newaxis] / 4.0 + penalty)
         objective = partial(penalised_loss, rows, target, share, unit, penalty)
         options = {"ftol": _FALL, "maxiter": _STEPS}

@@ -10,7 +10,7 @@ appendix D.1).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -239,14 +239,17 @@ class Loss(ABC):
     ----------
     width : float
         Over which corners are rounded.
+    has_intercept : bool
+        Whether there is a constant beside the weights of each score.
     """
 
     width: float
+    has_intercept: bool = field(default=True, kw_only=True)
     n_scores = 1
 
     def start(self) -> np.ndarray:
-        """Return the first values of the parameters beside the weights: P intercepts here."""
-        return np.zeros(self.n_scores)
+        """Return the first values of the parameters beside the weights: intercepts here."""
+        return np.zeros(self.n_scores if self.has_intercept else 0)
 
     def least(self) -> np.ndarray | None:
         """Return the least values of these parameters; None where all are allowed."""
@@ -254,11 +257,11 @@ class Loss(ABC):
 
     def offset(self, extra: np.ndarray) -> np.ndarray:
         """Return what is added to the scores, shape (P,)."""
-        return extra
+        return extra if self.has_intercept else np.zeros(self.n_scores)
 
     def shifts(self, target: Array) -> np.ndarray:
         """Return the shifts of scores by those parameters of each score, (T, E/P, n)."""
-        return np.ones((1, 1, len(target)))
+        return np.ones((1, int(self.has_intercept), len(target)))
 
     @property
     def steepest(self) -> float:
@@ -398,9 +401,9 @@ class OrdinalMargin(Loss):
     spacing: float | None
 
     def start(self) -> np.ndarray:
-        """Return an intercept, or parameters of thresholds 1 apart."""
+        """Return an intercept if there is one, or parameters of thresholds 1 apart."""
         if self.spacing is None:
-            return np.zeros(1)
+            return super().start()
         return np.append(0.5, np.ones(self.n_levels - 2))
 
     def least(self) -> np.ndarray | None:
@@ -411,12 +414,12 @@ class OrdinalMargin(Loss):
 
     def offset(self, extra: np.ndarray) -> np.ndarray:
         """Return the intercept."""
-        return extra if self.spacing is None else np.zeros(1)
+        return super().offset(extra) if self.spacing is None else np.zeros(1)
 
     def shifts(self, target: Array) -> np.ndarray:
         """Return how the thresholds below and above a row move with their parameters."""
         if self.spacing is None:
-            return np.ones((2, 1, len(target)))
+            return np.ones((2, int(self.has_intercept), len(target)))
         # A threshold moves with all gaps before it; the ends of the scale do not move.
         moved = np.zeros((self.n_levels + 1, self.n_levels - 1))
         moved[1:-1] = -np.tri(self.n_levels - 1)

@@ -122,7 +122,7 @@ def files(tmp_path_factory):
             {"task": "ordinal", "loss": "all_margins", "spacing": 0.5, "data.target": "level"},
             "`spacing` is for the loss `margin`",
         ),
-        ("smooth", {"refit": False, "bound": 1.0}, "for the task `sparse`"),
+        ("smooth", {"selection": "steps", "bound": 1.0}, "for the task `sparse`"),
         (
             "smooth",
             {"task": "ordinal", "levels": [1, 2, 3], "data.target": "level", "data.exclude": ["y"]},

@@ -38,15 +38,15 @@ CASES = {
         "y",
         "mse",
         LANDMARKS,
-        {"landmarks": 4, **OF_ALL, "landmarks_from": "kmeans"},
+        {"landmarks": 4, **OF_ALL, "landmarks_from": "kmeans", "intercept": False},
     ),
-    "sparse": ("landmarks", "y", "r2", SPARSE, {"refit": False, "ridge": 10.0, "keep": 2}),
+    "sparse": ("landmarks", "y", "r2", SPARSE, {"selection": "steps", "ridge": 10.0, "keep": 2}),
     "metric": (
         *("landmarks", "y", "r2", {**LANDMARKS, "metric": "diagonal", **WIDTH}),
         {"landmarks_from": "kmeans"},
     ),
     "stepwise": (
-        *("landmarks", "y", "mse", {**SPARSE, "refit": False, "tolerance": 0.01}),
+        *("landmarks", "y", "mse", {**SPARSE, "selection": "steps", "tolerance": 0.01}),
         {"tolerance": 0.5, "bound": 1.0, "keep": 2, "ridge": 10.0},
     ),
     "insensitive": (
@@ -55,7 +55,7 @@ CASES = {
     ),
     "insensitive steps": (
         *("landmarks", "y", "mae"),
-        {**SPARSE, "loss": "epsilon_insensitive", "refit": False, "tolerance": 0.05},
+        {**SPARSE, "loss": "epsilon_insensitive", "selection": "steps", "tolerance": 0.05},
         {"epsilon": 2.0, "tolerance": 0.5, "bound": 1.0, "keep": 2, "smoothing": 2.0},
     ),
     "ordinal": (

@@ -43,9 +43,8 @@ def data(columns, tmp_path_factory):
 def predicted(folder, data, out, **options):
     predict_file(folder, str(data), out, **options)
     table = pq.read_table(out).to_pydict()
-    return np.array(
-        [dict(zip(table["id"], table["predicted_y"], strict=True))[f"r{i}"] for i in range(N)]
-    )
+    by_id = dict(zip(table["id"], table["predicted_y"], strict=True))
+    return np.array([by_id[f"r{i}"] for i in range(N)])
 
 
 @pytest.fixture(scope="module")
@@ -153,12 +152,8 @@ def test_what_is_linear_is_said_to_be_so(tmp_path):
     folder = run_job(few).folder
     report = (folder / "report.html").read_text()
     assert "; a linear model on the columns is better and LightGBM is better" in report
-    alone = landmarks_job(data, tmp_path / "runs", landmarks={"landmarks": 5, "baselines": []})
-    assert content(run_job(alone).folder, "metrics.json")["baselines"] == {}
     metrics = content(folder, "metrics.json")
     trees, folds = metrics["baselines"]["LightGBM"], metrics["folds"]
-    assert trees["test"]["mse"] < 2 * 0.5**2
-    assert [own["fold"] for own in trees["folds"]] == [own["fold"] for own in folds]
     away = [one["mse"] - other["mse"] for one, other in zip(folds, trees["folds"], strict=True)]
     mean = np.average(away, weights=[own["weight"] for own in folds])
     beside = metrics["beside"]["LightGBM"]
@@ -259,21 +254,57 @@ def test_bounded_work_decides_how_many_landmarks_there_may_be(options, n_rows, m
     assert given.most_landmarks(n_rows, 20) == most
 
 
+@pytest.mark.parametrize("task", ["sparse", "regression"])
+def test_the_preset_of_the_paper_is_its_literal_form(data, columns, tmp_path, task):
+    """RegLand and RegLand-Sp have no intercept, no ridge and no metric (Algorithms 1 and 2)."""
+    spec = {
+        "name": "paper",
+        "method": "landmarks",
+        "preset": "paper",
+        "data": task_job(data, tmp_path, task, "y").data.model_dump(),
+        "landmarks": {"task": task, "landmarks": 40, "keep": 12},
+        "output": str(tmp_path / "runs"),
+    }
+    folder = run_job(build_spec(spec)).folder
+    selection = content(folder, "selection.json")
+    X, y = np.column_stack([columns[f"x{j}"] for j in range(3)]), columns["y"]
+    train = assign_parts(np.array(columns["id"], object), n_folds=2, test=0.25, seed=0) < 2
+    Z = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
+    parameters = {"a": 1 / 3, "r": -1.0}
+    assert selection["parameters"] == parameters
+    with np.load(folder / "weights.npz") as arrays:
+        weights, intercept = arrays["weights"][-1, :, 0], arrays["intercept"]
+        assert not intercept.any()
+    chosen = [int(name[1:]) for name in selection["landmarks"]]
+    assert len(chosen) == 12
+    K = literal.embedding("sigmoid", Z[train], Z[chosen], parameters)
+    found = predicted(folder, data, tmp_path / "out.parquet")[train]
+    np.testing.assert_allclose(found, K @ weights, rtol=1e-9)
+    if task == "sparse":
+        expected = literal.least_squares(K, y[train], list(range(12)))
+        np.testing.assert_allclose(K @ weights, K @ expected, rtol=1e-6)
+        sample = decode((folder / "statistics" / "landmarks.step").read_bytes()).sample.train()
+        rows = [int(name[1:]) for name in sample.ids[:40]]
+        every = literal.embedding("sigmoid", Z[train], Z[rows], parameters)
+        first: list[int] = []
+        for _ in range(4):
+            first.append(literal.steepest_next(every, y[train], first))
+        assert chosen[:4] == [rows[place] for place in first]
+    else:
+        assert all(fit["status"] == "converged" for fit in selection["fits"])
+
+
 def test_landmarks_by_kmeans(data, columns, tmp_path):
     own = {"landmarks_from": "kmeans", "similarity": ["linear", "gaussian"], "landmarks": 15}
     folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
-    selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
+    selection = content(folder, "selection.json")
     assert selection["similarity"] == "gaussian, kmeans"
-    assert "kernel regression, gaussian" in metrics["baselines"]
     X = np.column_stack([columns[f"x{j}"] for j in range(3)])
     sample = decode((folder / "statistics" / "landmarks.step").read_bytes()).sample.train()
     rows = [int(name[1:]) for name in sample.ids]
     Z = (X[rows] - X[rows].mean(axis=0)) / X[rows].std(axis=0)
     wanted = [f"r{rows[i]}" for i in literal.kmeans(Z, 15, 100)]
     assert selection["landmarks"] == wanted
-    with np.load(folder / "weights.npz") as arrays:
-        found = arrays["landmarks"][:, :3]
-    np.testing.assert_array_equal(found, X[[int(name[1:]) for name in wanted]])
     with pytest.raises(SpecError, match="kmeans` cannot be used: the features are similarities"):
         run_job(landmarks_job(data, tmp_path, landmarks={**own, "similarity": "precomputed"}))
 
@@ -355,7 +386,7 @@ def test_precomputed_similarities(columns, tmp_path):
 
 
 #: Algorithm 2, to a gap that some thousand steps reach.
-STEPS = {"refit": False, "bound": 40.0, "tolerance": 0.1}
+STEPS = {"selection": "steps", "bound": 40.0, "tolerance": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -375,7 +406,7 @@ def test_losses_by_passes(data, columns, tmp_path, task, target, section):
     own = columns
     one = run_job(task_job(data, tmp_path / "one", task, target, **section))
     selection, metrics = (content(one.folder, f"{n}.json") for n in ("selection", "metrics"))
-    if section.get("refit", True):
+    if "selection" not in section:
         assert [fit["sizes"] for fit in selection["fits"]] == [2, 5, 10, 20]
         assert all(fit["status"] == "converged" for fit in selection["fits"])
         assert all(fit["gap"] <= fit["tolerance"] for fit in selection["fits"])

@@ -59,14 +59,21 @@ def best_next(K: np.ndarray, y: np.ndarray, chosen: list[int]) -> int:
     return min(left, key=lambda j: loss([*chosen, j]))
 
 
-def smoothed(t: float, epsilon: float, beta: float) -> float:
-    """The smoothed ε-insensitive loss."""
-    t = abs(t)
-    if t <= epsilon:
-        return 0.0
-    if t < epsilon + 1 / beta:
-        return beta / 2 * (t - epsilon) ** 2
-    return t - epsilon - 1 / (2 * beta)
+def least_squares(K: np.ndarray, y: np.ndarray, chosen: list[int]) -> np.ndarray:
+    """Weights of the chosen similarities, without an intercept; 0 elsewhere."""
+    w = np.zeros(K.shape[1])
+    w[chosen] = np.linalg.lstsq(K[:, chosen], y, rcond=None)[0]
+    return w
+
+
+def steepest_next(K: np.ndarray, y: np.ndarray, chosen: list[int]) -> int:
+    """Line 4 of Algorithm 2 for the squared loss, at the least squares of the chosen ones."""
+    w = least_squares(K, y, chosen)
+    theta = [
+        sum(2 * (dot(row, w) - t) * row[j] for row, t in zip(K, y, strict=True)) / len(y)
+        for j in range(K.shape[1])
+    ]
+    return max(range(len(theta)), key=lambda j: abs(theta[j]))
 
 
 def all_margins(f: float, level: float, thresholds: Vector, gamma: float, corner) -> float:
@@ -111,17 +118,13 @@ def mean_ndcg(scores: np.ndarray, relevance: np.ndarray, query: np.ndarray, k: i
 
 
 def smoothed_slope(t: float, epsilon: float, beta: float) -> float:
-    """Derivative of the smoothed ε-insensitive loss."""
+    """Derivative of the smoothed ε-insensitive loss (appendix D.1)."""
     size = 0.0 if abs(t) <= epsilon else min(beta * (abs(t) - epsilon), 1.0)
     return math.copysign(size, t)
 
 
 def sparse_steps(K, y, bound, epsilon, smoothness, most, derivative=lambda t: 2 * t):
-    """Algorithm 2 on centred similarities and target, by default for the squared loss.
-
-    Returns the weights after every step.
-    """
-    K, y = K - K.mean(axis=0), y - y.mean()
+    """Algorithm 2, by default for the squared loss; returns the weights after every step."""
     w = [0.0] * K.shape[1]
     found = []
     for _ in range(most):
@@ -140,11 +143,7 @@ def sparse_steps(K, y, bound, epsilon, smoothness, most, derivative=lambda t: 2 
 
 def steepest(K: np.ndarray, y: np.ndarray, f: np.ndarray, epsilon: float, beta: float) -> list:
     """Sizes of the slopes of the smoothed ε-insensitive loss along centred similarities."""
-    step = 1e-6
-    slopes = [
-        (smoothed(a + step - b, epsilon, beta) - smoothed(a - step - b, epsilon, beta)) / (2 * step)
-        for a, b in zip(f, y, strict=True)
-    ]
+    slopes = [smoothed_slope(a - b, epsilon, beta) for a, b in zip(f, y, strict=True)]
     return [abs(dot(slopes, column)) for column in (K - K.mean(axis=0)).T]
 
 

@@ -21,6 +21,7 @@ from distfms.methods.frame.judge import Judge, JudgedRows
 from distfms.methods.frame.outcomes import Numbers, Responses
 from distfms.methods.landmarks.metric import learned_transform, under
 from distfms.methods.landmarks.similarity import KERNELS, LINEAR, PRECOMPUTED, LandmarkMap
+from distfms.methods.landmarks.squared import COLUMNS
 from distfms.solve.logistic import logistic_scores
 from distfms.solve.losses import FAMILIES, probabilities
 from distfms.solve.ridge import Ridges
@@ -261,6 +262,8 @@ class Judging:
         Whether the loss is that of probabilities of classes.
     has_levels : bool
         Whether numbers are those of levels.
+    intercept : bool
+        Whether models on landmarks have one; those on the columns do.
     """
 
     rows: SampledRows
@@ -268,6 +271,7 @@ class Judging:
     forms: tuple[Form, ...]
     has_classes: bool
     has_levels: bool
+    intercept: bool = True
 
     @property
     def grid(self) -> np.ndarray:
@@ -311,7 +315,9 @@ class Judging:
         judged = [self._judged(self._constant(train, held_out), held_out)]
         for form in self.forms[1:]:
             mapping = self.mapping(form, transforms, 0.0)
-            judged.append(self._judged(self._scores(mapping, train, held_out), held_out))
+            intercept = self.intercept or form.label == COLUMNS
+            scores = self._scores(mapping, train, held_out, intercept)
+            judged.append(self._judged(scores, held_out))
         losses = np.concatenate([losses for losses, _ in judged])
         errors = np.concatenate([errors for _, errors in judged])
         return FoldAnswer(losses, errors, transforms)
@@ -324,7 +330,7 @@ class Judging:
         return np.broadcast_to(level[:, np.newaxis], (1, *held_out.target.shape))
 
     def _scores(
-        self, mapping: LandmarkMap, train: SampledRows, held_out: SampledRows
+        self, mapping: LandmarkMap, train: SampledRows, held_out: SampledRows, intercept: bool
     ) -> np.ndarray:
         """Return scores (n_ridges, P, m) of held-out rows by models of all ridges."""
         name, n_landmarks = mapping.similarity.name, mapping.n_landmarks
@@ -335,21 +341,24 @@ class Judging:
             mapping = mapping.restricted(range(most))
         share = train.weight / train.weight.sum()
         similar, other = mapping(train.features), mapping(held_out.features)
-        mean = (similar @ share)[:, np.newaxis]
-        similar, other = similar - mean, other - mean
+        level = np.zeros(len(train.target))
+        if intercept:
+            mean = (similar @ share)[:, np.newaxis]
+            similar, other = similar - mean, other - mean
+            level = train.target @ share
         covariance = (similar * share) @ similar.T
         penalty = mapping.penalty()
         if penalty is None:
             penalty = np.mean(np.diagonal(covariance)) * np.eye(len(covariance))
         if not np.trace(penalty) > 0:  # the same for all rows and landmarks
             return np.full((len(self.grid), *held_out.target.shape), np.nan)
-        level = (train.target @ share)[:, np.newaxis]
-        cross = (similar * share) @ (train.target - level).T
+        cross = (similar * share) @ (train.target - level[:, np.newaxis]).T
         ridges = Ridges.of(covariance, cross, penalty)
         if not self.has_classes:
-            return ridges.predictions(self.grid, other) + level
+            return ridges.predictions(self.grid, other) + level[:, np.newaxis]
         known = ridges.values, ridges.basis.T @ similar, train.target, share
-        return logistic_scores(self.grid, *known, ridges.basis.T @ other, held_out.target)
+        asked = ridges.basis.T @ other, held_out.target
+        return logistic_scores(self.grid, *known, *asked, intercept)
 
     def _judged(self, scores: np.ndarray, rows: SampledRows) -> tuple[np.ndarray, np.ndarray]:
         """Return mean losses and shares of errors (n,) of scores (n, P, m)."""

@@ -241,8 +241,9 @@ class PassProcedure(LandmarkProcedure):
 
     def start(self, problem: SquaredProblem) -> np.ndarray:
         """Return the first values of the parameters beside the weights."""
-        is_number = isinstance(self.loss, EpsilonInsensitive)
-        return problem.mean[-1:].copy() if is_number else self.loss.start()
+        if isinstance(self.loss, EpsilonInsensitive) and self.loss.has_intercept:
+            return problem.mean[-1:].copy()
+        return self.loss.start()
 
     def fitted(
         self,
@@ -309,16 +310,17 @@ class PassProcedure(LandmarkProcedure):
         own = problem.squared[rule.name]
         if rule.name == COLUMNS:
             given = {"task": "regression", "ridge": own.ridge, "bound": None}
-            plain = replace(self, options=self.options.model_copy(update=given))
+            loss = replace(self.loss, has_intercept=True)
+            plain = replace(self, options=self.options.model_copy(update=given), loss=loss)
             return plain._search(problem, rule, own, [0, own.n_landmarks])
-        if not self.options.refit:
+        if self.options.takes_steps:
             return self._steps(own, rule.name, _maker(problem, rule.name))
         keep = min(self.keep, own.n_landmarks)
         sizes = [k for k in ladder(keep) if 10 * k >= keep]
         return self._search(problem, rule, own, sizes)
 
     def _steps(self, problem: SquaredProblem, label: str, make_pass: MakePass) -> LandmarkPath:
-        """Take the steps of Algorithm 2 on centred similarities and target, a pass for each."""
+        """Take the steps of Algorithm 2, a pass for each; with an intercept all is centred."""
         ridge, bound, extra = self.ridge(problem), self.options.bound, self.start(problem)
         assert bound is not None
         unit = float(np.sqrt(problem.target_variance))
@@ -326,7 +328,8 @@ class PassProcedure(LandmarkProcedure):
 
         def model(order: Any, weights: np.ndarray) -> Linear:
             own = np.array(order, dtype=np.intp)
-            return Linear(own, weights[:, np.newaxis], extra - problem.mean[own] @ weights, extra)
+            offset = self.loss.offset(extra) - problem.mean[own] @ weights
+            return Linear(own, weights[:, np.newaxis], offset, extra)
 
         def slope(order: Any, weights: np.ndarray) -> np.ndarray:
             sums = make_pass(self.loss, model(order, weights), "landmark")
@@ -370,8 +373,9 @@ class PassProcedure(LandmarkProcedure):
             model = last.model
         sums = make_pass(self.loss, model, "landmark")
         slope = np.abs(sums["gradient"]).sum(axis=1)
-        spread = np.sqrt(np.diagonal(problem.covariance)[:-1])
-        slope = np.divide(slope, spread, out=np.zeros_like(slope), where=spread > 0)
+        if self.options.selection == "gain":
+            spread = np.sqrt(np.diagonal(problem.covariance)[:-1])
+            slope = np.divide(slope, spread, out=np.zeros_like(slope), where=spread > 0)
         slope[order] = -1.0
         return int(np.argmax(slope))
 

@@ -140,7 +140,8 @@ def with_number(
 ) -> tuple[LandmarksOptions, FoldChoice | None]:
     """Return the options with as many landmarks as pay, where folds tell; step ``number``."""
     choice = learner.data.choice
-    if choice is not None and choice.comparison.is_constant and options.keep is None:
+    is_constant = choice is not None and choice.comparison.is_constant
+    if is_constant and options.intercept and options.keep is None:
         return options.model_copy(update={"keep": 0}), None
     if not options.counts or options.keep is not None or learner.job.n_folds < 2:
         return options, None

@@ -330,8 +330,16 @@ def loss_of(options: LandmarksOptions, n_classes: int, deviation: float) -> Loss
     """
     if not n_classes:
         epsilon = 0.1 * deviation if options.epsilon is None else options.epsilon
-        return EpsilonInsensitive(options.smoothing * (deviation or 1.0), epsilon)
+        width = options.smoothing * (deviation or 1.0)
+        return EpsilonInsensitive(width, epsilon, has_intercept=options.intercept)
     if options.task == "ordinal":
         kind = AllMargins if options.loss == "all_margins" else OrdinalMargin
-        return kind(options.smoothing, n_classes, options.gamma, options.spacing)
-    return Margin(options.smoothing, n_classes, options.chosen_loss == "logistic")
+        return kind(
+            options.smoothing,
+            n_classes,
+            options.gamma,
+            options.spacing,
+            has_intercept=options.intercept,
+        )
+    is_logistic = options.chosen_loss == "logistic"
+    return Margin(options.smoothing, n_classes, is_logistic, has_intercept=options.intercept)

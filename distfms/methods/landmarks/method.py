@@ -149,8 +149,8 @@ METHOD = Method(
     starter={"task": "regression", "landmarks": "auto"},
     takes_unlabelled=True,
     tunable=(
-        *("landmarks", "landmarks_from", "keep", "ridge", "bound", "refit", "tolerance"),
-        *("epsilon", "gamma", "spacing", "smoothing"),
+        *("landmarks", "landmarks_from", "keep", "ridge", "bound", "selection", "tolerance"),
+        *("intercept", "epsilon", "gamma", "spacing", "smoothing"),
     ),
     not_tunable={
         "similarity": "set `similarity` to the list of similarities to compare",

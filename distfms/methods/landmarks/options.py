@@ -150,15 +150,23 @@ class LandmarksOptions(Section):
     """
     bound: Positive | None = None
     """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks;
-    without `refit` the largest sum C_W of their sizes, on similarities as they are.
+    of `steps` the largest sum C_W of their sizes, on similarities as they are.
     """
-    refit: bool = True
-    """Whether `sparse` fits all weights again after each choice. Otherwise it takes the steps of
-    the paper's Algorithm 2, within a `bound` and on similarities and target less their means; with
-    the loss `epsilon_insensitive`, which `smoothing` rounds (1/β), each step passes over the rows.
+    intercept: bool = True
+    """Whether a constant is added to the weighted similarities; it has no ridge. Without one, both
+    similarities and target are taken as they are, and the mean squares of these stand where their
+    variances are spoken of.
+    """
+    selection: Literal["gain", "gradient", "steps"] = "gain"
+    """Which landmark `sparse` chooses next: the one that lowers the loss most once all weights are
+    fitted again (`gain`), or the one along which the loss falls most steeply, after which all
+    weights are fitted again (`gradient`: the paper's Algorithm 2, fully corrective). `steps` are
+    those of Algorithm 2 alone, without a refit and within a `bound`. With the loss
+    `epsilon_insensitive`, which `smoothing` rounds (1/β), each choice passes over the rows, and
+    `gain` is the slope by similarities in units of their standard deviation.
     """
     tolerance: Positive = 1e-3
-    """Those steps end where no model within the bound has a mean loss that is lower by more than
+    """The `steps` end where no model within the bound has a mean loss that is lower by more than
     this part of the target's variance (of its standard deviation with `epsilon_insensitive`), or
     where another landmark would be one too many.
     """
@@ -218,10 +226,12 @@ class LandmarksOptions(Section):
             )
         if self.spacing is not None and self.loss == "all_margins":
             raise ValueError("`spacing` is for the loss `margin`; leave it out with `all_margins`")
-        if not self.refit and self.task != "sparse":
-            raise ValueError("`refit: false` is for the task `sparse`")
-        if not self.refit and self.bound is None:
-            raise ValueError("`refit: false` needs a `bound`, the largest sum of weights' sizes")
+        if self.selection != "gain" and self.task != "sparse":
+            raise ValueError(f"`selection: {self.selection}` is for the task `sparse`")
+        if self.takes_steps and self.bound is None:
+            raise ValueError(
+                "`selection: steps` needs a `bound`, the largest sum of weights' sizes"
+            )
         if self.task == "ranking" and self.metric not in ("auto", "none"):
             raise ValueError("the task `ranking` has no metric; leave `metric` out")
         if self.keep is not None and self.landmarks != "auto" and self.keep > self.landmarks:
@@ -247,6 +257,11 @@ class LandmarksOptions(Section):
     def chosen_loss(self) -> str:
         """The loss, or that of the task by default."""
         return self.loss or LOSSES[self.task][0]
+
+    @property
+    def takes_steps(self) -> bool:
+        """Whether weights are those of Algorithm 2, without a refit."""
+        return self.selection == "steps"
 
     @property
     def is_precomputed(self) -> bool:
@@ -289,9 +304,16 @@ class LandmarksOptions(Section):
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return what the paper's experiments set (section 4)."""
     task = options.get("task", "regression")
-    own: dict[str, Any] = {"task": task, "similarity": "sigmoid", "metric": "none"}
-    own |= {"landmarks": 50} if task != "sparse" else {}
-    own |= {"clip": False} if task in ("regression", "sparse") else {}
+    sets: dict[str, Any] = {"task": task, "similarity": "sigmoid", "metric": "none"}
+    sets |= {"intercept": False, "ridge": 0.0}
+    sets["baselines"] = ("all_landmarks", "kernel_regression")
+    if task == "sparse":
+        sets["selection"] = "gradient"
+    else:
+        sets["landmarks"] = 50
+    if task in ("regression", "sparse"):
+        sets["clip"] = False
     losses = {"regression": "epsilon_insensitive", "classification": "hinge"}
-    own |= {"loss": losses[task]} if task in losses else {}
-    return {"landmarks": own}
+    if task in losses:
+        sets["loss"] = losses[task]
+    return {"landmarks": sets}

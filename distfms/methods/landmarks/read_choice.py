@@ -108,8 +108,15 @@ def read_choice(
     def candidates() -> Choice:
         rows = sampled_rows(form, classes, sample, len(columns.scale))
         forms = forms_of(maps, form.metric_kinds, given)
-        tasks = (form.options.task == name for name in ("classification", "ordinal"))
-        judging = Judging(rows, maps, forms, *tasks)
+        options = form.options
+        judging = Judging(
+            rows,
+            maps,
+            forms,
+            has_classes=options.task == "classification",
+            has_levels=options.task == "ordinal",
+            intercept=options.intercept,
+        )
         folds = range(-1, int(rows.fold.max()) + 1)
         answers = run.map(judging, folds, "Comparing candidates")
         choice = choice_of(form, judging, answers)

@@ -1,7 +1,8 @@
 """The pure part of the method: from co-moments of similarities to models of few landmarks.
 
 A model of squared loss is f(x) = Σ u_l K(x, l) + b; in the paper's terms w = √k·u for k landmarks.
-The intercept is what centring makes of it: b = mean(y) − uᵀ mean(K).
+The intercept is what centring makes of it: b = mean(y) − uᵀ mean(K). Without one, similarities and
+target are not centred.
 
 References
 ----------
@@ -55,8 +56,9 @@ class SquaredProblem:
     Attributes
     ----------
     mean : ndarray of shape (L + 1,)
-        Of the similarities, then of the target.
+        Of the similarities, then of the target; 0 without an intercept.
     covariance : ndarray of shape (L + 1, L + 1)
+        About these.
     penalty : ndarray of shape (L, L), or None
         A of a ridge λ·uᵀAu; by default the identity, times the mean variance of a similarity.
     ridge : float
@@ -75,11 +77,15 @@ class SquaredProblem:
         n_landmarks: int | None = None,
         penalty: np.ndarray | None = None,
         ridge: float = 0.0,
+        intercept: bool = True,
     ) -> SquaredProblem:
         """Read similarities and target from their co-moments; by default to all landmarks."""
         if penalty is not None:
             penalty = regular(penalty[:n_landmarks, :n_landmarks])
         mean, covariance = _first(moments, n_landmarks)
+        if not intercept:
+            covariance = covariance + np.outer(mean, mean)
+            mean = np.zeros_like(mean)
         return cls(mean, covariance, penalty, ridge)
 
     @property
@@ -130,14 +136,21 @@ def errors(problem: SquaredProblem, weights: np.ndarray, held_out: CoMoments) ->
     return np.maximum(spread, 0.0) + bias**2
 
 
-def greedy(problem: SquaredProblem, n_steps: int, ridge: float, **where: Any) -> np.ndarray:
+#: What a step maximises by the option `selection`: F, or the size |θ_j| of the gradient.
+_CRITERIA = {"gain": "fr", "gradient": "omp-no-whiten"}
+
+
+def greedy(
+    problem: SquaredProblem, n_steps: int, ridge: float, selection: str = "gain", **where: Any
+) -> np.ndarray:
     """Choose up to `n_steps` landmarks one by one, all weights refitted after each step.
 
     Ends early where no landmark would lower the loss. `where` has the pool and the shards of
     `solve.forward.forward`, if there are any.
     """
-    forward_problem = candidates_of(problem, ridge)
-    path = forward(forward_problem, max_groups=n_steps, while_gaining=True, **where)
+    candidates = candidates_of(problem, ridge)
+    criterion = _CRITERIA[selection]
+    path = forward(candidates, criterion, max_groups=n_steps, while_gaining=True, **where)
     return path.order
 
 
@@ -356,7 +369,7 @@ class LandmarkProcedure(Procedure):
 
     def problem_on(self, fold: Fold) -> Any:
         """Return the problems of all rows but a fold's, which no other option decides about."""
-        key = ("problem", self.candidates, self.rules)
+        key = ("problem", self.candidates, self.rules, self.options.intercept)
         return fold.once(key, lambda: self.problem(fold.train, fold.number))
 
     def problem(self, train: Members, fold: int = -1) -> Any:
@@ -368,7 +381,13 @@ class LandmarkProcedure(Procedure):
         mapping = self.maps.get(of_fold(name, fold), self.maps[name])
         if name == COLUMNS:
             return SquaredProblem.of(moments, ridge=mapping.ridge)
-        return SquaredProblem.of(moments, self.candidates, mapping.penalty(), mapping.ridge)
+        return SquaredProblem.of(
+            moments,
+            self.candidates,
+            mapping.penalty(),
+            mapping.ridge,
+            intercept=self.options.intercept,
+        )
 
     def ridge(self, problem: SquaredProblem) -> float:
         """Return the ridge of the spec, or that of a problem."""
@@ -376,15 +395,14 @@ class LandmarkProcedure(Procedure):
 
     def dense(self) -> Any:
         """Return the procedure of models on all landmarks of the first similarity."""
-        bound = self.options.bound if self.options.refit else None
-        changes = {"task": "regression", "keep": None, "refit": True, "bound": bound}
+        bound = None if self.options.takes_steps else self.options.bound
+        changes = {"task": "regression", "keep": None, "selection": "gain", "bound": bound}
         return replace(self, options=self.options.model_copy(update=changes))
 
     @property
     def is_greedy(self) -> bool:
         """Whether landmarks are chosen one by one, by co-moments."""
-        options = self.options
-        return options.task == "sparse" and (options.refit or options.bound is None)
+        return self.options.task == "sparse" and not self.options.takes_steps
 
     def shards(self, problem: Any, rule: NamedRule) -> Sequence[Shard]:
         """Return the runs of landmarks that are chosen from, where they are chosen one by one."""
@@ -403,7 +421,7 @@ class LandmarkProcedure(Procedure):
         if rule.name == COLUMNS:
             return LandmarkPath(rule.name, np.arange(own.n_landmarks), own.ridge)
         ridge = self.ridge(own)
-        if not options.refit and options.bound is not None:
+        if options.takes_steps and options.bound is not None:
             steps = squared_steps(own, self.keep, ridge, options.bound, options.tolerance)
             progress = {name: steps[name].item() for name in ("n_steps", "gap")}
             return LandmarkPath(
@@ -411,7 +429,7 @@ class LandmarkProcedure(Procedure):
             )
         order = np.arange(min(self.keep, own.n_landmarks))
         if options.task == "sparse":
-            order = greedy(own, self.keep, ridge, **where)
+            order = greedy(own, self.keep, ridge, options.selection, **where)
         return LandmarkPath(rule.name, order, ridge)
 
     def weights(
@@ -423,8 +441,9 @@ class LandmarkProcedure(Procedure):
             for row, k in zip(weights, sizes, strict=True):
                 row[path.order] = path.weights[k - 1] if k else 0.0
             return weights
-        # Without a refit, the bound is that of its steps, not of models beside them.
-        bound = self.options.bound if self.options.refit and path.label != COLUMNS else None
+        # The bound of steps is not that of models beside them.
+        is_bounded = path.label != COLUMNS and not self.options.takes_steps
+        bound = self.options.bound if is_bounded else None
         return refitted(problem[path.label], path.order, sizes, path.ridge, bound)
 
     def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:

@@ -91,11 +91,13 @@ OF_NO_USE = "is the same for all rows and landmarks: it is of no use"
         *(({"similarity": (name, 1e-300)}, None) for name in ("gaussian", "laplace")),
         *(({"similarity": (name, 1e300)}, OF_NO_USE) for name in ("gaussian", "laplace")),
         ({"similarity": ("gaussian", 1e-160)}, None),
+        ({"landmarks": 1, "similarity": "laplace"}, None),
+        ({"landmarks": 1, "metric": "none"}, None),
         *(({"ridge": ridge}, None) for ridge in (0, 1e-300, 1e100)),
         *(({"ridge": ridge, "metric": "none"}, None) for ridge in (0, 1e-300, 1e100)),
         ({"ridge": 1e300}, r"`ridge` is 1e\+300; at most 1e\+100 is of use"),
         *(({"bound": bound}, None) for bound in (1e-300, 1e300)),
-        *(({"bound": b, "task": "sparse", "refit": False}, None) for b in (1e-300, 1e300)),
+        *(({"bound": b, "task": "sparse", "selection": "steps"}, None) for b in (1e-300, 1e300)),
         *(({"bound": b, "loss": "epsilon_insensitive"}, None) for b in (1e-300, 1e300)),
         *(({"epsilon": e, "loss": "epsilon_insensitive"}, None) for e in (0, 1e300)),
         *(({"smoothing": e, "loss": "epsilon_insensitive"}, None) for e in (1e-300, 1e300)),
@@ -108,7 +110,7 @@ def test_extreme_options_have_a_finite_answer_or_are_refused(own, message):
     if isinstance(own.get("similarity"), tuple):
         name, sigma = own["similarity"]
         own = {**own, "similarity": {"name": name, "sigma": sigma}}
-    model = LandmarkRegressor(landmarks=12, **own)
+    model = LandmarkRegressor(**{"landmarks": 12, **own})
     if message is not None:
         with pytest.raises(ValueError, match=message):
             model.fit(X, y)

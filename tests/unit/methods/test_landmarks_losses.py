@@ -29,7 +29,7 @@ def rows(n=600, n_landmarks=8, seed=0):
     return K, K @ rng.normal(size=n_landmarks) + rng.standard_t(3, size=n)
 
 
-def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None):
+def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None, intercept=True):
     cuts = [slice(0, 200), slice(200, 450), slice(450, None)]
     parts = [
         EmbeddedRows(part, {"own": np.ascontiguousarray(K[c].T)}, y[c], np.ones(len(y[c])))
@@ -40,29 +40,31 @@ def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None):
     def make_pass(loss, model, wanted="model"):
         return FitPass("own", loss, model, problem.mean[:-1], left_out, wanted).sums(parts)
 
-    problem = SquaredProblem.of(moments)
+    problem = SquaredProblem.of(moments, intercept=intercept)
     order = np.arange(k or K.shape[1])
     procedure = PassProcedure((), LandmarksOptions(ridge=ridge, bound=bound), 0, loss=loss)
     return procedure.fitted(make_pass, problem, order), parts
 
 
-def literal_cost(loss, K, y, parameters, n_beside):
+def literal_cost(loss, K, y, parameters):
     """Mean loss of weights and of the parameters beside them, by its formula."""
-    w, beside = parameters[:-n_beside], parameters[-n_beside:]
+    n_landmarks = K.shape[1]
+    w, beside = parameters[:n_landmarks], parameters[n_landmarks:]
+    shift = beside[0] if loss.has_intercept else 0.0
 
     def corner(t):
         inside = np.clip(t, 0, loss.width)
         return np.where(t > loss.width, t - loss.width / 2, inside**2 / (2 * loss.width))
 
-    f = (K - K.mean(axis=0)) @ w
+    f = (K - K.mean(axis=0) if loss.has_intercept else K) @ w
     if isinstance(loss, EpsilonInsensitive):
-        return corner(np.abs(f + beside[0] - y) - loss.epsilon).mean()
+        return corner(np.abs(f + shift - y) - loss.epsilon).mean()
     if isinstance(loss, Margin):
-        return corner(1 - np.where(y > 0, 1, -1) * (f + beside[0])).mean()
+        return corner(1 - np.where(y > 0, 1, -1) * (f + shift)).mean()
     if isinstance(loss, AllMargins):
         rows = zip(f, y, strict=True)
         return np.mean([literal.all_margins(a, at, beside, loss.gamma, corner) for a, at in rows])
-    shift = beside[0] if loss.spacing is None else 0.0
+    shift = shift if loss.spacing is None else 0.0
     inner = 0.5 + np.arange(loss.n_levels - 1) if loss.spacing is None else np.cumsum(beside)
     b, level, f = np.r_[-1e9, inner, 1e9], y.astype(int), f + shift
     return (corner(loss.gamma - f + b[level]) + corner(loss.gamma + f - b[level + 1])).mean()
@@ -78,6 +80,9 @@ def literal_cost(loss, K, y, parameters, n_beside):
         OrdinalMargin(0.05, 4, 0.5, 0.5),
         OrdinalMargin(0.05, 4, 0.5, 1.5),
         AllMargins(0.05, 4, 0.5, None),
+        EpsilonInsensitive(0.05, 0.2, has_intercept=False),
+        Margin(0.05, 2, False, has_intercept=False),
+        OrdinalMargin(0.05, 4, 0.5, None, has_intercept=False),
     ],
 )
 def test_no_other_solver_finds_a_better_model(loss, bound):
@@ -86,19 +91,21 @@ def test_no_other_solver_finds_a_better_model(loss, bound):
         cuts = [0.3] if isinstance(loss, Margin) else [0.3, 0.35, 0.9]
         y = np.digitize(y, np.quantile(y, cuts)) * 1.0
     ridge, n = 1e-3, len(loss.start())
-    ours, _ = fitted(loss, K, y, ridge=ridge, bound=bound)
-    unit = np.std(y) if isinstance(loss, EpsilonInsensitive) else 1.0
-    penalty = ridge * np.mean(np.var(K, axis=0)) / unit
+    ours, _ = fitted(loss, K, y, ridge=ridge, bound=bound, intercept=loss.has_intercept)
+    deviation = np.std if loss.has_intercept else lambda x, axis=None: np.sqrt((x**2).mean(axis))
+    unit = deviation(y) if isinstance(loss, EpsilonInsensitive) else 1.0
+    penalty = ridge * np.mean(deviation(K, axis=0) ** 2) / unit
 
     def cost(at):
-        return literal_cost(loss, K, y, at, n) + penalty / 2 * np.sum(at[:-n] ** 2)
+        return literal_cost(loss, K, y, at) + penalty / 2 * np.sum(at[:5] ** 2)
 
     found = ours.minimum.parameters[:, 0]
+    assert len(found) == 5 + n
     assert (ours.minimum.status, ours.minimum.gap <= ours.tolerance) == ("converged", True)
     assert ours.tolerance == pytest.approx(1e-10 * unit)
     assert ours.minimum.value == pytest.approx(cost(found), rel=1e-12)
     least = loss.least() if loss.least() is not None else np.full(n, -np.inf)
-    ball = {"type": "ineq", "fun": lambda at: bound**2 / 5 - np.sum(at[:-n] ** 2)}
+    ball = {"type": "ineq", "fun": lambda at: bound**2 / 5 - np.sum(at[:5] ** 2)}
     theirs = minimize(
         cost,
         np.r_[np.zeros(5), np.maximum(loss.start(), least)],
@@ -109,9 +116,9 @@ def test_no_other_solver_finds_a_better_model(loss, bound):
     )
     assert cost(found) <= theirs.fun + 1e-9
     assert cost(found) == pytest.approx(theirs.fun, abs=1e-5)
-    assert (found[-n:] >= least).all()
+    assert (found[5:] >= least).all()
     if bound is not None:
-        assert np.sqrt(5) * np.linalg.norm(found[:-n]) <= bound * (1 + 1e-12)
+        assert np.sqrt(5) * np.linalg.norm(found[:5]) <= bound * (1 + 1e-12)
     if isinstance(loss, AllMargins):
         np.testing.assert_array_equal(loss.thresholds(found[-n:]), found[-n:])  # in order unasked
     elif isinstance(loss, OrdinalMargin) and loss.spacing == 0.5:
@@ -153,21 +160,36 @@ def test_landmarks_are_chosen_where_the_loss_falls_most_steeply():
         assert slopes[path.order[:k]].max() < 0.05 * slopes.max()
 
 
-@pytest.mark.parametrize(("most", "tolerance"), [(6, 0.02), (2, 0.02), (6, 10.0)])
-def test_algorithm_2_takes_the_steps_of_the_paper_with_its_smoothed_loss(most, tolerance):
+@pytest.mark.parametrize(
+    ("most", "tolerance", "intercept"),
+    [(6, 0.02, True), (2, 0.02, True), (6, 10.0, True), (6, 0.02, False)],
+)
+def test_algorithm_2_takes_the_steps_of_the_paper_with_its_smoothed_loss(
+    most, tolerance, intercept
+):
     K, y = rows(n=60, n_landmarks=6)
-    loss, rule, bound = EpsilonInsensitive(0.5, 0.2), NamedRule("own"), 6.0
+    loss = EpsilonInsensitive(0.5, 0.2, has_intercept=intercept)
+    rule, bound = NamedRule("own"), 6.0
     parts = [EmbeddedRows(0, {"own": np.ascontiguousarray(K.T)}, y, np.ones(60))]
-    own = {"task": "sparse", "refit": False, "bound": bound, "tolerance": tolerance, "ridge": 0.0}
-    options = LandmarksOptions(**own, loss="epsilon_insensitive", keep=most)
+    own = {
+        "task": "sparse",
+        "selection": "steps",
+        "bound": bound,
+        "tolerance": tolerance,
+        "ridge": 0.0,
+    }
+    own |= {"loss": "epsilon_insensitive", "intercept": intercept}
+    options = LandmarksOptions(**own, keep=most)
     procedure = PassProcedure((rule,), options, 6, {"own": AS_THEY_ARE}, loss=loss)
     moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
     problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
-    path, epsilon = procedure.search(problem, rule), tolerance * y.std()
-
-    smoothness = np.var(K, axis=0).max() / 0.5
+    path = procedure.search(problem, rule)
+    level = y.mean() if intercept else 0.0
+    centred = K - K.mean(axis=0) if intercept else K
+    epsilon = tolerance * np.sqrt(np.mean((y - level) ** 2))
+    smoothness = np.mean(centred**2, axis=0).max() / 0.5
     wanted = literal.sparse_steps(
-        *(K, y, bound, epsilon, smoothness, 10_000),
+        *(centred, y - level, bound, epsilon, smoothness, 10_000),
         lambda t: literal.smoothed_slope(t, 0.2, 1 / 0.5),
     )
     within = [w for w in wanted if np.count_nonzero(w) <= most]
@@ -179,4 +201,4 @@ def test_algorithm_2_takes_the_steps_of_the_paper_with_its_smoothed_loss(most, t
         few = [np.zeros(6), *(w for w in wanted if np.count_nonzero(w) <= len(model.weights))]
         np.testing.assert_allclose(dense, few[-1], rtol=1e-9, atol=1e-12)
         scores = model.scores(K.T[model.landmarks])[0]
-        np.testing.assert_allclose(scores, (K - K.mean(axis=0)) @ dense + y.mean(), atol=1e-9)
+        np.testing.assert_allclose(scores, centred @ dense + level, atol=1e-9)

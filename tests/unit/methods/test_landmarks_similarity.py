@@ -52,7 +52,6 @@ def test_formulas(name):
 def test_parameters_have_defaults_and_are_told_apart():
     assert dict(plain("sigmoid").similarity.parameters) == {"a": 0.25, "r": -1.0}
     assert dict(plain("gaussian").similarity.parameters) == {"sigma": 1.7}
-    assert dict(plain("gaussian", sigma=3.0, **{}).similarity.parameters) == {"sigma": 3.0}
     assert Similarity("gaussian", (("sigma", 2.0),)).label == "gaussian(sigma 2)"
     assert Similarity("manhattan").label == "manhattan"
 

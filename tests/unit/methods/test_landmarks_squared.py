@@ -14,6 +14,7 @@ from distfms.methods.landmarks.squared import (
     SquaredProblem,
     candidates_of,
     greedy,
+    refitted,
     squared_steps,
 )
 from distfms.solve import shards
@@ -28,8 +29,8 @@ def rows(n=120, n_landmarks=9, seed=0):
     return K, y
 
 
-def problem_of(K, y):
-    return SquaredProblem.of(moments_of(K, y))
+def problem_of(K, y, intercept=True):
+    return SquaredProblem.of(moments_of(K, y), intercept=intercept)
 
 
 def moments_of(K, y):
@@ -56,23 +57,41 @@ def test_greedy_takes_what_lowers_the_loss_most():
     assert set(chosen[:3].tolist()) == {1, 4, 6}
 
 
-def test_the_steps_of_algorithm_2_are_those_of_the_paper():
+def test_the_gradient_chooses_as_algorithm_2_of_the_paper():
+    K, y = rows()
+    K *= np.linspace(0.2, 3.0, 9)
+    problem, expected = problem_of(K, y, intercept=False), []
+    for _ in range(6):
+        expected.append(literal.steepest_next(K, y, expected))
+    chosen = greedy(problem, 6, 0.0, "gradient")
+    assert chosen.tolist() == expected != greedy(problem, 6, 0.0).tolist()
+    weights = refitted(problem, chosen, [2, 6], 0.0)
+    for row, k in zip(weights, (2, 6), strict=True):
+        np.testing.assert_allclose(row, literal.least_squares(K, y, expected[:k]), rtol=1e-9)
+    assert not problem.intercept(weights).any()
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_steps_of_algorithm_2_are_those_of_the_paper(intercept):
     K, y = rows(n=40, n_landmarks=7)
-    problem, tolerance = problem_of(K, y), 0.05
+    problem, tolerance = problem_of(K, y, intercept), 0.05
     found = squared_steps(problem, 7, 0.0, 6.0, tolerance)
-    smoothness = 2 * np.var(K, axis=0).max()
-    wanted = literal.sparse_steps(K, y, 6.0, tolerance * y.var(), smoothness, 10_000)
+    if intercept:
+        K, y = K - K.mean(axis=0), y - y.mean()
+    epsilon = tolerance * np.mean(y**2)
+    smoothness = 2 * np.mean(K**2, axis=0).max()
+    wanted = literal.sparse_steps(K, y, 6.0, epsilon, smoothness, 10_000)
     assert found["n_steps"] == len(wanted) > 5
     dense = np.zeros(7)
     dense[found["order"]] = found["weights"][-1]
     np.testing.assert_allclose(dense, wanted[-1], rtol=1e-9, atol=1e-12)
     # The gap bounds how far the loss is above the least within the bound.
-    assert found["gap"] <= tolerance * y.var()
+    assert found["gap"] <= epsilon
     one = next(w for w in reversed(wanted) if np.count_nonzero(w) == 1)
     assert found["weights"][0, 0] == pytest.approx(one[found["order"][0]])
     few = squared_steps(problem, 2, 0.0, 6.0, tolerance)
     assert few["order"].tolist() == found["order"][:2].tolist()
-    assert few["gap"] > tolerance * y.var()
+    assert few["gap"] > epsilon
 
 
 def test_copies_of_a_landmark_are_not_chosen_twice():
