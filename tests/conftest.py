@@ -121,9 +121,3 @@ def distfms(capsys: pytest.CaptureFixture[str]) -> Callable[..., SimpleNamespace
         return SimpleNamespace(code=ended.value.code, out=out, err=err)
 
     return run
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody wait for the lock of a model."""
-    monkeypatch.setattr("distfms.registry.journal.WAIT_S", 0.0)

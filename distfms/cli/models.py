@@ -160,15 +160,12 @@ def promote(
     storage: Storage = None,
 ) -> None:
     """Promote a version: make it the current one."""
-    from distfms.registry import author
     from distfms.runs.finished import parse_model
 
-    kept, (name, number) = _open(registry, storage), parse_model(model)
+    name, number = parse_model(model)
     if number is None:
         raise SpecError(f"Name the version of {name!r} to promote, such as {name}@3.")
-    kept.version(name, number)
-    with kept.locked(name, author()):
-        kept.promote(name, number, because=because)
+    _open(registry, storage).promote(name, number, because=because)
     say(f"{name}: version {number} is current.")
 
 

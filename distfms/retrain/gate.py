@@ -102,14 +102,14 @@ class Refusal(Record):
     @classmethod
     def read(cls, registry: Registry, name: str) -> Refusal:
         """Read the last record of a model."""
-        return registry.journal(name, cls).last() or cls(number=0)
+        return registry.log(name, cls).last() or cls(number=0)
 
     def write(self, registry: Registry, name: str, files: dict[str, tuple[str, bool]]) -> Refusal:
         """Write the next record, unless it would say the same."""
-        journal = registry.journal(name, Refusal)
-        new = Refusal(number=journal.next_number(), files=self.files | files)
+        log = registry.log(name, Refusal)
+        new = Refusal(number=log.next_number(), files=self.files | files)
         if new.files != self.files:
-            journal.write(new)
+            log.create(new)
         return new
 
     @property

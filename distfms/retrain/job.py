@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from distfms.data.files.age import partition_dates
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import RETRAINING, Finished, FinishedRun, Summary
-from distfms.registry import Registry, author
+from distfms.registry import Registry
 from distfms.report.sections import refusal
 from distfms.retrain.drift import Summaries, history, same_rows, summarise, worst
 from distfms.retrain.gate import (
@@ -99,7 +98,8 @@ def retrain(
     SpecError, DataError
         If spec or data are not as they should be, or the current model answers another question.
     EngineError
-        If workers or storage fail, or another is working on the model; the same command goes on.
+        If workers or storage fail, or another version was promoted meanwhile; the same command goes
+        on.
     """
     section = spec.retrain or RetrainSection()
     spec = replace(spec, retrain=section)
@@ -110,39 +110,35 @@ def retrain(
         )
     prepared = prepare(spec, say)
     require_metric(section.gate, prepared.job.judged_by)
-    owner = f"{author()}, process {os.getpid()}"
     registry = replace(registry, note=lambda line: say(f"Note: {line}"))
-    with registry.locked(spec.name, owner) as extend:
-        in_place = InPlace.read(registry, spec.name, spec.options.functions, anew)
-        made, train = None, prepared.opened.inputs.train
-        number = None if in_place is None else in_place.number
-        if not anew:
-            made, withdrawn = made_before(registry, spec.name, prepared.identity)
-            if made is not None and (made == number or withdrawn):
-                what = "which was rolled back" if withdrawn else "the current model"
-                say(
-                    f"Nothing to do: version {made} of {spec.name!r}, {what}, has the same spec "
-                    "and data."
-                )
-                return Outcome(number, False)
-            if made is not None:
-                say(f"The data are again those of version {made}: promoting it again.")
-        if in_place is not None and not anew:
-            require_same_question(prepared, in_place)
-            # Raises now what would stop the comparison.
-            prepared.method.predictor(in_place.run, train, None)
-        refusal = Refusal.read(registry, spec.name)
-        known = [file.name for file in train.files if anew and file.name in refusal.files]
-        before = () if in_place is None else in_place.run.manifest["inputs"]
-        refusal = refusal.accept(registry, spec.name, train.files, [*accept, *known], before)
-        retraining = Retraining(prepared, section.gate, in_place, refusal, anew, made)
-        result = run_prepared(
-            replace(prepared, after=retraining.step), None, say, progress, on_silence
-        )
-        extend()
-        outcome = _promote(retraining, registry, result.folder, say)
-        keep_last(spec, result.folder, registry)
-        return outcome
+    registry.require_writable(spec.name)
+    in_place = InPlace.read(registry, spec.name, spec.options.functions, anew)
+    made, train = None, prepared.opened.inputs.train
+    number = None if in_place is None else in_place.number
+    if not anew:
+        made, withdrawn = made_before(registry, spec.name, prepared.identity)
+        if made is not None and (made == number or withdrawn):
+            what = "which was rolled back" if withdrawn else "the current model"
+            say(
+                f"Nothing to do: version {made} of {spec.name!r}, {what}, has the same spec "
+                "and data."
+            )
+            return Outcome(number, False)
+        if made is not None:
+            say(f"The data are again those of version {made}: promoting it again.")
+    if in_place is not None and not anew:
+        require_same_question(prepared, in_place)
+        # Raises now what would stop the comparison.
+        prepared.method.predictor(in_place.run, train, None)
+    refusal = Refusal.read(registry, spec.name)
+    known = [file.name for file in train.files if anew and file.name in refusal.files]
+    before = () if in_place is None else in_place.run.manifest["inputs"]
+    refusal = refusal.accept(registry, spec.name, train.files, [*accept, *known], before)
+    retraining = Retraining(prepared, section.gate, in_place, refusal, anew, made)
+    result = run_prepared(replace(prepared, after=retraining.step), None, say, progress, on_silence)
+    outcome = _promote(retraining, registry, result.folder, say)
+    keep_last(spec, result.folder, registry)
+    return outcome
 
 
 @dataclass(frozen=True)

@@ -370,7 +370,7 @@ _RUN = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ-[0-9a-f]{8}")
 
 
 def keep_last(spec: JobSpec, run: Location, registry: Registry | None = None) -> None:
-    """Delete the oldest runs of a job beyond `output.keep_runs`, and records of old locks.
+    """Delete the oldest runs of a job beyond `output.keep_runs`.
 
     `run` stays, the one that has just finished, and so do those of the current model and of the one
     that a rollback would promote, and runs that are under way or were killed. Failing is no error:
@@ -379,8 +379,6 @@ def keep_last(spec: JobSpec, run: Location, registry: Registry | None = None) ->
     keep, base = spec.output.keep_runs, spec.place() / spec.name
     if keep is None:
         return
-    from distfms.registry import Lock
-
     with suppress(OSError, DistfmsError):
         registry = registry or spec.registry()
         names = sorted(path.name for path in base.iterdir() if _RUN.fullmatch(path.name))
@@ -392,6 +390,3 @@ def keep_last(spec: JobSpec, run: Location, registry: Registry | None = None) ->
             manifest = None if name in needed else read_manifest(base / name)
             if manifest is not None and manifest.status in ("done", "failed"):
                 remove_tree(base / name)
-        locks = registry.journal(spec.name, Lock)
-        for number in locks.numbers()[:-1]:
-            locks.place(number).unlink(missing_ok=True)

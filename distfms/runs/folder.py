@@ -5,16 +5,16 @@ A file is written under a temporary name, fsynced and renamed, or put as one obj
 wrote, so that a run that was killed can be resumed.
 
 One writer: a lock keeps a second driver on the same machine out, and dies with its process. Shared
-and object storage may know no locks, so every driver also puts an attempt number and a random token
-into a file of its own, and looks whether they still stand there before it writes what a step
+and object storage may know no locks, so every driver also enters itself in the log of owners, where
+its number is the attempt, and looks whether it is still the last one before it writes what a step
 returns or the manifest (the fence): a driver that was taken for dead, and comes back, finds
-another's token and stops. As long as they do, the manifest is what this driver last wrote, and is
+another's record and stops. As long as it is, the manifest is what this driver last wrote, and is
 not read again. What a step itself writes on the way (the files of a plan, saved states of a pool)
 has no fence: its bytes are the same whoever writes them. Looking and writing are two steps. What
 could slip in between is one file, whose bytes are the same too, or one manifest, which the owner
-replaces by its own. The token is that of one of two drivers: the other stops at its next write,
-never both, and no step that the manifest names lacks its files. At worst the manifest forgets a
-step, which is then done again.
+replaces by its own. Of two drivers one is the last: the other stops at its next write, never both,
+and no step that the manifest names lacks its files. At worst the manifest forgets a step, which is
+then done again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -36,14 +35,15 @@ from distfms.errors import DistfmsError, EngineError, SpecError
 from distfms.stats.base import to_bytes
 from distfms.stats.codec import chunks
 from distfms.store import places
+from distfms.store.log import Log, Record
 from distfms.store.places import Location
 from distfms.store.remote import OBJECT_STORAGE, RemotePath
 
 MANIFEST = "manifest.json"
 #: What was read, file by file.
 INPUTS = "inputs.json"
-#: Attempt and token of the driver that may write to the run.
-OWNER = ".owner"
+#: Log of the drivers that have written to the run; the last one may.
+OWNERS = ".owners"
 #: Link to the last finished run, among the runs of a job.
 LATEST = "latest"
 #: Form of all files of a run; those of another are not read.
@@ -244,7 +244,8 @@ class RunFolder:
 
     def __init__(self, path: Location) -> None:
         self.path = path
-        self._owner: bytes | None = None
+        self._owners = Log(path / OWNERS, Record)
+        self._owner: Record | None = None
         self._manifest = Manifest()  # as this driver wrote it, once it is the owner
         try:
             places.check_writable(path)
@@ -270,16 +271,17 @@ class RunFolder:
             yield
 
     def claim(self, **entries: Any) -> Manifest:
-        """Take the run over: enter this driver's attempt and token, and entries of the manifest.
+        """Take the run over: enter this driver as its owner, and entries of the manifest.
 
-        From then on every write of this object requires that its token still stands there.
+        From then on every write of this object requires that no other has done so.
         """
         found = read_manifest(self.path) or Manifest()
-        attempt = found.attempt + 1
-        owner = to_json({"attempt": attempt, "token": secrets.token_hex(8)})
-        write_atomic(self.path / OWNER, owner)
+        with places.writing(self.path):
+            owner = Record(number=self._owners.next_number())
+            while not self._owners.create(owner):
+                owner = Record(number=self._owners.next_number())
         self._owner, self._manifest = owner, found
-        content = self.update(**entries, attempt=attempt)
+        content = self.update(**entries, attempt=owner.number)
         self._remove_temporaries()
         return content
 
@@ -287,19 +289,16 @@ class RunFolder:
         """Check the fence: no other driver has claimed the run, and the folder is there."""
         if self._owner is None:
             return
-        place, found = self.path / OWNER, None
-        with places.reading(place), suppress(FileNotFoundError, NotADirectoryError):
-            found = place.read_bytes()
-        if found is None:
+        last = self._owners.last()
+        if last is None:
             raise EngineError(
                 f"The run folder {self.path} was removed while the job was running. Run the same "
                 "command again to start over."
             )
-        if found != self._owner:
-            other = parse_json(place, found).get("attempt")
+        if last != self._owner:
             raise EngineError(
-                f"Another driver has taken over the run {self.path} (attempt {other}; this one was "
-                f"attempt {self._manifest.attempt}). It resumes after the finished steps; this "
+                f"Another driver has taken over the run {self.path} (attempt {last.number}; this "
+                f"one was attempt {self._owner.number}). It resumes after the finished steps; this "
                 "driver stops and writes nothing more."
             )
 

@@ -20,7 +20,6 @@ import re
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -226,19 +225,11 @@ def read_regular(place: Location) -> bytes | None:
     return place.read_bytes()
 
 
-def clock(folder: Location) -> float:
-    """Return the time by which the files in a folder are stamped, in seconds since 1970.
-
-    That of this machine where the storage does not tell. Writes a file there for a moment.
-    """
-    probe = folder / temporary_name("clock")
-    try:
-        write_whole(probe, b"", durable=False)
-        entry = file_entry(probe)
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
-    return entry.modified_s if entry is not None and entry.modified_s else time.time()
+def names_in(folder: Location) -> list[str]:
+    """Return the names in a folder, sorted; none if it does not exist."""
+    with reading(folder), suppress(FileNotFoundError):
+        return sorted(place.name for place in folder.iterdir())
+    return []
 
 
 _NO_GROUPS = np.zeros((0, 3), dtype=np.int64)

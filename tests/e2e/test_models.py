@@ -91,7 +91,6 @@ def test_changes_are_logged_and_damage_is_named(place, distfms):
     assert "version 1 is current again" in distfms("models", "rollback", "small").out
 
 
-@pytest.mark.usefixtures("impatient")
 def test_what_cannot_be_done_is_refused(place, distfms):
     def refused(*arguments, code=2):
         result = distfms(*arguments)
@@ -102,9 +101,6 @@ def test_what_cannot_be_done_is_refused(place, distfms):
     assert "Name the version" in refused("models", "promote", "small")
     for wrong in ("a@b", "a@" + "9" * 5000):
         assert f"{wrong[:100]!r} is not a model name" in refused("models", "show", wrong)
-    with Registry(place / "runs/registry").locked("small", "night job"):
-        kept_out = refused("models", "promote", "small@2", code=1)
-    assert "night job is working on 'small'" in kept_out
     assert "Give RUN and DATA" in refused("predict", "x", "--out", "o.parquet")
 
 

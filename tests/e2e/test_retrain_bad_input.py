@@ -95,7 +95,7 @@ def test_a_clock_that_went_back_changes_no_order_of_versions(trained, days, monk
         def now(cls, tz=None):
             return cls(1999, 1, 1, tzinfo=tz)
 
-    for module in ("distfms.registry.journal", "distfms.runs.folder"):
+    for module in ("distfms.store.log", "distfms.runs.folder"):
         monkeypatch.setattr(f"{module}.datetime", Past)
     write_day(days, "2026-01-04", 4)
     outcome = again(trained)
@@ -143,16 +143,6 @@ def test_an_unknown_metric_is_refused_before_the_first_training(days, tmp_path, 
     with pytest.raises(SpecError, match=f"compared by {known}"):
         again(growing_job(days, tmp_path / "runs", **changes, **gate))
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.usefixtures("impatient")
-def test_two_retrainings_cannot_both_work_on_a_model(trained, days):
-    write_day(days, "2026-01-04", 4)
-    with (
-        registry_of(trained).locked("growing", "the other"),
-        pytest.raises(EngineError, match="the other is working on 'growing'"),
-    ):
-        again(trained)
 
 
 def test_a_model_promoted_meanwhile_is_not_replaced(trained, days, monkeypatch):

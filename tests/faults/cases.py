@@ -144,19 +144,11 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Bytes of everything in a finished run that depends on spec and data only."""
-    own = (
-        "manifest.json",
-        "inputs.json",
-        "spec.yaml",
-        "events.jsonl",
-        ".lock",
-        ".owner",
-        "report.html",
-    )
+    own = ("manifest.json", "inputs.json", "spec.yaml", "events.jsonl", ".lock", "report.html")
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in own
+        if path.is_file() and path.name not in own and path.parent.name != ".owners"
     }
 
 
@@ -197,6 +189,7 @@ def nothing_half_written(output: Path, run: Path) -> None:
     for line in (run / "events.jsonl").read_text().splitlines():
         json.loads(line)
     files = {p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file()}
+    files = {file for file in files if not file.startswith(".owners/")}
     covered = {f for f in files if f in vouched or any(f.startswith(f"{v}/") for v in vouched)}
-    own = {"manifest.json", "inputs.json", "spec.yaml", "events.jsonl", ".lock", ".owner"}
+    own = {"manifest.json", "inputs.json", "spec.yaml", "events.jsonl", ".lock"}
     assert files - covered <= own

@@ -49,11 +49,11 @@ def test_overtaken_driver_writes_nothing(tmp_path, write):
 
 
 def test_same_attempt_number_is_not_enough(tmp_path):
-    """Two drivers that start at once both read attempt 0; the later token wins."""
+    """A folder that was removed, and made anew by another driver, is that driver's."""
     first = RunFolder(tmp_path)
     first.claim()
     (tmp_path / "manifest.json").unlink()
-    (tmp_path / ".owner").unlink()
+    shutil.rmtree(tmp_path / ".owners")
     with pytest.raises(EngineError, match=r"was removed while the job was running"):
         first.update(status="done")
     assert RunFolder(tmp_path).claim().attempt == 1

@@ -92,7 +92,7 @@ def test_killed_again_and_again(judgments, judgments_run, bucket, tmp_path):
     assert found.count("stage_done") == len(STAGES)
     assert (found[0], found[-1]) == ("begin", "done")
     hidden = [e.name for e in files_below(result.folder) if e.name.startswith(".")]
-    assert hidden == [".owner"]
+    assert hidden == [f".owners/{number:08d}.json" for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("storage", ["tmp_path", "memory"])

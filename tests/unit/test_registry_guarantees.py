@@ -2,20 +2,16 @@
 
 import json
 import os
-import time
-from contextlib import nullcontext
 
 import pytest
 
-from distfms.errors import EngineError, SpecError
-from distfms.registry import Registry
-from distfms.registry import journal as registry_journal
-from distfms.registry.journal import Change, Journal, Lock, Version
+from distfms.errors import SpecError
+from distfms.registry import Change, Registry, Version
 from distfms.store import places
 from distfms.store.places import locate
 from tests.unit.test_registry import files, filled
 
-DAMAGES = [b"{", b"[]", b"", b"\xff", b'{"until": Infinity}', "no token", "a pipe"]
+DAMAGES = [b"{", b"[]", b"", b"\xff", b'{"number": Infinity}', "no token", "a pipe"]
 
 
 def spoil(place, damage):
@@ -28,7 +24,6 @@ def spoil(place, damage):
         os.mkfifo(place)
     else:
         place.write_bytes(damage)
-        os.utime(place, (0, 0))  # a lock of which nothing else is known holds for a minute
 
 
 @pytest.fixture
@@ -42,13 +37,11 @@ def registry(tmp_path, noted):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("kind", [Version, Change, Lock])
+@pytest.mark.parametrize("kind", [Version, Change])
 def test_a_damaged_record_is_passed_over_and_named(registry, noted, kind, damage):
     filled(Registry(registry.root.parent / "other"))
     (registry.root.parent / "other/a").rename(registry.root / "other")
-    with registry.locked("a", "night"):
-        pass
-    place = registry.journal("a", kind).place(3 if kind is not Lock else 1)
+    place = registry.log("a", kind).place(3)
     spoil(place, damage)
     assert registry.names() == ["a", "other"]
     good = [1, 2] if kind is Version else [1, 2, 3]
@@ -72,7 +65,7 @@ def test_the_only_version_is_damaged(tmp_path, noted, damaged):
     registry = filled(Registry(tmp_path, noted.append), 1)
     place = registry.files("a", registry.version("a")) / "weights.npz"
     if damaged != "file":
-        place = registry.journal("a", Version).place(1)
+        place = registry.log("a", Version).place(1)
     payload = bytearray(place.read_bytes())
     payload[20] ^= 1
     place.write_bytes(payload)
@@ -97,62 +90,6 @@ def test_a_damaged_version_is_not_promoted(registry):
     assert registry.add("a", files(1), {}).number == 4
 
 
-@pytest.mark.usefixtures("impatient")
-def test_the_lock_outlasts_a_hiccup_of_the_storage(registry, monkeypatch):
-    write, failed = Journal.write, []
-
-    def fails(journal, record, **options):
-        if journal.kind is Lock and options and len(failed) < 2:
-            failed.append(SpecError("Read-only file system"))
-            raise failed[-1]
-        return write(journal, record, **options)
-
-    monkeypatch.setattr(Journal, "write", fails)
-    monkeypatch.setattr(registry_journal, "LOCK_S", 0.8)
-    with registry.locked("a", "night") as renew:
-        time.sleep(1.2)
-        assert len(failed) == 2
-        with pytest.raises(EngineError, match="night is working"):
-            registry.locked("a", "day").__enter__()
-        failed.clear()
-        renew()
-
-
-@pytest.mark.usefixtures("impatient")
-def test_clocks_that_are_wrong(registry, monkeypatch):
-    token = registry.root / "a/files/being-added"
-    token.mkdir()
-    (token / "model.json").touch()
-    now = time.time
-    with monkeypatch.context() as patched:
-        patched.setattr(time, "time", lambda: now() + 2 * 86_400)
-        registry.gc("a", keep=3)
-        assert token.exists()
-        night = registry.locked("a", "night")
-        night.__enter__()
-    with pytest.raises(EngineError, match=r"its lock expires at 20\d\d-\d\d-\d\d \d\d:"):
-        registry.locked("a", "day").__enter__()
-    night.gen.close()
-    journal = registry.journal("a", Lock)
-    # Its owner was killed; then the clock was set back, and the times of files are ahead with it.
-    # Where the storage knows no times, the owner's clock has to do.
-    for told, ahead, holds in (
-        (True, 30 * 86_400, False),
-        (True, -61, False),
-        (False, 30 * 86_400, False),
-        (False, -1, False),
-        (False, 50, True),
-    ):
-        if not told:
-            monkeypatch.setattr(places, "file_entry", lambda place: None)
-        journal.write(Lock(number=1, owner="night", until=now() + ahead, seconds=60), again=True)
-        os.utime(journal.place(1), (now() + ahead,) * 2)
-        kept_out = pytest.raises(EngineError, match="night is") if holds else nullcontext()
-        with kept_out, registry.locked("a", "day"):
-            pass
-        journal.place(2).unlink(missing_ok=True)
-
-
 def test_each_change_is_written_once_and_says_who_and_why(tmp_path):
     registry = filled(Registry(tmp_path), 2)
     for number in range(120):
@@ -166,7 +103,7 @@ def test_each_change_is_written_once_and_says_who_and_why(tmp_path):
 
 
 def test_a_record_of_another_form_is_left_alone(registry):
-    place = registry.journal("a", Version).place(3)
+    place = registry.log("a", Version).place(3)
     place.write_text(json.dumps({**json.loads(place.read_text()), "form": 99}))
     with pytest.raises(SpecError, match="written by another version of distfms"):
         registry.read("a")
@@ -181,7 +118,7 @@ def test_no_such_number(registry, number):
 
 def test_the_same_on_object_storage(noted):
     registry = filled(Registry(locate("memory://guarantees"), noted.append))
-    registry.journal("a", Change).place(3).put(b"{")
+    registry.log("a", Change).place(3).put(b"{")
     assert len(registry.verify("a")) == 1
     assert registry.last("a").version == 2
     assert registry.promote("a", 3).number == 4
