@@ -39,6 +39,7 @@ from distfms.runs.folder import (
     read_manifest,
     write_atomic,
 )
+from distfms.runs.inputs import KEPT
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
 from distfms.runs.projection import Projection
@@ -128,7 +129,7 @@ def run_prepared(
     spec = prepared.spec
     named = None if out is None else spec.place(out)
     path = choose_folder(named, prepared.root / spec.name, prepared.identity, say)
-    cache = prepared.root / ".partials"
+    cache = prepared.root / KEPT
     engine = spec.engine
     with single_threaded_blas(), make_executor(engine, on_silence) as executor:
         projection = prepared.projection(executor.workers)
@@ -155,9 +156,9 @@ def run_prepared(
             except Exception as error:
                 record.fail(error, keep=_end_badly(run, error, made))
                 if not hangs(error):
-                    prune(cache, spec.output.cache_bytes, projection.written_bytes)
+                    prune(cache, spec.output.cache_bytes)
                 raise
-            prune(cache, spec.output.cache_bytes, projection.written_bytes)
+            prune(cache, spec.output.cache_bytes)
             if spec.output.tracking is not None:
                 _track(spec.output.tracking, spec.name, path, record)
             record.event("done")

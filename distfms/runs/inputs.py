@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,19 +11,22 @@ from typing import Any
 
 from distfms.data.files.age import remember
 from distfms.data.files.builtin import BUILTIN, builtin_dataset
-from distfms.data.files.convert import CONVERSION, CONVERTER_VERSION, convert, file_version
+from distfms.data.files.convert import converted, file_version
 from distfms.data.files.dataset import open_dataset
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.known_footers import KnownFooters
 from distfms.data.files.partition import Dataset, digest
-from distfms.data.files.storage import delete_unused, list_files, refuse_copies
+from distfms.data.files.storage import list_files, refuse_copies
 from distfms.data.rows.roles import require_columns
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import Inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import DataSection, expanded
-from distfms.store.places import Location, locked_file, writing
+from distfms.store.places import Location
+
+#: Folder, beside all runs, of what is kept for later ones.
+KEPT = ".kept"
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Op
 
 def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
     section = _resolved(spec)
-    copies = Copies(root / ".data", spec.output.cache_bytes, say)
+    copies = Copies(root / KEPT, spec.output.cache_bytes, say)
     if section.long is not None:
         return _open_long(spec, section, copies)
     path: Any = section.path
@@ -80,7 +82,8 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
     )
     if test is not None:
         _refuse_overlap(train, test)
-    own = train.fingerprint if section.builtin is None else f"builtin:{Path(path).name}"
+    # Copies of embedded data have other time stamps.
+    own = train.fingerprint if section.builtin is None else f"builtin:{Path(path).parent.name}"
     others = [data.fingerprint for data in (test, unlabelled) if data is not None]
     return Opened(
         Inputs(train, test, section, unlabelled), (own, *others), train.notes, footers=footers
@@ -90,7 +93,7 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
 def _known(root: Location, path: Any) -> KnownFooters:
     """Return what is known of the footers below a path, or of several."""
     text = json.dumps(path, default=str)
-    return KnownFooters(root / ".partials", digest(text))
+    return KnownFooters(root / KEPT, digest(text))
 
 
 def _resolved(spec: JobSpec) -> DataSection:
@@ -173,20 +176,11 @@ def _open_long(spec: JobSpec, data: DataSection, copies: Copies) -> Opened:
         for path in (source, long.labels)
     )
     fingerprints = [digest(*map(file_version, own)) for own in (files, labels) if own]
-    # The seed only draws judgments.
-    seed = 0 if long.max_judgments is None else spec.seed
-    named = spec.data.model_dump()
-    text = json.dumps([CONVERTER_VERSION, named["path"], named["long"], seed], sort_keys=True)
-    out = copies.folder / f"judgments-{digest(text)[:16]}"
-    with locked_file(out.parent / f".{out.name}.lock"), writing(out):
-        report = convert(files, long, out, labels=labels, seed=seed, copies=copies)
-        if isinstance(out, Path):
-            os.utime(out / CONVERSION)  # for `delete_unused`
-        delete_unused(copies.folder, {out.name}, copies.max_bytes)
+    out, report = converted(files, long, labels=labels, seed=spec.seed, copies=copies)
     # Where the converted files are, the way to the storage is that of the output.
     options = {} if isinstance(out, Path) else expanded(spec.output.storage_options)
-    converted = {"path": str(out), "storage_options": options, "long": None}
-    section = data.model_copy(update={**converted, "target": (report["label"],), "id": long.object})
+    place = {"path": str(out), "storage_options": options, "long": None}
+    section = data.model_copy(update={**place, "target": (report["label"],), "id": long.object})
     opened = Inputs(_open(section, str(out), copies), None, section)
     return Opened(opened, tuple(fingerprints), tuple(_left_out(report)))
 

@@ -53,8 +53,8 @@ class OutputSection(Section):
     have to be in.
     """
     cache_bytes: Size = Field(default="10GiB", validate_default=True)
-    """Largest size of the partial statistics kept for later runs (`engine.cache`), such as `10GiB`;
-    at the end of a run, the least recently used are deleted.
+    """Largest size of what is kept for later runs, partial statistics (`engine.cache`) and
+    converted files, such as `10GiB`; at the end of a run, the least recently used are deleted.
     """
     keep_runs: Annotated[int, Field(ge=1)] | None = None
     """Number of runs of the job to keep; by default all. At the end of a run, older ones are

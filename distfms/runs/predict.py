@@ -18,11 +18,10 @@ from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from distfms.data.files.convert import convert, file_version
+from distfms.data.files.convert import converted
 from distfms.data.files.dataset import PartitionReader, open_dataset
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.partition import LONE, Dataset, Partition
-from distfms.data.files.partition import digest as file_digest
 from distfms.data.files.storage import list_files
 from distfms.data.files.write import CsvFile, GroupedFile, write_table
 from distfms.data.rows.folds import FoldPlan, assign_parts
@@ -161,12 +160,10 @@ def open_rows(data: str, options: Mapping[str, Any] | None, run: RunFiles) -> Da
         form = LongForm(**section["long"]).model_copy(update={"labels": None})
         files = list_files(data, options)
         if {form.object, form.attribute, form.value} <= {*copies.columns(files[0])}:
-            state = file_digest(form.model_dump_json(), *map(file_version, files))
-            converted = copies.folder / f"judgments-{state[:16]}"
-            seed = int(spec["seed"])
-            with places.locked_file(converted.parent / f".{converted.name}.lock"):
-                convert(files, form, converted, seed=seed, copies=copies, labelled=False)
-            data, options = str(converted), None
+            folder, _ = converted(
+                files, form, seed=int(spec["seed"]), copies=copies, labelled=False
+            )
+            data, options = str(folder), None
     return open_dataset(
         data,
         storage_options=options,

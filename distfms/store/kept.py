@@ -1,55 +1,151 @@
-"""Partial statistics that are kept, so that what was read once is not read again."""
+"""What can be made again and is kept: values and folders of files, by all that they depend on.
+
+Below a folder each kind has one of its own. A value is a file, sealed with a hash of its name and
+its content; one that is torn or damaged counts as missing. Files stand in a folder that appears
+whole, or ends with its mark, which is written last. What nobody has used for longest goes first.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Generic, TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any, Generic, TypeVar
 
-from distfms.store.places import Location, files_below, is_temporary, write_whole
+from distfms.store.places import (
+    File,
+    Location,
+    file_entry,
+    files_below,
+    is_temporary,
+    locked_file,
+    remove_tree,
+    sync,
+    write_whole,
+)
 from distfms.store.remote import RemotePath
 
 T = TypeVar("T")
 
-_MAGIC = b"distfms-partial-1\n"
+#: What all kept things of a user may take, where no job says otherwise.
+MAX_BYTES = 10 * 2**30
+SUFFIX = ".kept"
+_MAGIC = b"distfms-kept-1\n"
 _DIGEST_BYTES = 32
-SUFFIX = ".partial"
+#: Tells that a folder is whole, and by its age when it was last used; renewed once an hour.
+_MARK, _RENEWED_S = ".whole", 3600.0
+#: Age at which folders may be deleted, as a job may be reading them, and what killed writers left.
+_UNUSED_S = 86_400.0
+
 #: Units of a pack, whose merged value is an entry too: a power of two. A later pass over the same
 #: units and others reads one entry in place of so many, and merges nothing there.
 PACK_UNITS = 32
-_PACK, _PACKS = "pack:", "packs"
-_ABANDONED_AFTER_S = 3600.0
-#: When a cache was last listed, and its bytes since then at most.
-_USAGE = ".usage"
-_LISTED_EVERY_S = 86_400.0
+_PACK = "pack:"
 
-#: Seconds for which a cache on remote storage that has failed is left alone: a task that waits in
+#: Seconds for which a folder on remote storage that has failed is left alone: a task that waits in
 #: vain for it takes longer than one that goes without.
 _PAUSE_S = 120.0
 #: When each such place failed, and how.
 _failed: dict[str, tuple[float, str]] = {}
 
 
+# --- values ---------------------------------------------------------------------------------------
+
+
+def kept_value(folder: Location, kind: str, dependencies: Any, make: Callable[[], bytes]) -> bytes:
+    """Return the value that `make` returns, now or before.
+
+    `dependencies`, as JSON has them, are all that it depends on, the version of `make` included.
+    """
+    place = folder / kind / f"{_key_of(dependencies)}{SUFFIX}"
+    value, _ = _read(folder, place)
+    if value is None:
+        value = make()
+        _write(folder, place, value)
+    return value
+
+
+def _key_of(dependencies: Any) -> str:
+    text = json.dumps(dependencies, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(folder: Location, place: Location) -> tuple[bytes | None, bool]:
+    """Return a value, or None, and whether there is one that failed its checks."""
+    try:
+        with _watched(folder):
+            sealed = place.read_bytes()
+    except OSError:
+        return None, False
+    n_head = len(_MAGIC) + _DIGEST_BYTES
+    payload = sealed[n_head:]
+    if sealed[:n_head] != _MAGIC + _seal(place, payload):
+        return None, True
+    if isinstance(place, Path):
+        with contextlib.suppress(OSError):
+            os.utime(place)  # prune() drops what was used least recently
+    return payload, False
+
+
+def _write(folder: Location, place: Location, payload: bytes) -> int:
+    """Write a value and return its bytes.
+
+    It is not fsynced: all that it would buy is not making it again after a power cut.
+    """
+    content = b"".join((_MAGIC, _seal(place, payload), payload))
+    with _watched(folder):
+        write_whole(place, content, durable=False)
+    return len(content)
+
+
+def _seal(place: Location, payload: bytes) -> bytes:
+    # The name is part of what is hashed, so a value copied to another name is refused.
+    return _digest(place.name.removesuffix(SUFFIX).encode(), payload)
+
+
+def _digest(first: bytes, second: bytes) -> bytes:
+    """Hash two byte strings so that no other pair runs together to the same text."""
+    hasher = hashlib.sha256(len(first).to_bytes(8, "little"))
+    hasher.update(first)
+    hasher.update(second)
+    return hasher.digest()
+
+
+@contextlib.contextmanager
+def _watched(folder: Location) -> Iterator[None]:
+    """Leave remote storage alone that has failed; remember it when it fails."""
+    name = str(folder)
+    since_s, reason = _failed.get(name, (None, ""))
+    if since_s is not None and time.monotonic() - since_s < _PAUSE_S:
+        raise OSError(errno.EIO, reason)
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if isinstance(folder, RemotePath):
+            _failed[name] = (time.monotonic(), error.strerror or str(error))
+        raise
+
+
 @dataclass(frozen=True)
 class PartialCache(Generic[T]):
-    """Values by content key, one file each, checked by hash when read.
+    """Partial statistics by content key.
 
-    Entries are written whole, so readers and concurrent writers of one entry never see half of
-    it. They are not fsynced: all it would buy is not computing an entry again after a power cut, as
-    a torn entry fails its hash and counts as missing. Tasks load and store entries where they run:
-    a cluster needs ``folder`` on storage that its workers share to gain anything.
+    Tasks load and store entries where they run: a cluster needs ``folder`` on storage that its
+    workers share to gain anything.
 
     Parameters
     ----------
     folder : Path or RemotePath
-        Root of the cache, which may hold the entries of many specs.
+        Root of all that is kept.
     encode, decode : callable
         Turn a value into bytes, the same bytes for the same value, and back. Picklable.
     spec_key : str
@@ -66,13 +162,14 @@ class PartialCache(Generic[T]):
     packs_only: bool = False
 
     def path(self, key: str) -> Location:
-        """Return the file of an entry: two levels of folders, then the hash of both keys."""
+        """Return the file of an entry: kind, folder, then the hash of both keys."""
         digest = _digest(self.spec_key.encode(), key.encode()).hex()
-        return self._own / f"{_PACKS if key.startswith(_PACK) else digest[:2]}/{digest}{SUFFIX}"
+        folder = self._packs if key.startswith(_PACK) else self.folder / "partials" / digest[:2]
+        return folder / f"{digest}{SUFFIX}"
 
-    @cached_property
-    def _own(self) -> Location:
-        return self.folder / _digest(b"", self.spec_key.encode()).hex()[:32]
+    @property
+    def _packs(self) -> Location:
+        return self.folder / "packs" / _digest(b"", self.spec_key.encode()).hex()[:32]
 
     def packs(self, keys: Sequence[str]) -> dict[int, tuple[str, bool]]:
         """Return the key of each pack of units in their order, and whether there is one.
@@ -80,111 +177,155 @@ class PartialCache(Generic[T]):
         They are numbered by their first units, multiples of `PACK_UNITS`. A pack depends on its
         own units: others that change or join later leave it as it was.
         """
-        there = set[str]()
+        names = set[str]()
         if len(keys) >= PACK_UNITS:
-            with contextlib.suppress(OSError), self._watched():
-                there = {place.name for place in (self._own / _PACKS).iterdir()}
-        found = {}
+            with contextlib.suppress(OSError), _watched(self.folder):
+                names = {place.name for place in self._packs.iterdir()}
+        packs = {}
         for first in range(0, len(keys) - PACK_UNITS + 1, PACK_UNITS):
-            of_units = repr(keys[first : first + PACK_UNITS]).encode()
-            key = _PACK + hashlib.sha256(of_units).hexdigest()
-            found[first] = (key, self.path(key).name in there)
-        return found
+            units = repr(keys[first : first + PACK_UNITS]).encode()
+            key = _PACK + hashlib.sha256(units).hexdigest()
+            packs[first] = (key, self.path(key).name in names)
+        return packs
 
     def lookup(self, key: str) -> tuple[T | None, bool]:
         """Read an entry; return it, or None, and whether there is one that failed its checks.
 
         Never raises for what is stored.
         """
-        path = self.path(key)
+        payload, is_damaged = _read(self.folder, self.path(key))
+        if payload is None:
+            return None, is_damaged
         try:
-            with self._watched():
-                raw = path.read_bytes()
-        except OSError:
-            return None, False
-        head = len(_MAGIC) + _DIGEST_BYTES
-        payload = memoryview(raw)[head:]
-        if raw[: len(_MAGIC)] != _MAGIC or raw[len(_MAGIC) : head] != _seal(path, payload):
-            return None, True
-        try:
-            value = self.decode(bytes(payload))
+            return self.decode(payload), False
         except Exception:
             # The bytes are what was written, but not what this version of decode reads.
             return None, True
-        if isinstance(path, Path):
-            with contextlib.suppress(OSError):
-                os.utime(path)  # prune() drops what was used least recently
-        return value, False
 
     def put(self, key: str, value: T) -> int:
         """Write an entry and return its bytes; OSError where the folder cannot be written."""
-        path = self.path(key)
-        payload = self.encode(value)
-        content = b"".join((_MAGIC, _seal(path, payload), payload))
-        with self._watched():
-            write_whole(path, content, durable=False)
-        return len(content)
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Leave remote storage alone that has failed; remember it when it fails."""
-        place = str(self.folder)
-        since, text = _failed.get(place, (None, ""))
-        if since is not None and time.monotonic() - since < _PAUSE_S:
-            raise OSError(errno.EIO, text)
-        try:
-            yield
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            if isinstance(self.folder, RemotePath):
-                _failed[place] = (time.monotonic(), error.strerror or str(error))
-            raise
+        return _write(self.folder, self.path(key), self.encode(value))
 
 
-def prune(folder: Location, max_bytes: int, added: int | None = None) -> int:
-    """Delete the least recently used entries of a cache until the rest fits; return how many.
+# --- folders of files -----------------------------------------------------------------------------
 
-    With ``added``, the most bytes that were written since the last call, the cache is listed only
-    where they may be too many, and once a day.
 
-    Remote storage knows only when they were written. Temporary files that a killed writer left
-    more than an hour ago are deleted too. The cache is optional, so failing is no error.
+def kept_files(
+    folder: Location, kind: str, dependencies: Any, make: Callable[[Path], None]
+) -> Location:
+    """Return the folder that `make` has filled, now or before; see `kept_value`.
+
+    Who comes second waits. Raises OSError where the folder cannot be written.
     """
-    n_deleted, usage = 0, folder / _USAGE
+    place = _place_of_files(folder, kind, dependencies)
+    if not _is_whole(place):
+        with locked_file(place.parent / f".{place.name}.lock"):
+            if not _is_whole(place):
+                remove_tree(place)
+                _fill(place, make)
+    return place
+
+
+def are_kept(folder: Location, kind: str, dependencies: Any) -> bool:
+    """Return whether `kept_files` has the files."""
+    return _is_whole(_place_of_files(folder, kind, dependencies))
+
+
+def _place_of_files(folder: Location, kind: str, dependencies: Any) -> Location:
+    return folder / kind / _key_of(dependencies)[:32]
+
+
+def _is_whole(place: Location) -> bool:
+    """Return whether a folder has its mark, which is renewed as a sign of use."""
+    mark = file_entry(place / _MARK)
+    if mark is None:
+        return False
+    if time.time() - mark.modified_s > _RENEWED_S:
+        with contextlib.suppress(OSError):
+            write_whole(place / _MARK, b"", durable=False)
+    return True
+
+
+def _fill(place: Location, make: Callable[[Path], None]) -> None:
+    """Make files elsewhere, and put them in place: the mark last, or all by one renaming."""
+    if isinstance(place, Path):
+        with TemporaryDirectory(prefix=".", suffix=".tmp", dir=place.parent) as scratch:
+            made = Path(scratch) / place.name
+            made.mkdir()
+            make(made)
+            (made / _MARK).touch()
+            for file in files_below(made):
+                sync(made / file.name)
+            made.rename(place)
+        return
+    with TemporaryDirectory(prefix="distfms-") as scratch:
+        make(Path(scratch))
+        for file in files_below(Path(scratch)):
+            (place / file.name).put(Path(scratch) / file.name)
+        (place / _MARK).put(b"")
+
+
+# --- pruning --------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Entry:
+    """A value, or a folder of files."""
+
+    place: Location
+    is_folder: bool
+    n_bytes: int = 0
+    used_s: float = 0.0
+
+    def delete(self) -> None:
+        """Delete it; of a folder the mark first."""
+        if self.is_folder:
+            (self.place / _MARK).unlink(missing_ok=True)
+            remove_tree(self.place)
+        else:
+            self.place.unlink(missing_ok=True)
+
+
+def prune(folder: Location, max_bytes: int = MAX_BYTES) -> int:
+    """Delete what was used least recently until the rest fits; return how many.
+
+    Folders of files stay for a day after their last use. Remote storage knows only when values
+    were written. What a killed writer left a day ago is deleted too. Failing is no error.
+    """
+    n_deleted = 0
     with contextlib.suppress(OSError):
-        if added is not None:
-            with contextlib.suppress(FileNotFoundError, ValueError):
-                since, known = map(float, usage.read_bytes().split())
-                if known + added <= max_bytes and time.time() - since < _LISTED_EVERY_S:
-                    write_whole(usage, b"%f %f" % (since, known + added), durable=False)
-                    return 0
-        found = files_below(folder)
-        for entry in found:
-            if is_temporary(entry.name) and entry.modified_s < time.time() - _ABANDONED_AFTER_S:
-                entry.place.unlink(missing_ok=True)
-        entries = [e for e in found if e.name.endswith(SUFFIX) and e.name.count("/") == 2]
-        total = sum(entry.n_bytes for entry in entries)
-        excess = total - max_bytes
-        for entry in sorted(entries, key=lambda entry: (entry.modified_s, entry.n_bytes)):
+        entries = _entries(folder)
+        excess = sum(entry.n_bytes for entry in entries) - max_bytes
+        unused_s = time.time() - _UNUSED_S
+        for entry in sorted(entries, key=lambda entry: (entry.used_s, entry.n_bytes)):
             if excess <= 0:
                 break
-            entry.place.unlink(missing_ok=True)
+            if entry.is_folder and entry.used_s > unused_s:
+                continue
+            entry.delete()
             excess -= entry.n_bytes
             n_deleted += 1
-        if added is not None and entries:
-            write_whole(usage, b"%f %f" % (time.time(), max_bytes + excess), durable=False)
     return n_deleted
 
 
-def _seal(path: Location, payload: bytes | memoryview) -> bytes:
-    # The name is part of what is hashed, so an entry copied to another name is refused.
-    return _digest(path.name.removesuffix(SUFFIX).encode(), payload)
+def _entries(folder: Location) -> list[_Entry]:
+    """List what is kept, and delete what killed writers have left."""
+    entries: dict[str, _Entry] = {}
+    for file in files_below(folder):
+        kind, _, rest = file.name.partition("/")
+        name = rest.partition("/")[0]
+        if name.startswith(".") or is_temporary(file.name):
+            _delete_abandoned(file)
+        elif file.name.endswith(SUFFIX):
+            entries[file.name] = _Entry(file.place, False, file.n_bytes, file.modified_s)
+        elif name != rest:
+            entry = entries.setdefault(f"{kind}/{name}", _Entry(folder / kind / name, True))
+            entry.n_bytes += file.n_bytes
+            if file.name.endswith(f"/{_MARK}"):
+                entry.used_s = file.modified_s
+    return list(entries.values())
 
 
-def _digest(first: bytes, second: bytes | memoryview) -> bytes:
-    """Hash two byte strings so that no other pair runs together to the same text."""
-    hasher = hashlib.sha256(len(first).to_bytes(8, "little"))
-    hasher.update(first)
-    hasher.update(second)
-    return hasher.digest()
+def _delete_abandoned(file: File) -> None:
+    if file.modified_s < time.time() - _UNUSED_S:
+        file.place.unlink(missing_ok=True)

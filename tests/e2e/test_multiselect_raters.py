@@ -72,7 +72,7 @@ def read(folder, name):
 
 def test_selection_and_losses_are_those_of_the_literal_formulas(bought_from_the_same):
     _, folder = bought_from_the_same
-    (wide,) = (folder.parents[1] / ".data").glob("judgments-*/data/*.parquet")
+    (wide,) = (folder.parents[1] / ".kept/judgments").glob("*/judgments/data/*.parquet")
     table = pq.read_table(wide)
     assert table["calm__raters"].to_pylist()[1] == list(WORKERS)
     selection, metrics = read(folder, "selection"), read(folder, "metrics")
@@ -119,7 +119,7 @@ def test_selection_and_losses_are_those_of_the_literal_formulas(bought_from_the_
 def _parts(folder, table):
     """Positions of training and held-out objects, as predictions tell them."""
     out = folder.parent / "parts.parquet"
-    wide = next((folder.parents[1] / ".data").glob("judgments-*"))
+    wide = next((folder.parents[1] / ".kept/judgments").glob("*/judgments"))
     predict_file(folder, str(wide), out, with_folds=True)
     held_out = {row["object"] for row in pq.read_table(out).to_pylist() if row["held_out"]}
     ids = table["object"].to_pylist()

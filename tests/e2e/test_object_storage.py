@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from distfms.data.files.convert import CONVERSION
 from distfms.methods.frame import slab_search, slabs
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
@@ -121,12 +120,12 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, s3_variabl
     for name in RESULTS:
         assert (folder / name).read_bytes() == (local / name).read_bytes(), name
     # A second job finds the judgments converted, or converts them again where it must.
-    conversions, said = locate(f"{bucket}/runs/.data", s3.options), []
+    conversions, said = locate(f"{bucket}/runs/.kept/judgments", s3.options), []
     converted = files_below(conversions)
     run(there, output, say=said.append)
     assert not [line for line in said if "Converting" in line]
-    for entry in (*converted, *files_below(tmp_path / "runs" / ".data")):
-        if entry.place.name == CONVERSION:
+    for entry in (*converted, *files_below(tmp_path / "runs/.kept/judgments")):
+        if entry.place.name == ".whole":
             entry.place.unlink()
     run(there, output, say=said.append)
     run({"path": str(tmp_path / "long.csv")}, str(tmp_path / "runs"), say=said.append)

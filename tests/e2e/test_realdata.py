@@ -48,7 +48,7 @@ def test_grid_search_and_tune_choose_the_same_budget(realdata, tmp_path, monkeyp
     grid = f"tune.grid={{budget: {budgets}}}"
     name = f"data.long.label={label}"
     selection, _ = run("multiselect-omi", realdata, tmp_path, monkeypatch, name, *changes, grid)
-    (converted,) = (tmp_path / ".data").glob("judgments-*")
+    (converted,) = (tmp_path / ".kept/judgments").glob("*/judgments")
     frame = pd.read_parquet(converted)
     folds = PredefinedSplit(assign_parts(frame["face"].to_numpy(), n_folds=5, test=0, seed=0))
     X = frame[[attribute["name"] for attribute in selection["attributes"]]]

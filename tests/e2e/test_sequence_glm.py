@@ -416,7 +416,7 @@ def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
         folders.append(folder)
         stages = json.loads((folder / "manifest.json").read_text())["stages"]
         reads.append(next(s.get("n_read", 0) for s in stages if s["name"] == "select"))
-        cached = list((output / ".partials").rglob("*.partial"))
+        cached = list((output / ".kept").rglob("*.kept"))
         # Classes, and moments with rows for trees, of three partitions; nothing of passes.
         assert len(cached) == 6
     assert results(folders[0]) == results(folders[1])

@@ -123,15 +123,14 @@ def test_what_a_killed_driver_left_is_no_obstacle(judgments, tmp_path):
     folder = run_job(spec).folder
     (folder / ".lock").write_text("of a machine that is no more")
     (folder / "plan" / ".object.parquet.77-abc.tmp").write_bytes(b"half")
-    partials = tmp_path / ".partials"
-    old = partials / ".a.partial.77-abc.tmp"
+    partials = tmp_path / ".kept/partials"
+    old = partials / ".a.kept.77-abc.tmp"
     old.write_bytes(b"half")
     os.utime(old, (1e9, 1e9))
-    (partials / ".usage").unlink()  # as a day later
     assert run_job(spec, out=folder).resumed
     assert not list(tmp_path.rglob("*.tmp"))
-    assert len(list(partials.rglob("*.partial"))) == 4
+    assert len(list(partials.rglob("*.kept"))) == 4
     content = spec.to_mapping()
     content["output"]["cache_bytes"] = 1
     run_job(build_spec(content))
-    assert not list(partials.rglob("*.partial"))
+    assert not list(partials.rglob("*.kept"))

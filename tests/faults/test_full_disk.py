@@ -39,7 +39,7 @@ def full_at(monkeypatch: pytest.MonkeyPatch, what: str) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("below", ["plan", ".data"])
+@pytest.mark.parametrize("below", ["plan", ".kept"])
 def test_full_while_tables_are_written(below: str, tmp_path: Path, monkeypatch: Any) -> None:
     """What tasks and conversions write by themselves."""
     judgments = [

@@ -1,19 +1,15 @@
 """Real datasets that need no download: those bundled with scikit-learn, as sharded Parquet.
 
-They are written to a cache on first use. The folder's name holds the dataset's version and a hash
-of its options, so what an older release wrote is never taken for what this one would write.
+They are kept from their first use on.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
@@ -24,7 +20,8 @@ from distfms.data.files.storage import cache_folder
 from distfms.data.files.write import write_table
 from distfms.errors import SpecError, nearest
 from distfms.spec import parse_section
-from distfms.store.places import locked_file, writing
+from distfms.store.kept import kept_files
+from distfms.store.places import Location, writing
 
 _N_SHARDS = 4
 
@@ -51,7 +48,7 @@ class CatalogEntry:
 
 def builtin_dataset(
     name: str, cache: str | os.PathLike[str] | None = None, options: Mapping[str, Any] | None = None
-) -> Path:
+) -> Location:
     """Return the folder of an embedded dataset; it is written when it is not there yet.
 
     `cache` is by default the environment's ``DISTFMS_CACHE``, else ``~/.cache/distfms``. A
@@ -61,21 +58,17 @@ def builtin_dataset(
         raise SpecError(f"There is no embedded dataset `{name}`.{nearest(name, BUILTIN)}")
     entry = BUILTIN[name]
     resolved = parse_section(entry.Options, options, "data.options").model_dump()
-    version = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()[:8]
-    folder = Path(cache or cache_folder()) / "builtin" / f"{name}-v{entry.version}-{version}"
-    if folder.is_dir():
-        return folder
-    with writing(folder), locked_file(folder.with_name(f".{folder.name}.lock")):
-        if not folder.is_dir():
-            table = entry.make(**resolved)
-            n_rows = -(-table.num_rows // _N_SHARDS)
-            with TemporaryDirectory(prefix=".", dir=folder.parent) as scratch:
-                made = Path(scratch) / name
-                for shard in range(_N_SHARDS):
-                    rows = table.slice(shard * n_rows, n_rows)
-                    write_table(made / f"part-{shard:05d}.parquet", rows)
-                made.rename(folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        table = entry.make(**resolved)
+        n_rows = -(-table.num_rows // _N_SHARDS)
+        for shard in range(_N_SHARDS):
+            rows = table.slice(shard * n_rows, n_rows)
+            write_table(folder / name / f"part-{shard:05d}.parquet", rows)
+
+    root = Path(cache or cache_folder())
+    with writing(root):
+        return kept_files(root, "builtin", [name, entry.version, resolved], make) / name
 
 
 class _DigitsOptions(_NoOptions):

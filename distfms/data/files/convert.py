@@ -1,17 +1,18 @@
-"""Judgments in long form (object, attribute, worker, value) to one row per object, file by file.
+"""Judgments in long form (object, attribute, worker, value) to one row per object.
 
 Each source file becomes a Parquet file of its name. An object is in the first file that names it,
-with its judgments from all files; a file is written again when one of these or a label changes.
-Rows are sorted by DuckDB, on disk where they are more than memory holds. The result is in the order
-of the ids, whatever the bound.
+with its judgments from all files. Rows are sorted by DuckDB, on disk where they are more than
+memory holds. The result is in the order of the ids, whatever the bound.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,13 +24,13 @@ import pyarrow.compute as pc
 
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.long_form import LongSource, whole
-from distfms.data.files.partition import digest
 from distfms.data.files.write import GroupedFile
 from distfms.data.rows.columns import number_view
 from distfms.data.rows.roles import OF_ONE
 from distfms.errors import DataError, nearest
 from distfms.spec import LongForm
-from distfms.store.places import File, Location, files_below, whole_file, write_whole
+from distfms.store.kept import kept_files, prune
+from distfms.store.places import File, Location, writing
 
 MEMORY_BYTES = 2**30
 #: Bytes a long row takes at the peak of the pivot, and more with a worker: measured, rounded up.
@@ -39,24 +40,23 @@ _MOST_BATCH_ROWS = 2**20
 _LEAST_BYTES = 2**28
 
 #: Raised with every change of what the same judgments are converted to.
-CONVERTER_VERSION = 6
+_VERSION = 1
 
-#: File with the states and counts of a conversion, next to the converted files.
-CONVERSION = "_conversion.json"
+#: Folder with the converted files, and file with the counts, of a conversion.
+_FOLDER, _COUNTS = "judgments", "counts.json"
 
 
-def convert(
+def converted(
     files: Sequence[File],
     form: LongForm,
-    out: Location,
     *,
     labels: Sequence[File] = (),
     seed: int = 0,
     memory_bytes: int = MEMORY_BYTES,
     copies: Copies | None = None,
     labelled: bool = True,
-) -> dict[str, Any]:
-    """Bring a folder of converted files up to date.
+) -> tuple[Location, dict[str, Any]]:
+    """Convert files, unless that was done before.
 
     Parameters
     ----------
@@ -64,7 +64,6 @@ def convert(
         The first one's object column decides about its type (a CSV column of digits is read as
         integers).
     form : LongForm
-    out : Path or RemotePath
     labels : sequence of File
         The table of labels, if the form names one.
     seed : int
@@ -72,13 +71,15 @@ def convert(
     memory_bytes : int
         Bounds what is held; does not change the result.
     copies : Copies, optional
-        Where files that are not Parquet are kept as such; told what is converted.
+        Where files that are not Parquet, and what is converted, are kept; told what is converted.
     labelled : bool
         Whether to add labels, and leave out objects without one.
 
     Returns
     -------
-    dict
+    folder : Path or RemotePath
+        Of the converted files.
+    counts : dict
         The name of the `label`, and counts: rows read (`n_rows`), and left out as their value is
         missing (`n_without_value`); objects written (`n_objects`), without a label
         (`n_unlabelled`), and of several files (`n_spread`); labels of objects that nobody judged
@@ -90,40 +91,32 @@ def convert(
         If a column or attribute is missing, an object or attribute is null, a value is not a finite
         number, an object has two labels, a worker judged twice, or no object has a label.
     """
-    own = {f"{file.name.replace('//', '/')}.parquet": file for file in files}
-    state = digest(*map(file_version, (*files, *labels)))
-    there, before = {entry.name for entry in files_below(out)}, dict[str, Any]()
-    with suppress(FileNotFoundError, NotADirectoryError, ValueError):
-        before = json.loads((out / CONVERSION).read_bytes())
-    if before.get("state") == state and there.issuperset(own):
-        return before
     copies = copies or Copies()
     rule = _LabelRule.of(form) if labelled else _LabelRule("")
-    with TemporaryDirectory(prefix="distfms-") as scratch:
-        rows = _Rows.of(files, form, rule, copies, Path(scratch), memory_bytes)
-        with closing(rows.db):
-            rows.read(files)
-            rows.settle(seed)
-            rows.label(labels, copies)
-            known, states = before.get("files", {}), rows.states(files)
-            todo = [
-                (number, name)
-                for number, name in enumerate(own)
-                if known.get(name) != states[number] or name not in there
-            ]
-            if todo:
-                said = f"{len(todo)} of {len(own)} files"
-                copies.say(f"Converting judgments in long form to {out}: {said}")
-            done = {name: known[name] for name in known.keys() & own.keys()}
-            for number, name in todo:
-                rows.write(number, out / name)
-                done[name] = states[number]
-                write_whole(out / CONVERSION, json.dumps({"files": done}).encode())
-    for name in there - {CONVERSION, *own}:
-        (out / name).unlink(missing_ok=True)
-    note = {"state": state, "label": rule.name, **rows.counts}
-    write_whole(out / CONVERSION, json.dumps(note | {"files": done}, indent=1).encode())
-    return note
+    # The seed only draws judgments.
+    drawn_by = None if form.max_judgments is None else seed
+    versions = [[str(file.place), file_version(file)] for file in (*files, *labels)]
+    dependencies = [_VERSION, form.model_dump(), drawn_by, labelled, len(labels), versions]
+
+    def make(folder: Path) -> None:
+        with TemporaryDirectory(prefix="distfms-") as scratch:
+            rows = _Rows.of(files, form, rule, copies, Path(scratch), memory_bytes)
+            with closing(rows.db):
+                rows.read(files)
+                rows.settle(seed)
+                rows.label(labels, copies)
+                said = f"{len(files)} of {len(files)} files"
+                copies.say(f"Converting judgments in long form to {copies.folder}: {said}")
+                for number, file in enumerate(files):
+                    name = f"{file.name.replace('//', '/')}.parquet"
+                    rows.write(number, folder / _FOLDER / name)
+        counts = {"label": rule.name, **rows.counts}
+        (folder / _COUNTS).write_text(json.dumps(counts, indent=1))
+
+    with writing(copies.folder):
+        folder = kept_files(copies.folder, "judgments", dependencies, make)
+        prune(copies.folder, copies.max_bytes)
+        return folder / _FOLDER, json.loads((folder / _COUNTS).read_bytes())
 
 
 def file_version(file: File) -> str:
@@ -207,10 +200,21 @@ _OBJECTS = """
     LEFT JOIN (SELECT object, label, true AS is_kept FROM labelled) USING (object)
 """
 
+#: Judgments that are written, in the order of their objects.
+_CELLS = """
+    CREATE TABLE cells AS
+    SELECT judged.*, owner, number,
+    FROM judged JOIN objects USING (object) ANTI JOIN left_out USING (place)
+    WHERE is_kept
+    ORDER BY owner, number
+"""
+
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Judgments of all files, as table ``judged`` of a database; ``objects`` once labels are known.
+    """Judgments of all files, as table ``judged`` of a database.
+
+    Once labels are known there are ``objects``, and ``cells`` in their order.
 
     `memory_rows` fit in memory; `counts` are those of `convert`.
     """
@@ -332,6 +336,7 @@ class _Rows:
         else:
             self.found("CREATE TABLE labelled AS SELECT DISTINCT object, NULL AS label FROM judged")
         self.found(_OBJECTS)
+        self.found(_CELLS)
         counted = "count(*), count(is_kept), count_if(is_spread)"
         ((n, n_kept, n_spread),) = self.found(f"SELECT {counted} FROM objects")
         if not n_kept:
@@ -355,55 +360,39 @@ class _Rows:
             )
         self.found("DELETE FROM labelled WHERE label IS NULL")
 
-    def states(self, files: Sequence[File]) -> list[str]:
-        """Return for each file a digest of all that the rows written for it depend on."""
-        named, content = dict[int, list[int]](), dict[int, int]()
-        joined = "FROM judged JOIN objects USING (object) GROUP BY owner"
-        named.update(self.found(f"SELECT owner, list(DISTINCT file ORDER BY file) {joined}"))
-        of_object = "md5_number(concat_ws('|', label, object))"
-        content.update(
-            self.found(f"SELECT owner, bit_xor({of_object}) FROM objects GROUP BY owner")
-        )
-        versions, attributes = list(map(file_version, files)), self.attributes
-        return [
-            digest(
-                json.dumps([[versions[own] for own in named.get(number, ())], attributes]),
-                str(content.get(number)),
-            )
-            for number in range(len(files))
-        ]
-
     # --- writing ---
 
-    def write(self, owner: int, place: Location) -> None:
+    def write(self, owner: int, place: Path) -> None:
         """Write the objects of a file, some at a time."""
         schema = self.schema
-        with whole_file(place) as temporary, GroupedFile(temporary) as out:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with GroupedFile(place) as out:
             out.write(schema.empty_table())
             for start, stop in self._ranges(owner):
                 out.write(self._wide(schema, owner=owner, start=start, stop=stop))
+        # What is converted to the same again is the same version of the data.
+        with place.open("rb") as stream:
+            stamp = int(hashlib.file_digest(stream, "sha256").hexdigest()[:15], 16)
+        os.utime(place, ns=(stamp, stamp))
 
     def _ranges(self, owner: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of objects, whose rows are about as many as memory holds."""
-        ((n_objects, n_rows),) = self.found(
-            "SELECT count(DISTINCT object), count(*) FROM judged JOIN objects USING (object) "
-            "WHERE owner = $owner AND is_kept",
-            owner=owner,
-        )
+        counted = "count(DISTINCT number), count(*)"
+        query = f"SELECT {counted} FROM cells WHERE owner = $owner"
+        ((n_objects, n_rows),) = self.found(query, owner=owner)
         n_ranges = max(1, -(-n_rows // max(1, 2 * self.memory_rows // 3)))
         step = max(1, -(-n_objects // n_ranges))
         yield from ((start, start + step) for start in range(0, n_objects, step))
 
     def _wide(self, schema: pa.Schema, **some: int) -> pa.Table:
         """Return the rows of some objects of a file; lists are empty where nothing was judged."""
-        own = "owner = $owner AND is_kept AND number >= $start AND number < $stop"
-        query = f"SELECT object, label FROM objects WHERE {own} ORDER BY number"
+        own = "owner = $owner AND number >= $start AND number < $stop"
+        query = f"SELECT object, label FROM objects WHERE {own} AND is_kept ORDER BY number"
         objects = self.db.sql(query, params=some).to_arrow_table()
         worker = ", worker" if self.form.worker else ""
         query = (
-            f"SELECT attribute, number - $start AS number, value{worker} FROM judged "
-            f"JOIN objects USING (object) ANTI JOIN left_out USING (place) WHERE {own} "
-            "ORDER BY attribute, number, place"
+            f"SELECT attribute, number - $start AS number, value{worker} FROM cells "
+            f"WHERE {own} ORDER BY attribute, number, place"
         )
         cells = self.db.sql(query, params=some).to_arrow_table()
         columns = {

@@ -7,8 +7,7 @@ import os
 import re
 import stat
 import tempfile
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -26,9 +25,6 @@ from distfms.store.remote import RemotePath, is_url
 
 #: Ends of names by format, in the order in which a folder is searched.
 _ENDINGS = ((".parquet",), *(form.endings for form in FORMATS))
-#: Age at which copies of data may be deleted: a job may be reading them.
-_UNUSED_S = 86_400.0
-
 #: Folders of tables, by the names of files below them.
 _TABLES = {
     re.compile(r"(?:(.*)/)?_delta_log/"): "a Delta table",
@@ -279,20 +275,6 @@ def _temporary_cache() -> Path:
             "folder for copies of data with the environment variable DISTFMS_CACHE."
         )
     return folder
-
-
-def delete_unused(folder: Location, used: Collection[str], max_bytes: int) -> None:
-    """Delete the entries of a folder that were used least recently, until the rest fits."""
-    sizes, last = dict[str, int](), dict[str, float]()
-    for entry in places.files_below(folder):
-        name = entry.name.partition("/")[0]
-        sizes[name] = sizes.get(name, 0) + entry.n_bytes
-        last[name] = max(last.get(name, 0.0), entry.modified_s)
-    excess = sum(sizes.values()) - max_bytes
-    for name in sorted(sizes, key=lambda name: last[name]):
-        if excess > 0 and name not in used and last[name] < time.time() - _UNUSED_S:
-            places.remove_tree(folder / name)
-            excess -= sizes[name]
 
 
 # --- as pyarrow reads them ----------------------------------------------------------------------

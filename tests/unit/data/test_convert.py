@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.files.convert import convert
+from distfms.data.files import convert
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.long_form import LongSource
-from distfms.data.files.storage import delete_unused, list_files
+from distfms.data.files.storage import list_files
 from distfms.errors import DataError
 from distfms.spec import LongForm
 from tests.reference.long_form import pivot
@@ -62,7 +60,7 @@ def wide(folder: Path) -> list[dict[str, Any]]:
 
 
 def contents(folder: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(folder.glob("[!_]*/*"))]
+    return [path.read_bytes() for path in sorted(folder.glob("*/*"))]
 
 
 def converted(
@@ -71,10 +69,16 @@ def converted(
     form = LongForm(**{**ROLES, **options})
     labels = list_files(form.labels) if form.labels else ()
     files = list_files(source)
-    copies = Copies(out.parent / "copies")
-    return convert(
-        files, form, out, labels=labels, memory_bytes=memory_bytes, seed=seed, copies=copies
+    folder, counts = convert.converted(
+        files,
+        form,
+        labels=labels,
+        memory_bytes=memory_bytes,
+        seed=seed,
+        copies=Copies(out.with_suffix(".kept")),
     )
+    out.symlink_to(folder)
+    return counts
 
 
 @pytest.mark.parametrize("text_ids", [False, True])
@@ -96,7 +100,6 @@ def test_memory_bound_does_not_change_a_byte(
     assert written[0] == written[1] == written[2]
     assert len(written[0]) == 2
     assert notes[0]["n_without_value"] == sum(value is None for *_, value in rows)
-    assert not list(tmp_path.rglob(".*"))
     if not options:
         assert {row.pop("thing"): row for row in wide(out)} == {
             thing: {name: of.get(name, []) for name in ("loud", "near", "old", "tall")}
@@ -336,15 +339,3 @@ def test_workers_stand_beside_their_judgments(tmp_path: Path, memory_bytes: int)
     for row in found:
         for name in "ab":
             assert row[f"{name}__raters"] == [told[value] for value in row[name]]
-
-
-def test_conversions_that_nobody_has_used_for_a_day_are_deleted(tmp_path: Path) -> None:
-    for days, name in enumerate(("new", "old", "older", "used")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "part.parquet").write_bytes(bytes(100))
-        then = time.time() - (days + 0.5) * 86_400
-        os.utime(tmp_path / name / "part.parquet", (then, then))
-    delete_unused(tmp_path, {"used"}, 350)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old", "used"]
-    delete_unused(tmp_path, {"used"}, 0)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "used"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from distfms.store import kept as module
-from distfms.store.kept import PartialCache, prune
+from distfms.store.kept import PartialCache, are_kept, kept_files, kept_value, prune
+from distfms.store.places import files_below, locate
 from tests.conformance import engine_tasks as tasks
 
 VALUE = (1, 2, 3)
@@ -33,8 +33,7 @@ def test_round_trip_and_miss(cache: PartialCache[Any], tmp_path: Path) -> None:
     path = cache.path("a")
     assert path.stat().st_size == n_bytes
     relative = path.relative_to(tmp_path)
-    assert len(relative.parts) == 3
-    assert relative.parts[1] == path.name[:2]
+    assert relative.parts[:2] == ("partials", path.name[:2])
     other = PartialCache(tmp_path, tasks.encode, tasks.decode, spec_key="gram-v")
     assert get(other, "a") is None
     assert other.path("1a") != cache.path("a")  # keys do not run together
@@ -72,7 +71,7 @@ def test_prune_drops_what_was_used_least_recently(cache: PartialCache[Any], tmp_
         sizes[key] = cache.put(key, VALUE)
         os.utime(cache.path(key), (1e9 - age, 1e9 - age))
     get(cache, "older")  # used now
-    abandoned, fresh = (cache.path("new").with_name(f".{k}.partial.1-a.tmp") for k in "af")
+    abandoned, fresh = (cache.path("new").with_name(f".{k}.kept.1-a.tmp") for k in "af")
     for path in (abandoned, fresh):
         path.write_bytes(b"half")
     os.utime(abandoned, (1e9, 1e9))
@@ -84,24 +83,58 @@ def test_prune_drops_what_was_used_least_recently(cache: PartialCache[Any], tmp_
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == [fresh.name]
 
 
-def test_a_cache_is_listed_where_it_may_be_full_and_once_a_day(
-    cache: PartialCache[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed: list[Any] = []
-    before = module.files_below
-    monkeypatch.setattr(module, "files_below", lambda f: listed.append(f) or before(f))
-    size = cache.put("a", VALUE)
-    for number, (added, max_bytes, n_listed) in enumerate(
-        [(size, 4 * size, 1), (size, 4 * size, 1), (2 * size, 4 * size, 1), (1, 4 * size, 2)]
-    ):
-        assert prune(tmp_path, max_bytes, added) == 0, number
-        assert len(listed) == n_listed, number
-    later = time.time() + 90_000
-    monkeypatch.setattr(time, "time", lambda: later)
-    prune(tmp_path, 4 * size, 0)
-    assert len(listed) == 3
-    (tmp_path / ".usage").write_bytes(b"what")
-    assert prune(tmp_path, 0, 0) == 1
+def test_a_value_is_made_once_for_all_it_depends_on(tmp_path: Path) -> None:
+    made: list[Any] = []
+
+    def value(*dependencies: Any) -> bytes:
+        def make() -> bytes:
+            made.append(dependencies)
+            return repr(dependencies).encode()
+
+        return kept_value(tmp_path, "types", dependencies, make)
+
+    assert value(1, "a.csv") == value(1, "a.csv") == b"(1, 'a.csv')"
+    assert value(2, "a.csv") != value(1, "a.csv")
+    assert made == [(1, "a.csv"), (2, "a.csv")]
+    for place in (tmp_path / "types").iterdir():
+        place.write_bytes(place.read_bytes()[:-1])
+    assert value(1, "a.csv") == b"(1, 'a.csv')"
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("storage", ["folder", "memory"])
+def test_files_appear_whole_or_not_at_all(tmp_path: Path, storage: str) -> None:
+    root = locate(tmp_path if storage == "folder" else f"memory://kept{tmp_path}")
+    n_made: list[int] = []
+
+    def make(folder: Path) -> None:
+        n_made.append(1)
+        (folder / "data").mkdir()
+        (folder / "data/a").write_text("first")
+        if len(n_made) == 1:
+            raise RuntimeError("killed")
+        (folder / "b").write_text("second")
+
+    with pytest.raises(RuntimeError):
+        kept_files(root, "copies", [1], make)
+    assert not are_kept(root, "copies", [1])
+    place = kept_files(root, "copies", [1], make)
+    assert kept_files(root, "copies", [1], make) == place
+    assert [e.name for e in files_below(place) if e.place.name != ".whole"] == ["b", "data/a"]
+    (place / ".whole").unlink()  # as of a writer, or a pruning, that was killed
+    assert kept_files(root, "copies", [1], make) == place
+    assert len(n_made) == 3
+
+
+def test_files_stay_for_a_day_after_their_last_use(tmp_path: Path) -> None:
+    places = [kept_files(tmp_path, "copies", [n], lambda p: (p / "a").touch()) for n in range(3)]
+    for days, place in enumerate(places):
+        then = time.time() - (days + 0.5) * 86_400
+        (place / "a").write_bytes(bytes(100))
+        os.utime(place / ".whole", (then, then))
+    assert kept_files(tmp_path, "copies", [1], lambda p: None) == places[1]  # used now
+    assert prune(tmp_path, 0) == 1
+    assert [place.exists() for place in places] == [True, True, False]
 
 
 def test_readers_writers_and_pruning_at_once_never_give_a_wrong_value(tmp_path: Path) -> None:
@@ -121,4 +154,4 @@ def test_readers_writers_and_pruning_at_once_never_give_a_wrong_value(tmp_path: 
     with ThreadPoolExecutor(5) as pool:
         assert all(all(right) for right in pool.map(work, range(5)))
     prune(tmp_path, max_bytes=12_000)
-    assert sum(path.stat().st_size for path in tmp_path.rglob("*.partial")) <= 12_000
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.kept")) <= 12_000

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,17 +25,17 @@ from distfms.data.files.footers import check_same_schema, readable, refuse_dupli
 from distfms.data.files.formats import format_of
 from distfms.data.files.formats.base import Format, FormatError, Forms, MisfitError
 from distfms.data.files.partition import digest
-from distfms.data.files.storage import cache_folder, delete_unused
+from distfms.data.files.storage import cache_folder
 from distfms.data.files.write import GroupedFile
 from distfms.errors import DataError
 from distfms.store import places
+from distfms.store.kept import MAX_BYTES, are_kept, kept_files, kept_value, prune
 from distfms.store.places import File, Location
 
 #: Raised with every change of how copies of all formats are made.
-_VERSION = "4"
+_VERSION = 1
 _THREADS = 4
-#: Types found in a file, beside the copy; written again as a sign of use, but not at each use.
-_TYPES, _USED_S = "types.json", 3600.0
+_KIND = "copies"
 
 
 class Types(NamedTuple):
@@ -49,8 +49,8 @@ class Types(NamedTuple):
 class Copies:
     """Where copies are kept, and how many bytes everything there may take."""
 
-    folder: Location = field(default_factory=lambda: cache_folder() / "copies")
-    max_bytes: int = 10 * 2**30
+    folder: Location = field(default_factory=cache_folder)
+    max_bytes: int = MAX_BYTES
     say: Callable[[str], None] = lambda line: None
 
     def columns(self, file: File) -> list[str]:
@@ -98,65 +98,105 @@ class Copies:
         with places.writing(self.folder), ThreadPoolExecutor(_THREADS) as pool:
             found = list(pool.map(self._types, others))
             schemas, forms = _schemas(others, found, columns, forms)
-            names = [list(columns or schema.names) for schema in schemas]
-            copies_at = [
-                # Later errors name the copy.
-                self._place(file) / _state(schema, own) / f"{file.place.name}.parquet"
-                for file, schema, own in zip(others, schemas, names, strict=True)
-            ]
-            if None in (there := list(pool.map(places.file_entry, copies_at))):
+            conversions = []
+            for file, schema in zip(others, schemas, strict=True):
+                conversions.append(_Conversion(file, schema, tuple(columns or schema.names)))
+            missing = [conversion for conversion in conversions if not self._has(conversion)]
+            if missing:
                 # Who comes second waits, and has nothing to convert and to say.
-                with places.locked_file(copies_at[there.index(None)].parent / ".all.lock"):
-                    missing = sum(place is None for place in pool.map(places.file_entry, copies_at))
-                    for line in self._converting(others, schemas, missing) if missing else ():
+                with places.locked_file(self.folder / _KIND / f".{missing[0].name}.lock"):
+                    missing = [one for one in missing if not self._has(one)]
+                    for line in self._converting(missing, len(others)):
                         self.say(line)
-                    list(pool.map(_copy, others, schemas, names, copies_at))
-            copies = pool.map(_copy, others, schemas, names, copies_at)
-            copy_of = dict(zip((file.path for file in others), copies, strict=True))
-        delete_unused(self.folder, {self._place(file).name for file in others}, self.max_bytes)
+                    list(pool.map(self._copy, missing))
+                prune(self.folder, self.max_bytes)
+            copies = list(pool.map(self._copy, conversions))
+        copy_of = {copy.source: copy for copy in copies}
         return [copy_of.get(file.path, file) for file in files], forms
 
-    def _converting(
-        self, files: Sequence[File], schemas: Sequence[pa.Schema], n: int
-    ) -> Iterator[str]:
-        """Yield what users should know of `n` files that are converted."""
-        kinds = " and ".join(sorted({_format(file).name for file in files}))
-        yield f"Converting {kinds} to {self.folder}: {n} of {len(files)} files"
+    def _converting(self, conversions: Sequence[_Conversion], n_files: int) -> Iterator[str]:
+        """Yield what users should know of files that are converted."""
+        if not conversions:
+            return
+        kinds = " and ".join(sorted({_format(own.file).name for own in conversions}))
+        yield f"Converting {kinds} to {self.folder}: {len(conversions)} of {n_files} files"
         noted: dict[str, list[str]] = {}
-        for file, schema in zip(files, schemas, strict=True):
-            for text in _format(file).notes(schema):
-                noted.setdefault(text, []).append(file.path)
+        for conversion in conversions:
+            for text in _format(conversion.file).notes(conversion.schema):
+                noted.setdefault(text, []).append(conversion.file.path)
         for text, paths in noted.items():
             more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
             yield f"{paths[0]}{more}: {text}"
 
-    def _place(self, file: File) -> Location:
-        form = _format(file)
-        version = f"{_VERSION}.{form.version}"
-        state = digest(version, str(file.place), str(file.n_bytes), file.stamp)
-        return self.folder / f"{form.suffixes[0][1:]}-{state[:16]}"
+    def _has(self, conversion: _Conversion) -> bool:
+        return are_kept(self.folder, _KIND, conversion.dependencies)
+
+    def _copy(self, conversion: _Conversion) -> File:
+        """Return the copy of a file; it is written where there is none."""
+        folder = kept_files(self.folder, _KIND, conversion.dependencies, conversion.write)
+        copy = places.file_entry(folder / conversion.copy_name)
+        assert copy is not None
+        file = conversion.file
+        return replace(copy, name=file.name, key=file.key, source=file.path)
 
     def _types(self, file: File) -> Types:
-        """Return the columns of a file and the types they suggest; parsed where not known yet."""
-        place = self._place(file) / _TYPES
-        if (known := places.file_entry(place)) is not None:
-            columns, metadata = json.loads(place.read_bytes())
-            types = Types([(name, kind) for name, kind in columns], metadata)
-            if time.time() - known.modified_s < _USED_S:
-                return types
-        else:
-            _refuse_other_content(file)
-            with opened(file) as stream:
-                schema = _format(file).schema(stream)
-            kinds = map(str, schema.types)
-            columns = [
-                (name, "timestamp[ns]" if kind.startswith("timestamp") else kind)
-                for name, kind in zip(schema.names, kinds, strict=True)
-            ]
-            told = (schema.metadata or {}).items()
-            types = Types(columns, {key.decode(): text.decode() for key, text in told})
-        places.write_whole(place, json.dumps(types).encode(), durable=False)
-        return types
+        """Return the columns of a file and the types they suggest."""
+        make = partial(_suggested_types, file)
+        columns, metadata = json.loads(kept_value(self.folder, "types", _state_of(file), make))
+        return Types([(name, kind) for name, kind in columns], metadata)
+
+
+def _suggested_types(file: File) -> bytes:
+    """Return `Types` as JSON."""
+    _refuse_other_content(file)
+    with opened(file) as stream:
+        schema = _format(file).schema(stream)
+    columns = []
+    for name, kind in zip(schema.names, map(str, schema.types), strict=True):
+        columns.append((name, "timestamp[ns]" if kind.startswith("timestamp") else kind))
+    metadata = {key.decode(): text.decode() for key, text in (schema.metadata or {}).items()}
+    return json.dumps(Types(columns, metadata)).encode()
+
+
+def _state_of(file: File) -> list[Any]:
+    """Return all that what a file is converted to depends on, but how its columns are read."""
+    form = _format(file)
+    return [_VERSION, form.name, form.version, str(file.place), file.n_bytes, file.stamp]
+
+
+@dataclass(frozen=True)
+class _Conversion:
+    """Some columns of a file, and how they are read."""
+
+    file: File
+    schema: pa.Schema
+    columns: tuple[str, ...]
+
+    @property
+    def copy_name(self) -> str:
+        """Name of the copy. Errors name the copy, so it begins with the name of the file."""
+        return f"{self.file.place.name}.parquet"
+
+    @property
+    def dependencies(self) -> list[Any]:
+        """All that the copy depends on."""
+        fields = [str(self.schema.field(name)) for name in self.columns]
+        metadata = sorted((self.schema.metadata or {}).items())
+        return [*_state_of(self.file), fields, repr(metadata)]
+
+    @property
+    def name(self) -> str:
+        """What tells it from others."""
+        return digest(repr(self.dependencies))
+
+    def write(self, folder: Path) -> None:
+        """Write the copy to a folder."""
+        copy = folder / self.copy_name
+        _write(self.file, self.schema, self.columns, copy)
+        require_unchanged(self.file)
+        if isinstance(self.file.place, Path):
+            # A copy made again is the same version of the data.
+            os.utime(copy, ns=(int(self.file.stamp), int(self.file.stamp)))
 
 
 def _refuse_other_content(file: File) -> None:
@@ -172,12 +212,6 @@ def _format(file: File) -> Format:
     form = format_of(file.path)
     assert form is not None
     return form
-
-
-def _state(schema: pa.Schema, names: Sequence[str]) -> str:
-    """Return what changes with how columns are read."""
-    metadata = sorted((schema.metadata or {}).items())
-    return digest(*(str(schema.field(name)) for name in names), repr(metadata))[:8]
 
 
 def _schemas(
@@ -240,22 +274,6 @@ def _check(schema: pa.Schema, file: File) -> None:
             f"Column {schema.names.index('') + 1} of {file.path} has no name: give it one, or "
             "leave it out (pandas writes row numbers so, unless told `index=False`)."
         )
-
-
-def _copy(file: File, schema: pa.Schema, columns: Sequence[str], place: Location) -> File:
-    """Return the copy of a file; it is written where there is none."""
-    here = isinstance(place, Path)
-    with places.locked_file(place.parent / ".lock"):
-        if places.file_entry(place) is None:
-            with places.whole_file(place) as temporary:
-                _write(file, schema, columns, temporary)
-                require_unchanged(file)
-                if here and isinstance(file.place, Path):
-                    # A copy made again is the same version of the data.
-                    os.utime(temporary, ns=(int(file.stamp), int(file.stamp)))
-    copy = places.file_entry(place)
-    assert copy is not None
-    return replace(copy, name=file.name, key=file.key, source=file.path)
 
 
 def _write(file: File, schema: pa.Schema, columns: Sequence[str], out: Path) -> None:
