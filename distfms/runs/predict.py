@@ -1,21 +1,17 @@
-"""Applying a run's model to a dataset, partition by partition: to a file, or to a file of each.
-
-In a folder of predictions, finished files are kept.
-"""
+"""Applying a run's model to a dataset, partition by partition: to a file, or to a file of each."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path, PurePath
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from distfms.data.files.convert import converted
@@ -23,7 +19,7 @@ from distfms.data.files.dataset import PartitionReader, open_dataset
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.partition import LONE, Dataset, Partition
 from distfms.data.files.storage import list_files
-from distfms.data.files.write import CsvFile, GroupedFile, write_table
+from distfms.data.files.write import CsvFile, GroupedFile
 from distfms.data.rows.folds import FoldPlan, assign_parts
 from distfms.data.rows.roles import require_columns
 from distfms.engine import make_executor
@@ -33,7 +29,7 @@ from distfms.engine.memory import counted
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import checked_budget
 from distfms.runs.finished import PREFIX, Run, RunFiles, checked_stop, read_run
-from distfms.runs.folder import digest, encode, parse_json, write_atomic
+from distfms.runs.folder import encode, parse_json, write_atomic
 from distfms.spec import EngineSection, LongForm, expanded
 from distfms.store import places
 from distfms.store.places import Location
@@ -42,11 +38,8 @@ from distfms.store.remote import RemotePath
 #: What made the predictions; readers of Parquet pass over names that begin with an underscore.
 _NOTE = "_predictions.json"
 
-#: Name of a file of predictions: what it depends on (see `_key`), and the sha256 of the content.
-_OWN = re.compile(r"(.+-[0-9]{5,}-[0-9a-f]{16})-([0-9a-f]{16})\.parquet", re.DOTALL)
-
-#: What a killed writer of such a file, or of the note, has left.
-_LEFT = re.compile(rf"(?:.*/)?\.(?:{_NOTE}|{_OWN.pattern})\.[0-9]+-[0-9a-f]+\.tmp", re.DOTALL)
+#: Name of a file of predictions: file and row group, then a hash of all that they depend on.
+_PREDICTIONS = re.compile(r".+-[0-9]{5,}-[0-9a-f]{16}\.parquet", re.DOTALL)
 
 #: From a partition to the table of its predictions and what users should know of it.
 Predict = Callable[[Partition], tuple[Any, Counter[str]]]
@@ -83,8 +76,7 @@ def predict_file(
     out : path or URL
         File to write, CSV if its name ends so: the id column where the data has it, else the
         row number, and the prediction; in the order of the data. If it ends in ``/``, a folder
-        with such a file for each partition of the data; see
-        `predict_folder`.
+        with such a file for each partition of the data, of which those that are there are kept.
     budget : float, optional
         Cost a row, for models with prefixes: the longest one that it pays for predicts, and only
         its columns are read. Default: the whole model.
@@ -129,17 +121,14 @@ def predict_file(
         if executor.name != "local":
             executor.probe([file.path for file in dataset.files if Path(file.path).exists()])
         if into_folder:
-            made_with: dict[str, Any] = {
-                "model": files.digest(),
-                "budget": budget,
-                "with_folds": with_folds,
-            }
+            made_with = [files.digest(), budget, with_folds, rows and vars(rows)]
             root = places.absolute(places.locate(os.path.expanduser(data), options))
-            made_with |= {} if rows is None else {"stop": vars(rows)}
-            note = {"called": files.called, "data": str(root), **made_with}
-            counts = predict_folder(predict, dataset, target, note, executor)
+            note = {"called": files.called, "data": str(root)}
+            folder = _Folder(target, predict, made_with)
+            counts = folder.write(dataset, note, executor)
         else:
-            counts = _predict_one(predict, dataset.partitions, target, executor, formulas)
+            tables = _in_order(executor, predict, dataset.partitions)
+            counts = _write_file(tables, target, formulas)
     of_model = f"; {files.called}" if files.called.startswith(PREFIX) else ""
     columns = ", ".join(predictor.columns)
     lines = [
@@ -175,28 +164,13 @@ def open_rows(data: str, options: Mapping[str, Any] | None, run: RunFiles) -> Da
     )
 
 
-def _predict_one(
-    predict: Predict,
-    partitions: Sequence[Partition],
-    out: Location,
-    executor: Executor,
-    formulas: bool,
-) -> Counter[str]:
-    """Write the predictions of all partitions to one file, while the next ones are predicted."""
-    counts = Counter[str]()
+def _in_order(
+    executor: Executor, predict: Predict, partitions: Sequence[Partition]
+) -> Iterator[tuple[Any, Counter[str]]]:
+    """Yield the predictions of partitions, of which few are in memory at once."""
     step = _AHEAD * executor.workers
-    with _written(out, formulas) as write, ThreadPoolExecutor(1) as behind:
-        pending: list[Future[None]] = []
-        for start in range(0, len(partitions), step):
-            predicted = executor.map(predict, partitions[start : start + step])
-            for future in pending:
-                future.result()
-            pending = [behind.submit(write, table) for table, _ in predicted]
-            for _, found in predicted:
-                counts.update(found)
-        for future in pending:
-            future.result()
-    return counts
+    for start in range(0, len(partitions), step):
+        yield from executor.map(predict, partitions[start : start + step])
 
 
 def _predicted(
@@ -310,110 +284,107 @@ def _written(out: Location, formulas: bool = False) -> Iterator[Callable[[Any], 
         raise places.unwritable(out, error, "--out", "name another file") from error
 
 
+def _write_file(
+    predicted: Iterable[tuple[Any, Counter[str]]], out: Location, formulas: bool = False
+) -> Counter[str]:
+    """Write predictions to one file, and return what is to say of them."""
+    counts = Counter[str]()
+    with _written(out, formulas) as write:
+        for table, remarks in predicted:
+            write(table)
+            counts.update(remarks)
+    return counts
+
+
 # --- a folder with a file for each partition -----------------------------------------------------
 
 
-def predict_folder(
-    predict: Predict,
-    dataset: Dataset,
-    out: Location,
-    made_with: Mapping[str, Any],
-    executor: Executor,
-) -> Counter[str]:
-    """Write the predictions of every partition to a file of its own.
+@dataclass(frozen=True)
+class _Folder:
+    """A folder of predictions.
 
-    Files are named like those of the data, in the same folders, and by the hash of their content.
-    A whole one that is there is kept, so that a command that was stopped goes on, and one on grown
-    data predicts only what is new. Predictions of partitions that the data no longer have are
-    removed at the end, and nothing else. ``_predictions.json`` has the counts when all is done.
-
-    Raises
-    ------
-    SpecError
-        If the folder holds something else, or predictions of other data or made otherwise.
+    Files are named like those of the data, in the same folders, and by a hash of all that they
+    depend on, `made_with` besides the partition. One that is there is kept, so that a command that
+    was stopped goes on, and one on grown data predicts only what is new.
     """
-    with places.reading(out):
-        found = [entry.name for entry in places.files_below(out)]
-    own: dict[str, list[str]] = defaultdict(list)
-    for name in found:
-        if match := _OWN.fullmatch(name):
-            own[match[1]].append(name)
-    note = {**made_with, "status": "running", "files": [file.name for file in dataset.files]}
-    _refuse_others(out, [name for name in found if not places.is_temporary(name)], note)
-    write_atomic(out / _NOTE, encode(_NOTE, note))
-    work = [(partition, own.pop(_key(partition), [])) for partition in dataset.partitions]
-    written = executor.map(partial(_write, predict, out), work)
-    gone = [name for names in own.values() for name in names]
-    _remove(out, [*gone, *filter(_LEFT.fullmatch, found)])
-    note |= {"status": "done", "n_rows": dataset.n_rows, "n_partitions": len(work)}
-    write_atomic(out / _NOTE, encode(_NOTE, note))
-    counts = Counter({"Removed predictions of files that are gone": len(gone)})
-    return reduce(Counter.__add__, written, counts)
 
+    out: Location
+    predict: Predict
+    made_with: Sequence[Any]
 
-def _write(
-    predict: Predict, folder: Location, work: tuple[Partition, Sequence[str]]
-) -> Counter[str]:
-    """Write the predictions of a partition, unless one of the files that may be of it is whole."""
-    partition, found = work
-    if any(_is_whole(folder / name) for name in found):
-        return Counter({"Partitions predicted before": 1})
-    table, counts = predict(partition)
-    with TemporaryDirectory(prefix="distfms-") as scratch:
-        made = Path(scratch) / "predictions"
-        write_table(made, table)
-        payload = made.read_bytes()
-    name = f"{_key(partition)}-{hashlib.sha256(payload).hexdigest()[:16]}.parquet"
-    write_atomic(folder / name, payload)
-    _remove(folder, set(found) - {name})
-    return counts + Counter({"Damaged predictions replaced": int(bool(found))})
+    def write(self, dataset: Dataset, note: Mapping[str, Any], executor: Executor) -> Counter[str]:
+        """Bring the folder up to date.
 
+        Other predictions there, as of partitions that the data no longer have or of another model,
+        are removed at the end, and nothing else. ``_predictions.json`` has the counts when all is
+        done.
 
-def _remove(folder: Location, names: Iterable[str]) -> None:
-    for name in names:
-        with places.writing(folder / name):
-            (folder / name).unlink(missing_ok=True)
-
-
-def _is_whole(place: Location) -> bool:
-    """Whether a file of predictions has the content that its name tells."""
-    match = _OWN.fullmatch(place.name)
-    with places.reading(place), suppress(FileNotFoundError):
-        return match is not None and digest(place).startswith(match[2])
-    return False
-
-
-def _key(partition: Partition) -> str:
-    """Return what begins the name of a partition's predictions: all that they depend on of it."""
-    # Rows without id are numbered through all files; the name of what was listed comes first.
-    content = f"{partition.row_offset} {partition.fingerprint}"
-    stem = partition.name.partition("/")[2].removesuffix(".parquet")
-    depends = hashlib.sha256(content.encode()).hexdigest()[:16]
-    return f"{stem}-{partition.row_groups[0]:05d}-{depends}"
-
-
-def _refuse_others(out: Location, found: Sequence[str], note: Mapping[str, Any]) -> None:
-    """Refuse a folder of something else than these predictions."""
-    if not isinstance(out, RemotePath) and out.exists() and not out.is_dir():
-        raise SpecError(f"--out {out}/ is a file. Name a folder, or remove the slash.")
-    if _NOTE not in found:
-        if found:
-            raise SpecError(
-                f"--out {out}/ holds {min(found)}, which is not a prediction. Name an empty or new "
-                "folder."
-            )
-        return
-    with places.reading(out / _NOTE):
-        before = parse_json(out / _NOTE, (out / _NOTE).read_bytes())
-    for key in ("data", "model", "budget", "stop", "with_folds"):
-        if before.get(key) != note.get(key):
-            raise SpecError(
-                f"--out {out}/ holds predictions of {before.get('data')} by "
-                f"{before.get('called')}, whose {key} differs from this command's. Predict as "
-                "before, or name a new folder."
-            )
-    if set(note["files"]).isdisjoint(before.get("files", ())):
-        raise SpecError(
-            f"--out {out}/ holds only predictions of files that are no longer in {note['data']}. "
-            "Name a new folder."
+        Raises
+        ------
+        SpecError
+            If the folder holds something else, or predictions of other data.
+        """
+        with places.reading(self.out):
+            names = {entry.name for entry in places.files_below(self.out)}
+        self._refuse_others(names, note)
+        self._note({**note, "status": "running"})
+        missing = {self.name_of(partition): partition for partition in dataset.partitions}
+        current = set(missing)
+        for name in names:
+            missing.pop(name, None)
+        written = executor.map(self.write_partition, list(missing.items()))
+        gone = {name for name in names - current if _PREDICTIONS.fullmatch(name)}
+        for name in gone | set(filter(_is_left, names)):
+            with places.writing(self.out / name):
+                (self.out / name).unlink(missing_ok=True)
+        counted_of = {"n_rows": dataset.n_rows, "n_partitions": len(current)}
+        self._note({**note, "status": "done", **counted_of})
+        counts = Counter(
+            {
+                "Partitions predicted before": len(current) - len(missing),
+                "Removed predictions of other partitions or models": len(gone),
+            }
         )
+        return reduce(Counter.__add__, written, counts)
+
+    def write_partition(self, work: tuple[str, Partition]) -> Counter[str]:
+        """Write the predictions of a partition."""
+        name, partition = work
+        return _write_file([self.predict(partition)], self.out / name)
+
+    def name_of(self, partition: Partition) -> str:
+        """Return the name of a partition's predictions."""
+        # Rows without id are numbered through all files; the name of what was listed comes first.
+        content = [partition.row_offset, partition.fingerprint, *self.made_with]
+        depends = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+        stem = partition.name.partition("/")[2].removesuffix(".parquet")
+        return f"{stem}-{partition.row_groups[0]:05d}-{depends}.parquet"
+
+    def _note(self, content: Mapping[str, Any]) -> None:
+        write_atomic(self.out / _NOTE, encode(_NOTE, content))
+
+    def _refuse_others(self, names: Iterable[str], note: Mapping[str, Any]) -> None:
+        """Refuse a folder of something else than predictions of the same data."""
+        if isinstance(self.out, Path) and self.out.exists() and not self.out.is_dir():
+            raise SpecError(f"--out {self.out}/ is a file. Name a folder, or remove the slash.")
+        if _NOTE not in names:
+            whole = [name for name in names if not places.is_temporary(name)]
+            if whole:
+                raise SpecError(
+                    f"--out {self.out}/ holds {min(whole)}, which is not a prediction. Name an "
+                    "empty or new folder."
+                )
+            return
+        with places.reading(self.out / _NOTE):
+            before = parse_json(self.out / _NOTE, (self.out / _NOTE).read_bytes())
+        if before.get("data") != note["data"]:
+            raise SpecError(
+                f"--out {self.out}/ holds predictions of {before.get('data')}, which those of "
+                f"{note['data']} would replace. Name a new folder."
+            )
+
+
+def _is_left(name: str) -> bool:
+    """Whether a file is one that a killed writer of predictions has left."""
+    meant = name.rpartition("/")[2][1:].removesuffix(".tmp").rpartition(".")[0]
+    return places.is_temporary(name) and (meant == _NOTE or bool(_PREDICTIONS.fullmatch(meant)))
