@@ -12,7 +12,7 @@ from dataclasses import replace
 from distfms.engine.memory import counted, format_bytes
 from distfms.errors import SpecError
 from distfms.methods import load_method
-from distfms.methods.frame.contract import Inputs
+from distfms.methods.frame.contract import Inputs, Job
 from distfms.methods.frame.tuning import AUTO_FOLDS
 from distfms.runs.inputs import Opened
 from distfms.runs.job_spec import JobSpec
@@ -23,45 +23,60 @@ LEAST_ROWS = 20
 MOST_BYTES = 256 * 2**20
 
 
-def resolve_folds(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened]:
-    """Replace `auto` in a spec and its opened data, with a note where it is no cross-validation.
+def make_job(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened, Job]:
+    """Return a method's job, with spec and data in which a number stands for `auto`.
+
+    A note says where it is no cross-validation.
 
     Raises
     ------
     SpecError
         If `tune` is left without folds, or if the method refuses the spec.
     """
+    method = load_method(spec.method)
     if not spec.data.auto_folds:
-        return spec, opened
-    why_not = _why_not(spec, opened.inputs.changed(folds=AUTO_FOLDS))
-    if why_not and spec.tune is not None:
+        return spec, opened, method.make_job(spec.options, opened.inputs, spec.seed)
+    why_not = _too_few_rows(opened.inputs)
+    if not why_not:
+        inputs = opened.inputs.changed(folds=AUTO_FOLDS)
+        job = method.make_job(spec.options, inputs, spec.seed)
+        why_not = _too_large(job)
+        if not why_not:
+            return _with_folds(spec, AUTO_FOLDS), replace(opened, inputs=inputs), job
+    if spec.tune is not None:
         raise SpecError(
             f"`tune` compares by cross-validation, and `data.folds: auto` is none here: {why_not}. "
             "Set `data.folds`, or leave `tune` out."
         )
-    n_folds, notes = 0 if why_not else AUTO_FOLDS, opened.notes
-    if why_not:
-        holds_out = spec.data.test > 0 or spec.data.test_path is not None
-        how = "" if holds_out else " Figures are of the training rows; set `data.folds` for others."
-        notes = (*notes, f"There is no cross-validation (`data.folds: auto`): {why_not}.{how}")
-    spec = replace(spec, data=spec.data.model_copy(update={"folds": n_folds}))
-    return spec, replace(opened, inputs=opened.inputs.changed(folds=n_folds), notes=notes)
+    holds_out = spec.data.test > 0 or spec.data.test_path is not None
+    how = "" if holds_out else " Figures are of the training rows; set `data.folds` for others."
+    note = f"There is no cross-validation (`data.folds: auto`): {why_not}.{how}"
+    inputs = opened.inputs.changed(folds=0)
+    opened = replace(opened, inputs=inputs, notes=(*opened.notes, note))
+    return _with_folds(spec, 0), opened, method.make_job(spec.options, inputs, spec.seed)
 
 
-def _why_not(spec: JobSpec, inputs: Inputs) -> str:
-    """Say why a job on folds would be too small or too large; nothing where it is neither."""
+def _with_folds(spec: JobSpec, n_folds: int) -> JobSpec:
+    return replace(spec, data=spec.data.model_copy(update={"folds": n_folds}))
+
+
+def _too_few_rows(inputs: Inputs) -> str:
+    """Say why there is too little for folds; nothing where there is enough."""
     n_rows = int(inputs.train.n_rows * (1 - inputs.section.test))
-    if n_rows < LEAST_ROWS:
-        return (
-            f"there {'is' if n_rows == 1 else 'are'} {counted(n_rows, 'row')} to learn from, "
-            f"fewer than {LEAST_ROWS}"
-        )
-    job = load_method(spec.method).make_job(spec.options, inputs, spec.seed)
+    if n_rows >= LEAST_ROWS:
+        return ""
+    are = "is" if n_rows == 1 else "are"
+    return f"there {are} {counted(n_rows, 'row')} to learn from, fewer than {LEAST_ROWS}"
+
+
+def _too_large(job: Job) -> str:
+    """Say why a job on folds is too large; nothing where it is not."""
     if not job.n_folds:
         return "the columns are too many for one process, and are searched in slabs"
-    if (needed := job.statistics_bytes) > MOST_BYTES:
-        return (
-            f"the statistics of {AUTO_FOLDS} folds would take {format_bytes(needed)}, more than "
-            f"{format_bytes(MOST_BYTES)}"
-        )
-    return ""
+    n_bytes = job.statistics_bytes
+    if n_bytes <= MOST_BYTES:
+        return ""
+    return (
+        f"the statistics of {AUTO_FOLDS} folds would take {format_bytes(n_bytes)}, more than "
+        f"{format_bytes(MOST_BYTES)}"
+    )

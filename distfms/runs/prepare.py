@@ -19,7 +19,7 @@ from distfms.methods.frame.tuning import (
     tuned_job,
 )
 from distfms.report.formatting import option_text
-from distfms.runs.auto_folds import resolve_folds
+from distfms.runs.auto_folds import make_job
 from distfms.runs.context import RunContext, decide
 from distfms.runs.events import Say, silent
 from distfms.runs.finished import require_tracker
@@ -112,9 +112,8 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
             f"`data.missing: pairs` is not for the method `{spec.method}`: choose from error, drop "
             "and mean."
         )
-    spec, opened = resolve_folds(spec, opened or open_inputs(spec, root, say))
+    spec, opened, job = make_job(spec, opened or open_inputs(spec, root, say))
     identity = spec.identity(opened.fingerprints)
-    job = method.make_job(spec.options, opened.inputs, spec.seed)
     if spec.tune is not None:
         job = tuned_job(method, job, spec.tune)
     if spec.retrain is not None and spec.retrain.forget.half_life and not job.weighs_partitions:
