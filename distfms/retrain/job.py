@@ -33,7 +33,7 @@ from distfms.retrain.gate import (
 from distfms.runs.context import RunContext
 from distfms.runs.driver import keep_last, run_prepared
 from distfms.runs.events import Display, Say
-from distfms.runs.finished import open_run
+from distfms.runs.finished import open_run, well_formed
 from distfms.runs.folder import INPUTS, MANIFEST
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
@@ -127,9 +127,10 @@ def retrain(
         if made is not None:
             say(f"The data are again those of version {made}: promoting it again.")
     if in_place is not None and not anew:
-        require_same_question(prepared, in_place)
-        # Raises now what would stop the comparison.
-        prepared.method.predictor(in_place.run, train, None)
+        with well_formed(in_place.run.called):
+            require_same_question(prepared, in_place)
+            # Raises now what would stop the comparison.
+            prepared.method.predictor(in_place.run, train, None)
     refusal = Refusal.read(registry, spec.name)
     known = [file.name for file in train.files if anew and file.name in refusal.files]
     before = () if in_place is None else in_place.run.manifest["inputs"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from numbers import Real
@@ -17,7 +17,7 @@ from zipfile import BadZipFile
 
 from distfms.data.files.formats.base import Forms
 from distfms.data.files.frames import FrameForms
-from distfms.errors import SpecError
+from distfms.errors import DistfmsError, SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.frame.contract import (
     RETRAINING,
@@ -227,6 +227,21 @@ def checked_stop(
     return RowStop(checked_budget(mean_budget, "The mean budget"), confidence)
 
 
+@contextmanager
+def well_formed(called: str) -> Iterator[None]:
+    """Explain what use of a model leads to whose files are whole and hold something else."""
+    try:
+        yield
+    except DistfmsError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise SpecError(
+            f"The model {called} cannot be used ({type(error).__name__}: {error}): its files are "
+            "malformed, or a function that it calls has failed. Run the job again, or name another "
+            "version."
+        ) from error
+
+
 def open_run(run: Run) -> tuple[Method, FinishedRun]:
     """Read and parse a finished run; see `read_run`."""
     return read_run(run).open()
@@ -276,14 +291,17 @@ def _whole(path: Location, manifest: Manifest) -> RunFiles:
 def headline(run: Run) -> str:
     """Return a run's result in one sentence."""
     method, found = open_run(run)
-    return method.headline(found)
+    with well_formed(str(run)):
+        return method.headline(found)
 
 
 def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
     """Draw a run's report again and return its place."""
     path = find_run(run, storage_options)
     method, found = open_run(path)
-    target, page = path / "report.html", method.page(found).encode()
+    target = path / "report.html"
+    with well_formed(str(path)):
+        page = method.page(found).encode()
     folder = RunFolder(path)
     # A driver may be at the last steps; what it enters in the manifest must not be lost.
     with folder.locked():

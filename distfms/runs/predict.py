@@ -28,7 +28,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import checked_budget
-from distfms.runs.finished import PREFIX, Run, RunFiles, checked_stop, read_run
+from distfms.runs.finished import PREFIX, Run, RunFiles, checked_stop, read_run, well_formed
 from distfms.runs.folder import encode, parse_json, write_atomic
 from distfms.spec import EngineSection, LongForm, expanded
 from distfms.store import places
@@ -112,11 +112,12 @@ def predict_file(
     target = places.locate(out, options)
     files = read_run(run, storage_options, registry)
     method, finished = files.open(allow)
-    dataset = open_rows(data, options or None, files)
-    predictor = method.applied(finished, dataset, budget, rows)
-    parts = _Parts.of(files, dataset) if with_folds else None
+    with well_formed(files.called):
+        dataset = open_rows(data, options or None, files)
+        predictor = method.applied(finished, dataset, budget, rows)
+        parts = _Parts.of(files, dataset) if with_folds else None
     _refuse_place(target, data, options, into_folder)
-    predict = partial(_predicted, predictor, parts)
+    predict = partial(_predicted, files.called, predictor, parts)
     with single_threaded_blas(), make_executor(engine or EngineSection()) as executor:
         if executor.name != "local":
             executor.probe([file.path for file in dataset.files if Path(file.path).exists()])
@@ -174,18 +175,21 @@ def _in_order(
 
 
 def _predicted(
-    predictor: Any, parts: _Parts | None, partition: Partition
+    called: str, predictor: Any, parts: _Parts | None, partition: Partition
 ) -> tuple[Any, Counter[str]]:
     """Predict a partition, of a large one some rows after the others, and count what is to say."""
     import pyarrow as pa
 
-    if predictor.columns:
-        tables = predictor.reader.each_batch(
-            partition, predictor.columns, lambda own, piece: replace(predictor, reader=own)(piece)
-        )
-        table = pa.concat_tables(tables)
-    else:
-        table = predictor(partition)
+    with well_formed(called):
+        if predictor.columns:
+            tables = predictor.reader.each_batch(
+                partition,
+                predictor.columns,
+                lambda reader, piece: replace(predictor, reader=reader)(piece),
+            )
+            table = pa.concat_tables(tables)
+        else:
+            table = predictor(partition)
     counts = Counter(predictor.remarks(table))
     return table if parts is None else parts.beside(table, partition), counts
 

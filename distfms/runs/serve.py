@@ -15,7 +15,7 @@ from distfms.data.files.partition import Dataset, RowsReader, frame_rows, memory
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Predictor, checked_budget
 from distfms.methods.frame.row_predictor import RowPredictor
-from distfms.runs.finished import Run, RunFiles, checked_stop, read_run
+from distfms.runs.finished import Run, RunFiles, checked_stop, read_run, well_formed
 
 
 def load(
@@ -87,7 +87,8 @@ class Model:
     @cached_property
     def frame_forms(self) -> FrameForms:
         """How columns of frames are read."""
-        return self.files.frame_forms()
+        with well_formed(self.name):
+            return self.files.frame_forms()
 
     def __repr__(self) -> str:
         return f"<Model {self.name}, {self.method}>"
@@ -133,7 +134,8 @@ class Model:
             raise DataError("One row is a frame of one row: give `row.to_frame().T`.")
         named: Any = self._named(rows) if isinstance(rows, np.ndarray | list) else rows
         dataset, predict = self._as_last(named, budget, stop) or self._opened(named, budget, stop)
-        found = pa.concat_tables([predict(partition) for partition in dataset.partitions])
+        with well_formed(self.name):
+            found = pa.concat_tables([predict(partition) for partition in dataset.partitions])
         if named is not rows:
             columns = [found.column(n) for n in found.column_names if n.startswith("predicted_")]
             arrays = [column.to_numpy() for column in columns]
@@ -208,15 +210,18 @@ class Model:
         """
         rows, make = checked_stop(stop, mean_budget, confidence), self._method.require_session()
         budget = self._within(budget) if rows else checked_budget(budget, "budget")
-        return make(self.run, budget, rows, **options)
+        with well_formed(self.name):
+            return make(self.run, budget, rows, **options)
 
     def headline(self) -> str:
         """Return the result of the run in one sentence."""
-        return self._method.headline(self.run)
+        with well_formed(self.name):
+            return self._method.headline(self.run)
 
     def page(self) -> str:
         """Return the report of the run, one self-contained HTML page."""
-        return self._method.page(self.run)
+        with well_formed(self.name):
+            return self._method.page(self.run)
 
     def _within(self, budget: float | None) -> float | None:
         return self._budget if budget is None else checked_budget(budget, "budget")
@@ -229,6 +234,7 @@ class Model:
         rows = checked_stop(**stop)
         asked = (budget, rows, dataset.reader)
         if last is None or not alike or last[1] != asked:
-            made = self._method.applied(self.run, dataset, budget, rows)
+            with well_formed(self.name):
+                made = self._method.applied(self.run, dataset, budget, rows)
             self._last = last = (dataset.schema, asked, made)
         return last[2]

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,36 @@ def test_predictions_by_name_are_those_of_the_run(place, versions, judgments, di
     first = distfms("predict", "registry:small", judgments, "--out", "p.parquet", "--with-folds")
     assert "registry:small@1)" in first.out, first.err
     assert not pq.read_table(place / "p.parquet").equals(expected)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("model.json", lambda model: {}),
+        ("model.json", lambda model: dict.fromkeys(model)),
+        ("model.json", lambda model: dict.fromkeys(model, "text")),
+        ("model.json", lambda model: {key: [1, {}] for key in model}),
+        ("selection.json", lambda selection: dict.fromkeys(selection)),
+        ("metrics.json", lambda metrics: dict.fromkeys(metrics, "text")),
+        ("spec.yaml", lambda spec: {"data": []}),
+    ],
+)
+def test_a_model_whose_files_hold_something_else_is_refused(
+    place, versions, judgments, distfms, file, change
+):
+    files = dict(versions[0][1])
+    content = {} if file == "spec.yaml" else json.loads(files[file])
+    files[file] = json.dumps(change(content)).encode()
+    registry = Registry(place / "runs/registry")
+    registry.promote("odd", registry.add("odd", files, {}).number)
+    if file != "model.json":
+        model = package.load("registry:odd")
+        for ask in (model.headline, model.page):
+            with suppress(SpecError):
+                ask()
+    result = distfms("predict", "registry:odd", judgments, "--out", "p.parquet")
+    expected = 0 if file in ("selection.json", "metrics.json") else 2
+    assert (result.code, result.err.count("\n")) == (expected, bool(expected)), result.err
 
 
 def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, judgments, tmp_path):
