@@ -24,6 +24,7 @@ from distfms.data.files.content import HEAD_BYTES, other_content
 from distfms.data.files.footers import check_same_schema, readable, refuse_duplicate_columns
 from distfms.data.files.formats import format_of
 from distfms.data.files.formats.base import Format, FormatError, Forms, MisfitError
+from distfms.data.files.formats.expansion import Unzipped
 from distfms.data.files.partition import digest
 from distfms.data.files.storage import cache_folder
 from distfms.data.files.write import GroupedFile
@@ -305,7 +306,7 @@ def opened(file: File) -> Iterator[Any]:
     ):
         zipped = form is not None and file.path.lower().endswith(".gz")
         try:
-            yield pa.CompressedInputStream(stream, "gzip") if zipped else stream
+            yield Unzipped(stream, file.n_bytes) if zipped else stream
         except FormatError as error:
             raise DataError(f"The file {file.path} {error}") from error
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from distfms.data.files.content import OLE, ZIP
 from distfms.data.files.formats.base import Format, FormatError
 from distfms.data.files.formats.csv_columns import NULLS
+from distfms.data.files.formats.expansion import require_bounded_zip
 
 #: A row of a sheet: values of its cells, None for empty ones.
 Row = list[Any]
@@ -45,7 +46,9 @@ def _sheets(stream: Any) -> list[Sheet]:
     except ImportError as error:
         raise FormatError("is a workbook: pip install 'distfms[excel]' to read it.") from error
     try:
-        workbook = CalamineWorkbook.from_filelike(io.BytesIO(stream.read()))
+        content = stream.read()
+        require_bounded_zip(content)
+        workbook = CalamineWorkbook.from_filelike(io.BytesIO(content))
         found = [workbook.get_sheet_by_name(name) for name in workbook.sheet_names]
         tables = [(sheet.name, sheet.to_python(skip_empty_area=False)) for sheet in found]
     except CalamineError as error:
