@@ -108,34 +108,6 @@ def kernel_regression(name: str, rows: Rows) -> np.ndarray:
     return np.concatenate([K @ rows.y / K.sum(axis=1) for K in similar])
 
 
-def forward_greedy(K: np.ndarray, y: np.ndarray, n_steps: int) -> list[np.ndarray]:
-    """Weights after each step of RegLand-Sp: Algorithm 2, fully corrective, squared loss.
-
-    Takes the landmark with the largest |θ_j|, θ the gradient (line 4), and fits all weights again.
-    """
-    gram, products = K.T @ K / len(y), K.T @ y / len(y)
-    weights, chosen = np.zeros(len(products)), list[int]()
-    path = []
-    for _ in range(min(n_steps, len(products))):
-        theta = gram @ weights - products
-        theta[chosen] = 0.0
-        chosen.append(int(np.argmax(np.abs(theta))))
-        inside = np.ix_(chosen, chosen)
-        weights = np.zeros(len(products))
-        weights[chosen] = np.linalg.lstsq(gram[inside], products[chosen], rcond=1e-13)[0]
-        path.append(weights)
-    return path
-
-
-def sparse_errors(name: str, rows: Rows) -> dict[int, float]:
-    """Test errors of RegLand-Sp by the number of landmarks."""
-    sigma = width(rows)
-    K, new = (kernel(name, own, rows.candidates, sigma) for own in (rows.X, rows.new))
-    path = forward_greedy(K, rows.y, max(NUMBERS))
-    errors = [np.mean((rows.truth - new @ weights) ** 2) for weights in path]
-    return {number: float(errors[number - 1]) for number in NUMBERS if number <= len(errors)}
-
-
 def job_errors(name: str, rows: Rows, measure: str, **options: Any) -> dict[int, float]:
     """Test errors of a job with `preset: paper` by the number of landmarks."""
     with TemporaryDirectory() as place:
@@ -162,15 +134,16 @@ Errors = Mapping[str, dict[int, float]]
 
 
 def regression(name: str, rows: Rows) -> Errors:
-    """Mean squared errors of KR, RegLand, RegLand-Sp and our selection."""
+    """Mean squared errors of KR, RegLand, RegLand-Sp and our selection, with an intercept."""
     smoothed = float(np.mean((kernel_regression(name, rows) - rows.truth) ** 2))
     most = min(max(NUMBERS), len(rows.candidates))
-    ours = {"task": "sparse", "landmarks": len(rows.candidates), "keep": most}
+    sparse = {"task": "sparse", "landmarks": len(rows.candidates), "keep": most}
+    ours = {"selection": "gain", "intercept": True}
     return {
         "KR": dict.fromkeys(NUMBERS, smoothed),
         "RegLand": job_errors(name, rows, "mse", task="regression", landmarks=most),
-        "RegLand-Sp": sparse_errors(name, rows),
-        "largest decrease": job_errors(name, rows, "mse", **ours),
+        "RegLand-Sp": job_errors(name, rows, "mse", **sparse),
+        "largest decrease": job_errors(name, rows, "mse", **sparse, **ours),
     }
 
 

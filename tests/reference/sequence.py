@@ -118,10 +118,6 @@ def literal_sequence(
     return result
 
 
-def _subsets(items: Sequence[int]) -> list[tuple[int, ...]]:
-    return [s for k in range(len(items) + 1) for s in itertools.combinations(items, k)]
-
-
 def correlated(
     rng: np.random.Generator,
     n: int,
@@ -194,21 +190,6 @@ def comoments(X: np.ndarray, Y: np.ndarray) -> CoMoments:
 # --- group lasso ----------------------------------------------------------------------------------
 
 
-def lasso_objective(
-    X: np.ndarray,
-    Y: np.ndarray,
-    groups: Sequence[Sequence[int]],
-    costs: Sequence[float],
-    penalty: float,
-    w: np.ndarray,
-) -> float:
-    """‖Y − Xw‖² + λ Σ c(g) ‖w_g‖, the baseline Sparse of Section 5.2."""
-    norms = [
-        cost * np.linalg.norm(w[list(group)]) for cost, group in zip(costs, groups, strict=True)
-    ]
-    return float(((Y - X @ w) ** 2).sum() + penalty * sum(norms))
-
-
 def lasso_violation(
     X: np.ndarray,
     Y: np.ndarray,
@@ -217,7 +198,10 @@ def lasso_violation(
     penalty: float,
     w: np.ndarray,
 ) -> float:
-    """How far 0 is from the subdifferential of that objective, in units of XᵀY/n."""
+    """How far 0 is from the subdifferential of ‖Y − Xw‖² + λ Σ c(g) ‖w_g‖, in units of XᵀY/n.
+
+    The baseline Sparse of Section 5.2, which is convex: at 0, w is a solution.
+    """
     found, residual = 0.0, Y - X @ w
     for cost, group in zip(costs, groups, strict=True):
         pull, own = 2 * X[:, list(group)].T @ residual, w[list(group)]
@@ -227,31 +211,3 @@ def lasso_violation(
             off = max(np.linalg.norm(pull) - penalty * cost, 0.0)
         found = max(found, float(off))
     return found / (2 * len(X))
-
-
-def least_lasso(
-    X: np.ndarray,
-    Y: np.ndarray,
-    groups: Sequence[Sequence[int]],
-    costs: Sequence[float],
-    penalty: float,
-) -> float:
-    """Least objective by all sets of groups that are not 0: where w_g ≠ 0 it is smooth."""
-    from scipy.optimize import minimize
-
-    d, p = X.shape[1], Y.shape[1]
-    least = lasso_objective(X, Y, groups, costs, penalty, np.zeros((d, p)))
-    for chosen in _subsets(range(len(groups)))[1:]:
-        own = [c for g in chosen for c in groups[g]]
-
-        def whole(values: np.ndarray, own: list[int] = own) -> np.ndarray:
-            w = np.zeros((d, p))
-            w[own] = values.reshape(-1, p)
-            return w
-
-        def objective(values: np.ndarray, whole: Callable[..., np.ndarray] = whole) -> float:
-            return lasso_objective(X, Y, groups, costs, penalty, whole(values))
-
-        start = fitted(X, Y, own, 0.0).ravel()
-        least = min(least, minimize(objective, start, method="BFGS", tol=1e-9).fun)
-    return float(least)

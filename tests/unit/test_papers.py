@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.papers import multi_selection, sequences, similarities, tables
-from benchmarks.papers.tables import Figure, Table, significant, with_section
+from benchmarks.papers.tables import Figure, Table, significant
 from distfms.methods.sequence import evaluate
 from tests.reference import landmarks, multiselect
 from tests.reference.multiselect_cases import random_judgments
@@ -59,20 +59,6 @@ def test_timeliness_and_oracles_are_the_products():
         assert sequences.timeliness(curve, cut) / value[-1] == pytest.approx(expected)
 
 
-def test_forward_greedy_takes_the_steepest_landmark_and_fits_all_weights():
-    rng = np.random.default_rng(0)
-    K, y = rng.standard_normal((40, 6)) * rng.uniform(0.2, 5, 6) + 1.0, rng.standard_normal(40)
-    weights, chosen = np.zeros(6), []
-    for found in similarities.forward_greedy(K, y, 9):
-        theta = [landmarks.dot(K @ weights - y, column) for column in K.T]
-        outside = [j for j in range(6) if j not in chosen]
-        chosen.append(max(outside, key=lambda j, theta=theta: abs(theta[j])))
-        weights = np.zeros(6)
-        weights[chosen] = np.linalg.lstsq(K[:, chosen], y, rcond=None)[0]
-        np.testing.assert_allclose(found, weights, atol=1e-9)
-    assert len(chosen) == 6
-
-
 def test_kernels_and_kernel_regression_are_literal():
     rng = np.random.default_rng(1)
     X, new, y = rng.standard_normal((12, 3)), rng.standard_normal((5, 3)), rng.random(12)
@@ -96,19 +82,19 @@ def test_numbers_are_written_with_their_digits():
 
 def test_a_section_is_replaced_and_rows_are_flat(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "BENCHMARKS", tmp_path)
-    monkeypatch.setattr(tables, "README", tmp_path / "README.md")
     monkeypatch.setattr(tables, "commit", lambda: "abc")
-    (tmp_path / "README.md").write_text("# Title\n\nText.\n")
+    readme = tmp_path / "README.md"
+    monkeypatch.setattr(tables, "README", readme)
+    readme.write_text("# Title\n\nText.\n")
     made = Table("Table 1", "What it is.", [{"data": "it", "ours": Figure([1.0, 2.0], "1.4")}])
     tables.write("one", "One", [made], 2)
     tables.write("two", "Two", [made], 1)
-    once = (tmp_path / "README.md").read_text()
+    once = readme.read_text()
     tables.write("one", "One", [made], 2)
-    assert (tmp_path / "README.md").read_text() == once
+    assert readme.read_text() == once
     assert once.count("## ") == 2
     assert "| it | 1.5 ± 0.7 (1.4) |" in once
     result = json.loads((tmp_path / "results" / "papers-one.json").read_text())
     assert result["seeds"] == [0, 1]
     row = {"table": "Table 1", "data": "it", "ours": 1.5, "ours printed": "1.4"}
     assert result["rows"] == [{**row, "ours deviation": 0.707107}]
-    assert with_section("# A\n\n## B\n\nb\n", "B", "c") == "# A\n\n## B\n\nc\n"

@@ -114,19 +114,3 @@ def test_the_lasso_buys_nothing_where_no_support_can_be_paid():
     judgments, label, _ = random_judgments(0)
     problem, estimates = learned(judgments, label, 2.0)
     assert lasso(problem, supports_of(problem, estimates, 2), 1.0).n_steps == 0
-
-
-@pytest.mark.parametrize("any_order", [True, False])
-def test_copies_of_the_papers_buys_judgments_one_by_one(any_order):
-    judgments, label, _ = random_judgments(3, k=3)
-    paths = [literal.copies(judgments, label, budget, any_order) for budget in range(1, 8)]
-    assert [repeats.sum() for repeats in paths] == [*range(1, 8)]
-    assert all((more >= less).all() for less, more in pairwise(paths))
-    assert paths[-1].max() <= 3
-    # One judgment is what explains most: in any order also of those after the first.
-    places = range(3) if any_order else range(1)
-    losses = [
-        min(literal.residual_variance(judgments[:, [a], place], label) for place in places)
-        for a in range(5)
-    ]
-    assert int(np.argmax(paths[0])) == int(np.argmin(losses))
