@@ -117,7 +117,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
     return counts
 
 
-@pytest.mark.parametrize("name", JOBS)
+#: Jobs that have all kinds of work between them.
+USUAL = ("sequence in slabs", "logistic landmarks", "attribute_efficient")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in JOBS]
+)
 def test_actors_on_ray_have_the_bits_of_the_driver(
     name: str,
     ray_session: None,

@@ -161,9 +161,6 @@ def headline(run: FinishedRun) -> str:
     return f"Take {', '.join(run.selection['columns'])}"
 
 
-SUBTITLE = "Largest correlations"
-
-
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
     return {name: Chosen(place) for place, name in enumerate(run.selection["columns"], 1)}
 

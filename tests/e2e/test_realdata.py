@@ -3,18 +3,14 @@
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
-from distfms import FeatureMultiSelector
-from distfms.data.rows.folds import assign_parts
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 
-pytestmark = pytest.mark.realdata
+pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 
 
 def run(name, realdata, output, monkeypatch, *sets):
@@ -24,9 +20,7 @@ def run(name, realdata, output, monkeypatch, *sets):
     return [json.loads((folder / f"{n}.json").read_text()) for n in ("selection", "metrics")]
 
 
-@pytest.mark.parametrize(
-    "label", ["trustworthy", pytest.param("attractive", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("label", ["trustworthy", "attractive"])
 def test_impressions_of_faces(realdata, tmp_path, monkeypatch, label):
     selection, metrics = run(
         "multiselect-omi", realdata, tmp_path, monkeypatch, f"data.long.label={label}"
@@ -39,24 +33,6 @@ def test_impressions_of_faces(realdata, tmp_path, monkeypatch, label):
         assert metrics["test"]["projected_loss"] < baseline["test"]["projected_loss"]
 
 
-@pytest.mark.parametrize(
-    "label", ["trustworthy", pytest.param("attractive", marks=pytest.mark.slow)]
-)
-def test_grid_search_and_tune_choose_the_same_budget(realdata, tmp_path, monkeypatch, label):
-    budgets = [5, 10, 20, 40, 80]
-    changes = ("data.test=0", "data.folds=5", "multiselect.baselines=[]", "tune.rule=best")
-    grid = f"tune.grid={{budget: {budgets}}}"
-    name = f"data.long.label={label}"
-    selection, _ = run("multiselect-omi", realdata, tmp_path, monkeypatch, name, *changes, grid)
-    (converted,) = (tmp_path / ".kept/judgments").glob("*/judgments")
-    frame = pd.read_parquet(converted)
-    folds = PredefinedSplit(assign_parts(frame["face"].to_numpy(), n_folds=5, test=0, seed=0))
-    X = frame[[attribute["name"] for attribute in selection["attributes"]]]
-    search = GridSearchCV(FeatureMultiSelector(5), {"budget": budgets}, cv=folds)
-    search.fit(X, frame[label])
-    assert search.best_params_["budget"] == selection["tuning"]["chosen"]["budget"]
-
-
 def test_emotions_in_headlines(realdata, tmp_path, monkeypatch):
     selection, metrics = run("multiselect-affect", realdata, tmp_path, monkeypatch)
     assert set(selection["repeats"]) <= {"anger", "disgust", "fear", "joy", "sadness", "surprise"}
@@ -65,7 +41,6 @@ def test_emotions_in_headlines(realdata, tmp_path, monkeypatch):
     assert metrics["train"]["r2"] > 0.4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("penalty", "drawn", "ratio"), [("ridge", 57, 0.47), ("lasso", 5, 0.19)])
 def test_three_or_five_from_few_pixels(realdata, tmp_path, monkeypatch, penalty, drawn, ratio):
     selection, metrics = run(

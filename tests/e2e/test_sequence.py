@@ -1,7 +1,5 @@
 """Group sequencing from a spec to a finished run, against plain numpy on the rows."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -16,9 +14,6 @@ from distfms.solve.costs import GroupCosts, SharedCost
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job, write_rows
 from tests.reference.sequence import fitted, literal_sequence, make_problem
-
-ROOT = Path(__file__).resolve().parents[2]
-STEPS = ["categories", "statistics", "select", "evaluate", "model", "report"]
 
 
 def explained(literal, held_out, chosen, ridge=1e-5):

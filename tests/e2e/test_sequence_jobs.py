@@ -276,24 +276,6 @@ def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypat
 
 
 @pytest.mark.realdata
-def test_beijing_air_has_the_order_of_the_paper(realdata, tmp_path, monkeypatch):
-    monkeypatch.setenv("DISTFMS_REALDATA", str(realdata))
-    path = ROOT / "jobs" / "sequence-beijing.yaml"
-    spec = load_spec(path, [f"output={tmp_path}", "sequence.model=linear"])
-    folder = run_job(spec).folder
-    manifest = content(folder, "manifest.json")
-    assert manifest["dropped"] == {"rows": 8739}
-    assert manifest["imputed"]["CO"] == 15162
-    by_rule = content(folder, "metrics.json")["timeliness"]
-    early = {name: entry["alpha_timeliness"] for name, entry in by_rule.items()}
-    for name in ("omp", "omp-single", "omp-no-whiten"):
-        assert early["oracle"] >= early["fr"] > early[name] > early["fr-blind"]
-    assert early["fr"] > 0.99 * early["oracle"]
-    held_out = by_rule["fr"]["test_alpha_timeliness"]
-    assert held_out == pytest.approx(early["fr"], abs=0.01)
-
-
-@pytest.mark.realdata
 def test_heart_at_its_real_prices(realdata, tmp_path, monkeypatch):
     script = ROOT / "benchmarks" / "heart_data.py"
     made = tmp_path / "heart"

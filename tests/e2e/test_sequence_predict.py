@@ -1,7 +1,6 @@
 """Predictions of a sequencing run: what a budget pays for, and what they refuse."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +13,6 @@ from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import LiteralRows, write_rows
 from tests.reference.sequence import fitted
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def prefix(run, n_groups):

@@ -155,7 +155,13 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+#: Forms that have steps of each kind between them.
+USUAL = ("correlation", "landmarks", "sequence, logistic", "multiselect, slabs")
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=() if form in USUAL else pytest.mark.slow) for form in FORMS]
+)
 def test_a_fault_before_and_after_every_step(form: str, tmp_path: Path, monkeypatch: Any) -> None:
     """Each step is done once, with the steps before it read from the run folder."""
     monkeypatch.setitem(METHODS, "correlation", "tests.contract.correlation:METHOD")

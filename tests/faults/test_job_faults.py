@@ -21,13 +21,12 @@ STEP = 5  # the step of the search at which it happens
 HANG_S = 8.0
 ENGINES = ("ray", "dask", "processes")
 MISHAPS = ("kill", "raise", "hang")
+USUAL = {("ray", "kill"), ("processes", "kill"), ("dask", "kill")}
 
 
 def marks_of(engine: str, mishap: str) -> Any:
     """Errors that tasks raise are retried by the tasks themselves, on every engine alike."""
-    usual = {("ray", "kill"), ("ray", "hang")}
-    usual |= {("processes", "kill"), ("dask", "kill")}
-    return () if (engine, mishap) in usual else pytest.mark.slow
+    return () if (engine, mishap) in USUAL else pytest.mark.slow
 
 
 def settings(mishap: str) -> dict[str, Any]:
@@ -66,7 +65,11 @@ def test_worker_of_a_job(engine: Any, kind: str, mishap: str, jobs: Jobs, tmp_pa
 
 @pytest.mark.parametrize(
     ("engine", "mishap"),
-    [("ray", "kill"), pytest.param("ray", "hang", marks=pytest.mark.slow), ("threads", "kill")],
+    [
+        ("ray", "kill"),
+        pytest.param("ray", "hang", marks=pytest.mark.slow),
+        pytest.param("threads", "kill", marks=pytest.mark.slow),
+    ],
     indirect=["engine"],
 )
 def test_actor_of_a_job(engine: Any, mishap: str, jobs: Jobs, tmp_path: Path) -> None:
@@ -89,6 +92,7 @@ def test_actor_of_a_job(engine: Any, mishap: str, jobs: Jobs, tmp_path: Path) ->
     assert done == expected_counts | {"n_lost": 1}
 
 
+@pytest.mark.slow
 def test_ray_worker_that_dies_every_time_leaves_a_run_that_goes_on(
     ray_session: None, jobs: Jobs, tmp_path: Path
 ) -> None:

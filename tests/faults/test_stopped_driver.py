@@ -84,7 +84,7 @@ def running(plan: Plan, spec: JobSpec, **settings: str) -> Iterator[Job]:
 @pytest.mark.parametrize(
     ("engine", "signals"),
     [
-        ("threads", "SIGHUP"),
+        pytest.param("threads", "SIGHUP", marks=pytest.mark.slow),
         pytest.param("threads", "SIGTERM", marks=pytest.mark.slow),
         ("processes", "SIGKILL"),
         pytest.param("processes", "SIGTERM", marks=pytest.mark.slow),

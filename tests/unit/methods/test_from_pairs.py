@@ -245,6 +245,7 @@ def test_an_attribute_that_was_never_seen_weighs_nothing() -> None:
     assert np.isfinite(found.weights).all()
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_more_rows_of_public_tables_have_less_error(realdata):
     """From 3 attributes of each, in units of deviations; raw values are worse in all."""
@@ -259,6 +260,7 @@ def test_more_rows_of_public_tables_have_less_error(realdata):
     assert np.log(everything[:, 0]).mean() < np.log(everything[:, 1]).mean() - 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_rows_of_public_tables_with_gaps(realdata):
     """Half of the values missing: better than means for these, or nearly so."""
