@@ -256,8 +256,8 @@ class EngineSection(Section):
     """
     cache: bool = True
     """Keep partial statistics on disk, so that later jobs read only new partitions. Where these
-    statistics would take more than 1 GiB and than the data, only those that sum up 32 partitions
-    are kept.
+    statistics would take more than 64 MiB and than the files, only those that sum up 32
+    partitions are kept.
     """
     memory: Size | None = None
     """Memory the job may use, such as `4GiB`; by default all of the machine's."""

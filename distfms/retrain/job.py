@@ -33,7 +33,7 @@ from distfms.retrain.gate import (
 from distfms.runs.context import RunContext
 from distfms.runs.driver import keep_last, run_prepared
 from distfms.runs.events import Display, Say
-from distfms.runs.finished import open_run, well_formed
+from distfms.runs.finished import open_run, packed, well_formed
 from distfms.runs.folder import INPUTS, MANIFEST
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
@@ -279,12 +279,11 @@ def _promote(retraining: Retraining, registry: Registry, folder: Location, say: 
             retraining.refusal.write(registry, spec.name, refused)
             say("If a file is correct, accept it with --accept FILE.")
         return Outcome(number, False, folder, reasons)
-    written = [name for stage in run.manifest["stages"] for name in stage["files"]]
-    kept = [name for name in written if not name.startswith(_LEFT_OUT) or name == DRIFT]
+    names = [MANIFEST, INPUTS, "spec.yaml"]
+    for stage in run.manifest["stages"]:
+        names += [n for n in stage["files"] if n == DRIFT or not n.startswith(_LEFT_OUT)]
     with reading(folder):
-        files = {
-            name: (folder / name).read_bytes() for name in (*kept, MANIFEST, INPUTS, "spec.yaml")
-        }
+        files = packed({name: (folder / name).read_bytes() for name in names})
     facts = {
         "method": spec.method,
         "identity": run.manifest["identity"],

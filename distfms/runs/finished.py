@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
+from io import BytesIO
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -202,12 +205,36 @@ def read_version(
     registry: Registry, name: str, number: int | None = None
 ) -> tuple[Version, RunFiles]:
     """Read a version of a model, or the current one."""
-    version, found = registry.read(name, number)
+    version, files = registry.read(name, number)
     place, called = registry.files(name, version), f"{PREFIX}{name}@{version.number}"
     for file in (MANIFEST, *_MODEL):
-        if file not in found:
+        if file not in files:
             raise SpecError(f"{called} is not the model of a run: it has no {file}.")
-    return version, RunFiles(place, called, found, parse_manifest(place, found[MANIFEST]))
+    manifest = parse_manifest(place, files[MANIFEST])
+    return version, RunFiles(place, called, _unpacked(place, files), manifest)
+
+
+#: A version has the list of its inputs compressed: it may be larger than all else.
+_PACKED = f"{INPUTS}.gz"
+#: Bytes that such a list may have: of a million files.
+_MOST_BYTES = 2**29
+
+
+def packed(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the files of a run as a registry keeps them, the same bytes for the same files."""
+    others = {name: payload for name, payload in files.items() if name != INPUTS}
+    return others | {_PACKED: gzip.compress(files[INPUTS], mtime=0)}
+
+
+def _unpacked(place: Location, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    if _PACKED not in files:
+        return files
+    try:
+        with gzip.open(BytesIO(files[_PACKED])) as stream:
+            inputs = stream.read(_MOST_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SpecError(f"{place / _PACKED} is damaged ({error}). Use another version.") from error
+    return {**files, INPUTS: inputs}
 
 
 def checked_stop(

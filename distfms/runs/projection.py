@@ -60,9 +60,9 @@ class Projection:
         require(self.memory, available if self.limit is None else self.limit)
 
 
-#: Partials are always kept up to this size; beyond, only where they are no larger than what
-#: reading the data again would decode, and of packs where those of partitions are larger.
-_CACHE_FREELY_BYTES = 2**30
+#: Partials are always kept up to this size, which takes less than a second to read again; beyond,
+#: only where they are no larger than the files, and of packs where those of partitions are larger.
+_CACHE_FREELY_BYTES = 2**26
 
 
 def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = None) -> Projection:
@@ -77,7 +77,8 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     n_packs = len(partitions) // PACK_UNITS
     kinds: dict[Any, int] = {"each": len(partitions) + n_packs, "packs": n_packs, "": 0}
     kinds = kinds if spec.engine.cache else {"": 0}
-    most = max(_CACHE_FREELY_BYTES, read_bytes)
+    files_bytes = sum(file.n_bytes for dataset in inputs.datasets for file in dataset.files)
+    most = max(_CACHE_FREELY_BYTES, files_bytes)
     cached = next(kind for kind, n in kinds.items() if n * value_bytes <= most)
     workers = workers or spec.engine.workers or n_processors()
     largest = max(p.held_bytes for p in partitions)

@@ -14,9 +14,9 @@ N_PARTITIONS, ROWS = 70, 8
 
 def made():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(N_PARTITIONS * ROWS, 12))
-    y = X @ np.arange(12.0) + rng.normal(size=len(X))
-    return pa.table({**{f"x{j}": X[:, j] for j in range(12)}, "y": y})
+    X = rng.normal(size=(N_PARTITIONS * ROWS, 24))
+    y = X @ np.arange(24.0) + rng.normal(size=len(X))
+    return pa.table({**{f"x{j}": X[:, j] for j in range(24)}, "y": y})
 
 
 def test_packs_change_no_bit(tmp_path, monkeypatch):
@@ -39,7 +39,7 @@ def test_packs_change_no_bit(tmp_path, monkeypatch):
     for number in range(N_PARTITIONS):
         rows = table.slice(number * ROWS, ROWS)
         pq.write_table(rows, tmp_path / "data" / f"{number:02d}.parquet")
-    # Partials of all partitions take more than the data when they are read; those of packs do not.
+    # Partials of all partitions take more than the files; those of packs do not.
     monkeypatch.setattr(projection, "_CACHE_FREELY_BYTES", 0)
     _, *wanted = job(tmp_path / "data", cache=False)
     assert job(tmp_path / "data")[1:] == tuple(wanted)

@@ -11,6 +11,7 @@ import pytest
 from distfms.errors import EngineError, SpecError
 from distfms.report.sections import retraining_sections
 from distfms.runs.driver import run_job
+from distfms.runs.finished import read_run
 from tests.e2e.jobs import RESULTS, content, stage
 from tests.e2e.retrain_jobs import again, growing_job, in_place, registry_of, retraining, write_day
 
@@ -36,7 +37,9 @@ def test_only_new_partitions_are_read_and_the_bits_are_those_of_a_run_from_scrat
         assert stored["names"].tolist() == ["a", "b", "c", "d", "e", "y"]
     _, files = registry_of(trained).read("growing")
     assert "statistics/drift.npz" in files
-    assert "report.html" not in files
+    assert not {"report.html", "inputs.json"} & files.keys()
+    version = read_run("registry:growing", registry=str(registry_of(trained).root))
+    assert version.inputs() == content(outcome.folder, "inputs.json")["inputs"]
 
 
 def test_held_out_rows_stay_held_out(days, tmp_path):
