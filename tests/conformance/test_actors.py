@@ -92,9 +92,13 @@ JOBS: dict[str, tuple[Make, set[str], int]] = {
 }
 
 
-def pools(folder: Path) -> list[dict[str, Any]]:
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
     lines = (folder / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == "pool"]
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def pools(folder: Path) -> list[dict[str, Any]]:
+    return events(folder, "pool")
 
 
 @pytest.fixture
@@ -147,6 +151,9 @@ def test_actors_on_ray_have_the_bits_of_the_driver(
     assert {what for what, _ in calls} == {event["what"] for event in pools(alone)}
     said = prepare(make(tmp_path / "data", tmp_path / "spread", always, folds)).describe()
     assert {what for what, _ in calls} == set(re.findall(r"(?<!not )for (\w+)", said["actors"]))
+    assert events(spread, "begin")[0]["engine"] == "ray"
+    # Statistics are summed up by the graph of Dask, whose tasks Ray does.
+    assert sum(event["computed"] for event in events(spread, "pass_finished")) > 0
     assert {event["kind"] for event in pools(spread)} == {"ray"}
     assert {event["why"] for event in pools(spread)} == {"`engine.actors` is always"}
     assert results(spread) == results(alone)

@@ -6,8 +6,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask_ml.metrics import pairwise
+from distributed import Client, wait
 
 from distfms import LandmarkRegressor
+from tests.conformance.engine_tasks import dask_cluster
 
 
 def rows(n=300, seed=0):
@@ -44,6 +46,21 @@ def test_similarities_of_dask_arrays(monkeypatch, name, scaling, metric):
     assert len(of_dask_ml) == (scaling == "standard" and name != "laplace")
     np.testing.assert_allclose(lazy.compute(), model.transform(more), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(predicted.compute(), model.predict(more), rtol=1e-9)
+
+
+def test_a_cluster_of_dask_computes_similarities_and_learns_from_its_rows():
+    X, y = rows()
+    options = {"similarity": "gaussian", "landmarks": 20, "landmarks_from": "kmeans"}
+    options |= {"metric": "none", "folds": 0}
+    alone = LandmarkRegressor(**options).fit(X, y)
+    with dask_cluster(2, processes=False) as cluster, Client(cluster) as client:
+        given = da.from_array(X, chunks=(90, 3)).persist()
+        model = LandmarkRegressor(**options).fit(given, da.from_array(y, chunks=90))
+        similar = model.transform(given).persist()
+        wait(similar)
+        assert all(client.who_has(similar).values())  # blocks that its workers hold
+        np.testing.assert_allclose(similar.compute(), alone.transform(X), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(model.landmarks_, alone.landmarks_)
 
 
 def test_landmarks_from_a_table():
