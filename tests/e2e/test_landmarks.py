@@ -254,46 +254,6 @@ def test_bounded_work_decides_how_many_landmarks_there_may_be(options, n_rows, m
     assert given.most_landmarks(n_rows, 20) == most
 
 
-@pytest.mark.parametrize("task", ["sparse", "regression"])
-def test_the_preset_of_the_paper_is_its_literal_form(data, columns, tmp_path, task):
-    """RegLand and RegLand-Sp have no intercept, no ridge and no metric (Algorithms 1 and 2)."""
-    spec = {
-        "name": "paper",
-        "method": "landmarks",
-        "preset": "paper",
-        "data": task_job(data, tmp_path, task, "y").data.model_dump(),
-        "landmarks": {"task": task, "landmarks": 40, "keep": 12},
-        "output": str(tmp_path / "runs"),
-    }
-    folder = run_job(build_spec(spec)).folder
-    selection = content(folder, "selection.json")
-    X, y = np.column_stack([columns[f"x{j}"] for j in range(3)]), columns["y"]
-    train = assign_parts(np.array(columns["id"], object), n_folds=2, test=0.25, seed=0) < 2
-    Z = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
-    parameters = {"a": 1 / 3, "r": -1.0}
-    assert selection["parameters"] == parameters
-    with np.load(folder / "weights.npz") as arrays:
-        weights, intercept = arrays["weights"][-1, :, 0], arrays["intercept"]
-        assert not intercept.any()
-    chosen = [int(name[1:]) for name in selection["landmarks"]]
-    assert len(chosen) == 12
-    K = literal.embedding("sigmoid", Z[train], Z[chosen], parameters)
-    found = predicted(folder, data, tmp_path / "out.parquet")[train]
-    np.testing.assert_allclose(found, K @ weights, rtol=1e-9)
-    if task == "sparse":
-        expected = literal.least_squares(K, y[train], list(range(12)))
-        np.testing.assert_allclose(K @ weights, K @ expected, rtol=1e-6)
-        sample = decode((folder / "statistics" / "landmarks.step").read_bytes()).sample.train()
-        rows = [int(name[1:]) for name in sample.ids[:40]]
-        every = literal.embedding("sigmoid", Z[train], Z[rows], parameters)
-        first: list[int] = []
-        for _ in range(4):
-            first.append(literal.steepest_next(every, y[train], first))
-        assert chosen[:4] == [rows[place] for place in first]
-    else:
-        assert all(fit["status"] == "converged" for fit in selection["fits"])
-
-
 def test_landmarks_by_kmeans(data, columns, tmp_path):
     own = {"landmarks_from": "kmeans", "similarity": ["linear", "gaussian"], "landmarks": 15}
     folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
