@@ -1,15 +1,11 @@
-"""Test error of multi-selection and its baselines on the One Million Impressions faces.
+"""What multi-selection claims of the One Million Impressions faces, and what is real.
 
-The paper's protocol (section 4) with real raters: 34 impressions of 1004 faces by 30 to 83 raters
-each. One impression's mean over all its raters is the label, the others are attributes. On random
-700 training faces the repeats are selected from k = 2 judgments an attribute; then judgments are
-added up to the repeats, least squares is run on the averages, and the predictor is tested on the
-other faces with as many judgments as the repeats say. Prints mean squared test errors (rating
-points squared) over the splits, and the standard error of Full's advantage.
+34 impressions of 1004 faces by 30 to 83 raters each: one impression's mean over all its raters is
+the label, the others are attributes. The paper's own protocol is in ``benchmarks/papers``.
 
-With ``--claims``, what is claimed instead: from two judgments of 400 faces, budgets 20 and 40, the
-projected and the 4-fold cross-validated loss of a selection and the real error of its model on the
-other faces; by Full without ridge, Full and the lasso with `ridge: auto`, and `selection: auto`.
+By default, from two judgments of 400 faces, budgets 20 and 40, the projected and the 4-fold
+cross-validated loss of a selection and the real error of its model on the other faces; by Full
+without ridge, Full and the lasso with `ridge: auto`, and `selection: auto`.
 
 With ``--psd``, test errors of Full by where the nearest semi-definite matrix is looked for:
 in units of one judgment's deviation (`nearest`), in those of the data (`data_units`), and nowhere
@@ -24,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -32,19 +27,17 @@ import pyarrow.parquet as pq
 
 from benchmarks.synthetic import ragged_of
 from distfms.methods.frame.cross_validation import Fold
-from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.choices import candidates, rule_of
 from distfms.methods.multiselect.model import projected_model
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.procedure import BuyingRule, SelectionProcedure
-from distfms.solve.buying import Problem, SelectionPath, full_objective
+from distfms.solve.buying import Problem, full_objective
 from distfms.solve.purchases import select
 from distfms.stats.base import merge_tree
 from distfms.stats.judgments import JudgmentStatistics
 
-BUDGETS = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60)
-METHODS = ("full", "scoring", "averages", "copies")
-N_TRAIN, K = 700, 2
+#: Judgments that a selection is made from.
+K = 2
 #: Of the table of claims.
 N_FEW, N_FOLDS, CLAIMS = 400, 4, ("full, ridge 0", "full", "lasso", "auto")
 
@@ -80,19 +73,6 @@ def statistics_of(judgments: np.ndarray, label: np.ndarray) -> JudgmentStatistic
     """Statistics of (m, d, K) judgments."""
     columns = [ragged_of(judgments[:, a]) for a in range(judgments.shape[1])]
     return JudgmentStatistics.from_block(columns, label)
-
-
-def paths_of(judgments: np.ndarray, label: np.ndarray) -> dict[str, SelectionPath]:
-    """Paths of all methods from (m, d, K) judgments."""
-    estimates = statistics_of(judgments, label).estimates()
-    problem = Problem.from_estimates(estimates)
-    budget = max(BUDGETS)
-    return {
-        "full": select(problem, budget),
-        "scoring": select(problem, budget, "scoring"),
-        "averages": averages(problem, estimates, budget, K),
-        "copies": copies(problem, estimates, budget, K),
-    }
 
 
 def test_error(
@@ -213,66 +193,19 @@ def report_psd(ratings: np.ndarray, counts: np.ndarray, targets: list[int], n_sp
                 print(f"{psd:>12} {'; '.join(said)}", flush=True)
 
 
-def run(
-    ratings: np.ndarray, counts: np.ndarray, targets: list[int], n_splits: int
-) -> dict[int, np.ndarray]:
-    """Test errors (splits, methods, budgets) of each target attribute."""
-    label_of = {t: np.nanmean(ratings[:, t], axis=-1) for t in targets}
-    errors = {t: np.empty((n_splits, len(METHODS), len(BUDGETS))) for t in targets}
-    for split in range(n_splits):
-        rng = np.random.default_rng([0, split])
-        train = np.zeros(ratings.shape[0], dtype=bool)
-        train[rng.permutation(train.size)[:N_TRAIN]] = True
-        order = shuffled(ratings, rng)
-        sums = np.cumsum(order, axis=-1)
-        for target in targets:
-            rest = np.delete(np.arange(ratings.shape[1]), target)
-            label, own_sums, own_counts = label_of[target], sums[:, rest], counts[:, rest]
-            paths = paths_of(order[train][:, rest, :K], label[train])
-            for i, method in enumerate(METHODS):
-                for j, budget in enumerate(BUDGETS):
-                    repeats = paths[method].repeats_at(budget)
-                    error = test_error(repeats, own_sums, own_counts, label, train)
-                    errors[target][split, i, j] = error
-    return errors
-
-
-def report(name: str, errors: np.ndarray) -> None:
-    mean = errors.mean(axis=0)
-    # Full against the best other method, split by split.
-    rival = mean[1:].argmin(axis=0) + 1
-    paired = errors[:, rival, np.arange(len(BUDGETS))] - errors[:, 0]
-    standard_error = paired.std(axis=0, ddof=1) / np.sqrt(len(errors))
-    print(f"\nlabel {name}: mean squared test error, {len(errors)} splits")
-    print("budget " + "".join(f"{method:>10}" for method in METHODS) + "   ahead by (s.e.)")
-    for j, budget in enumerate(BUDGETS):
-        row = "".join(f"{mean[i, j]:10.2f}" for i in range(len(METHODS)))
-        print(f"{budget:6d} {row}   {paired[:, j].mean():6.2f} ({standard_error[j]:.2f})")
-    ahead = bool((mean[0] < mean[1:].min(axis=0)).all())
-    print(f"Full below the others at every budget: {'yes' if ahead else 'NO'}")
-
-
 def main() -> None:
     folder = Path(os.environ.get("DISTFMS_REALDATA", "../shared/data"))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", nargs="?", type=Path, default=folder / "judgments/omi.parquet")
     parser.add_argument("--splits", type=int, default=50)
     parser.add_argument("--labels", nargs="+", default=["trustworthy", "attractive"])
-    parser.add_argument("--claims", action="store_true", help="what is claimed, and what is real")
     parser.add_argument("--psd", action="store_true", help="by where Full looks for a matrix")
     args = parser.parse_args()
-    start = time.perf_counter()
     ratings, counts, names = load(args.file)
-    if args.claims:
-        report_claims(ratings, counts, names, args.labels, args.splits)
-        return
     if args.psd:
         report_psd(ratings, counts, [names.index(label) for label in args.labels], args.splits)
-        return
-    errors = run(ratings, counts, [names.index(label) for label in args.labels], args.splits)
-    for label in args.labels:
-        report(label, errors[names.index(label)])
-    print(f"\n{time.perf_counter() - start:.0f} s")
+    else:
+        report_claims(ratings, counts, names, args.labels, args.splits)
 
 
 if __name__ == "__main__":

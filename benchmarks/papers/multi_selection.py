@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from benchmarks.generators import slices
+from benchmarks.multiselect_omi import load, shuffled
 from benchmarks.papers.tables import Figure, Table
 from distfms import FeatureMultiSelector
 
@@ -35,13 +35,6 @@ class Judged:
     judgments: np.ndarray
     label: np.ndarray
 
-    def shuffled(self, rng: np.random.Generator) -> Judged:
-        """Return judgments of every object and attribute in random order, missing ones last."""
-        keys = rng.random(self.judgments.shape, dtype=np.float32)
-        keys[np.isnan(self.judgments)] = 2.0
-        order = np.argsort(keys, axis=-1)
-        return Judged(np.take_along_axis(self.judgments, order, axis=-1), self.label)
-
     def first(self, m: int) -> Judged:
         """Return the first objects."""
         return Judged(self.judgments[:m], self.label[:m])
@@ -55,18 +48,8 @@ class Judged:
 
 def faces(folder: Path, label: str) -> Judged:
     """One Million Impressions: one attribute's mean over all raters is the label."""
-    table = pq.read_table(folder / "judgments" / "omi.parquet")
-    face, attribute = (table[name].to_numpy() for name in ("face", "attribute"))
-    _, row = np.unique(face, return_inverse=True)
-    names, column = np.unique(attribute.astype(str), return_inverse=True)
-    cell = row * len(names) + column
-    order = np.argsort(cell, kind="stable")
-    counts = np.bincount(cell)
-    place = np.arange(len(cell)) - np.repeat(np.cumsum(counts) - counts, counts)
-    ratings = np.full((len(counts), counts.max()), np.nan)
-    ratings[cell[order], place] = table["rating"].to_numpy()[order]
-    ratings = ratings.reshape(-1, len(names), counts.max())
-    target = names.tolist().index(label)
+    ratings, _, names = load(folder / "judgments" / "omi.parquet")
+    target = names.index(label)
     return Judged(np.delete(ratings, target, axis=1), np.nanmean(ratings[:, target], axis=1))
 
 
@@ -152,9 +135,10 @@ def test_error(repeats: np.ndarray, training: Judged, others: Judged) -> float:
 def split(judged: Judged, n_training: int, seed: int) -> tuple[Judged, Judged]:
     """Training objects and the others, with judgments in random order."""
     rng = np.random.default_rng([0, seed])
-    order, judged = rng.permutation(len(judged.label)), judged.shuffled(rng)
+    order = rng.permutation(len(judged.label))
+    judgments = shuffled(judged.judgments, rng)
     rows = order[:n_training], order[n_training:]
-    training, others = (Judged(judged.judgments[own], judged.label[own]) for own in rows)
+    training, others = (Judged(judgments[own], judged.label[own]) for own in rows)
     return training, others
 
 

@@ -38,9 +38,6 @@ def test_averages_take_the_first_judgments_and_those_that_there_are():
     judged = multi_selection.Judged(judgments, np.zeros(2))
     np.testing.assert_allclose(judged.averages(np.array([2, 0])), [[2.0], [2.0]])
     np.testing.assert_allclose(judged.averages(np.array([1, 3])), [[1.0, 4.0], [2.0, 2.0]])
-    mixed = judged.shuffled(np.random.default_rng(0)).judgments
-    assert np.isnan(mixed[0, 0, 2])
-    np.testing.assert_array_equal(np.sort(mixed), np.sort(judgments))
 
 
 def test_timeliness_and_oracles_are_the_products():
