@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
-from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.local import LocalExecutor
+from distfms.engine.pool import ActorPool
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.methods.frame.slabs import SLAB_COLUMNS
 from distfms.methods.sequence.greedy import sequence

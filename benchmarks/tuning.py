@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from distfms.engine import make_executor
-from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.local import SerialPool
+from distfms.engine.pool import ActorPool
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.cross_validation import FoldWork, evaluate_on_folds
 from distfms.methods.frame.moments import Tuned, TunedItem

@@ -1,19 +1,19 @@
-"""The contracts: executors run graphs, pools keep states; implementations import this module.
-
-`map_reduce` is what work over a data set comes through.
-"""
+"""What users of the engine see: executors with graphs, tasks and pools; `map_reduce`."""
 
 from __future__ import annotations
 
 import operator
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 from distfms.engine.graph import (
     USUAL,
     Account,
+    EventHandler,
     Graph,
     Partial,
     RetryPolicy,
@@ -24,7 +24,10 @@ from distfms.engine.graph import (
     WorkerLoss,
     batch_size,
     build_graph,
+    ignore,
 )
+from distfms.engine.pool import ActorPool
+from distfms.engine.tasks import POLL_S, Task, Tasks
 from distfms.errors import DataError, EngineError
 from distfms.store.kept import PartialCache
 
@@ -32,30 +35,12 @@ A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
 
-EventHandler = Callable[[Mapping[str, Any]], None]
-StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
-
-def ignore(event: Mapping[str, Any]) -> None:
-    """Take an event and do nothing."""
-
-
-class _Closing(ABC):
-    """A context manager that is closed at its end."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop what was started; safe to call twice."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-class Executor(_Closing):
+class Executor(Tasks):
     """What runs graphs and independent tasks.
+
+    Dask's own scheduler in this process decides what is next, on every engine, and few values exist
+    at the same time. Lost work is made good by whoever lost it; see `Tasks.submit`.
 
     Attributes
     ----------
@@ -68,6 +53,10 @@ class Executor(_Closing):
         run in processes that the executor does not hold.
     coarse_batches : int
         1 where a task costs milliseconds; more where it costs less, and batches are of less use.
+    n_out : int
+        Tasks that are out for each that runs, so that no worker waits for the driver.
+    n_losses : int
+        Workers that the executor itself lost, and replaced.
     """
 
     name: str
@@ -75,8 +64,9 @@ class Executor(_Closing):
     actors: int
     limit_blas: bool = True
     coarse_batches: int = 1
+    n_out: int = 1
+    n_losses: int = 0
 
-    @abstractmethod
     def compute(
         self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
     ) -> Partial[Any]:
@@ -88,16 +78,16 @@ class Executor(_Closing):
         watch : callable, optional
             Called in the calling thread with news of units and lost workers.
         retry : RetryPolicy, optional
-            How often work is begun whose worker is lost; on a Dask cluster that is for the
-            scheduler to say (``distributed.scheduler.allowed-failures``).
+            How often work is begun whose worker is lost.
 
         Raises
         ------
         EngineError
             Workers running a task kept dying, or the cluster was lost.
         """
+        root: Partial[Any] = self.follow(graph.tasks, graph.root, watch=watch, retry=retry)
+        return root
 
-    @abstractmethod
     def get(self, dsk: Any, keys: Any, **options: Any) -> Any:
         """Run any graph of Dask: ``collection.compute(scheduler=executor.get)``.
 
@@ -114,6 +104,32 @@ class Executor(_Closing):
         object
             The values of the keys, in tuples for lists (lists, of a Dask cluster).
         """
+        return self.follow(dsk, keys, **options)
+
+    def follow(
+        self,
+        dsk: Any,
+        keys: Any,
+        *,
+        watch: Watch | None = None,
+        retry: RetryPolicy = USUAL,
+        **options: Any,
+    ) -> Any:
+        """Run any graph of Dask, task by task; see `compute` and `get`."""
+        from dask.local import get_async
+
+        out = _TasksOut(self, watch, retry)
+        settings = {"num_workers": self.n_out * self.workers, **options, "chunksize": 1}
+        try:
+            return self._fetched(keys, get_async(out.submit, dsk=dsk, result=keys, **settings))
+        finally:
+            self.forget(list(out.made))
+
+    def _fetched(self, keys: Any, values: Any) -> Any:
+        """Return values of tasks, or constants, in tuples as keys are in lists."""
+        if isinstance(keys, list):
+            return tuple(map(self._fetched, keys, values))
+        return self.result(values) if isinstance(values, Task) else values
 
     def map(
         self,
@@ -137,7 +153,6 @@ class Executor(_Closing):
         )
         return self.compute(build_graph(units, runner), watch=watch, retry=retry).value
 
-    @abstractmethod
     def pool(
         self,
         n_actors: int | None = None,
@@ -169,6 +184,9 @@ class Executor(_Closing):
         SpecError
             If there is not as much memory.
         """
+        number = self.actors if n_actors is None else n_actors
+        options: dict[str, Any] = {"retry": retry, "on_event": on_event}
+        return ActorPool(self, self.name, number, actor_bytes=actor_bytes, **options)
 
     def probe(self, paths: Sequence[str]) -> None:
         """Raise EngineError unless every worker sees these local paths as this process does."""
@@ -179,111 +197,58 @@ class Executor(_Closing):
         """Return the memory that work may use, over all workers, or None when not known."""
 
 
-@dataclass
-class PoolCounts:
-    """What a pool has done since it was made.
+class _TasksOut:
+    """The tasks of a graph that are out, in the place of Dask's pool and of all its futures.
 
-    Attributes
-    ----------
-    n_steps, n_items : int
-        Steps completed, items answered.
-    n_built : int
-        States built from their shards, again after losses included.
-    n_replayed : int
-        Single steps of single shards done again to bring a rebuilt state up to date.
-    n_lost : int
-        Actors that died or hung and were replaced.
-    n_retries : int
-        Attempts to build a state that were repeated after a transient error.
+    A future that says at once that it is done, and waits for whichever task is next when it is
+    asked, keeps all waiting in the calling thread.
     """
 
-    n_steps: int = 0
-    n_items: int = 0
-    n_built: int = 0
-    n_replayed: int = 0
-    n_lost: int = 0
-    n_retries: int = 0
+    def __init__(self, executor: Executor, watch: Watch | None, retry: RetryPolicy) -> None:
+        self.made: WeakSet[Task] = WeakSet()
+        self._executor = executor
+        self._watch = watch
+        self._retry = retry
+        self._keys: dict[Task, Any] = {}
+        self._n_losses = executor.n_losses
+        self._n_before = executor.n_losses
+
+    def submit(self, _: Any, batch: Sequence[Any]) -> _TasksOut:
+        """Start the only task of a batch."""
+        ((key, (work, needed), *_),) = batch
+        # Not as an argument, as a client of Dask would run it first.
+        function = partial(_run, work, tuple(needed))
+        task = self._executor.submit(function, *needed.values(), retry=self._retry)
+        self._keys[task] = key
+        self.made.add(task)
+        return self
+
+    def add_done_callback(self, call: Callable[[_TasksOut], None]) -> None:
+        """Say that a task is done."""
+        call(self)
+
+    def result(self) -> list[tuple[Any, Any, bool]]:
+        """Wait for a task; return its key and itself as Dask takes them, or raise its error."""
+        done: list[Task] = []
+        while not done:
+            done = self._executor.done([*self._keys], POLL_S)
+            self._tell_losses()
+        key = self._keys.pop(done[0])
+        for report in self._executor.reports(done[0]):
+            if self._watch is not None:
+                self._watch(report)
+        return [(key, (done[0], None), False)]
+
+    def _tell_losses(self) -> None:
+        while self._n_losses < self._executor.n_losses:
+            self._n_losses += 1
+            if self._watch is not None:
+                self._watch(WorkerLoss(self._n_losses - self._n_before))
 
 
-class ActorPool(_Closing):
-    """States, one for each shard, on actors that can be replaced.
-
-    What an answer is depends on the shards and the messages only: not on the kind of pool, the
-    number of actors, or actors that died on the way. When an actor dies, hangs beyond the timeout,
-    or loses its node, another is started, its states are built again from their shards, the
-    messages of the steps that changed them are replayed, and what it was asked is asked again.
-    `build` and functions must therefore be deterministic and free of lasting effects elsewhere.
-    Messages and answers are pickled on every kind of pool, so nobody shares memory with the driver.
-
-    Attributes
-    ----------
-    name : str
-        ``"serial"``, ``"local"``, ``"dask"`` or ``"ray"``.
-    n_actors : int
-        Processes that hold states. Shard ``i`` lives on actor ``i % n_actors``.
-    counts : PoolCounts
-    """
-
-    name: str
-    n_actors: int
-    counts: PoolCounts
-
-    @abstractmethod
-    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
-        """Build one state for each shard; may be called again, which begins anew.
-
-        Parameters
-        ----------
-        build : callable
-            ``shard → state``. Picklable (closures may travel). It may read from storage:
-            transient errors are retried.
-        shards : sequence
-            Small picklable descriptions, such as a range of columns or a partition; more shards
-            than actors are fine.
-
-        Raises
-        ------
-        EngineError
-            Actors kept dying, lack a module, or storage kept failing.
-        Exception
-            What `build` raised, for the first shard in order.
-        """
-
-    @abstractmethod
-    def step(self, fn: StepFunction, message: Any = None) -> list[Any]:
-        """Call ``fn(state, message)`` on every state; answers in the order of shards.
-
-        Parameters
-        ----------
-        fn : callable
-            ``(state, message) → (new state, answer)``. Returns None as new state when the state
-            is as it was, which saves the replay; a state changed in place is returned itself.
-        message : Any
-            Picklable; sent once to each actor.
-
-        Raises
-        ------
-        EngineError
-            Actors kept dying or hanging, or the pool has not been started, or failed before.
-        Exception
-            What ``fn`` raised, for the first shard in order. The pool must be started again.
-        """
-
-    @abstractmethod
-    def map(self, function: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Call ``function(state, item)`` for every item, each on the next actor that is free.
-
-        The state is that of the actor's first shard, so states have to be interchangeable (what
-        was loaded from one file; one shard for each actor is enough), and stay as they are. Answers
-        are in the order of items. Raises what `step` raises, after items under way are finished.
-
-        Parameters
-        ----------
-        function : callable
-            ``(state, item) → answer``. Picklable; deterministic.
-        items : sequence
-            Picklable.
-        """
+def _run(work: Any, keys: Sequence[Any], *values: Any) -> Any:
+    """Run a task of Dask's where the values of these keys are."""
+    return work(dict(zip(keys, values, strict=True)))
 
 
 # --- map-reduce over units with the same bits on every executor ----------------------------------

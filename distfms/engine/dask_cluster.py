@@ -4,41 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from distfms.engine import nodes
-from distfms.engine.base import ActorPool, Executor
-from distfms.engine.dask_pool import DaskPool
-from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, UnitReport, Watch
+from distfms.engine.base import Executor
+from distfms.engine.blas import limit_blas_threads
+from distfms.engine.graph import USUAL, RetryPolicy, UnitReport
+from distfms.engine.memory import require_room
+from distfms.engine.pool import Host
+from distfms.engine.tasks import POLL_S, LostError, Task, reports_of
 from distfms.errors import EngineError
 
 # Tasks are pickled here and run there, and numpy does the sums: these must be the same.
 _SAME_VERSION = ("distfms", "dask", "distributed", "cloudpickle", "numpy")
 # Those that distributed gives a level and a handler; others inherit them.
 _LOGGERS = ("distributed", "distributed.client")
-_POLL_S = 1.0
+
+
+@dataclass(eq=False)
+class _Seat:
+    """A worker, and the future of the host that it keeps."""
+
+    worker: str
+    host: Any
 
 
 class DaskExecutor(Executor):
     """Runs work on a Dask cluster that is already there, such as ``tcp://host:8786``.
 
-    Values stay on the workers; the driver receives the root of the graph, and what leaves report.
-    Lost workers are the scheduler's business, which runs their tasks again elsewhere; where it has
-    none left, a job waits ``patience_s`` for new ones. The BLAS of a worker process stays at one
-    thread after it ran one of our tasks.
+    Workers that are lost are the scheduler's business, which runs their tasks again elsewhere;
+    where it has none left, a job waits ``patience_s`` for new ones. A seat is a task whose value, a
+    host, one worker keeps; what is asked of it are tasks that need this value and run there. The
+    scheduler drops it with the pool, and with a driver that is gone. The BLAS of a worker process
+    stays at one thread after it ran one of our tasks.
     Raises EngineError where no scheduler answers, or it has no workers, or of other versions.
     """
 
     name = "dask"
+    n_out = 2
+    light_seats = True
 
     def __init__(self, address: str, *, timeout_s: float = 5.0, patience_s: float = 60.0) -> None:
         self.address = address
         self._patience_s = patience_s
+        self._seats: list[_Seat] = []
+        self._alive_s = time.monotonic()
         self.client: Any = _connect(address, timeout_s)
         try:
             self._require_workers(timeout_s)
@@ -47,54 +63,105 @@ class DaskExecutor(Executor):
             self.close()
             raise
 
-    def compute(
-        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
-    ) -> Partial[Any]:
-        """Run a graph and return its root; see `Executor.compute`."""
-        tasks, reports = _with_reports(graph)
-        with _quiet():
-            with self.asking():
-                futures = self.client.get(tasks, [graph.root, *reports], sync=False)
-            try:
-                return self._follow(futures, watch)
-            finally:
-                # The scheduler then drops what is under way. To cancel it was seen to break the
-                # connection of the client (`assert ts.who_wants` in distributed's scheduler).
-                for future in futures:
-                    future.release()
+    def submit(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        seat: _Seat | None = None,
+        retry: RetryPolicy = USUAL,
+    ) -> Task:
+        """Have the scheduler start a function; see `Tasks.submit`."""
+        values = [one.value if isinstance(one, Task) else one for one in arguments]
+        self._alive_s = time.monotonic()
+        with self.asking(), _quiet():
+            if seat is not None:
+                asked = self._submit_to(seat.worker, _on_seat, function, seat.host, *values)
+                return Task(asked, self._coming(asked), seat)
+            value = self.client.submit(function, *values, pure=False)
+            # Before other tasks, as they are waited for.
+            reports = self.client.submit(reports_of, value, pure=False, priority=1)
+            answer = self._coming(reports)
+        answer.add_done_callback(lambda _: reports.release())
+        return Task(value, answer)
+
+    def done(self, tasks: Sequence[Task], wait_s: float) -> list[Task]:
+        """Wait for a task; see `Tasks.done`. What was asked of a worker that is gone is done."""
+        done = super().done(tasks, min(wait_s, POLL_S))
+        if done:
+            return done
+        workers = self._living()
+        if workers is None:
+            return []
+        return [task for task in tasks if task.seat and task.seat.worker not in workers]
+
+    def result(self, task: Task) -> Any:
+        """Return the value of a task; see `Tasks.result`."""
+        if task.seat is None:
+            whole = Task(task.value, self._coming(task.value))
+            while not self.done([whole], POLL_S):
+                continue
+            return self._answer(whole)
+        if not task.answer.done():
+            raise LostError("its worker is gone")
+        try:
+            return task.answer.result()
+        except (Exception, CancelledError) as error:
+            self._living()
+            raise LostError(f"Dask says {type(error).__name__}: {str(error)[:200]}") from error
+
+    def reports(self, task: Task) -> tuple[UnitReport, ...]:
+        """Return the reports of a task that is done."""
+        reports: tuple[UnitReport, ...] = self._answer(task)
+        return reports
+
+    def forget(self, tasks: Sequence[Task]) -> None:
+        """Have the scheduler drop what is under way.
+
+        To cancel it was seen to break the connection of the client (`assert ts.who_wants` in
+        distributed's scheduler).
+        """
+        for task in tasks:
+            task.answer.cancel()
+            task.value.release()
 
     def get(self, dsk: Any, keys: Any, **options: Any) -> Any:
-        """Run any graph of Dask; see `Executor.get`."""
+        """Run any graph of Dask, which may hold what is on the cluster; see `Executor.get`."""
         return self.client.get(dsk, keys, **options)
+
+    def seat(self, actor_bytes: int, instead_of: _Seat | None = None) -> _Seat:
+        """Take a worker: another than before, with the fewest seats for its threads."""
+        before = None if instead_of is None else instead_of.worker
+        while not (threads := self._living()):
+            time.sleep(POLL_S)
+        taken = [seat.worker for seat in self._seats]
+
+        def cost(worker: str) -> tuple[bool, float, str]:
+            return worker == before, taken.count(worker) / threads[worker], worker
+
+        worker = min(threads, key=cost)
+        with self.asking():
+            seat = _Seat(worker, self._submit_to(worker, Host))
+        self._seats.append(seat)
+        return seat
+
+    def leave(self, seat: _Seat) -> None:
+        """Let go of a host, and so of its states; a worker that hangs is left to itself."""
+        self._seats.remove(seat)
+        seat.host.release()
+
+    def require_room(self, n_actors: int, actor_bytes: int) -> None:
+        """Raise SpecError where an actor takes more than the largest worker has."""
+        room = self._memory_bytes()
+        largest = max(room) if room and all(room) else None
+        require_room(actor_bytes, largest, "the largest worker of the Dask cluster")
 
     def probe(self, paths: Sequence[str]) -> None:
         """Check that every host sees these paths as this machine does; see `Executor.probe`."""
         nodes.require_paths(paths, self._examine_hosts)
 
-    def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
-        """Open a pool on the workers; see `Executor.pool`."""
-        return DaskPool(self, self.actors if n_actors is None else n_actors, **options)
-
-    def living(self) -> Mapping[str, int]:
-        """Return address and threads of the workers, once there are some."""
-        seen_s = time.monotonic()
-        while True:
-            with self.asking():
-                threads: Mapping[str, int] = self.client.nthreads()
-            if threads:
-                return threads
-            seen_s = self._require_life(seen_s)
-            time.sleep(_POLL_S)
-
-    def memory_bytes(self) -> list[int]:
-        """Return the memory limits of the workers, 0 for none."""
-        with self.asking():
-            workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        return [worker["memory_limit"] or 0 for worker in workers.values()]
-
     def available_bytes(self) -> int | None:
         """Return the sum of the workers' memory limits, None when one has none."""
-        limits = self.memory_bytes()
+        limits = self._memory_bytes()
         return sum(limits) if limits and all(limits) else None
 
     def close(self) -> None:
@@ -103,6 +170,17 @@ class DaskExecutor(Executor):
         if client is not None:
             with _quiet():
                 client.close()
+
+    # --- the cluster ---
+
+    def _memory_bytes(self) -> list[int]:
+        """Return the memory limits of the workers, 0 for none."""
+        return [worker["memory_limit"] or 0 for worker in self._worker_infos().values()]
+
+    def _worker_infos(self) -> Mapping[str, Mapping[str, Any]]:
+        with self.asking():
+            infos: Mapping[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        return infos
 
     def _require_workers(self, timeout_s: float) -> None:
         try:
@@ -117,9 +195,7 @@ class DaskExecutor(Executor):
 
     def _examine_hosts(self, packages: Sequence[str], paths: Sequence[str]) -> dict[str, Any]:
         """Have one worker of every host say what it has."""
-        with self.asking():
-            workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        of_host = {about["host"]: address for address, about in workers.items()}
+        of_host = {about["host"]: worker for worker, about in self._worker_infos().items()}
         return self._examine(packages, paths, list(of_host.values()))
 
     def _examine(
@@ -127,10 +203,14 @@ class DaskExecutor(Executor):
     ) -> dict[str, dict[str, Any]]:
         """Have every worker, or some, say what it has; by its name."""
         with self.asking(), _quiet(), nodes.by_value():
-            found: Mapping[str, Any] = self.client.run(
+            answers: Mapping[str, Any] = self.client.run(
                 nodes.examine, packages, paths, workers=workers
             )
-        return {f"Dask worker {key} on {there['host']}": there for key, there in found.items()}
+        return {f"Dask worker {worker} on {node['host']}": node for worker, node in answers.items()}
+
+    def _submit_to(self, worker: str, function: Any, *arguments: Any) -> Any:
+        where = {"workers": [worker], "allow_other_workers": False}
+        return self.client.submit(function, *arguments, pure=False, priority=1, **where)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -149,86 +229,53 @@ class DaskExecutor(Executor):
             "finished work is kept."
         )
 
-    def _follow(self, futures: Sequence[Any], watch: Watch | None) -> Partial[Any]:
-        """Return the root, which is the first; hand on what leaves report; raise a failure."""
-        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        asked = {}
-        for future in futures:
-            # Waits for what was finished and is lost with its worker, until it is done again.
-            gathering = self.client.gather(future, asynchronous=True)
-            loop = self.client.loop.asyncio_loop
-            answer = asyncio.run_coroutine_threadsafe(gathering, loop)
-            asked[answer] = future
-            answer.add_done_callback(done.put)
-        seen_s = time.monotonic()
-        while asked:
-            try:
-                answer = done.get(timeout=_POLL_S)
-            except queue.Empty:
-                seen_s = self._require_life(seen_s)
-                continue
-            future = asked.pop(answer)
-            try:
-                value = answer.result()
-            except (Exception, asyncio.CancelledError) as error:
-                raise self._failure(future, error) from error.__cause__
-            if future is futures[0]:
-                root: Partial[Any] = value
-            elif watch is not None:
-                for report in value:
-                    watch(report)
-        return root
+    def _living(self) -> Mapping[str, int] | None:
+        """Return the threads of the workers, or None where the connection is just made again.
 
-    def _require_life(self, seen_s: float) -> float:
-        """Raise EngineError when there have been no workers for long; else when there were some.
-
-        The scheduler would wait for ever, and so would a client that is closing.
+        Raises EngineError where it is not, or there have been no workers for long: the scheduler
+        would wait for ever.
         """
         if self.client.status in ("closing", "closed"):
             raise self._gone()
         try:
-            if self.client.status != "running" or self.client.nthreads():
-                return time.monotonic()
+            threads: Mapping[str, int] = self.client.nthreads()
         except OSError:
-            return seen_s  # the connection broke just now: the futures will say so
-        if time.monotonic() - seen_s > self._patience_s:
+            return None
+        if threads or self.client.status != "running":
+            self._alive_s = time.monotonic()
+        elif time.monotonic() - self._alive_s > self._patience_s:
             raise EngineError(
                 f"The Dask scheduler at {self.address} lost all its workers and got no new ones "
                 f"for {self._patience_s:.0f} s. Start workers and run the same command again; "
                 "finished work is kept."
             )
-        return seen_s
+        return threads
 
-    def _failure(self, future: Any, error: BaseException) -> BaseException:
-        """Return what went wrong with a future in words a user can act on."""
-        if future.status != "error":
-            return self._gone()
-        if type(error).__name__ != "KilledWorker":
-            return error
-        return EngineError(
-            f"Workers of the Dask cluster at {self.address} died repeatedly on the same task: "
-            f"{error}. They probably ran out of memory: give workers more memory or fewer threads, "
-            "then run the same command again; finished work is kept."
-        )
+    def _coming(self, future: Any) -> Any:
+        """Have a value come here; where it is lost with its worker, when it is made again."""
+        gathering = self.client.gather(future, asynchronous=True)
+        return asyncio.run_coroutine_threadsafe(gathering, self.client.loop.asyncio_loop)
 
-
-def _with_reports(graph: Graph) -> tuple[dict[Any, Any], list[Any]]:
-    """Return the graph's tasks with one more for each leaf, which returns its reports."""
-    tasks: dict[Any, Any] = dict(graph.tasks)
-    reports: dict[Any, Any] = {}
-    for leaf in graph.leaves:
-        reports[leaf] = ("distfms-report", leaf)
-        tasks[reports[leaf]] = (_reports, leaf)
-    for key, (task, *needed) in graph.tasks.items():
-        # A merge also waits for the reports of its leaves: they would be last in Dask's order,
-        # and hold the values of all leaves until then.
-        if told := [reports[other] for other in needed if other in reports]:
-            tasks[key] = (task, *needed, *told)
-    return tasks, list(reports.values())
+    def _answer(self, task: Task) -> Any:
+        """Return what came of a task, or raise its error in words a user can act on."""
+        try:
+            return task.answer.result()
+        except (Exception, CancelledError) as error:
+            if task.value.status != "error":
+                raise self._gone() from error
+            if type(error).__name__ != "KilledWorker":
+                raise
+            raise EngineError(
+                f"Workers of the Dask cluster at {self.address} died repeatedly on the same task: "
+                f"{error}. They probably ran out of memory: give workers more memory or fewer "
+                "threads, then run the same command again; finished work is kept."
+            ) from error
 
 
-def _reports(leaf: Partial[Any]) -> tuple[UnitReport, ...]:
-    return leaf.reports
+def _on_seat(function: Callable[..., Any], host: Host, *arguments: Any) -> Any:
+    """Call a function where the host is."""
+    limit_blas_threads()
+    return function(host, *arguments)
 
 
 def _connect(address: str, timeout_s: float) -> Any:

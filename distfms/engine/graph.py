@@ -19,6 +19,13 @@ from distfms.store.kept import PACK_UNITS, PartialCache
 
 T = TypeVar("T")
 
+EventHandler = Callable[[Mapping[str, Any]], None]
+
+
+def ignore(event: Mapping[str, Any]) -> None:
+    """Take an event and do nothing."""
+
+
 #: Units of one task at most. More would hold more values and lose more with a worker, and what a
 #: task costs is by then a small share of what it does.
 MOST_UNITS = PACK_UNITS

@@ -1,36 +1,38 @@
-"""Work on a Ray cluster: graphs as its tasks, pools of its actors."""
+"""Work on a Ray cluster: tasks of Ray, and actors for states."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 from distfms.engine import nodes
-from distfms.engine.base import ActorPool, Executor
+from distfms.engine.base import Executor
 from distfms.engine.blas import limit_blas_threads
-from distfms.engine.graph import USUAL, Graph, Partial, RetryPolicy, UnitReport, Watch
+from distfms.engine.graph import USUAL, Partial, RetryPolicy, UnitReport
 from distfms.engine.memory import available_bytes, require_room
-from distfms.engine.ray_session import RaySession, explained
-from distfms.engine.replay_pool import ActorLoss, Host, ReplayPool, Reply, dump
+from distfms.engine.pool import Host
+from distfms.engine.ray_session import RaySession
+from distfms.engine.tasks import LostError, Task
 
-_POLL_S = 0.5
 # Above this a request goes through the object store, once to each node.
 _INLINE_BYTES = 64 * 2**10
+_FETCH_S = 5.0
 
 
 class RayExecutor(Executor):
     """Runs work on a Ray cluster.
 
-    Dask's own scheduler decides what is next; its tasks are Ray tasks. Values stay on the nodes,
-    and Ray starts a task where most of what it needs is; the driver receives the values that were
-    asked for, and what leaves report. Two tasks are out for each processor, so that merges are not
-    queued behind all units and few values exist at the same time. Ray runs tasks of lost workers
-    again, and those whose values were lost with a node. After an error or an interrupt, the few
-    tasks handed out already run to their end: cancelling a task that is just finishing was seen to
-    abort the whole driver in Ray 2.60 (``task_manager.cc: Tried to complete task that was not
-    pending``).
+    Values stay on the nodes, and Ray starts a task where most of what it needs is. Ray runs tasks
+    of lost workers again, and those whose values were lost with a node; it restarts actors and
+    repeats what they were asked. After an error or an interrupt, the few tasks handed out already
+    run to their end: cancelling a task that is just finishing was seen to abort the whole driver in
+    Ray 2.60 (``task_manager.cc: Tried to complete task that was not pending``).
+
+    A seat is an actor that needs no processor of its own, so that tasks of the same job can run
+    between steps; they are spread over the processors of the nodes.
 
     Parameters
     ----------
@@ -41,15 +43,20 @@ class RayExecutor(Executor):
     """
 
     name = "ray"
+    n_out = 2
 
     def __init__(
         self, address: str | None = None, workers: int | None = None, **options: Any
     ) -> None:
         self.session = RaySession(address, workers, **options)
+        import ray
+
+        self._call = ray.remote(num_returns=2, num_cpus=1)(_call)
+        self._n_seats = 0
         try:
             self.address = self.session.address
-            there = self.session.n_processors
-            self.workers = self.actors = min(workers or there, there)
+            n_processors = self.session.n_processors
+            self.workers = self.actors = min(workers or n_processors, n_processors)
             if self.session.started_here:
                 # Processes that start take seconds, which are not those of the first pass.
                 self.map(abs, range(self.workers))
@@ -57,36 +64,97 @@ class RayExecutor(Executor):
             self.session.close()
             raise
 
-    def compute(
-        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL
-    ) -> Partial[Any]:
-        """Run a graph and return its root; see `Executor.compute`."""
-        root: Partial[Any] = self.get(graph.tasks, graph.root, watch=watch, retry=retry)
-        return root
+    def submit(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        seat: Any = None,
+        retry: RetryPolicy = USUAL,
+    ) -> Task:
+        """Start a task of Ray, or ask an actor; see `Tasks.submit`."""
+        values = [one.value if isinstance(one, Task) else one for one in arguments]
+        n_retries = retry.attempts - 1
+        if seat is not None:
+            answer = seat.call.options(max_task_retries=n_retries).remote(function, *values)
+            return Task(answer, answer, seat)
+        return Task(*self._call.options(max_retries=n_retries).remote(function, *values))
 
-    def get(
-        self, dsk: Any, keys: Any, *, watch: Any = None, retry: RetryPolicy = USUAL, **options: Any
-    ) -> Any:
-        """Run any graph of Dask; see `Executor.get`."""
-        from dask.local import get_async
+    def done(self, tasks: Sequence[Task], wait_s: float) -> list[Task]:
+        """Wait for a task; see `Tasks.done`."""
+        import ray
 
-        tasks = _RayTasks(self.session.check, watch, retry)
-        settled = {"num_workers": 2 * self.workers, **options, "chunksize": 1}
-        try:
-            return _fetched(keys, get_async(tasks.submit, dsk=dsk, result=keys, **settled))
-        except BaseException as error:
+        # Not by futures of Ray's: after the loss of a node, work of others then hangs.
+        answers = [task.answer for task in tasks]
+        with self.session.asking():
+            done, _ = ray.wait(answers, timeout=wait_s)
             self.session.check()
-            raise explained(error) from error.__cause__
+            if done:
+                done, _ = ray.wait(answers, num_returns=len(answers), timeout=0)
+        return [task for task in tasks if task.answer in done]
+
+    def result(self, task: Task) -> Any:
+        """Return the value of a task; see `Tasks.result`."""
+        import ray
+
+        with self.session.asking():
+            while True:
+                try:
+                    return ray.get(task.value, timeout=_FETCH_S)
+                except ray.exceptions.GetTimeoutError:
+                    self.session.check()
+                except ray.exceptions.RayTaskError:
+                    raise  # of an actor, too, that could not be made
+                except ray.exceptions.RayError as error:
+                    if task.seat is None:
+                        raise
+                    first = str(error).strip().split("\n")[0]
+                    raise LostError(f"Ray says {type(error).__name__}: {first[:200]}") from error
+
+    def reports(self, task: Task) -> tuple[UnitReport, ...]:
+        """Return the reports of a task that is done."""
+        reports: tuple[UnitReport, ...] = self.result(Task(task.answer, task.answer))
+        return reports
+
+    def seat(self, actor_bytes: int, instead_of: Any = None) -> Any:
+        """Start an actor, on the next processor going round the nodes."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        with self.session.asking():
+            processors = self._processors(actor_bytes)
+            node = processors[self._n_seats % len(processors)]
+            self._n_seats += 1
+            actor = ray.remote(
+                num_cpus=0,
+                memory=actor_bytes or None,
+                max_restarts=-1,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
+            )(_Actor)
+            return actor.remote()
+
+    def leave(self, seat: Any) -> None:
+        """Kill an actor."""
+        import ray
+
+        # It may have died before, or its cluster.
+        with suppress(Exception):
+            ray.kill(seat, no_restart=True)
+
+    def share(self, request: bytes) -> Any:
+        """Put a large request into the object store."""
+        import ray
+
+        return request if len(request) <= _INLINE_BYTES else ray.put(request)
+
+    def require_room(self, n_actors: int, actor_bytes: int) -> None:
+        """Raise SpecError where an actor takes more than the largest node has."""
+        largest = max(self.session.memory_bytes().values())
+        require_room(actor_bytes, largest, "the largest node of the Ray cluster")
 
     def probe(self, paths: Sequence[str]) -> None:
         """Check that every node sees these local paths as this machine does."""
-        if self.session.started_here:
-            return
-        nodes.require_paths(paths, self.session.examine)
-
-    def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
-        """Open a pool of Ray actors; see `Executor.pool`."""
-        return RayPool(self.session, self.actors if n_actors is None else n_actors, **options)
+        if not self.session.started_here:
+            nodes.require_paths(paths, self.session.examine)
 
     def available_bytes(self) -> int | None:
         """Return the memory for tasks over all nodes; for a cluster here, what is free of it."""
@@ -99,188 +167,35 @@ class RayExecutor(Executor):
         """Disconnect; stop the cluster when it was started here."""
         self.session.close()
 
-
-class _RayTasks:
-    """The Ray tasks of a graph that are out, in the place of Dask's pool and of all its futures.
-
-    A future that says at once that it is done, and waits for whichever task is next when it is
-    asked, keeps all waiting in the calling thread.
-    """
-
-    def __init__(self, check: Callable[[], None], watch: Watch | None, retry: RetryPolicy) -> None:
-        import ray
-
-        options = {"num_returns": 2, "num_cpus": 1, "max_retries": retry.attempts - 1}
-        self._run = ray.remote(**options)(_run_task)
-        self._check = check
-        self._watch = watch
-        self._out: dict[Any, tuple[Any, Any]] = {}
-
-    def submit(self, _: Any, batch: Sequence[Any]) -> _RayTasks:
-        """Start the only task of a batch."""
-        ((key, (task, needed), *_),) = batch
-        value, told = self._run.remote(task, tuple(needed), *needed.values())
-        self._out[told] = key, value
-        return self
-
-    def add_done_callback(self, call: Callable[[_RayTasks], None]) -> None:
-        """Say that a task is done."""
-        call(self)
-
-    def result(self) -> list[tuple[Any, Any, bool]]:
-        """Wait for a task; return its key and value as Dask takes them, or raise its error."""
-        import ray
-
-        done: list[Any] = []
-        while not done:
-            done, _ = ray.wait([*self._out], timeout=_POLL_S)
-            self._check()
-        key, value = self._out.pop(done[0])
-        for report in ray.get(done[0]):
-            if self._watch is not None:
-                self._watch(report)
-        return [(key, (value, None), False)]
+    def _processors(self, actor_bytes: int) -> list[str]:
+        """Return node ids, one for each processor, going round the nodes."""
+        living = self.session.living_nodes()
+        fitting = [n for n in living if n["Resources"].get("memory", 0) >= actor_bytes]
+        columns = [[n["NodeID"]] * int(n["Resources"]["CPU"]) for n in fitting or living]
+        return [node for row in zip_longest(*columns) for node in row if node is not None]
 
 
-def _run_task(task: Any, keys: Sequence[Any], *values: Any) -> tuple[Any, tuple[UnitReport, ...]]:
-    """Run a task of Dask's where the values of these keys are; return reports beside its value."""
-    value = task(dict(zip(keys, values, strict=True)))
+def _call(function: Callable[..., Any], *values: Any) -> tuple[Any, tuple[UnitReport, ...]]:
+    """Call a function in a task of Ray; return reports beside its value."""
+    value = function(*values)
     if isinstance(value, Partial):
         return replace(value, reports=()), value.reports
     return value, ()
 
 
-def _fetched(keys: Any, found: Any) -> Any:
-    """Return values, which are on the nodes or constants, in tuples as keys are in lists."""
-    import ray
-
-    if isinstance(keys, list):
-        return tuple(map(_fetched, keys, found))
-    return ray.get(found) if isinstance(found, ray.ObjectRef) else found
-
-
-class RayPool(ReplayPool):
-    """One Ray actor for each number, with one BLAS thread; see `Executor.pool`.
-
-    Ray restarts these actors and repeats what they were asked. Each request names what the states
-    are made of, and the steps that changed them, so that an actor which has none makes them first.
-    Actors need no processor of their own, so tasks of the same job can run between steps; they are
-    spread over the processors of the nodes in an order that depends on their numbers.
-    """
-
-    name = "ray"
-
-    def __init__(
-        self, session: RaySession, n_actors: int, *, actor_bytes: int = 0, **options: Any
-    ) -> None:
-        largest = max(session.memory_bytes().values())
-        require_room(actor_bytes, largest, "the largest node of the Ray cluster")
-        super().__init__(n_actors, **options)
-        self._session = session
-        self._actor_bytes = actor_bytes
-        self._actors: dict[int, Any] = {}
-        self._setups: dict[int, Any] = {}
-        self._n_sent = 0
-
-    def _spawn(self, actor: int) -> None:
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        try:
-            seats = self._seats()
-            seat = NodeAffinitySchedulingStrategy(seats[actor % len(seats)], soft=True)
-            remote = ray.remote(
-                num_cpus=0,
-                memory=self._actor_bytes or None,
-                max_restarts=-1,
-                max_task_retries=self._retry.attempts - 1,
-                scheduling_strategy=seat,
-            )(_RayActor)
-            self._actors[actor] = remote.remote()
-        except ray.exceptions.RayError as error:
-            self._session.check()
-            raise explained(error) from error
-
-    def _end(self, actor: int) -> None:
-        import ray
-
-        handle = self._actors.pop(actor, None)
-        if handle is None or not ray.is_initialized():
-            return
-        try:
-            ray.kill(handle, no_restart=True)
-        except Exception:
-            # It died before, or its cluster did.
-            return
-
-    def _share(self, request: bytes) -> Any:
-        import ray
-
-        return request if len(request) <= _INLINE_BYTES else ray.put(request)
-
-    def _send(self, actor: int, setup: bytes | None, request: Any) -> Any:
-        import ray
-
-        if setup is not None:
-            self._setups[actor] = ray.put(setup)
-        self._n_sent += 1
-        # In a list, so that an actor fetches it when it needs it.
-        made_of = [self._setups[actor]]
-        is_first = setup is not None
-        return self._actors[actor].handle.remote(
-            self._n_sent, is_first, made_of, [*self._log], request
-        )
-
-    def _done(self, answers: Sequence[Any], wait_s: float) -> Collection[Any]:
-        import ray
-
-        # Not by futures of Ray's: after the loss of a node, work of others then hangs.
-        done, _ = ray.wait(answers, num_returns=1, timeout=wait_s)
-        return ray.wait(answers, num_returns=len(answers), timeout=0)[0] if done else ()
-
-    def _heard(self, answer: Any) -> bytes | ActorLoss:
-        import ray
-
-        try:
-            reply: bytes = ray.get(answer)
-        except ray.exceptions.RayTaskError as error:
-            # Not the work, whose errors are in the reply: the actor could not be made.
-            return dump(Reply(error=explained(error)))
-        except ray.exceptions.RayError as error:
-            first = str(error).strip().split("\n")[0]
-            reason = f"Ray says {type(error).__name__}: {first[:200]}"
-            return ActorLoss(reason, self._retry.attempts)
-        return reply
-
-    def _check(self) -> None:
-        self._session.check()
-
-    def _seats(self) -> list[str]:
-        """Return node ids, one for each processor, going round the nodes."""
-        nodes = self._session.living_nodes()
-        fitting = [n for n in nodes if n["Resources"].get("memory", 0) >= self._actor_bytes]
-        columns = [[n["NodeID"]] * int(n["Resources"]["CPU"]) for n in fitting or nodes]
-        return [seat for row in zip_longest(*columns) for seat in row if seat is not None]
-
-
-class _RayActor:
-    """The actor: a host, and one BLAS thread."""
+class _Actor:
+    """A host in an actor of Ray, and one BLAS thread."""
 
     def __init__(self) -> None:
         import ray
 
-        self._has_states = False
-        self._host = Host(int(ray.get_runtime_context().was_current_actor_reconstructed))
+        self._host = Host()
+        self._is_anew = ray.get_runtime_context().was_current_actor_reconstructed
 
-    def handle(
-        self, number: int, is_first: bool, made_of: list[Any], log: list[Any], request: bytes
-    ) -> bytes:
-        """Carry out one request, after states are made where it is the first of a process."""
-        import ray
-
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function with the host; once nothing, where this process replaces another."""
+        if self._is_anew:
+            self._is_anew = False
+            return b""
         limit_blas_threads()
-        if self._has_states and not is_first:
-            return self._host.handle(None, request, (), number)
-        self._has_states = True
-        calls = [ray.get(call) if isinstance(call, ray.ObjectRef) else call for call in log]
-        return self._host.handle(ray.get(made_of[0]), request, calls, number)
+        return function(self._host, *arguments)

@@ -188,6 +188,15 @@ class RaySession:
                 "the cluster again, then run the same command again; finished work is kept."
             )
 
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Raise EngineError, or the work's own error, for what Ray raises."""
+        try:
+            yield
+        except Exception as error:
+            self.check()
+            raise explained(error) from error.__cause__
+
     def close(self) -> None:
         """Disconnect, and stop the cluster when it was started here; safe to call twice."""
         import ray
@@ -224,7 +233,9 @@ class RaySession:
                     "start --head` printed when it started; it usually ends in :6379."
                 )
         try:
-            with _quiet(), _own_handler_of(signal.SIGTERM), _sharing_fate():
+            for name, value in _FATE.items():
+                os.environ.setdefault(name, value)
+            with _quiet(), _own_handler_of(signal.SIGTERM):
                 made = ray.init(
                     address=self.address,
                     log_to_driver=False,
@@ -320,23 +331,11 @@ def explained(error: BaseException) -> BaseException:
         )
     if not isinstance(cause, ray.exceptions.RayError):
         return cause
-    full = ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError
-    if isinstance(cause, full):
-        return EngineError(
-            "A node of the Ray cluster has no room for intermediate values "
-            f"({type(cause).__name__}: {text}). Give nodes more shared memory (`ray start "
-            "--object-store-memory`), or free the disk that they spill to, then run the same "
-            "command again; finished work is kept."
-        )
-    if isinstance(cause, ray.exceptions.OutOfMemoryError):
-        advice = "Give nodes more memory or fewer processors, or make partitions smaller"
-    elif isinstance(cause, (ray.exceptions.WorkerCrashedError, ray.exceptions.RayActorError)):
-        advice = "Workers probably ran out of memory: give nodes more memory or fewer processors"
-    else:
-        advice = "See `ray status` and the logs of its nodes"
     return EngineError(
-        f"The Ray cluster repeatedly lost the work ({type(cause).__name__}: {text}). {advice}, "
-        "then run the same command again; finished work is kept."
+        f"The Ray cluster repeatedly lost the work ({type(cause).__name__}: {text}). Nodes "
+        "probably lack memory or disk: give them more memory or fewer processors, more shared "
+        "memory (`ray start --object-store-memory`), or free the disk that values spill to. See "
+        "`ray status`, then run the same command again; finished work is kept."
     )
 
 
@@ -383,18 +382,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-@contextmanager
-def _sharing_fate() -> Iterator[None]:
-    """Have processes that are started now end with this one, and its settings stay."""
-    added = {name: value for name, value in _FATE.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
 
 
 @contextmanager

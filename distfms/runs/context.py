@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from distfms.data.files.partition import Dataset, HeldPartition, Partition
-from distfms.engine.base import ActorPool, Executor, map_reduce
+from distfms.engine.base import Executor, map_reduce
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.graph import RetryPolicy, Unit, UnitReport, WorkerLoss
 from distfms.engine.local import SerialPool
+from distfms.engine.pool import ActorPool
 from distfms.methods.frame.contract import NO_GAIN, ON_RAY, Inputs, PartialReader
 from distfms.methods.frame.passes import shards_of
 from distfms.runs.events import Recorder

@@ -21,7 +21,7 @@ MOST_SHARDS = 16
 
 
 class Pool(Protocol):
-    """States, one for each shard, on actors somewhere; see `distfms.engine.base.ActorPool`."""
+    """States, one for each shard, on actors somewhere; see `distfms.engine.pool.ActorPool`."""
 
     def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
         """Build one state for each shard."""

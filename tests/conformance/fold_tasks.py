@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.engine.base import ActorPool
+from distfms.engine.pool import ActorPool
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.cross_validation import Fold, FoldWork, evaluate_on_folds
 from distfms.stats.base import Bundle, Folded

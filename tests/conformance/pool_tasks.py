@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from distfms.engine.base import ActorPool, Executor
+from distfms.engine.base import Executor
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.local import LocalExecutor, SerialPool
+from distfms.engine.pool import ActorPool
 from distfms.engine.ray_cluster import RayExecutor
 from tests.conformance import engine_tasks
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.ray_cluster import RayPool
+from distfms.engine.pool import ActorPool
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import ON_RAY
 from distfms.methods.sequence import form
@@ -105,19 +105,20 @@ def pools(folder: Path) -> list[dict[str, Any]]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
     """What is asked of actors on Ray: (what they do, number of the actor) → calls."""
     counts = Counter[tuple[str, int]]()
-    opened, send = RunContext.pool, RayPool._send
+    opened, post = RunContext.pool, ActorPool._post
 
     def named(*given: Any, **options: Any) -> Any:
         pool: Any = opened(*given, **options)
         pool.what = options["what"]
         return pool
 
-    def counted(self: Any, actor: int, setup: bytes | None, request: Any) -> Any:
-        counts[self.what, actor] += 1
-        return send(self, actor, setup, request)
+    def counted(self: Any, actor: int, work: Any) -> None:
+        if self.name == "ray":
+            counts[self.what, actor] += 1
+        post(self, actor, work)
 
     monkeypatch.setattr(RunContext, "pool", named)
-    monkeypatch.setattr(RayPool, "_send", counted)
+    monkeypatch.setattr(ActorPool, "_post", counted)
     return counts
 
 

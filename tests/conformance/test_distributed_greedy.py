@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
+from distfms.engine.pool import ActorPool
 from distfms.methods.sequence.greedy import sequence
 from distfms.solve import purchases as greedy
 from distfms.solve import shards

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.local import LocalExecutor, SerialPool
+from distfms.engine.pool import ActorPool
 from distfms.errors import EngineError, SpecError
 from tests.conformance import pool_tasks as tasks
 

@@ -34,9 +34,7 @@ def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
     if request.param == "ray":
         request.getfixturevalue("ray_session")
         return {"kind": "ray", "workers": 2}
-    # One process only: where one of several dies, the others' work is lost with it.
-    processes = request.param == "processes"
-    return {"kind": "local", "workers": 1 if processes else 2, "processes": processes}
+    return {"kind": "local", "workers": 2, "processes": request.param == "processes"}
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.base import ActorPool, map_reduce
+from distfms.engine.base import map_reduce
+from distfms.engine.pool import ActorPool
 from distfms.runs import context, folder, steps
 from distfms.runs.job_spec import JobSpec
 from tests.conformance.pool_tasks import kill_own_node

@@ -61,14 +61,14 @@ def test_passes_of_a_job_on_ray_are_graphs_of_dask(
 
     graphs = []
 
-    def get(self: RayExecutor, dsk: Any, keys: Any, **options: Any) -> Any:
+    def follow(self: RayExecutor, dsk: Any, keys: Any, **options: Any) -> Any:
         graphs.append(dsk)
         # Nothing goes to Ray past this: what Dask runs here is the whole pass.
         monkeypatch.setattr(ray, "remote", None)
         return get_sync(dsk, keys)
 
     with RayExecutor(workers=2):  # its workers are awake
-        monkeypatch.setattr(RayExecutor, "get", get)
+        monkeypatch.setattr(RayExecutor, "follow", follow)
         spec = jobs.spec("multiselect", tmp_path / "runs", engine={"kind": "ray", "workers": 2})
         folder = run_job(spec).folder
     assert graphs

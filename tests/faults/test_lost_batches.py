@@ -27,16 +27,14 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
         request.getfixturevalue("ray_session")
         made = RayExecutor(workers=2)
     else:
-        # One, as a pool of processes is lost as a whole.
-        made = LocalExecutor(1, processes=True)
+        made = LocalExecutor(2, processes=True)
     with made:
         yield made
 
 
 def units_for(executor: Executor, folder: Path) -> list[Unit]:
-    n = N_UNITS * executor.workers // 2
-    assert batch_size(n, executor.workers) == BATCH
-    return [Unit(f"unit-{t.index}", t, n_bytes=100) for t in tasks.tickets(folder, n)]
+    assert batch_size(N_UNITS, executor.workers) == BATCH
+    return [Unit(f"unit-{t.index}", t, n_bytes=100) for t in tasks.tickets(folder, N_UNITS)]
 
 
 @pytest.mark.parametrize("cached", [False, True])

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distfms.engine.graph import RetryPolicy
-from distfms.engine.local import LocalExecutor
 from distfms.errors import EngineError
 from tests.conformance import pool_tasks
 from tests.conformance.pool_tasks import pool_of, walked
@@ -97,8 +93,7 @@ def test_process_that_takes_nothing(tmp_path: Path) -> None:
     """It is stopped before it reads a message that no pipe holds; others go on."""
     with pool_of("local", retry=RetryPolicy(timeout_s=3.0)) as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
-        (stuck,) = pool._seats[1]._processes
-        os.kill(stuck, signal.SIGSTOP)
+        os.kill(pool._seats[1]._process.pid, signal.SIGSTOP)
         sizes = pool.step(measure, bytes(2**22))
         assert sizes == [2**22] * 4
         assert (pool.counts.n_lost, pool.counts.n_built) == (1, 6)
@@ -119,26 +114,3 @@ def test_storage_that_keeps_failing_ends_the_start(kind: str) -> None:
 
 def hang_up(shard: int) -> None:
     raise ConnectionResetError("the storage hung up")
-
-
-def test_tracker_of_semaphores_that_dies() -> None:
-    """Python starts another, which warns, once, and prints no errors."""
-    command = [sys.executable, "-m", __name__]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout == "[1, 2]\n[1]\n[1]\n"
-    assert ended.stderr.count("\n") == 2, ended.stderr
-
-
-def work_without_a_tracker() -> None:
-    with LocalExecutor(1, processes=True) as executor, executor.pool(1) as pool:
-        print(executor.map(abs, [1, 2]))
-        pool.start(int, ["1"])
-        os.kill(resource_tracker._resource_tracker._pid, signal.SIGKILL)
-        for _ in range(2):
-            print(pool.step(lambda state, message: (None, state)))
-            (process,) = pool._seats[0]._processes.values()
-            process.kill()
-
-
-if __name__ == "__main__":
-    work_without_a_tracker()

@@ -105,23 +105,15 @@ def test_too_little_memory_for_one_block(executor: RayExecutor) -> None:
     assert executor.map(tasks.square, [2]) == [4]
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "advice"),
-    [
-        ("ObjectStoreFullError", "Failed to put object x", r"no room for .*--object-store-memory"),
-        ("OutOfDiskError", "Local disk is full", r"no room for .*free the disk that they spill to"),
-        ("OutOfMemoryError", "Task was killed due to the node running low on memory.",
-         r"repeatedly .*more memory or fewer processors, or make partitions smaller"),
-    ],
-)  # fmt: skip
-def test_what_ray_says_of_full_nodes(kind: str, text: str, advice: str) -> None:
+@pytest.mark.parametrize("kind", ["ObjectStoreFullError", "OutOfDiskError", "OutOfMemoryError"])
+def test_what_ray_says_of_full_nodes(kind: str) -> None:
     import ray
 
-    said = getattr(ray.exceptions, kind)(f"{text}\nand more\nlines of advice")
-    error = explained(said)
+    error = explained(getattr(ray.exceptions, kind)("Node is full\nand more\nlines of advice"))
     assert isinstance(error, EngineError)
-    assert f"({kind}: {text})" in str(error)
-    assert re.search(rf"{advice}.*finished work is kept", str(error))
+    assert f"({kind}: Node is full)" in str(error)
+    advice = r"give them more memory .*--object-store-memory.*spill to.*finished work is kept"
+    assert re.search(advice, str(error))
     assert "\n" not in str(error)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.folds import FoldPlan
-from distfms.engine.base import ActorPool
+from distfms.engine.pool import ActorPool
 from distfms.errors import SpecError
 from distfms.spec import DataSection, Section, TuneSection
 from distfms.stats.base import Bundle, FoldMeans, over_folds

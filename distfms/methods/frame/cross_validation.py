@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from distfms.engine.base import ActorPool
+from distfms.engine.pool import ActorPool
 from distfms.errors import EngineError
 from distfms.methods.frame.contract import Answer, FoldAnswers, Run
 from distfms.stats.base import Bundle

@@ -12,8 +12,8 @@ import pytest
 
 from distfms import engine
 from distfms.engine.graph import RetryPolicy
-from distfms.engine.local import LocalPool
-from distfms.engine.replay_pool import Host, dump
+from distfms.engine.local import LocalExecutor
+from distfms.engine.pool import Host, dump
 from distfms.errors import DataError
 from tests.waiting import until
 
@@ -26,7 +26,7 @@ def test_closed_pools_leave_no_descriptors() -> None:
 
     before = count()
     for _ in range(4):
-        with LocalPool(1) as pool:
+        with LocalExecutor(1).pool() as pool:
             pool.start(int, ["1"])
         pool.close()
     until(lambda: count() <= before + 1)  # multiprocessing keeps one for all
@@ -34,7 +34,7 @@ def test_closed_pools_leave_no_descriptors() -> None:
 
 SCRIPT = """
 import sys
-from distfms.engine.replay_pool import dump
+from distfms.engine.pool import dump
 
 class Message:
     number = 7
@@ -54,20 +54,21 @@ def test_what_a_script_defines_is_known_elsewhere() -> None:
 
 
 UNGUARDED = """
-from distfms.engine.local import LocalPool
+from distfms.engine.local import LocalExecutor
 
-with LocalPool(1) as pool:
-    pool.start(int, ["1"])
+with LocalExecutor(1, processes=True) as executor:
+    {}
 """
 
 
-def test_script_without_a_guard_is_told_what_it_lacks(tmp_path) -> None:
+@pytest.mark.parametrize("work", ["executor.map(abs, [1])", "executor.pool().start(int, ['1'])"])
+def test_script_without_a_guard_is_told_what_it_lacks(work: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(UNGUARDED)
+    script.write_text(UNGUARDED.format(work))
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    said = ended.stderr.strip().rpartition("\n")[2]
-    assert "its process ended before it began. This happens when a script starts work" in said
-    assert "memory" not in said
+    error = ended.stderr.strip().rpartition("\n")[2]
+    assert "ended before it began. This happens when a script starts work outside `if" in error
+    assert "memory" not in error
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -86,5 +87,5 @@ def test_errors_of_any_class_arrive() -> None:
         raise LocalError("only here")
 
     arguments = (dump(build), {0: dump(0)}, RetryPolicy())
-    found = pickle.loads(Host().handle(dump(arguments), b"")).errors[0]
+    found = pickle.loads(Host().handle(dump(arguments), b"", 1)).errors[0]
     assert (type(found).__name__, str(found)) == ("LocalError", "only here")

@@ -1,22 +1,27 @@
-"""Both sides of every pool: the host inside an actor, and the driver's steps, losses and replay.
-
-How requests travel is left open.
-"""
+"""Pools of states that survive the loss of their actors: built anew, with steps replayed."""
 
 from __future__ import annotations
 
 import pickle
 import time
-from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distfms.engine.base import ActorPool, EventHandler, PoolCounts, StepFunction, ignore
-from distfms.engine.graph import USUAL, RetryPolicy, call_with_retry, times
+from distfms.engine.graph import EventHandler, RetryPolicy, call_with_retry, times
+from distfms.engine.tasks import Closing, LostError, Task, Tasks
 from distfms.errors import EngineError, SpecError
+
+StepFunction = Callable[[Any, Any], tuple[Any, Any]]
+
+_POLL_S = 1.0
+# What starting a process and importing its modules may take besides, on a busy cluster.
+_START_S = 60.0
+_BUILDING = "building states"
+
+
+# --- in the process of the actor ----------------------------------------------------------------
 
 
 @dataclass
@@ -27,22 +32,16 @@ class Reply:
     errors: dict[int, BaseException] = field(default_factory=dict)
     error: BaseException | None = None
     changed: bool = False
-    n_lost: int = 0
     n_built: int = 0
     n_replayed: int = 0
     n_retries: int = 0
 
 
 class Host:
-    """The states of one actor; requests are pickled calls of its methods, one at a time.
+    """The states of one actor; requests are pickled calls of its methods, one at a time."""
 
-    A ``setup``, the pickled arguments of `build` but the log, comes with the first request, which
-    may be empty. ``n_lost`` hosts were in this one's place.
-    """
-
-    def __init__(self, n_lost: int = 0) -> None:
+    def __init__(self) -> None:
         self._states: dict[int, Any] = {}
-        self._n_lost = n_lost
         self._number = 0
         self._reply = b""
 
@@ -50,28 +49,24 @@ class Host:
         """Refuse to be copied: states are changed in place, where they are."""
         raise TypeError("The states of an actor stay in its process.")
 
-    @property
-    def has_states(self) -> bool:
-        """Whether something was built here."""
-        return bool(self._states)
-
-    def handle(
-        self, setup: bytes | None, request: bytes, log: Sequence[bytes] = (), number: int = 0
-    ) -> bytes:
+    def handle(self, setup: bytes | None, request: bytes, number: int, *log: bytes) -> bytes:
         """Carry out one request and return a pickled `Reply`; errors are in the reply.
 
-        An engine may send a request again whose reply was lost: what has the same ``number`` as
-        the last one is not done twice. Interrupts and exits pass, as they are not the work's
-        errors.
+        A ``setup``, the pickled arguments of `build` but the log, comes with the first request,
+        which may be empty. Nothing is returned by a host that has no states and gets none: its
+        process was started anew. An engine may send a request again whose reply was lost: what has
+        the same ``number`` as the last one is not done twice. Interrupts and exits pass, as they
+        are not the work's errors.
         """
-        if number == 0 or number != self._number:
+        if setup is None and not self._states:
+            return b""
+        if number != self._number:
             self._reply = self._handled(setup, request, log)
             self._number = number
         return self._reply
 
     def _handled(self, setup: bytes | None, request: bytes, log: Sequence[bytes]) -> bytes:
-        reply = Reply(n_lost=self._n_lost)
-        self._n_lost = 0
+        reply = Reply()
         try:
             if setup is not None:
                 build, shards, retry = pickle.loads(setup)
@@ -167,91 +162,176 @@ def dump(value: Any) -> bytes:
     return pickled
 
 
-_POLL_S = 1.0
-# What starting a process and importing its modules may take besides, on a busy cluster.
-_START_S = 60.0
-_BUILDING = "building states"
+# --- in the driver ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ActorLoss:
-    """An actor is gone; ``reason`` says why, for people, and ``n`` how often it was lost.
+@dataclass
+class PoolCounts:
+    """What a pool has done since it was made.
 
-    ``advice`` says what to do where it is lost every time.
+    Attributes
+    ----------
+    n_steps, n_items : int
+        Steps completed, items answered.
+    n_built : int
+        States built from their shards, again after losses included.
+    n_replayed : int
+        Single steps of single shards done again to bring a rebuilt state up to date.
+    n_lost : int
+        Actors that died or hung and were replaced.
+    n_retries : int
+        Attempts to build a state that were repeated after a transient error.
     """
 
-    reason: str
-    n: int = 1
-    advice: str = (
-        "It probably ran out of memory, or a step exceeded its timeout: use more and smaller "
-        "shards, fewer actors or a longer timeout"
-    )
+    n_steps: int = 0
+    n_items: int = 0
+    n_built: int = 0
+    n_replayed: int = 0
+    n_lost: int = 0
+    n_retries: int = 0
 
 
 @dataclass
 class _Work:
-    """What an actor is at; the request is as `_share` gave it, the answer what `_send` returned."""
+    """What an actor is at; the request is as `Tasks.share` gave it."""
 
     request: Any
     what: str
     index: int = 0
-    answer: Any = None
+    task: Task | None = None
     deadline_s: float = 0.0
     n_losses: int = 0
 
 
-class ReplayPool(ActorPool):
-    """A pool that rebuilds lost states by replaying the messages that changed them.
+class ActorPool(Closing):
+    """States, one for each shard, on actors that can be replaced.
 
-    Subclasses say how an actor is started, ended, written to and heard.
+    What an answer is depends on the shards and the messages only: not on the kind of pool, the
+    number of actors, or actors that died on the way. When an actor dies, hangs beyond the timeout,
+    or loses its node, its states are built again from their shards where its process was started
+    anew, or on another seat, the messages of the steps that changed them are replayed, and what it
+    was asked is asked again. `build` and functions must therefore be deterministic and free of
+    lasting effects elsewhere. Messages and answers are pickled on every kind of pool, so nobody
+    shares memory with the driver.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    n_actors, retry, on_event, actor_bytes
+        See `distfms.engine.base.Executor.pool`.
+    name : str
+        ``"serial"``, ``"local"``, ``"dask"`` or ``"ray"``.
+
+    Attributes
+    ----------
+    n_actors : int
+        Processes that hold states. Shard ``i`` lives on actor ``i % n_actors``.
+    counts : PoolCounts
     """
 
-    name = "replay"
-
     def __init__(
-        self, n_actors: int, *, retry: RetryPolicy = USUAL, on_event: EventHandler = ignore
+        self,
+        tasks: Tasks,
+        name: str,
+        n_actors: int,
+        *,
+        retry: RetryPolicy,
+        on_event: EventHandler,
+        actor_bytes: int,
     ) -> None:
         if n_actors < 1:
             raise SpecError(f"A pool needs at least 1 actor; there are {n_actors}.")
+        tasks.require_room(n_actors, actor_bytes)
+        self.name = name
         self.n_actors = n_actors
         self.counts = PoolCounts()
+        self._tasks = tasks
+        self._actor_bytes = actor_bytes
         self._timeout_s = retry.timeout_s
         # An actor that hangs is ended, so what it does needs no limit of its own.
         self._retry = replace(retry, timeout_s=None)
         self._on_event = on_event
-        self._up: dict[int, bool] = {}  # whether they have states
+        self._seats: dict[int, Any] = {}
+        self._built: set[int] = set()
+        self._n_sent = 0
         self._ready = False
         self._build = b""
         self._shards: list[bytes] = []
-        self._log: list[Any] = []  # as `_share` gave it
-
-    # --- the contract ---------------------------------------------------------------------------
+        self._log: list[Any] = []  # as `Tasks.share` gave it
 
     def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
-        """Build one state for each shard; see `ActorPool.start`."""
+        """Build one state for each shard; may be called again, which begins anew.
+
+        Parameters
+        ----------
+        build : callable
+            ``shard → state``. Picklable (closures may travel). It may read from storage:
+            transient errors are retried.
+        shards : sequence
+            Small picklable descriptions, such as a range of columns or a partition; more shards
+            than actors are fine.
+
+        Raises
+        ------
+        EngineError
+            Actors kept dying, lack a module, or storage kept failing.
+        Exception
+            What `build` raised, for the first shard in order.
+        """
         if not shards:
             raise EngineError("A pool needs at least one shard.")
         self._build = dump(build)
         self._shards = [dump(shard) for shard in shards]
         self._log = []
-        self._up = dict.fromkeys(self._up, False)
+        self._built.clear()
+        if self._tasks.light_seats:
+            self._drop(self._seats)
         self._ask_all(_BUILDING, b"")
 
     def step(self, fn: StepFunction, message: Any = None) -> list[Any]:
-        """Call ``fn(state, message)`` on every state; see `ActorPool.step`."""
+        """Call ``fn(state, message)`` on every state; answers in the order of shards.
+
+        Parameters
+        ----------
+        fn : callable
+            ``(state, message) → (new state, answer)``. Returns None as new state when the state
+            is as it was, which saves the replay; a state changed in place is returned itself.
+        message : Any
+            Picklable; sent once to each actor.
+
+        Raises
+        ------
+        EngineError
+            Actors kept dying or hanging, or the pool has not been started, or failed before.
+        Exception
+            What ``fn`` raised, for the first shard in order. The pool must be started again.
+        """
         self._require_ready()
         start_s = time.perf_counter()
-        call, number = dump((fn, message)), self.counts.n_steps + 1
+        call = dump((fn, message))
+        number = self.counts.n_steps + 1
         reply = self._ask_all(f"step {number}", dump(("step", call)))
         if reply.changed:
-            self._log.append(self._share(call))
+            self._log.append(self._tasks.share(call))
         self.counts.n_steps = number
         seconds = time.perf_counter() - start_s
         self._event("pool_step", step=number, seconds=seconds)
         return [pickle.loads(reply.answers[index]) for index in range(len(self._shards))]
 
     def map(self, function: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Call ``function(state, item)`` for every item; see `ActorPool.map`."""
+        """Call ``function(state, item)`` for every item, each on the next actor that is free.
+
+        The state is that of the actor's first shard, so states have to be interchangeable (what
+        was loaded from one file; one shard for each actor is enough), and stay as they are. Answers
+        are in the order of items. Raises what `step` raises, after items under way are finished.
+
+        Parameters
+        ----------
+        function : callable
+            ``(state, item) → answer``. Picklable; deterministic.
+        items : sequence
+            Picklable.
+        """
         self._require_ready()
         todo = deque(enumerate(items))
         answers: dict[int, Any] = {}
@@ -261,7 +341,7 @@ class ReplayPool(ActorPool):
             if not todo or errors:
                 return None
             index, item = todo.popleft()
-            request = self._share(dump(("call", dump((function, item)))))
+            request = self._tasks.share(dump(("call", dump((function, item)))))
             return _Work(request, f"item {index}", index)
 
         def take(work: _Work, reply: Reply) -> None:
@@ -278,58 +358,24 @@ class ReplayPool(ActorPool):
     def close(self) -> None:
         """End the actors; safe to call twice."""
         self._ready = False
-        self._drop(self._up)
+        self._drop(self._seats)
 
-    # --- how requests travel --------------------------------------------------------------------
-
-    @abstractmethod
-    def _spawn(self, actor: int) -> None:
-        """Start the actor of this number."""
-
-    @abstractmethod
-    def _end(self, actor: int) -> None:
-        """End an actor at once, whatever it does."""
-
-    @abstractmethod
-    def _send(self, actor: int, setup: bytes | None, request: Any) -> Any:
-        """Have an actor's `Host` handle this, and the log with a setup.
-
-        The request is as `_share` gave it. Returns a future, or what `_done` and `_heard` take for
-        one.
-        """
-
-    def _done(self, answers: Sequence[Any], wait_s: float) -> Collection[Any]:
-        """Wait up to ``wait_s`` for one of the answers; return all that are there."""
-        return wait(answers, wait_s, FIRST_COMPLETED).done
-
-    def _heard(self, answer: Any) -> bytes | ActorLoss:
-        """Return the reply, or why there is none."""
-        reply: bytes = answer.result()
-        return reply
-
-    def _share(self, request: bytes) -> Any:
-        """Prepare a request that goes to several actors, so that it travels once."""
-        return request
-
-    def _check(self) -> None:
-        """Raise EngineError when there is no use in waiting any longer."""
-        return
-
-    # --- requests, whatever happens -------------------------------------------------------------
+    # --- requests, whatever happens ---
 
     def _ask_all(self, what: str, request: bytes) -> Reply:
         """Have all actors do the same."""
-        shared, found = self._share(request), Reply()
+        shared = self._tasks.share(request)
         todo = {actor: _Work(shared, what) for actor in range(self.n_actors)}
+        merged = Reply()
 
         def take(work: _Work, reply: Reply) -> None:
-            found.answers |= reply.answers
-            found.errors |= reply.errors
-            found.changed |= reply.changed
+            merged.answers |= reply.answers
+            merged.errors |= reply.errors
+            merged.changed |= reply.changed
 
         self._run(lambda actor: todo.pop(actor, None), take)
-        self._finish(found.errors)
-        return found
+        self._finish(merged.errors)
+        return merged
 
     def _run(
         self, assign: Callable[[int], _Work | None], take: Callable[[_Work, Reply], None]
@@ -340,7 +386,8 @@ class ReplayPool(ActorPool):
 
         def go_on(actor: int) -> None:
             works.pop(actor, None)
-            if (work := assign(actor)) is not None:
+            work = assign(actor)
+            if work is not None:
                 works[actor] = work
                 self._post(actor, work)
 
@@ -348,57 +395,66 @@ class ReplayPool(ActorPool):
             for actor in range(min(self.n_actors, len(self._shards))):
                 go_on(actor)
             while works:
-                for actor, news in self._next(works).items():
-                    if isinstance(news, ActorLoss):
-                        self._replace(actor, works[actor], news)
-                    else:
-                        take(works[actor], self._opened(actor, works[actor], news))
+                for actor, is_done in self._next(works).items():
+                    reply = self._reply(actor, works[actor], is_done)
+                    if reply is not None:
+                        take(works[actor], reply)
                         go_on(actor)
         except BaseException:
             # What these would still answer belongs to no request any more.
-            self._drop(self._up.keys() & works.keys())
+            self._drop(self._seats.keys() & works.keys())
             raise
 
     def _post(self, actor: int, work: _Work) -> None:
-        limit_s, setup = self._timeout_s, None
-        if actor not in self._up:
-            self._spawn(actor)
-            self._up[actor] = False
-        if not self._up[actor]:
+        limit_s, setup, log = self._timeout_s, None, []
+        if actor not in self._seats:
+            self._seats[actor] = self._tasks.seat(self._actor_bytes)
+        if actor not in self._built:
             shards = {i: self._shards[i] for i in range(actor, len(self._shards), self.n_actors)}
             setup = dump((self._build, shards, self._retry))
+            log = self._log
             if limit_s is not None:
                 # A new process, every state, every step that is replayed, and the request.
                 limit_s = _START_S + limit_s * (2 + len(self._log))
         work.deadline_s = float("inf") if limit_s is None else time.monotonic() + limit_s
-        work.answer = self._send(actor, setup, work.request)
+        self._n_sent += 1
+        arguments = (setup, work.request, self._n_sent, *log)
+        seat = self._seats[actor]
+        work.task = self._tasks.submit(Host.handle, *arguments, seat=seat, retry=self._retry)
 
     def _drop(self, actors: Iterable[int]) -> None:
         for actor in list(actors):
-            self._end(actor)
-            del self._up[actor]
+            self._tasks.leave(self._seats.pop(actor))
+            self._built.discard(actor)
 
-    def _next(self, works: Mapping[int, _Work]) -> dict[int, bytes | ActorLoss]:
-        """Wait for replies; actors beyond their deadline count as lost."""
+    def _next(self, works: Mapping[int, _Work]) -> dict[int, bool]:
+        """Wait for replies; return the actors that have one, or False for those that are late."""
         soonest_s = min(work.deadline_s for work in works.values())
         wait_s = min(_POLL_S, max(0.0, soonest_s - time.monotonic()))
-        done = self._done([work.answer for work in works.values()], wait_s)
-        self._check()
-        news: dict[int, bytes | ActorLoss] = {}
-        for actor, work in works.items():
-            if work.answer in done:
-                news[actor] = self._heard(work.answer)
-            elif time.monotonic() >= work.deadline_s:
-                news[actor] = ActorLoss(f"it did not answer in time ({work.what})")
-        return news
+        done = self._tasks.done([work.task for work in works.values() if work.task], wait_s)
+        ends = {actor: True for actor, work in works.items() if work.task in done}
+        now_s = time.monotonic()
+        late = {actor: False for actor, work in works.items() if now_s >= work.deadline_s}
+        return late | ends
 
-    def _opened(self, actor: int, work: _Work, raw: bytes) -> Reply:
-        """Return the reply to a request, and account for what was built before."""
+    def _reply(self, actor: int, work: _Work, is_done: bool) -> Reply | None:
+        """Return the reply to a request; ask again where the actor is lost."""
+        assert work.task is not None
+        if not is_done:
+            self._replace(actor, work, f"it did not answer in time ({work.what})")
+            return None
+        try:
+            raw = self._tasks.result(work.task)
+        except LostError as loss:
+            self._replace(actor, work, str(loss))
+            return None
+        if not raw:
+            self._built.discard(actor)
+            self._repeat(actor, work, "its process was started again")
+            return None
         reply: Reply = pickle.loads(raw)
         if reply.error is not None:
             raise _explained(reply.error)
-        for _ in range(reply.n_lost):
-            self._count_loss(actor, "the engine started its process again")
         self.counts.n_built += reply.n_built
         self.counts.n_replayed += reply.n_replayed
         self.counts.n_retries += reply.n_retries
@@ -406,27 +462,30 @@ class ReplayPool(ActorPool):
             self._event("retry", key=f"actor-{actor}", n_retries=reply.n_retries)
         if reply.n_built and work.what != _BUILDING:
             self._event("actor_replayed", actor=actor, shards=reply.n_built, steps=reply.n_replayed)
-        self._up[actor] = True
+        self._built.add(actor)
         return reply
 
-    def _replace(self, actor: int, work: _Work, loss: ActorLoss) -> None:
-        """Start another actor in place of a lost one and have it do the same."""
-        self._check()
-        work.n_losses += loss.n
-        for _ in range(loss.n):
-            self._count_loss(actor, loss.reason)
+    def _replace(self, actor: int, work: _Work, reason: str) -> None:
+        """Have an actor's work done on another seat."""
+        lost = self._seats[actor]
         self._drop([actor])
-        if not self._retry.allows(work.n_losses):
-            raise EngineError(
-                f"Actor {actor} was lost {times(work.n_losses)} while {work.what}: "
-                f"{loss.reason}. {loss.advice}, then run the same command again; finished work is "
-                "kept."
-            )
-        self._post(actor, work)
+        if self._retry.allows(work.n_losses + 1):
+            self._seats[actor] = self._tasks.seat(self._actor_bytes, instead_of=lost)
+        self._repeat(actor, work, reason)
 
-    def _count_loss(self, actor: int, reason: str) -> None:
+    def _repeat(self, actor: int, work: _Work, reason: str) -> None:
+        """Count a loss and have the actor do the same again."""
+        work.n_losses += 1
         self.counts.n_lost += 1
         self._event("actor_lost", actor=actor, reason=reason, n_losses=self.counts.n_lost)
+        if not self._retry.allows(work.n_losses):
+            raise EngineError(
+                f"Actor {actor} was lost {times(work.n_losses)} while {work.what}: {reason}. It "
+                "probably ran out of memory, or a step exceeded its timeout: use more and smaller "
+                "shards, fewer actors or a longer timeout, then run the same command again; "
+                "finished work is kept."
+            )
+        self._post(actor, work)
 
     def _event(self, event: str, **facts: Any) -> None:
         self._on_event({"event": event, **facts})

@@ -1,0 +1,129 @@
+"""What an executor is: `submit`, `done`, `result`, `close`; all work is carried out by these."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import Any, Self
+
+from distfms.engine.graph import USUAL, Partial, RetryPolicy, UnitReport
+
+#: Seconds between looks at a cluster that has nothing to say.
+POLL_S = 0.5
+
+
+class Closing(ABC):
+    """A context manager that is closed at its end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop what was started; safe to call twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+@dataclass(eq=False)
+class Task:
+    """Work that was submitted.
+
+    ``value`` stands for what it returns, which stays where it was made; ``answer`` for what comes
+    to the driver: reports, or the value of a task that has a seat, which is ``seat``.
+    """
+
+    value: Any
+    answer: Any
+    seat: Any = None
+
+
+class LostError(Exception):
+    """A seat is gone, with all states on it; the text says why, for people."""
+
+
+class Tasks(Closing):
+    """Runs functions somewhere.
+
+    A seat is a process that keeps states for a pool, in a `distfms.engine.pool.Host`. What is
+    submitted to it runs there, one after the other, and is given that host.
+
+    Attributes
+    ----------
+    light_seats : bool
+        Whether seats cost nothing to open, so that a pool takes new ones each time it starts.
+    """
+
+    light_seats: bool = False
+
+    @abstractmethod
+    def submit(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        seat: Any = None,
+        retry: RetryPolicy = USUAL,
+    ) -> Task:
+        """Start ``function(*arguments)``, or ``function(host, *arguments)`` on a seat.
+
+        Tasks among the arguments stand for their values. Work is begun as often as `retry` says
+        where its worker is lost; on a Dask cluster that is for the scheduler to say
+        (``distributed.scheduler.allowed-failures``).
+        """
+
+    def done(self, tasks: Sequence[Task], wait_s: float) -> list[Task]:
+        """Wait until one of the tasks is done, or failed; return those that are.
+
+        Raises EngineError where there is no use in waiting any longer.
+        """
+        wait([task.answer for task in tasks], wait_s, FIRST_COMPLETED)
+        return [task for task in tasks if task.answer.done()]
+
+    @abstractmethod
+    def result(self, task: Task) -> Any:
+        """Return the value of a task, here.
+
+        Raises `LostError` where its seat is gone, EngineError where the cluster is or workers kept
+        dying, and else what the function raised.
+        """
+
+    def reports(self, task: Task) -> tuple[UnitReport, ...]:
+        """Return what a task that is done reports of its units; raises as `result` does."""
+        return reports_of(self.result(task))
+
+    def forget(self, tasks: Sequence[Task]) -> None:
+        """Let go of tasks, and of their values."""
+        return
+
+    # --- seats ---
+
+    @abstractmethod
+    def seat(self, actor_bytes: int, instead_of: Any = None) -> Any:
+        """Open a seat, such as in the place of one that is lost."""
+
+    @abstractmethod
+    def leave(self, seat: Any) -> None:
+        """End a seat at once, whatever it does."""
+
+    @abstractmethod
+    def require_room(self, n_actors: int, actor_bytes: int) -> None:
+        """Raise SpecError where actors do not fit into memory."""
+
+    def share(self, request: bytes) -> Any:
+        """Prepare an argument that goes to several seats, so that it travels once."""
+        return request
+
+
+def reports_of(value: Any) -> tuple[UnitReport, ...]:
+    """Return the reports of a leaf of a graph."""
+    return value.reports if isinstance(value, Partial) else ()
+
+
+def finished(value: Any) -> Future[Any]:
+    """Return a future that is done."""
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
