@@ -23,26 +23,37 @@ ALPHAS = {"ridge": (0.0, -0.5, -1.0, -2.0), "lasso": (-0.5, -1.0, -2.0)}
 EXAMPLES, SYNTHETIC_DRAWS = 8000, 5
 #: Figures 3 and 4: k + 1 and the improvement ratio that is printed.
 MNIST, N_DIGITS = {"ridge": (57, 0.45), "lasso": (5, 0.2)}, 11552
+#: Algorithms, each a job with folds of its own; what sees all attributes goes with the first.
 NAMES = {
     "ridge": {"ddaerr": "by moments", "two_phase_ddaerr": "two phases", "aerr": "uniform"},
     "lasso": {"ddaelr": "by moments", "two_phase_ddaelr": "two phases", "aelr": "uniform"},
 }
+IN_FULL = ("online", "offline")
 #: Bounds of uniform sampling: attributes, k, examples, B.
 STEPS = ((500, 4, 8000, 1.0), (784, 4, 11552, 1.0), (784, 4, 11552, 10.0), (784, 4, 10**6, 1.0))
 
 
-def curves(metrics: Mapping[str, Any], penalty: str, n_seen: int) -> Iterator[dict[str, str]]:
+def curves(
+    jobs: Jobs, data: Mapping[str, str], draws: int, n_examples: int, **options: Any
+) -> Iterator[dict[str, str]]:
     """Yield test losses by algorithm, at half as many attributes from column to column.
 
     What sees whole rows has a point more, of all of them.
     """
-    columns = [f"{n_seen // 2**place:,}" for place in range(6)]
-    for curve in metrics["curves"]:
-        points = [_text(point["test"]) for point in reversed(curve["points"])]
-        row = {"algorithm": NAMES[penalty].get(curve["name"], curve["name"]), "all rows": "–"}
-        if curve["name"] not in NAMES[penalty]:
-            row["all rows"] = points.pop(0)
-        yield row | dict(zip_longest(columns, points[:6], fillvalue="–"))
+    columns = [f"{draws * n_examples // 2**place:,}" for place in range(6)]
+    for algorithm, name in NAMES[options["penalty"]].items():
+        compared = IN_FULL if name == "by moments" else ()
+        options |= {"algorithm": algorithm, "baselines": compared, "attributes_per_example": draws}
+        metrics, selection = jobs.run(data, **options)
+        ratio = f"{selection['improvement_ratio']:.2f}"
+        for curve in metrics["curves"]:
+            points = [_text(point["test"]) for point in reversed(curve["points"])]
+            row = {"ρ": ratio, "algorithm": curve["name"], "all rows": "–"}
+            if curve["name"] in IN_FULL:
+                row["all rows"] = points.pop(0)
+            else:
+                row["algorithm"] = name
+            yield row | dict(zip_longest(columns, points[:6], fillvalue="–"))
 
 
 def _text(test: Mapping[str, float]) -> str:
@@ -54,14 +65,11 @@ def mnist_rows(folder: Path, place: Path, repeats: int) -> Iterator[dict[str, An
     files = folder / "mnist_3v5"
     data = {"path": str(files / "train.parquet"), "test_path": str(files / "test.parquet")}
     data["target"] = "digit"
+    jobs = Jobs("attribute_efficient", place)
     for penalty, (draws, printed) in MNIST.items():
-        options = {"penalty": penalty, "attributes_per_example": draws, "positive": 5}
-        metrics, selection = Jobs("attribute_efficient", place).run(
-            data, **options, repeats=repeats
-        )
-        ratio = f"{selection['improvement_ratio']:.2f} ({printed:g})"
-        for row in curves(metrics, penalty, draws * N_DIGITS):
-            yield {"data": f"MNIST, {penalty}", "ρ": ratio, **row}
+        own = {"penalty": penalty, "positive": 5, "repeats": repeats}
+        for row in curves(jobs, data, draws, N_DIGITS, **own):
+            yield {"data": f"MNIST, {penalty}", **row, "ρ": f"{row['ρ']} ({printed:g})"}
 
 
 def synthetic_rows(place: Path, repeats: int) -> Iterator[dict[str, Any]]:
@@ -74,11 +82,9 @@ def synthetic_rows(place: Path, repeats: int) -> Iterator[dict[str, Any]]:
                 "test_path": _written(jobs, "test", *made.test),
                 "target": "y",
             }
-            options = {"penalty": penalty, "attributes_per_example": SYNTHETIC_DRAWS}
-            metrics, selection = jobs.run(data, **options, repeats=repeats)
-            for row in curves(metrics, penalty, SYNTHETIC_DRAWS * EXAMPLES):
-                ratio = f"{selection['improvement_ratio']:.2f}"
-                yield {"data": f"{penalty}, α = {alpha:g}", "ρ": ratio, **row}
+            own = {"penalty": penalty, "repeats": repeats}
+            for row in curves(jobs, data, SYNTHETIC_DRAWS, EXAMPLES, **own):
+                yield {"data": f"{penalty}, α = {alpha:g}", **row}
 
 
 def _written(jobs: Jobs, part: str, X: np.ndarray, y: np.ndarray) -> str:
@@ -104,7 +110,7 @@ def tables(folder: Path, repeats: int) -> Iterator[Table]:
     text = (
         "Test loss relative to that of predicting 0, ± a standard deviation over "
         f"{repeats} repeats, by the number of attributes that are seen. Every algorithm has its "
-        "constants by 10 folds."
+        "constants by 10 folds, for each phase; online and offline have those of by moments."
     )
     with TemporaryDirectory() as place:
         yield Table(

@@ -104,8 +104,8 @@ SECTION = {
 
 
 def grouped(seed, n=80):
-    X, Y, groups = sequence.correlated(np.random.default_rng(seed), n, SIZES)
-    return X, Y[:, 0], groups, {f"x{i}": column for i, column in enumerate(X.T)}
+    rows, target, groups = sequence.correlated(np.random.default_rng(seed), n, SIZES)
+    return rows, target[:, 0], groups, {f"x{i}": column for i, column in enumerate(rows.T)}
 
 
 def test_sequence(tmp_path):

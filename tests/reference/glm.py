@@ -5,8 +5,6 @@ purpose; the rows are in memory, standardised here; the model on a prefix comes 
 optimiser, and every prefix is fitted anew from zero.
 """
 
-import math
-
 import numpy as np
 from scipy.optimize import minimize
 
@@ -15,25 +13,19 @@ def standardise(X: np.ndarray) -> np.ndarray:
     return (X - X.mean(axis=0)) / X.std(axis=0)
 
 
-def phi(eta: np.ndarray, family: str) -> float:
-    if family == "gaussian":
-        return sum(0.5 * e * e for e in eta)
-    if family == "logistic":
-        return sum(math.log(1.0 + math.exp(e)) for e in eta)
-    if family == "poisson":
-        return sum(math.exp(e) for e in eta)
-    return math.log(sum(math.exp(e) for e in eta))
-
-
-def mean(eta: np.ndarray, family: str) -> np.ndarray:
-    if family == "gaussian":
-        return np.array(eta)
-    if family == "logistic":
-        return np.array([1.0 / (1.0 + math.exp(-e)) for e in eta])
-    if family == "poisson":
-        return np.array([math.exp(e) for e in eta])
-    total = sum(math.exp(e) for e in eta)
-    return np.array([math.exp(e) / total for e in eta])
+#: φ of the scores of a row, and its gradient, the means that they stand for.
+PHI = {
+    "gaussian": lambda eta: 0.5 * (eta**2).sum(),
+    "logistic": lambda eta: np.log1p(np.exp(eta)).sum(),
+    "poisson": lambda eta: np.exp(eta).sum(),
+    "softmax": lambda eta: np.log(np.exp(eta).sum()),
+}
+MEAN = {
+    "gaussian": lambda eta: eta,
+    "logistic": lambda eta: 1.0 / (1.0 + np.exp(-eta)),
+    "poisson": np.exp,
+    "softmax": lambda eta: np.exp(eta) / np.exp(eta).sum(),
+}
 
 
 def risk(W, X, Y, family, ridge=0.0, sample_weight=None):
@@ -42,7 +34,7 @@ def risk(W, X, Y, family, ridge=0.0, sample_weight=None):
     total = 0.0
     for i in range(len(X)):
         eta = W[:-1].T @ X[i] + W[-1]
-        total += w[i] * (phi(eta, family) - Y[i] @ eta)
+        total += w[i] * (PHI[family](eta) - Y[i] @ eta)
     return total / w.sum() + 0.5 * ridge * (W[:-1] ** 2).sum()
 
 
@@ -52,7 +44,7 @@ def gradient(W, X, Y, family, ridge=0.0, sample_weight=None):
     total = np.zeros_like(W)
     for i in range(len(X)):
         eta = W[:-1].T @ X[i] + W[-1]
-        total += w[i] * np.outer(np.append(X[i], 1.0), mean(eta, family) - Y[i])
+        total += w[i] * np.outer(np.append(X[i], 1.0), MEAN[family](eta) - Y[i])
     total /= w.sum()
     total[:-1] += ridge * W[:-1]
     return total

@@ -146,9 +146,7 @@ def test_a_good_similarity_keeps_the_promise_of_theorem_5(n_landmarks):
     error = np.abs(model.predict(new) - truth).mean()
     assert error < bounds.landmark_excess(bound, n_landmarks, len(X), 0.05)
     assert error < 0.05
-    assert bounds.landmark_excess(bound, n_landmarks, 300, 0.05) < bounds.sparse_excess(
-        bound, n_landmarks, 300, 0.05, 0.5
-    )
+    assert error < bounds.sparse_excess(bound, n_landmarks, len(X), 0.05, 0.5)
 
 
 @pytest.mark.parametrize(("gamma", "spacing"), [(1.0, 1.0), (1.0, 3.0), (2.0, 2.5)])
@@ -217,12 +215,10 @@ def test_steps_give_the_printed_bounds():
     assert of_aelr == pytest.approx(bounds.aelr_printed(B, d, k, m))
     of_printed_step = bounds.lasso_risk(B, G, m, d, bounds.aerr_step(B, G, m))
     assert of_printed_step > 1.5 * of_aelr
-    moments = np.full(d, 1 / d)
-    of_known = bounds.ridge_risk(B, 2 * B * math.sqrt(d / k + 1), m, 1 / math.sqrt(m * (d / k + 1)))
-    assert of_known == pytest.approx(bounds.ddaerr_risk(B, moments, k, m))
-    steep = np.arange(1, d + 1) ** -2.0
-    assert bounds.ddaerr_risk(B, steep / steep.sum(), k, m) < bounds.ddaerr_risk(B, moments, k, m)
-    assert bounds.ddaelr_risk(B, steep, k, m) < bounds.ddaelr_risk(B, np.ones(d), k, m)
+    level = np.full(d, 1 / d)
+    printed_step = 1 / math.sqrt(m * (d / k + 1))
+    of_known = bounds.ridge_risk(B, 2 * B * math.sqrt(d / k + 1), m, printed_step)
+    assert of_known == pytest.approx(bounds.ddaerr_risk(B, level, k, m))
 
 
 @pytest.mark.parametrize("lasso", [False, True])
