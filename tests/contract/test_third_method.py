@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms import load_estimator, methods
+from distfms import methods
 from distfms.errors import SpecError
 from distfms.retrain.job import retrain
 from distfms.runs import context as run_context
@@ -19,7 +19,6 @@ from distfms.runs.driver import run_job
 from distfms.runs.finished import headline
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
-from tests.contract.estimator import CorrelationRegressor
 from tests.e2e.jobs import content, results
 
 N_ROWS, N_COLUMNS = 600, 6
@@ -104,16 +103,6 @@ def test_options_are_tuned_on_the_same_statistics(
     monkeypatch.setattr(run_context, "ACTORS_PAY_OPERATIONS", -1.0)
     actors = run_job(spec(data, tmp_path / "c", None, tune=tune)).folder
     assert results(actors) == results(folder)
-
-
-def test_as_an_estimator(data: Path, rows: Any, tmp_path: Path) -> None:
-    X = np.column_stack([rows[f"x{j}"] for j in range(N_COLUMNS)])
-    tune = {"budget": [1, 3], "ridge": [0.0, 10.0]}
-    model = CorrelationRegressor(3, folds=4, tune=tune).fit(X, rows["y"])
-    assert model.model_.run.selection["columns"] == ["x0", "x2", "x4"]
-    assert model.score(X, rows["y"]) > 0.98
-    again = load_estimator(model.save(tmp_path / "saved"))
-    np.testing.assert_array_equal(again.predict(X, budget=1), model.predict(X, budget=1))
 
 
 def test_retrained_twice_with_drift(rows: Any, tmp_path: Path) -> None:

@@ -13,22 +13,16 @@ from sklearn.metrics import roc_auc_score
 
 from distfms.data.rows.folds import assign_parts, hash_keys, mix
 from distfms.errors import SpecError
-from distfms.methods.attribute_efficient import options
-from distfms.methods.attribute_efficient import read as read_module
 from distfms.methods.attribute_efficient.kernels import uniform
 from distfms.methods.attribute_efficient.learner import Chain, Design
-from distfms.methods.attribute_efficient.learners import training_rows
 from distfms.methods.attribute_efficient.lessons import stream
 from distfms.runs.driver import run_job
-from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import IDS, NAMES, D, N, X, Y, few_columns, few_job
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import write_rows
 from tests.reference.attribute_efficient import observed_norm
-
-JOBS = Path(__file__).resolve().parents[2] / "jobs"
 
 
 @pytest.fixture(scope="module")
@@ -127,35 +121,6 @@ def test_folds_are_learned_without(data, tmp_path):
         assert entry["n_rows"] == out.sum()
 
 
-@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
-def test_what_all_attributes_would_teach(data, tmp_path, penalty):
-    own = {"penalty": penalty, "bound": 10.0, "repeats": 2}
-    metrics = content(run_job(few_job(data, tmp_path, own)).folder, "metrics.json")
-    curves = {curve["name"]: curve["points"] for curve in metrics["curves"]}
-    full = ["online", "offline", "rows"]
-    assert list(curves) == [*options.ALGORITHMS[penalty], "pairs", *full]
-    last = {name: points[-1] for name, points in curves.items()}
-    for name in full:
-        assert all(p["budget"] == D * p["examples"] for p in curves[name])
-        assert last[name]["examples"] == TRAIN.sum()
-    losses = {name: point["test"]["relative_loss"] for name, point in last.items()}
-    for name in full[1:]:
-        assert losses[name] < 0.02 < losses["online"] < 1.0  # the target is a linear function
-        assert last[name]["test"]["deviation"] < 1e-4  # whatever the order
-    assert losses["pairs"] < losses[metrics["curves"][0]["name"]]
-
-
-@pytest.mark.parametrize("window_bytes", [1, 2 * 300 * 8 * 15, 2**28])
-def test_windows_have_the_rows_but_those_of_a_fold(data, monkeypatch, window_bytes):
-    monkeypatch.setattr(read_module, "WINDOW_BYTES", window_bytes)
-    rows = training_rows(prepare(few_job(data, "unused")).job, np.zeros(D))
-    assert len(rows.windows()) == {1: 3, 2 * 300 * 8 * 15: 2}.get(window_bytes, 1)
-    drawn = [tuple(values[i]) for values, _, order in rows.ordered(7, 1) for i in order]
-    expected = [tuple(row) for row in X[TRAIN & (PARTS != 1)]]
-    assert sorted(drawn) == sorted(expected)
-    assert drawn != expected
-
-
 @pytest.mark.parametrize("scale", [{"scale": False}, {"scale": True}, {"norm": 7.0}])
 @pytest.mark.parametrize("algorithm", ["aerr", "two_phase_ddaerr"])
 def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm, scale):
@@ -185,40 +150,6 @@ def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm, scale):
         assert selections[0][name] == selections[1][name]
     assert selections[0]["attributes_seen"] == n_seen
     assert content(first, "manifest.json")["attributes"] == {"observed": n_seen, "scanned": 0}
-
-
-def test_the_intercept_is_the_mean_of_the_training_rows(tmp_path):
-    mean = Y[TRAIN].mean()
-    folders = {}
-    for name, target in {"plain": Y - mean, "intercept": Y + 100.0}.items():
-        kept = ["aelr", "online", "offline", "rows"]
-        own = {"penalty": "lasso", "intercept": name == "intercept", "baselines": kept}
-        job = few_job(
-            write_rows(tmp_path / name, few_columns(target=target)),
-            tmp_path / "runs",
-            own,
-            name=name,
-        )
-        folders[name] = run_job(job).folder
-    plain, own = (content(folders[name], "selection.json") for name in ("plain", "intercept"))
-    assert (plain["intercept"], own["intercept"]) == (0.0, pytest.approx(mean + 100.0))
-    assert own["coefficients"] == pytest.approx(plain["coefficients"], rel=1e-6, abs=1e-9)
-    losses, theirs = (content(folders[name], "metrics.json") for name in ("intercept", "plain"))
-    # Without an intercept the model is far from the mean, and the run says so.
-    far = few_job(tmp_path / "intercept", tmp_path / "far", {"repeats": 0})
-    better = "The mean of the target predicts the training rows better"
-    for folder, is_told in ((run_job(far).folder, True), (folders["intercept"], False)):
-        notes = content(folder, "manifest.json")["notes"]
-        assert any(better in note for note in notes) == is_told
-    for part in ("train", "test"):
-        assert losses[part] == pytest.approx(theirs[part], rel=1e-6)
-    for curve, other in zip(losses["curves"], theirs["curves"], strict=True):
-        found, wanted = ([p["train"]["relative_loss"] for p in c["points"]] for c in (curve, other))
-        assert found == pytest.approx(wanted, rel=1e-6)
-    predict_file(folders["intercept"], str(tmp_path / "intercept"), tmp_path / "out.parquet")
-    found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
-    weights = np.array(list(own["coefficients"].values()))
-    np.testing.assert_allclose(found, X @ weights + own["intercept"])
 
 
 def test_prediction_report_and_labels(tmp_path, look):
@@ -262,11 +193,3 @@ def test_check_tells_what_can_be_gained_before_anything_is_paid(data, tmp_path, 
     assert f"improvement ratio: {ratio:.2f}" in said
     assert f"up to a factor of {1 / ratio:.1f}" in said
     assert not (tmp_path / "runs").exists()
-
-
-def test_the_job_on_embedded_images(tmp_path):
-    sets = [f"output={tmp_path}", "attribute_efficient.repeats=2"]
-    folder = run_job(load_spec(JOBS / "attribute-efficient-digits.yaml", sets)).folder
-    metrics = content(folder, "metrics.json")
-    assert metrics["test"]["accuracy"] > 0.9
-    assert content(folder, "selection.json")["attributes_seen"] <= 12 * metrics["train"]["n_rows"]

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import stat
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -177,12 +175,3 @@ def test_bad_predictions(place, judgments, judgments_run, distfms):
 def test_use(distfms):
     assert [distfms(*a).code for a in (["run"], ["fly"], ["--help"])] == [2, 2, 0]
     assert distfms("--version").out.startswith("distfms ")
-
-
-def test_traceback_on_demand(place):
-    command = [sys.executable, "-m", "distfms.cli"]
-    for debug, code in (([], 2), (["--debug"], 1)):
-        given = [*command, *debug, "check", "nowhere.yaml"]
-        result = subprocess.run(given, env=os.environ, capture_output=True, text=True)
-        assert ("Traceback" in result.stderr) == bool(debug)
-        assert result.returncode == code

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from distfms.cli import entry
 from tests.e2e.jobs import content, judgments_job, stage
 from tests.unit.runs.test_events import KEYS, table
 
@@ -36,13 +35,6 @@ def kept_events(folder):
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 
 
-def enter(*arguments):
-    """Exit code of the entry point of clusters."""
-    with pytest.raises(SystemExit) as ended:
-        entry.main([str(argument) for argument in arguments])
-    return ended.value.code
-
-
 def test_run_prints_events(spec, tmp_path, distfms):
     done = distfms("run", spec, "--out", tmp_path / "r", "--log", "json")
     assert (done.code, done.err) == (0, "")
@@ -67,16 +59,3 @@ def test_run_prints_events(spec, tmp_path, distfms):
     kept = kept_events(tmp_path / "r")
     shown = [line["event"] for line in lines if line["event"] not in ("message", "unit")]
     assert [event["event"] for event in kept] == shown
-
-
-def test_entry_prints_events_where_the_variable_says_so(spec, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("DISTFMS_LOG", "json")
-    given = [spec, "--engine", "local", "--set", f'output="{tmp_path}"']
-    assert enter(*given) == 0
-    lines = parsed(capsys.readouterr().out)
-    assert [line["event"] for line in lines].count("done") == 1
-    assert enter(*given, "--set", "data.target=nothing") == 2
-    out, err = capsys.readouterr()
-    last = parsed(out)[-1]
-    assert (last["level"], last["event"]) == ("error", "failed")
-    assert err == f"Error: {last['fields']['error']}\n"

@@ -1,7 +1,5 @@
 """Jobs on judgments in long form."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -67,29 +65,6 @@ def test_judgments_in_several_csv_files(tmp_path, form):
     found, wanted = (content(run, "metrics.json")["test"] for run in (folder, expected))
     assert found["projected_loss"] == pytest.approx(wanted["projected_loss"], rel=1e-9)
     assert "7 objects without a label" in notes(content(folder, "manifest.json"))
-
-
-def test_seed_alone_does_not_convert_again(tmp_path):
-    """Unless judgments are drawn."""
-    path = write_long(tmp_path / "long")
-    for seed in (0, 1):
-        prepare(long_job(path, tmp_path / "runs", seed=seed))
-        prepare(long_job(path, tmp_path / "runs", {"max_judgments": 2}, seed=seed))
-    assert len(conversions(tmp_path / "runs")) == 3
-
-
-def test_two_jobs_convert_once(tmp_path):
-    path = write_long(tmp_path / "long")
-    said = []
-    specs = [long_job(path, tmp_path / "runs", multiselect={"budget": b}) for b in (4, 5, 6)]
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda spec: prepare(spec, said.append), specs))
-    # Both files of CSV, and what is made of them.
-    assert [line.split(" to ")[0] for line in said if line.startswith("Converting")] == [
-        "Converting CSV",
-        "Converting CSV",
-        "Converting judgments in long form",
-    ]
 
 
 def test_retraining_reads_what_is_new(tmp_path):

@@ -118,18 +118,6 @@ def test_a_registry_that_cannot_be_written(place, distfms, monkeypatch):
     assert not [path for path in (place / "runs").rglob("*") if path.suffix == ".tmp"]
 
 
-def test_predictions_by_name_are_those_of_the_run(place, versions, judgments, distfms):
-    run = versions[1]
-    assert distfms("predict", run, judgments, "--out", "run.parquet").code == 0
-    expected = pq.read_table(place / "run.parquet")
-    result = distfms("predict", "--model", "registry:small@2", judgments, "--out", "p.parquet")
-    assert "registry:small@2)" in result.out, result.err
-    assert pq.read_table(place / "p.parquet").equals(expected)
-    first = distfms("predict", "registry:small", judgments, "--out", "p.parquet", "--with-folds")
-    assert "registry:small@1)" in first.out, first.err
-    assert not pq.read_table(place / "p.parquet").equals(expected)
-
-
 @pytest.mark.parametrize(
     ("file", "change"),
     [

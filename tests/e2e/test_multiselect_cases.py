@@ -1,15 +1,12 @@
 """Multi-selection on awkward data and specs."""
 
-import json
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.rows.folds import assign_parts
-from distfms.errors import DataError, SpecError
+from distfms.errors import SpecError
 from distfms.runs.driver import run_job
-from distfms.runs.finished import headline
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
 from tests.e2e.multiselect_jobs import NAMES, N, job, lists, notes, objects, run, write
@@ -66,21 +63,6 @@ def test_more_folds_than_objects(tmp_path):
     assert "Chosen by generalised cross-validation: selection greedy, ridge" in notes(manifest)
 
 
-def test_headline_of_few_objects_promises_nothing(tmp_path):
-    """48 objects of 60 attributes of noise: an estimate far below zero is told, not drawn on."""
-    rng = np.random.default_rng(0)
-    columns = {"id": list(range(48)), "y": rng.normal(size=48)}
-    for a in range(60):
-        columns[f"a{a}"] = rng.normal(size=(48, 2)).tolist()
-    options = {"budget": 60, "psd": "none", "baselines": [], "ridge": 0.0}
-    changes = {"data": {"folds": 0, "test": 0}, "multiselect": options}
-    folder, selection, metrics, manifest = run(write(tmp_path, columns), tmp_path, **changes)
-    assert selection["projected_loss"] < -1
-    assert "The projected loss is negative" in notes(manifest)
-    assert metrics["train"]["projected_loss"] == pytest.approx(selection["projected_loss"])
-    assert "no attribute is reliable, as raters do not agree" in headline(folder)
-
-
 def test_nothing_worth_buying(tmp_path):
     """Only constant attributes: an empty selection that predicts the mean label."""
     path = write(tmp_path, objects(**dict.fromkeys(NAMES, [[3.0, 3.0]] * N)))
@@ -125,46 +107,6 @@ def test_predictions_within_a_smaller_budget_are_those_of_a_run_with_it(tmp_path
         predicted(bought(2, model="refit"), within=1)
 
 
-# --- names and forms ----------------------------------------------------------------------------
-
-
-def numbered(columns, n_judgments=2):
-    """Attributes as columns of one judgment each."""
-    return {
-        f"{name}__{k + 1}": [cell[k] for cell in columns[name]]
-        for name in NAMES
-        for k in range(n_judgments)
-    }
-
-
-def predictions(folder, columns, place):
-    predict_file(folder, str(write(place, columns)), place / "out.parquet")
-    return pq.read_table(place / "out.parquet").column("predicted_y").to_pylist()
-
-
-def test_columns_that_training_left_out_are_left_out_in_prediction(tmp_path):
-    """The form of training counts, whatever else bears an attribute's name."""
-    columns = objects(k=3)
-    own = {"id": columns["id"], "y": columns["y"]}
-    plain = {name: [99.0] * N for name in NAMES}
-    fixed = numbered(columns, 2)
-    third = {f"{name}__3": [77.0] * N for name in NAMES}
-
-    data = write(tmp_path / "fixed", own | plain | fixed | third)
-    left = {"data": {"exclude": [*NAMES, "*__3"]}}
-    folder, *_ = run(data, tmp_path / "fixed", **left)
-    model = json.loads((folder / "model.json").read_text())
-    assert model["columns"] == {n: [f"{n}__1", f"{n}__2"] for n in model["attributes"]}
-    assert model["columns_left"] == sorted(c for n in model["attributes"] for c in (n, f"{n}__3"))
-    expected = predictions(folder, own | fixed, tmp_path / "a")
-    everything = own | plain | fixed | third
-    assert predictions(folder, everything, tmp_path / "b") == expected
-    as_lists = {f"{n}__{k}": fixed[f"{n}__{k}"] for n in NAMES for k in (2, 1)}
-    assert predictions(folder, as_lists, tmp_path / "c") == expected
-    with pytest.raises(DataError, match=r"no judgments of .* was left out in training"):
-        predictions(folder, own | plain | third, tmp_path / "e")
-
-
 # --- specs --------------------------------------------------------------------------------------
 
 
@@ -175,17 +117,6 @@ def test_large_budgets_and_several_labels_are_told_before(tmp_path):
     assert prepared.job.describe()["search"] == "up to 150 judgments, bought one at a time"
     with pytest.raises(SpecError, match=r"one label; `data\.target` names 2"):
         prepare(job(path, tmp_path, data={"target": ["y", "id"], "id": None}))
-
-
-def test_equal_steps_in_a_row_are_one_entry_of_the_path(tmp_path):
-    columns = objects(b=[[1.0, 1.0]] * N, c=[[2.0, 2.0]] * N)
-    options = {"budget": 3000, "baselines": "scoring"}  # one may stand alone
-    changes = {"multiselect": options, "data": {"folds": 0}}
-    _, selection, *_ = run(write(tmp_path, columns), tmp_path, **changes)
-    (entry,) = selection["path"]
-    assert (entry["attribute"], entry["count"], entry["repeats"]) == ("a", 3000, 3000)
-    assert entry["spent"] == entry["cost"] == 3000
-    assert entry["projected_loss"] == pytest.approx(selection["projected_loss"])
 
 
 # --- kept partials ------------------------------------------------------------------------------

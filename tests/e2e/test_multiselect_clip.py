@@ -4,15 +4,10 @@ import numpy as np
 import pytest
 
 import distfms as package
-from distfms import FeatureMultiSelector
 from distfms.data.rows.folds import assign_parts
 from distfms.methods.multiselect.outliers import SomeJudgments
-from distfms.methods.multiselect.predictor import trained_model
 from distfms.runs.finished import read_run
-from tests.e2e.jobs import content
-from tests.e2e.multiselect_jobs import NAMES, job, lists, notes, run, write
-from tests.e2e.retrain_jobs import again, retraining
-from tests.reference.multiselect_rows import Independent
+from tests.e2e.multiselect_jobs import NAMES, lists, notes, run, write
 
 N, K, IDS = 300, 3, [f"o{i}" for i in range(300)]
 TRAIN = assign_parts(np.array(IDS, dtype=object), n_folds=3, test=0.2, seed=0) < 3
@@ -115,33 +110,3 @@ def test_far_judgments_of_far_objects_are_not_clipped(tmp_path, skewed):
     folder, *_ = learned(write(tmp_path / "data", columns(X, y)), tmp_path / "runs", "auto")
     limits = read_run(folder).open()[1].weights["limits"]
     assert np.isinf(limits).all() == skewed
-
-
-def test_a_selector_clips_what_it_is_given():
-    X, y = judged(tails=True)
-    own = FeatureMultiSelector(budget=6, clip=True, folds=0).fit(X, y)
-    within, bought = X.copy(), own.get_support()
-    low, high = own.model_.run.weights["limits"][:, None, :, None]
-    within[:, bought] = np.clip(X[:, bought], low, high)
-    other = FeatureMultiSelector(budget=6, clip=False, folds=0).fit(within, y)
-    np.testing.assert_array_equal(own.repeats_, other.repeats_)
-    np.testing.assert_array_equal(own.predict(X), other.predict(within))
-    np.testing.assert_array_equal(own.transform(X), other.transform(within))
-    assert own.holdout_loss(X, y) == other.holdout_loss(within, y)
-
-
-def test_each_model_is_judged_by_judgments_within_its_own_limits(tmp_path):
-    X, y = judged(tails=True)
-    path = write(tmp_path / "data", columns(X, y))
-    losses, models = [], []
-    for clip in (False, True):
-        outcome = again(job(path, tmp_path / "runs", multiselect={"budget": 6, "clip": clip}))
-        losses.append(content(outcome.folder, "metrics.json")["test"]["projected_loss"])
-        models.append(trained_model(read_run(outcome.folder).open()[1]))
-    told = retraining(outcome)["compared"][0]
-    assert (told["in_place"], told["new"]) == (pytest.approx(losses[0]), pytest.approx(losses[1]))
-    r, w = np.zeros(3, dtype=int), np.zeros(3)
-    at = [NAMES.index(name) for name in models[0].names]
-    r[at], w[at] = models[0].repeats, models[0].weights
-    by_hand = Independent([X[:, a].tolist() for a in range(3)], y, np.ones(N), ridge=0.0)
-    assert losses[0] == pytest.approx(by_hand.loss(~TRAIN, r, w, models[0].intercept))

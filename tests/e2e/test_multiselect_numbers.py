@@ -132,31 +132,6 @@ def check_scores(by_hand, masks, model, metrics):
             assert scores["mse"] == pytest.approx(by_hand.plain(mask, *model))
 
 
-@pytest.mark.parametrize("psd", ["nearest", "data_units"])
-def test_units_of_the_nearest_matrix_on_folds(tmp_path, psd):
-    rng = np.random.default_rng(2)
-    n, d = 30, 6
-    truth = rng.normal(size=(n, d)) @ rng.normal(size=(d, 2)) @ rng.normal(size=(2, d))
-    values = (truth[:, :, None] + 3 * rng.normal(size=(n, d, 2))) * 3.0 ** np.arange(d)[:, None]
-    label, ids = truth.sum(axis=1), [f"o{i}" for i in range(n)]
-    judgments = [values[:, a].tolist() for a in range(d)]
-    columns = {f"q{a}": judgments[a] for a in range(d)}
-    path = write(tmp_path / "data", {"id": ids, "y": label, **columns})
-    options = {"budget": 9, "ridge": 0.1, "psd": psd, "baselines": []}
-    _, selection, metrics, _ = run(path, tmp_path / "run", seed=1, multiselect=options)
-    parts = assign_parts(np.array(ids, dtype=object), n_folds=3, test=0.2, seed=1)
-    by_hand = Independent(judgments, label, np.ones(n), 0.1, psd == "data_units")
-    estimates, found = by_hand.problem(parts < 3)
-    assert not np.allclose(found, estimates.external, rtol=1e-3)
-    r, _, _, objective = by_hand.fit(parts < 3, "full", 9)
-    assert selection["repeats"] == {f"q{a}": int(r[a]) for a in np.flatnonzero(r)}
-    assert selection["objective"] == pytest.approx(objective)
-    for fold in metrics["folds"]:
-        inside = parts == fold["fold"]
-        r, w, c, _ = by_hand.fit((parts < 3) & ~inside, "full", 9)
-        assert fold["projected_loss"] == pytest.approx(by_hand.loss(inside, r, w, c))
-
-
 def test_one_decomposition_for_each_set_of_objects(tmp_path, monkeypatch):
     """MakePSD costs O(d³): all algorithms and the interval share it; Copies needs none."""
     sizes = []
@@ -184,60 +159,6 @@ def noisy(tmp_path_factory):
     return write(folder, {"id": np.arange(90), "y": label, **columns})
 
 
-def is_better(losses, other, weight):
-    """Whether losses by fold are less than others by more than a standard error."""
-    share = np.array(weight) / np.sum(weight)
-    gain = other - losses
-    mean = gain @ share
-    k = share.size
-    return mean > np.sqrt(k / (k - 1) * (share * (gain - mean) ** 2).sum())
-
-
-def test_job_is_that_of_the_ridge_and_the_way_that_cross_validation_chooses(noisy, tmp_path):
-    def found(**options):
-        options = {"budget": 12, "baselines": ["lasso"], **options}
-        return run(noisy, tmp_path, multiselect=options)
-
-    folder, selection, metrics, manifest = found(selection="auto", ridge=[0.5, 0.02, 0.0])
-    points = selection["tuning"]["points"]
-    assert points[0]["options"]["selection"] == "nothing"
-    assert [p["options"]["ridge"] for p in points[1:]] == [0.5, 0.02, 0.0] * 2
-    weight = [fold["weight"] for fold in metrics["folds"]]
-    values = np.array([p["folds"] for p in points])
-    best = 1 + int(np.argmin(values[1:] @ weight))
-    assert is_better(values[best], values[0], weight)
-    assert best == 5
-    assert [p["chosen"] for p in points] == [i == best for i in range(7)]
-    assert "Chosen by cross-validation: selection lasso, ridge" in notes(manifest)
-    # The others choose for each fold; what they chose reports.
-    others = [np.delete(values, f, axis=1) for f in range(3)]
-    kept = [np.delete(weight, f) for f in range(3)]
-    rows = [1 + int(np.argmin(o[1:] @ w)) for o, w in zip(others, kept, strict=True)]
-    assert all(is_better(o[r], o[0], w) for o, r, w in zip(others, rows, kept, strict=True))
-    reported = [fold["projected_loss"] for fold in metrics["folds_of_choice"]]
-    assert reported == pytest.approx([values[r, f] for f, r in enumerate(rows)])
-    end = metrics["chosen"]["validation"]["projected_loss"]
-    assert end == pytest.approx(np.average(reported, weights=weight))
-
-    alone, own, settled, _ = found(**points[best]["options"])
-    assert (alone / "model.json").read_bytes() == (folder / "model.json").read_bytes()
-    assert selection == {**own, "tuning": selection["tuning"]}
-    for name in ("train", "test", "folds", "curves", "baselines", "better"):
-        assert metrics[name] == settled[name]
-    assert own["algorithm"] == "lasso"
-    assert [f["projected_loss"] for f in settled["folds"]] == pytest.approx(values[best])
-    assert settled["better"] is None
-
-    folder, own, greedy, _ = found(ridge=points[best]["options"]["ridge"])
-    losses = [f["projected_loss"] for f in greedy["folds"]]
-    behind = np.average(np.array(losses) - values[best], weights=weight)
-    assert (greedy["better"]["name"], own["algorithm"]) == ("lasso", "full")
-    assert greedy["better"]["gain"] == pytest.approx(behind)
-    said = headline(folder)
-    assert "but Lasso explains" in said
-    assert "`selection: auto`" in said
-
-
 def test_folds_choose_the_way_to_select_unless_there_are_none():
     by_default = MultiselectOptions(budget=12)
     tried = candidates(by_default, 3)
@@ -259,18 +180,6 @@ def test_nothing_is_bought_unless_that_is_worse_by_a_standard_error():
     clear[2, 1] = np.nan
     assert rule(clear, np.ones(3)) == 1
     assert rule(np.full((3, 3), np.nan), np.ones(3)) == 1
-
-
-@pytest.mark.parametrize("folds", [3, 0])
-def test_ridge_of_itself_is_one_of_some_with_folds_and_without(noisy, tmp_path, folds):
-    _, selection, metrics, manifest = run(noisy, tmp_path, data={"folds": folds})
-    if folds:
-        tried = [p["options"]["ridge"] for p in selection["tuning"]["points"]]
-        assert set(tried) == {*RIDGES}
-    else:
-        assert "Chosen by generalised cross-validation: selection greedy, ridge" in notes(manifest)
-    assert selection["ridge"] in RIDGES
-    assert set(metrics["baselines"]) == {"scoring", "averages", "copies", "lasso"}
 
 
 @pytest.mark.parametrize("folds", [5, 0])

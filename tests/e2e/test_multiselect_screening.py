@@ -1,16 +1,13 @@
 """Raters who answer at random are left out where it is known who judged."""
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 
 import distfms as package
-from distfms import FeatureMultiSelector
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content
-from tests.e2e.multiselect_jobs import NAMES, job, lists, notes, run, write
-from tests.e2e.retrain_jobs import again, retraining
+from tests.e2e.multiselect_jobs import NAMES, lists, notes, run, write
 
 N, K, RATERS, BAD = 300, 4, 20, ("3", "11")
 
@@ -88,20 +85,6 @@ def test_nothing_changes_where_no_rater_stands_out_or_none_is_known(tmp_path):
     assert "raters_left_out" not in content(unknown, "model.json")
 
 
-def test_limits_are_of_the_judgments_of_raters_who_stay(tmp_path):
-    """Far judgments all come from raters who are left out, so that nothing is clipped."""
-    X, who, y = crowd(at_random=False)
-    X = np.where(np.isin(who, BAD)[:, None], X * 40, X)
-    path = write(tmp_path / "far", columns(X, who, y))
-    folder, _, _, manifest = learned(path, tmp_path / "a", clip="auto")
-    assert "Raters are left out" in notes(manifest)
-    assert "Judgments are clipped" not in notes(manifest)
-    less = write(tmp_path / "less", columns(X, who, y, BAD))
-    other, *_ = learned(less, tmp_path / "b", clip="auto")
-    mine, theirs = (np.load(own / "weights.npz") for own in (folder, other))
-    np.testing.assert_array_equal(mine["weights"], theirs["weights"])
-
-
 def test_raters_stay_without_whom_an_attribute_has_no_repeats(tmp_path):
     X, who, y = crowd(at_random=True)
     rows = columns(X, who, y)
@@ -112,28 +95,3 @@ def test_raters_stay_without_whom_an_attribute_has_no_repeats(tmp_path):
     rows["a__raters"] = rows["b__raters"] = rows.pop("raters")
     folder, *_ = learned(write(tmp_path / "few", rows), tmp_path / "runs")
     assert "raters_left_out" not in content(folder, "model.json")
-
-
-def test_each_model_is_judged_by_judgments_of_its_own_raters(tmp_path):
-    path = write(tmp_path / "data", columns(*crowd(at_random=True)))
-    losses = []
-    for screen in (False, True):
-        changes = {"budget": 6, "clip": False, "screen_raters": screen}
-        outcome = again(job(path, tmp_path / "runs", multiselect=changes))
-        losses.append(content(outcome.folder, "metrics.json")["test"]["projected_loss"])
-    told = retraining(outcome)["compared"][0]
-    assert (told["in_place"], told["new"]) == (pytest.approx(losses[0]), pytest.approx(losses[1]))
-
-
-def test_a_selector_screens_raters_that_predictions_know_too():
-    X, who, y = crowd(at_random=True)
-    frame = pa.table(columns(X, who)).drop_columns(["id"]).to_pandas()
-    less = pa.table(columns(X, who, left_out=BAD)).drop_columns(["id"]).to_pandas()
-    own = FeatureMultiSelector(budget=6, clip=False).fit(frame, y)
-    other = FeatureMultiSelector(budget=6, clip=False, screen_raters=False).fit(less, y)
-    np.testing.assert_array_equal(own.predict(frame), other.predict(less))
-    np.testing.assert_array_equal(own.transform(frame), other.transform(less))
-    assert own.holdout_loss(frame, y) == other.holdout_loss(less, y)
-    pd.testing.assert_frame_equal(own.acquisition_plan(frame), other.acquisition_plan(less))
-    apart = FeatureMultiSelector(budget=6).fit(X, y, raters=who)
-    assert "raters_left_out" not in apart.model_.run.model

@@ -67,30 +67,6 @@ def test_commands_take_urls(judgments, judgments_run, s3_variables, tmp_path, di
     assert ended("predict", f"{runs}/other", source, "--out", "x.parquet")[0] == 2
 
 
-def test_storage_by_options(judgments, s3, s3_variables, tmp_path, distfms):
-    """The way to the storage is in the spec; the environment knows the secret only."""
-    data = judgments
-    options = s3.options_of_specs
-    url = s3.bucket("by-options")
-    (locate(f"{url}/data", s3.options) / "part-0.parquet").put(data / "part-0.parquet")
-    content = judgments_job(data, tmp_path).to_mapping()
-    content["data"] |= {"path": f"{url}/data", "storage_options": options}
-    content["output"] = {"path": f"{url}/runs", "storage_options": options}
-    folder = run_job(build_spec(content)).folder
-    for entry in files_below(locate(url, s3.options)):
-        written = entry.place.read_bytes()
-        assert s3.options["secret"].encode() not in written, entry.name
-    assert b"${AWS_SECRET_ACCESS_KEY}" in (folder / "spec.yaml").read_bytes()
-    endpoint = s3.options["client_kwargs"]["endpoint_url"]
-    done = distfms(
-        "predict", folder, data, "--out", tmp_path / "p.parquet",
-        "--storage", "key=somebody", "--storage", "secret=${AWS_SECRET_ACCESS_KEY}",
-        "--storage", f"client_kwargs.endpoint_url={endpoint}",
-        "--storage", "client_kwargs.region_name=us-east-1",
-    )  # fmt: skip
-    assert (done.code, "200 predictions" in done.out) == (0, True), done.err
-
-
 def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, s3_variables, tmp_path):
     table = [
         f"{o},{a},{w},{(o * 7 + w) % 5 + len(a)}"

@@ -19,13 +19,10 @@ from distfms.methods.attribute_efficient.cells import SHARES
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
 from distfms.methods.frame.trees import DEFAULTS, FIXED
-from distfms.report.formatting import interval
 from distfms.runs.driver import run_job
-from distfms.runs.finished import headline, read_run
-from distfms.runs.job_spec import build_spec
+from distfms.runs.finished import read_run
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
-from distfms.stats.base import over_folds
 from tests.e2e.attribute_efficient_jobs import IDS, Y, few_columns, few_job
 from tests.e2e.attribute_efficient_jobs import NAMES as ALL_NAMES
 from tests.e2e.attribute_efficient_jobs import X as ALL
@@ -62,20 +59,6 @@ def pairs_job(data, output, own=None, /, **changes):
     section = {"exclude": ["x7"], **changes.pop("data", {})}
     own = {"solver": "pairs", "repeats": 0, **(own or {})}
     return few_job(data, output, own, data=section, **changes)
-
-
-def test_a_default_job_is_compared_with_draws_of_rows_in_full(data, tmp_path):
-    spec = {
-        "name": "few",
-        "method": "attribute_efficient",
-        "data": {"path": str(data), "target": "y", "id": "id"},
-        "attribute_efficient": {"units": "raw"},
-        "output": str(tmp_path),
-    }
-    run = run_job(build_spec(spec)).folder
-    curves = {curve["name"]: curve["points"] for curve in content(run, "metrics.json")["curves"]}
-    assert curves["rows"][-1]["repeats"] == 10
-    assert "in full" in headline(run)
 
 
 def literal_draws(draws):
@@ -121,45 +104,6 @@ def test_the_model_is_that_of_the_pairs(data, tmp_path, draws):
         own, out = TRAIN & (entry["fold"] != PARTS), entry["fold"] == PARTS
         predicted = predict_cut(*solved(observed, own), observed[own], Y[own], X[out])
         assert entry["mse"] == pytest.approx(np.mean((predicted - Y[out]) ** 2))
-
-
-def test_the_report_compares_with_rows_in_full_and_the_online_learner(data, tmp_path):
-    run = run_job(pairs_job(data, tmp_path, {"repeats": 2})).folder
-    curves = {c["name"]: c["points"] for c in content(run, "metrics.json")["curves"]}
-    assert list(curves) == ["pairs", "rows", "aerr"]
-    last = {name: points[-1]["test"]["relative_loss"] for name, points in curves.items()}
-    assert last["pairs"] < 0.5 < last["aerr"]
-    assert all(p["budget"] == len(NAMES) * p["examples"] for p in curves["rows"])
-    page = (run / "report.html").read_text()
-    assert "ridge, rows observed in full" in page
-    assert "in full does as well" in page
-    assert "noise level ν" in page
-    predict_file(run, str(data), tmp_path / "out.parquet")
-    selection = content(run, "selection.json")
-    weights = np.array(list(selection["coefficients"].values()))
-    found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
-    rows = literal_draws("uniform")[TRAIN], Y[TRAIN]
-    wanted = predict_cut(weights, selection["intercept"], *rows, X)
-    np.testing.assert_allclose(found, wanted, atol=1e-12)
-    assert np.abs(found - X @ weights - selection["intercept"]).max() > 1e-3
-
-
-def test_the_headline_says_which_rows_it_speaks_of(data, tmp_path):
-    _, run = read_run(run_job(pairs_job(data, tmp_path)).folder).open()
-    without = {**run.metrics, "test": None}
-    losses, n_rows = zip(
-        *((f["relative_loss"], f["n_rows"]) for f in without["folds"]), strict=True
-    )
-    over, n_test = over_folds(np.array(losses), n_rows), run.metrics["test"]["n_rows"]
-    of_test = over.deviation * np.sqrt(np.mean(n_rows) / n_test)
-    for metrics, rows, loss, error in (
-        (run.metrics, "held-out rows", run.metrics["test"]["relative_loss"], of_test),
-        (without, "cross-validation", over.mean, over.standard_error),
-        ({**without, "folds": []}, "training rows", run.metrics["train"]["relative_loss"], None),
-    ):
-        said = method.METHOD.headline(replace(run, metrics=metrics))
-        share = interval(1 - float(loss), error and float(error))
-        assert f": {share} of the variance explained ({rows})" in said
 
 
 @pytest.mark.parametrize("options", [{}, {"draws": "two_phase"}, {"solver": "online"}])
@@ -263,28 +207,6 @@ def literal_normal(observed, own, target):
     """What the normal model of some rows makes of all."""
     predicted = predict_normal(observed[own], target[own], within(observed[own], observed))
     return np.clip(predicted, target[own].min(), target[own].max())
-
-
-def test_a_normal_model_goes_before_pairs(gaps, tmp_path):
-    """Where the target is linear, of all that was observed; also on folds."""
-    folder, own = write_rows(tmp_path / "data", few(gaps)), {"attributes_per_example": None}
-    spec = partial(pairs_job, folder, tmp_path / "runs", data={"missing": "pairs"})
-    run = run_job(spec({**own, "solver": "auto"})).folder
-    predict_file(run, str(folder), tmp_path / "out.parquet")
-    found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
-
-    np.testing.assert_allclose(found, literal_normal(gaps, TRAIN, Y), rtol=1e-6)
-    metrics, (_, finished) = content(run, "metrics.json"), read_run(run).open()
-    for entry in metrics["folds"][:1]:
-        out = entry["fold"] == PARTS
-        missed = (literal_normal(gaps, TRAIN & ~out, Y) - Y)[out]
-        assert entry["mse"] == pytest.approx(np.mean(missed**2))
-    assert {*metrics["baselines"]} == {"imputed", "lightgbm"}
-    headline = method.METHOD.headline(finished)
-    assert headline.startswith("A normal model of the observed cells learned from ")
-    for change in ({"units": "raw"}, {"penalty": "lasso"}, {"solver": "pairs"}):
-        job = prepare(spec({**own, "solver": "auto", **change})).job
-        assert not job.form.has_normal_model(job.options)
 
 
 CURVED = np.where(X[:, 0] > 1.0, 1.0, -1.0) * np.where(X[:, 1] > 0.5, 1.0, -1.0) + 0.1 * Y

@@ -77,17 +77,3 @@ def test_each_point_of_a_grid_has_the_best_ridge_of_its_own(tmp_path):
     assert len(tried) == 2 * 9
     means = np.array([point["mean"] for point in tuning["points"]])
     assert tuning["chosen"] == tried[int(np.argmin(means))]
-
-
-@pytest.mark.parametrize("test", [0, 0.25])
-def test_a_default_sequence_of_classes_reads_texts_classes_and_rows(tmp_path, test):
-    data = tmp_path / "data"
-    data.mkdir()
-    frame = rows()
-    frame.assign(y=np.where(frame["y"] > 0, "yes", "no")).to_parquet(data / "rows.parquet")
-    section = {"path": str(data), "target": "y", "test": test}
-    job = {"name": "job", "method": "sequence", "data": section, "output": str(tmp_path / "runs")}
-    spec = build_spec({**job, "sequence": {}})
-    fewest, _ = prepare(spec).job.passes
-    manifest = content(run_job(spec).folder, "manifest.json")
-    assert manifest["passes"] == fewest == 3

@@ -4,12 +4,10 @@ import json
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms import GroupSequencer
 from tests.e2e.jobs import content
 
 N = 300
@@ -63,15 +61,6 @@ def test_gaps_of_categories_are_told_by_the_column(tmp_path, distfms, more):
     assert note.count("standard deviations") == 1
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("method", ["sequence", "landmarks"])
-def test_a_damaged_value_is_named(tmp_path, distfms, method):
-    own = columns()
-    own["x1"][217] = 1.3e104
-    (note,) = (n for n in notes_of(distfms, tmp_path, own, method) if "damaged" in n)
-    assert f"column 'x1' holds the value 1.3e+104 (in {tmp_path / 'a.parquet'})" in note
-
-
 def test_a_damaged_judgment_is_named(tmp_path, distfms):
     """And one beyond what can be squared is refused, with the place where it is."""
     for value, code in ((1e20, 0), (1e160, 2)):
@@ -88,14 +77,6 @@ def test_a_damaged_judgment_is_named(tmp_path, distfms):
         text = done.err if code else str(content(tmp_path / f"{code}", "manifest.json")["notes"])
         assert ("holds the value 1e+20" if code == 0 else "1 too large value (row group 0") in text
         assert "a1" in text
-
-
-def test_estimators_have_the_notes():
-    own = columns()
-    own["x1"][217], own["x2"] = 1.3e20, np.sort(own["x2"])
-    notes = GroupSequencer().fit(pd.DataFrame(own), "y").model_.files.manifest.notes
-    assert any("1.3e+20 (in X)" in note for note in notes)
-    assert any("'x2' rises with every row" in note for note in notes)
 
 
 @EACH
@@ -115,23 +96,6 @@ def test_columns_that_tell_the_row(tmp_path, distfms, method):
     assert "falls with every row" in found["left"]
     assert "holds whole numbers that all differ" in found["patient_id"]
     assert "exclude: ['late']" in found["late"]
-
-
-@EACH
-@pytest.mark.parametrize(("offset", "is_named"), [(1e15, True), (-1e14, True), (1e9, False)])
-def test_columns_that_vary_by_a_rounding_error_of_their_mean(
-    tmp_path, distfms, method, offset, is_named
-):
-    own = columns()
-    own["x1"] += offset
-    notes = notes_of(distfms, tmp_path, own, method)
-    found = [note for note in notes if "varies by less than 1e-12 of its mean" in note]
-    assert len(found) == is_named
-    if is_named:
-        assert found[0].startswith(
-            f"The column 'x1' varies by less than 1e-12 of its mean ({offset:g})"
-        )
-        assert f"Subtract {offset:g} from it" in found[0]
 
 
 @EACH

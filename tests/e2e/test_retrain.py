@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import EngineError, SpecError
-from distfms.report.sections import retraining_sections
 from distfms.runs.driver import run_job
 from distfms.runs.finished import read_run
 from tests.e2e.jobs import RESULTS, content, stage
@@ -69,20 +68,6 @@ def test_a_worse_model_is_refused(trained, days, tmp_path):
     said = "Refused: mean squared error 0.70% better on held-out rows"
     assert page.index(said) < page.index(f"{said}. Version 1 stays the current model")
     assert page.index(">Retraining<") < page.index(">Run<")
-
-
-def test_drift_is_found_and_refused(trained, days, tmp_path):
-    write_day(days, "2026-01-04", 4, c=5.0)
-    outcome = again(growing_job(days, tmp_path / "runs", retrain={"gate": {"max_drift": 1}}))
-    drift = retraining(outcome)["drift"]
-    assert (drift["column"], drift["quantity"]) == ("c", "mean")
-    assert drift["largest"] == pytest.approx(5.0, abs=0.4)
-    assert "c drifted by 4.92 standard deviations in data/2026-01-04" in outcome.reasons[-1]
-    # As it was written before files were judged one by one.
-    old = {k: v for k, v in retraining(outcome).items() if k != "made"}
-    old["drift"] = {k: v for k, v in drift.items() if k not in ("name", "sets", "drifted")}
-    titles = [section.title for section in retraining_sections(old)]
-    assert titles[:2] == ["Retraining", "Drift by column"]
 
 
 def test_a_drifted_day_is_refused_by_itself_until_it_is_accepted(trained, days, tmp_path):
@@ -147,26 +132,6 @@ def test_a_file_rewritten_with_the_same_footer_has_changed(days, tmp_path):
 def test_rows_that_are_held_out_are_asked_for(days, tmp_path):
     with pytest.raises(SpecError, match=r"data\.test"):
         again(growing_job(days, tmp_path / "runs", data={"test": 0}))
-
-
-def test_a_model_is_replaced_anew_on_request(trained, days, tmp_path):
-    other = growing_job(days, tmp_path / "runs", data={"target": "e"})
-    with pytest.raises(SpecError, match=r'data\.target` is \["e"\] in the spec and was \["y"\]'):
-        again(other)
-    outcome = again(other, anew=True)
-    assert (outcome.version, outcome.promoted) == (2, True)
-    assert registry_of(trained).version("growing").parent == 1
-
-
-def test_a_refused_model_is_compared_again_with_more_data(trained, days, tmp_path):
-    write_day(days, "2026-01-04", 4)
-    gate = {"gate": {"min_rows": 500}}
-    few = growing_job(days, tmp_path / "runs", retrain=gate)
-    assert again(few).reasons == ("at least 500 rows in new and changed files: found 300 new rows",)
-    write_day(days, "2026-01-05", 5)
-    outcome = again(few)
-    assert outcome.promoted
-    assert retraining(outcome)["data"]["n_read"] == 2
 
 
 def test_old_runs_go_but_never_those_that_a_rollback_needs(trained, days, tmp_path):

@@ -1,7 +1,6 @@
 """Data, specs and registries that are not as they should be."""
 
 import json
-from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,13 +15,6 @@ from tests.e2e.retrain_jobs import again, growing_job, in_place, registry_of, re
 
 def rewrite(path, change):
     pq.write_table(change(pq.read_table(path)), path, row_group_size=150)
-
-
-def test_a_new_file_with_other_columns_is_refused(trained, days):
-    rewrite(write_day(days, "2026-01-04", 4), lambda table: table.drop(["b"]))
-    with pytest.raises(DataError, match=r"2026-01-04\.parquet lacks the column 'b'"):
-        again(trained)
-    assert in_place(trained) == 1
 
 
 @pytest.mark.parametrize(
@@ -87,21 +79,6 @@ def test_a_day_ahead_of_the_clock_is_refused_where_days_count(trained, days):
     forget = {"forget": {"window": "30 days"}}
     with pytest.raises(DataError, match="machine's clock"):
         again(growing_job(days, days.parent / "runs", retrain=forget))
-
-
-def test_a_clock_that_went_back_changes_no_order_of_versions(trained, days, monkeypatch):
-    class Past(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return cls(1999, 1, 1, tzinfo=tz)
-
-    for module in ("distfms.store.log", "distfms.runs.folder"):
-        monkeypatch.setattr(f"{module}.datetime", Past)
-    write_day(days, "2026-01-04", 4)
-    outcome = again(trained)
-    assert outcome.version == 2
-    assert outcome.folder.name.startswith("1999-01-01")
-    assert in_place(trained) == 2
 
 
 @pytest.mark.parametrize(

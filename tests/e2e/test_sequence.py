@@ -1,18 +1,15 @@
 """Group sequencing from a spec to a finished run, against plain numpy on the rows."""
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import SpecError
 from distfms.methods.sequence.sparse import lasso_path
 from distfms.runs.driver import run_job
-from distfms.runs.job_spec import build_spec
-from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
 from distfms.solve.costs import GroupCosts, SharedCost
 from tests.e2e.jobs import content
-from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job, write_rows
+from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job
 from tests.reference.sequence import fitted, literal_sequence, make_problem
 
 
@@ -90,28 +87,6 @@ def explained_on_folds(columns, points, rule):
     return np.array(by_fold), np.array(sizes) / sum(sizes)
 
 
-def test_a_group_lasso_is_compared_like_other_rules(mixed_data, mixed_columns, tmp_path):
-    spec = mixed_job(mixed_data, tmp_path, data={"folds": 3}, sequence={"baselines": ["sparse"]})
-    folder, literal = run_job(spec).folder, LiteralRows(mixed_columns)
-    metrics, points = (
-        content(folder, "metrics.json"),
-        curve(content(folder, "metrics.json"), "sparse"),
-    )
-    X, Y, *_ = literal.split(literal.test)
-    order, costs = literal_order(literal, X, Y, "sparse")
-    assert metrics["baselines"]["sparse"]["groups"] == [literal.group_names[g] for g in order]
-    np.testing.assert_allclose([p["budget"] for p in points], np.cumsum([0.0, *costs]))
-    by_fold, share = explained_on_folds(mixed_columns, points, "sparse")
-    own = {rows: [p[rows]["explained_variance"] for p in points] for rows in ("validation", "test")}
-    held_out = [explained(literal, literal.test, order[:k]) for k in range(6)]
-    np.testing.assert_allclose(own["test"], held_out, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(own["validation"], share @ by_fold, rtol=1e-9, atol=1e-12)
-    timely = metrics["timeliness"]
-    assert 0 < timely["sparse"]["timeliness"] < timely["fr"]["timeliness"]
-    page = (folder / "report.html").read_text()
-    assert "cost-weighted group lasso (sparse)" in page
-
-
 def test_a_group_lasso_is_of_the_squared_loss(mixed_data, tmp_path):
     options = {"family": "poisson", "baselines": ["sparse"]}
     with pytest.raises(SpecError, match=r"sparse.*is a lasso of the squared loss.*`poisson`"):
@@ -171,26 +146,3 @@ def test_cross_validation_is_that_of_the_rows_and_says_where_to_stop(mixed_run, 
         "validation": {"explained_variance": pytest.approx(share @ honest)},
     }
     assert content(mixed_run, "model.json")["stop"] == metrics["stop"]
-
-
-@pytest.mark.parametrize(("folds", "needed"), [(0, "a"), (4, "ab")])
-def test_where_to_stop_among_free_groups(tmp_path, folds, needed):
-    """Cost alone does not tell it. In cross-validation a cost affords all that is free too."""
-    rng = np.random.default_rng(0)
-    columns = {name: rng.normal(size=200) for name in "abc"}
-    columns["y"] = columns["a"] + 0.1 * rng.normal(size=200)
-    data = write_rows(tmp_path / "rows", columns)
-    spec = {
-        "name": "free",
-        "method": "sequence",
-        "output": str(tmp_path / "runs"),
-        "data": {"path": str(data), "target": "y", "folds": folds},
-        "sequence": {"costs": {"a": 0, "b": 0}, "baselines": []},
-    }
-    folder = run_job(build_spec(spec)).folder
-    stop = content(folder, "metrics.json")["stop"]
-    assert (stop["n_groups"], stop["spent"]) == (len(needed), 0.0)
-    only = write_rows(tmp_path / "only", {name: columns[name] for name in needed})
-    predict_file(folder, str(only), tmp_path / "out.parquet")
-    predicted = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
-    np.testing.assert_allclose(predicted, columns["a"], atol=0.2)

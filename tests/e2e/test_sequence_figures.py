@@ -79,21 +79,3 @@ def test_figures_are_those_of_the_predictions(family, model, tmp_path):
     for name, found in losses.items():
         shares = [point[name][share] for point in points]
         np.testing.assert_allclose(shares, 1 - np.array(found) / found[0], rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("family", ["gaussian", "logistic"])
-def test_free_groups_are_no_part_of_what_nothing_explains(family, tmp_path):
-    rows(2).to_parquet(tmp_path / "rows.parquet")
-    data = {"path": str(tmp_path / "rows.parquet"), "target": family, "folds": 3}
-    data |= {"features": ["a", "b", "c"], "missing": "mean"}
-    section = {"model": "linear", "costs": {"a": 0, "b": 2}, "family": family, "baselines": []}
-    spec = {"name": "free", "method": "sequence", "data": data, "sequence": section}
-    folder = run_job(spec_of(spec | {"output": str(tmp_path / "runs")}, {})).folder
-    metrics = content(folder, "metrics.json")
-    share = "explained_variance" if family == "gaussian" else "explained_deviance"
-    nothing, free = metrics["curves"][0]["points"][:2]
-    assert nothing["budget"] == free["budget"] == 0.0
-    assert nothing["validation"][share] == pytest.approx(0.0, abs=1e-12)
-    assert free["validation"][share] > 0.2
-    # What is said of the stop counts from nothing as well.
-    assert metrics["stop"]["validation"][share] > free["validation"][share] - 0.05

@@ -8,13 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
-from sklearn.metrics import (
-    balanced_accuracy_score,
-    confusion_matrix,
-    f1_score,
-    log_loss,
-    roc_auc_score,
-)
+from sklearn.metrics import confusion_matrix, f1_score, log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -24,7 +18,6 @@ from distfms.methods.frame import passes
 from distfms.methods.sequence import form
 from distfms.runs import context as contexts
 from distfms.runs.driver import run_job
-from distfms.runs.finished import open_run
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content, results, spec_of
 
@@ -138,51 +131,6 @@ def test_every_prefix_of_breast_cancer_is_sklearns_logistic_regression(tmp_path)
         assert steps[length - 1]["explained_deviance"] == pytest.approx(explained, abs=1e-9)
 
 
-def test_softmax_with_weights_and_a_cap_on_refits(tmp_path):
-    weight = lambda scores, rng: rng.uniform(0.2, 3.0, len(scores))  # noqa: E731
-    table = write_rows(tmp_path / "data", three_classes, w=weight)
-    spec = job(
-        tmp_path / "data",
-        tmp_path,
-        "softmax",
-        data={"weight": "w"},
-        sequence={"prefixes": (2,), "baselines": ["omp-blind", "random"]},
-    )
-    folder, selection, metrics = finished(spec, "run")
-    assert selection["classes"] == [3.0, 5.0, 9.0]
-    assert selection["refit_at"] == [2, 3]
-    assert any("prefixes of 2, 3 groups" in note for note in selection["notes"])
-    drawn = [list(GROUPS)[g] for g in np.random.default_rng(spec.seed).permutation(3)]
-    assert metrics["baselines"]["random"]["groups"] == drawn
-    assert [step["group"] for step in selection["sequence"]][-1] == "noise"
-    first, second, _ = selection["sequence"]
-    assert first["explained_deviance"] == 0.0 < second["explained_deviance"]
-    assert first["gain"] is None
-    cost, value = ([0, *(step[name] for step in selection["sequence"][1:])]
-                   for name in ("spent", "explained_deviance"))  # fmt: skip
-    area = np.trapezoid(value, cost) / (cost[-1] * value[-1])
-    assert selection["timeliness"] == pytest.approx(area)
-    assert second["gain"] > 0
-    for curve in metrics["curves"][:2]:
-        assert [point["n_groups"] for point in curve["points"]] == [0, 2, 3]
-    method, run = open_run(folder)
-    chosen = method.chosen(run)
-    assert [chosen[step["group"]].gain for step in (first, second)] == [None, None]
-    assert "1–2 together" in (folder / "report.html").read_text()
-    found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
-    shares = numbers(found, ["probability_3", "probability_5", "probability_9"])
-    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
-    X, w = numbers(table, ["a", "b", "c", "d", "n1", "n2"]), np.asarray(table.column("w"))
-    mean = np.average(X, axis=0, weights=w)
-    Z = (X - mean) / np.sqrt(np.average((X - mean) ** 2, axis=0, weights=w))
-    other = LogisticRegression(C=1.0 / (RIDGE * w.sum()), tol=1e-10, max_iter=2000)
-    other.fit(Z, np.asarray(table.column("y")), w)
-    np.testing.assert_allclose(shares, other.predict_proba(Z), atol=1e-5)
-    right = other.predict(Z) == np.asarray(table.column("y"))
-    assert metrics["train"]["accuracy"] == pytest.approx(np.average(right, weights=w))
-    assert metrics["baselines"]["omp-blind"]["budget"] == 6.5
-
-
 def test_poisson_with_a_category_and_missing_values(tmp_path):
     def ward(scores, rng):
         return np.array(["east", "west"])[(scores[:, 1] + rng.normal(size=len(scores)) > 0) * 1]
@@ -203,29 +151,6 @@ def test_poisson_with_a_category_and_missing_values(tmp_path):
     rate = np.asarray(found.column("predicted_y"))
     np.testing.assert_allclose(rate, other.fit(X, y).predict(X), rtol=1e-4)
     assert {step["group"] for step in selection["sequence"]} == {*GROUPS, "ward", "lab"}
-
-
-def test_classes_have_names(tmp_path):
-    words = np.array(["low", "hïgh x"])
-    text = lambda scores, rng: words[labels(scores, np.random.default_rng(5)).astype(int)]  # noqa: E731
-    number = lambda scores, rng: labels(scores, np.random.default_rng(5))  # noqa: E731
-    table = write_rows(tmp_path / "data", number, label=text)
-    data = {"target": "label", "exclude": ["y"], "folds": 2, "test": 0.2}
-    folder, selection, metrics = finished(
-        job(tmp_path / "data", tmp_path, "logistic", data=data), "r"
-    )
-    assert selection["classes"] == ["hïgh x", "low"]
-    found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
-    names = ["probability_hïgh x", "probability_low"]
-    assert found.column_names == ["id", "predicted_label", *names, "values_missing"]
-    shares = numbers(found, names)
-    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
-    chosen = np.array(selection["classes"])[shares.argmax(axis=1)]
-    assert found.column("predicted_label").to_pylist() == chosen.tolist()
-    right = np.asarray(table.column("label")) == chosen
-    rows = [metrics[part]["n_rows"] for part in ("train", "test")]
-    share = [metrics[part]["accuracy"] for part in ("train", "test")]
-    assert right.mean() == pytest.approx(np.average(share, weights=rows))
 
 
 @pytest.mark.parametrize(
@@ -323,41 +248,6 @@ def test_thresholds_that_cannot_be_chosen(tmp_path, family, changes, message):
         finished(job(tmp_path / "data", tmp_path, family, **changes), "run")
 
 
-def test_held_out_measures_are_those_of_the_predictions(tmp_path):
-    write_rows(tmp_path / "data", three_classes)
-    table = write_rows(tmp_path / "later", three_classes, n=150, n_files=2, seed=1)
-    spec = job(tmp_path / "data", tmp_path, "softmax", data={"test_path": str(tmp_path / "later")})
-    folder, selection, metrics = finished(spec, "run")
-    truth = np.asarray(table.column("y"))
-    for point in metrics["curves"][0]["points"]:
-        found = predicted(folder, tmp_path / "later", tmp_path / "p.parquet", point["budget"])
-        names = [name for name in found.column_names if name.startswith("probability_")]
-        shares = numbers(found, names)
-        right = np.array(selection["classes"])[shares.argmax(axis=1)] == truth
-        assert (np.asarray(found.column("predicted_y")) == truth).tolist() == right.tolist()
-        judged = point["test"]
-        assert judged["accuracy"] == pytest.approx(right.mean())
-        losses = -np.log(shares[np.arange(150), np.searchsorted(selection["classes"], truth)])
-        assert judged["deviance"] == pytest.approx(2.0 * losses.mean(), rel=1e-9)
-    last = metrics["test"]
-    assert {name: last[name] for name in judged} == judged
-    decoded = np.array(selection["classes"])[shares.argmax(axis=1)]
-    assert last["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(truth, decoded))
-    assert last["macro_f1"] == pytest.approx(f1_score(truth, decoded, average="macro"))
-    area = roc_auc_score(truth, shares, multi_class="ovr")
-    assert last["auroc"] == pytest.approx(area, abs=metrics["classes"]["auroc_error"])
-    stop = predicted(folder, tmp_path / "later", tmp_path / "s.parquet", metrics["stop"]["spent"])
-    confusion = confusion_matrix(truth, stop.column("predicted_y").to_numpy())
-    assert metrics["classes"]["confusion"] == confusion.tolist()
-    assert metrics["classes"]["names"] == ["3", "5", "9"]
-    assert "→ 9" in (folder / "report.html").read_text()
-    assert metrics["test"]["n_rows"] == 150
-    assert metrics["train"]["n_rows"] == 360
-    first = metrics["curves"][0]["points"][0]["test"]
-    explained = 1 - judged["deviance"] / first["deviance"]
-    assert judged["explained_deviance"] == pytest.approx(explained)
-
-
 def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
     table = write_rows(tmp_path / "data", three_classes, n=60)
     spec = job(
@@ -425,17 +315,3 @@ def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
     by_passes, in_memory = (content(folder, "metrics.json") for folder in folders[1:])
     for rows in ("train", "test"):
         assert in_memory[rows] == pytest.approx(by_passes[rows], rel=1e-5)
-
-
-def test_models_without_a_fold_know_nothing_of_its_rows(tmp_path):
-    """Where a model of all rows separates them, one that began there would end there."""
-    rng = np.random.default_rng(0)
-    columns = {f"x{i:03d}": rng.normal(size=100) for i in range(400)}
-    columns |= {"y": rng.permutation(100) % 2, "id": np.arange(100)}
-    pq.write_table(pa.table(columns), tmp_path / "noise.parquet")
-    own = {"groups": {}, "costs": {}, "ridge": 1e-5, "prefixes": [1]}
-    own |= {"baselines": [], "stopping": "prefix"}
-    spec = job(tmp_path / "noise.parquet", tmp_path, "logistic", data={"folds": 4}, sequence=own)
-    _, _, metrics = finished(spec, "run")
-    assert metrics["train"]["explained_deviance"] > 0.99
-    assert all(fold["explained_deviance"] < 0 for fold in metrics["folds"])

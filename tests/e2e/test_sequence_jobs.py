@@ -93,31 +93,6 @@ def test_every_rule_is_judged_by_accuracy_and_ndcg_on_all_rows_in_one_pass(tmp_p
     assert "Accuracy of the chosen sequence" in page
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"family": "logistic", "baselines": ["omp"]},
-        {"model": "lightgbm", "lightgbm": {"num_iterations": 5}, "baselines": ["omp"]},
-    ],
-)
-def test_models_fitted_to_rows_are_judged_so_too(tmp_path, options):
-    columns = graded(30)
-    data = write_rows(tmp_path / "data", columns, n_files=1)
-    section = {"id": None, "query": "q", "missing": "error"}
-    spec = mixed_job(data, tmp_path, data=section, sequence={**PLAIN, **options})
-    metrics = content(run_job(spec).folder, "metrics.json")
-    names = {"accuracy"} | ({"ndcg@5"} if "model" in options else set())
-    for curves in metrics["curves"]:
-        for rows in ("train", "validation", "test"):
-            assert all(names <= point[rows].keys() for point in curves["points"])
-    weight = [fold["weight"] for fold in metrics["folds"]]
-    for name in names:
-        last = {rows: curve(metrics, "fr")[-1][rows][name] for rows in ("train", "validation")}
-        assert last["train"] == metrics["train"][name]
-        folds = [fold[name] for fold in metrics["folds"]]
-        assert last["validation"] == pytest.approx(np.average(folds, weights=weight))
-
-
 def trap(n=500):
     """Six cheap weak columns, one dear column that says nearly all, and targets of each kind."""
     rng = np.random.default_rng(0)

@@ -14,11 +14,9 @@ from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
 from distfms.stats import mapped as mapped_files
-from tests.e2e.jobs import content, stage
+from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, with_labels, write_rows
 
-PASSES = [f"statistics {k} of 3" for k in range(1, 4)]
-STEPS = ["categories", *PASSES, "statistics", "select", "evaluate", "model", "report"]
 BASELINES = ["omp", "fr-blind", "omp-doubling", "oracle", "random"]
 
 
@@ -111,56 +109,7 @@ def test_accuracy_ranking_and_separate_test_rows(tmp_path):
     assert {"accuracy", "ndcg@5"} < content(folder, "metrics.json")["test"].keys()
 
 
-def scattered_rows(n: int = 300) -> dict[str, np.ndarray]:
-    """Groups whose columns are far apart, the last one a copy of the first, and constants."""
-    rng = np.random.default_rng(3)
-    common = rng.normal(size=n)
-    columns = {f"{g}_{k}": common + rng.normal(size=n) for k in range(3) for g in "abcde"}
-    columns |= {f"z_{k}": 3.0 * columns[f"a_{k}"] + 5.0 for k in range(3)}
-    columns |= {"b_3": np.full(n, 2.0), "s_0": np.zeros(n), "s_1": np.ones(n)}
-    target = columns["a_0"] - 2.0 * columns["c_1"] + rng.normal(size=n)
-    return {"id": [f"{i}" for i in range(n)], **columns, "y": target, "other": common}
-
-
-@pytest.mark.parametrize(("criterion", "rows"), [("fr", 1), ("omp", 5)])
-def test_scattered_repeated_and_constant_groups(tmp_path, monkeypatch, criterion, rows):
-    monkeypatch.setattr(mapped, "PASS_ROWS", rows)
-    data = write_rows(tmp_path / "data", scattered_rows())
-    options = {
-        "groups": {g: [f"{g}_*"] for g in "zsabcde"}, "costs": {"a": 2.0}, "shared_costs": {},
-        "ridge": 0.0, "criterion": criterion, "baselines": ["fr-blind", "oracle"],
-    }  # fmt: skip
-    settings = {"target": ["y", "other"], "missing": "error"}
-    folder, _ = run_both(data, tmp_path, data=settings, sequence=options)
-    selection = content(folder, "selection.json")
-    # z is a and costs less: a adds nothing after it. s does not vary.
-    steps = {step["group"]: step for step in selection["sequence"]}
-    assert set(steps) == set("zabcde")
-    assert steps["a"]["n_independent"] == 0
-    assert steps["a"]["gain"] == pytest.approx(0.0, abs=1e-14)
-    assert set(selection["constant"]) == {"s_0", "s_1", "b_3"}
-
-
 # --- what it says -------------------------------------------------------------------------------
-
-
-def test_says_what_it_did(mixed_data, tmp_path):
-    said: list[str] = []
-    tune = {"grid": {"max_groups": [2, 4]}, "measure": "mse"}
-    spec = mixed_job(mixed_data, tmp_path / "a", sequence={"baselines": ["omp"]}, tune=tune)
-    described = prepare(spec).job.describe()
-    # Of a category, as many columns as there may be levels are expected.
-    assert "mapped file of the products of 39 columns, read in 10 passes" in described["search"]
-    folder = run_job(spec, say=said.append).folder
-    manifest = content(folder, "manifest.json")
-    note = next(n for n in manifest["notes"] if "kept in mapped files" in n)
-    assert f"Note: {note} (N027)" in said
-    assert len(content(folder, "metrics.json")["folds"]) == 3
-    assert "Feature-group sequencing" in (folder / "report.html").read_text()
-    steps = [entry["name"] for entry in manifest["stages"]]
-    assert steps == [*STEPS[:5], "tune", *STEPS[5:]]
-    for name in PASSES:
-        assert stage(manifest, name)["n_read"] == 3
 
 
 def test_actors_hold_runs_of_groups_of_the_mapped_file(mixed_data, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Boosted trees on all columns beside a sequence, and the kind of model that folds choose."""
 
-import json
 import re
 
 import lightgbm
@@ -13,14 +12,13 @@ from distfms import GroupSequencer
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
-from distfms.methods.sequence import form, read_models, reference
+from distfms.methods.sequence import form
 from distfms.methods.sequence.problem import Ladder
-from distfms.methods.sequence.trees import TreeFit
 from distfms.runs.driver import run_job
 from distfms.runs.finished import headline
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
-from tests.e2e.jobs import content, results, spec_of
+from tests.e2e.jobs import content, spec_of
 
 OWN = {"num_iterations": 20, "min_data_in_leaf": 5}
 TARGETS = {"gaussian": "bent", "logistic": "flag", "softmax": "kind", "poisson": "count"}
@@ -112,52 +110,6 @@ def test_far_from_trees_the_headline_and_the_report_say_what_to_set(rows, tmp_pa
         prepare(job(rows, tmp_path, ["bent", "flat"], sequence={"baselines": ["lightgbm"]}))
 
 
-def test_the_reference_is_fitted_to_a_sample_of_large_data(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(form, "SAMPLED_ROWS", 150)
-    folders = [run(rows, tmp_path / str(k), engine={"workers": k}) for k in (1, 2)]
-    assert results(folders[0]) == results(folders[1])
-    found = content(folders[0], "metrics.json")["reference"]
-    assert 110 < found["n_train"] < 190
-    assert found["test"]["explained_variance"] > 0.3
-    assert "fitted to" in (folders[0] / "report.html").read_text()
-    # The first pass reads the sample, for all folds; one judges held-out rows.
-    lines = (folders[0] / "events.jsonl").read_text().splitlines()
-    ended = [own for own in map(json.loads, lines) if own["event"] == "stage_done"]
-    assert [e["n_read"] for e in ended if e["stage"] == "reference"] == [1]
-    # So are the models that nobody asked for.
-    monkeypatch.setattr(read_models, "_MOST_ROWS", 150)
-    auto = {"model": "auto", "prefixes": (2,)}
-    folders = [
-        run(rows, tmp_path / f"auto {k}", "crossed", sequence=auto, engine={"workers": k})
-        for k in (1, 2)
-    ]
-    assert results(folders[0]) == results(folders[1])
-    (note,) = [n for n in content(folders[0], "manifest.json")["notes"] if "was fitted to" in n]
-    assert note.startswith("LightGBM was fitted to 33\u00a0% of the training rows")
-
-
-@pytest.mark.parametrize(
-    ("target", "family", "is_out"),
-    [
-        ("flat", "gaussian", True),
-        ("crossed", "gaussian", False),
-        ("above", "logistic", True),
-        ("same", "logistic", False),
-    ],
-)
-def test_the_race_ends_on_few_rows_where_linear_models_are_ahead(
-    rows, tmp_path, monkeypatch, target, family, is_out
-):
-    monkeypatch.setattr(reference, "_GROWING", (200,))
-    own = {"model": "auto", "family": family}
-    folder = run(rows, tmp_path, target, data={"test": 0}, sequence=own)
-    n_train = content(folder, "metrics.json")["reference"]["n_train"]
-    assert n_train == (200 if is_out else 600)
-    assert ("LightGBM on all columns of 200\u00a0rows: " in headline(folder)) == is_out
-    model = content(folder, "selection.json").get("model", "linear")
-    assert (model == "linear") == is_out
-
-
 @pytest.mark.parametrize(
     ("target", "family", "kind"),
     [
@@ -185,22 +137,6 @@ def test_folds_choose_the_kind_of_model(rows, tmp_path, target, family, kind):
         tables.append(pq.read_table(folder / "p.parquet").to_pandas())
     # Statistics of splines that were chosen are of the rows in memory.
     pd.testing.assert_frame_equal(*tables, rtol=1e-9)
-
-
-@pytest.mark.parametrize("target", ["bent", "crossed"])
-def test_actors_read_the_statistics_of_splines(rows, tmp_path, target):
-    """They compare kinds of models and orders of groups, and search without each fold."""
-    own = {"baselines": [], "model": "auto", "stopping": "prefix", "ridge": "auto"}
-    found = [
-        run(
-            rows, tmp_path / actors, target, sequence=own,
-            engine={"workers": 2, "actors": actors, "cache": False},
-        )
-        for actors in ("never", "always")
-    ]  # fmt: skip
-    assert results(found[0]) == results(found[1])
-    events = (found[1] / "events.jsonl").read_text()
-    assert ("statistics of splines" in events) == (target == "bent")
 
 
 def test_without_folds_models_are_linear_and_estimators_resolve_them(rows, tmp_path):
@@ -261,62 +197,6 @@ def test_folds_choose_the_order_that_trees_know(hidden, tmp_path):
     assert explained[0] > explained[1] + 0.2
     with pytest.raises(SpecError, match="gain` is for `model: lightgbm`"):
         prepare(job(hidden, tmp_path, "y", data=data, sequence={"criterion": "gain"}))
-
-
-def test_trees_are_fitted_where_they_are_asked_for_and_counted_once_a_prefix(
-    rows, tmp_path, monkeypatch
-):
-    tasks, events, fit = [], [], TreeFit.__call__
-
-    def counted(self, task):
-        tasks.append((task, fit(self, task)))
-        return tasks[-1][1]
-
-    monkeypatch.setattr(TreeFit, "__call__", counted)
-    own = {"model": "lightgbm", "criterion": "fr", "lightgbm": {"min_data_in_leaf": 5}}
-    own |= {"prefixes": (1, 3), "expand": None}
-    spec = job(rows, tmp_path, sequence={**own, "baselines": []})
-    run_job(spec, out=tmp_path / "run", progress=events.append)
-    assert len(tasks) == 3 * (1 + 3)
-    of_all = {len(task[0]): grown.n_trees for task, grown in tasks if task[1] < 0}
-    assert sorted(of_all) == [1, 3, 4]
-    assert len(set(of_all.values())) > 1
-    # Models without a fold choose by the other rows alone how many trees they have.
-    of_folds = [(grown.n_trees, of_all[len(task[0])]) for task, grown in tasks if task[1] >= 0]
-    assert any(ours != theirs for ours, theirs in of_folds)
-    told = [(event["what"], event["done"]) for event in events if event["event"] == "task"]
-    assert [done for what, done in told if what == "Fitting trees"] == [1, 2, 3, *range(1, 10)]
-    assert {what for what, _ in told} == {"Fitting trees"}
-
-
-def test_wide_trees_have_few_bins(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(read_models, "_WIDE", 3)
-    parameters, fit = [], TreeFit.__call__
-
-    def seen(self, task):
-        parameters.append(self.parameters)
-        return fit(self, task)
-
-    monkeypatch.setattr(TreeFit, "__call__", seen)
-    run(rows, tmp_path, data={"folds": 0})
-    run(rows, tmp_path / "own", data={"folds": 0}, sequence={"lightgbm": {**OWN, "max_bin": 99}})
-    assert [own.get("max_bin") for own in parameters] == [63, 99]
-
-
-def test_trees_on_all_columns_are_fitted_once(rows, tmp_path, monkeypatch):
-    tasks, fit = [], TreeFit.__call__
-
-    def counted(self, task):
-        tasks.append(task[:2])
-        return fit(self, task)
-
-    monkeypatch.setattr(TreeFit, "__call__", counted)
-    own = {"model": "lightgbm", "criterion": "gain", "lightgbm": {"num_iterations": 20}}
-    folder = run_job(job(rows, tmp_path, sequence={**own, "baselines": []})).folder
-    assert len(set(tasks)) == len(tasks)
-    metrics = content(folder, "metrics.json")
-    (last,) = metrics["curves"][0]["points"][-1:]
-    assert metrics["reference"]["test"]["mse"] == pytest.approx(last["test"]["mse"])
 
 
 def test_few_prefixes_and_those_that_budgets_pay_for():

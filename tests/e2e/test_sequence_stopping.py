@@ -2,8 +2,6 @@
 
 import json
 import re
-from copy import deepcopy
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +14,7 @@ from distfms.errors import SpecError
 from distfms.runs.driver import run_job
 from distfms.runs.finished import open_run
 from distfms.runs.predict import predict_file
-from tests.conformance.engine_tasks import dask_cluster
-from tests.e2e.jobs import content, results, spec_of
+from tests.e2e.jobs import content, spec_of
 from tests.unit.report.checks import plain
 
 COSTS = {"a": 1.0, "b": 2.0, "c": 10.0, "d": 3.0}
@@ -32,16 +29,6 @@ def rows(n, seed):
     columns = {"id": np.arange(n) + 10**6 * seed, "a": clear * sign * 2 + 0.6 * rng.normal(size=n)}
     columns |= {"b": 0.7 * sign + rng.normal(size=n), "c": 1.5 * sign + rng.normal(size=n)}
     return pa.table({**columns, "d": rng.normal(size=n), "y": y})
-
-
-def three_classes(n, seed):
-    """Three classes: `a` is clear but where it is large, `c` always, `d` says nothing."""
-    rng = np.random.default_rng(seed)
-    y, clear = rng.integers(0, 3, n), rng.random(n) < 0.75
-    a = np.where(clear, 3 * y, 10) + 0.5 * rng.normal(size=n)
-    b, c = (size * y + rng.normal(size=n) for size in (0.5, 5))
-    table = {"id": np.arange(n) + 10**6 * seed, "a": a, "b": b, "c": c, "d": rng.normal(size=n)}
-    return pa.table({**table, "y": np.array(["x", "y", "z"])[y]})
 
 
 def job(folder, name, make=rows, n=2500, engine=None, **sequence):
@@ -171,70 +158,6 @@ def test_wrong_classes_have_costs_and_trees_may_stop(finished, tmp_path):
     # Without any group a miss of every third row costs 5, or a false alarm of the others 1.
     assert first["test"]["error_cost"] == pytest.approx(0.7, abs=0.06)
     assert json.loads(json.dumps(metrics)) == metrics
-
-
-def test_three_classes_stop_alike_everywhere(tmp_path):
-    trees = {"model": "lightgbm", "lightgbm": {"num_iterations": 30}, "family": "softmax"}
-    run = job(tmp_path, "run", three_classes, 1500, **trees)
-    rows = content(run, "metrics.json")["stop"]["rows"]
-    assert rows["advised"]
-    assert rows["measure"] == "log_loss"
-    claim, prefix = rows["validation"], rows["prefix"]
-    assert claim["mean_cost"] < 0.85 * prefix["budget"]
-    pq.write_table(three_classes(3000, 9), data := tmp_path / "new.parquet")
-    predictions, _ = predicted(run, data, tmp_path / "p.parquet", stop="rows")
-    truth = pq.read_table(data)["y"].to_numpy()
-    shares = np.column_stack([predictions[f"probability_{name}"].to_numpy() for name in "xyz"])
-    loss, cost = log_loss(truth, shares), predictions["cost"].to_numpy()
-    assert cost.mean() == pytest.approx(claim["mean_cost"], abs=5 * claim["error_of_mean_cost"])
-    assert loss == pytest.approx(claim["log_loss"], abs=5 * claim["error_of_log_loss"])
-    assert loss < prefix["test"]["log_loss"] + 0.015
-    how = {"stop": "rows", "mean_budget": 0.5 * rows["mean_cost"]}
-    cost = predicted(run, data, tmp_path / "p.parquet", **how)[0]["cost"].to_numpy()
-    assert cost.mean() <= 1.1 * how["mean_budget"]
-    estimator, frame = distfms.load_estimator(run), pq.read_table(data).to_pandas().head(40)
-    frame = frame[["a", "b", "c", "d"]]
-    np.testing.assert_array_equal(
-        estimator.row_costs(frame, mean_budget=how["mean_budget"]), cost[:40]
-    )
-    for row, expected in enumerate(estimator.predict_proba(frame, **how)[:20]):
-        session = estimator.anytime(**how)
-        while (group := session.next_group()) is not None:
-            session.deliver(group, estimator.group_values(group, frame.iloc[[row]]))
-        assert session.spent == cost[row]
-        np.testing.assert_allclose(session.prediction.ravel(), expected, rtol=1e-9)
-    method, opened = open_run(run)
-    assert "row by row, the same log loss" in method.headline(opened)
-    assert "Where each row stops" in method.page(opened)
-
-
-@pytest.mark.parametrize(
-    ("changes", "is_news"),
-    [
-        ({}, True),
-        ({"mean_cost": 14.0}, False),
-        ({"log_loss": 0.9}, False),
-        ({"mean_cost": 17.0, "log_loss": 0.9}, False),
-    ],
-)
-def test_only_good_news_of_rows_is_in_the_headline(finished, changes, is_news):
-    method, opened = open_run(finished[0])
-    stop = deepcopy(opened.metrics["stop"])
-    stop["rows"]["validation"] |= changes
-    told = replace(opened, metrics={**opened.metrics, "stop": stop})
-    assert ("row by row" in method.headline(told)) == is_news
-    assert ("a greater log loss" in plain(method.page(told))) == ("log_loss" in changes)
-
-
-@pytest.mark.parametrize("kind", ["dask", pytest.param("processes", marks=pytest.mark.slow)])
-def test_where_the_work_runs_changes_no_bit_of_stopping(kind, tmp_path):
-    own = {"n": 400, "stopping": "rows"}
-    with dask_cluster(n_workers=1, processes=False) as cluster:
-        engine = {"kind": "dask", "address": cluster.scheduler_address}
-        engine = {"workers": 2, "processes": True} if kind == "processes" else engine
-        there = results(job(tmp_path, kind, engine=engine, **own))
-    assert there == results(job(tmp_path, "here", **own))
-    assert any("stopping" in name for name in there)
 
 
 def test_models_that_do_not_know_say_so(tmp_path):

@@ -7,17 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms import GroupSequenceClassifier
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
-from distfms.methods.sequence import read_ridge
 from distfms.methods.sequence.read_sample import inputs_of
-from distfms.methods.sequence.trees import TreeFit
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
-from distfms.solve.forward import Trail
-from tests.e2e.jobs import content, results, spec_of
+from tests.e2e.jobs import content, spec_of
 
 OWN = {"num_iterations": 15, "min_data_in_leaf": 5}
 CLASSES = ["high", "low", "mid"]
@@ -117,69 +113,6 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
     assert [fold["n_rows"] for fold in metrics["folds"]] == np.bincount(parts)[:2].tolist()
 
 
-@pytest.mark.parametrize("family", ["gaussian", "logistic"])
-def test_the_ridge_of_trees_is_that_of_all_columns(rows, tmp_path, monkeypatch, family):
-    def refuse(*_):
-        raise AssertionError("The choice of the ridge fits trees.")
-
-    choose = read_ridge.choose_ridge
-
-    def without_trees(*of):
-        with monkeypatch.context() as patch:
-            patch.setattr(TreeFit, "__call__", refuse)
-            patch.setattr(Trail, "_choose", refuse)
-            return choose(*of)
-
-    monkeypatch.setattr(read_ridge, "choose_ridge", without_trees)
-    folder = run(rows, tmp_path, family, {"ridge": "auto", "model": "lightgbm"})
-    tried = content(folder, "ridge.json")["tried"]
-    losses = [entry["loss"] for entry in tried]
-    assert [entry["ridge"] for entry in tried] == sorted((r["ridge"] for r in tried), reverse=True)
-    assert content(folder, "ridge.json")["ridge"] == tried[int(np.argmin(losses))]["ridge"]
-
-
-@pytest.mark.parametrize("weights", [None, {"1": 3.0}])
-def test_folds_are_judged_by_models_that_have_not_seen_them_and_weigh_classes(
-    rows, tmp_path, weights
-):
-    asked = {"prefixes": (), "class_weights": weights, "budgets": (), "baselines": []}
-    folder = run(rows, tmp_path, "logistic", asked)
-    metrics, (_, frame) = content(folder, "metrics.json"), rows
-    steps = content(folder, "selection.json")["sequence"]
-    assert len(steps) == 4
-    codes = pd.Categorical(frame["ward"]).codes
-    X = np.column_stack([frame[["a", "b", "c"]], np.where(codes < 0, np.nan, codes)])
-    y, parts = frame["flag"], assign_parts(frame["id"].to_numpy(), n_folds=2, test=0.25, seed=0)
-    w = np.where(y == 1, 1.0 if weights is None else 3.0, 1.0)
-    order = np.concatenate([np.flatnonzero((frame["id"] // 200 == f) & (parts == p))
-                            for f in (0, 1) for p in (0, 1)])  # fmt: skip
-    parameters = {**DEFAULTS, **FIXED, **OWN, "objective": "binary"}
-
-    def fitted(own):
-        data = lightgbm.Dataset(X[own], y[own], weight=w[own], categorical_feature=[3])
-        return lightgbm.train(parameters, data).predict(X)
-
-    def deviance(share, own):
-        losses = -np.log(np.where(y == 1, share, 1 - share))
-        return 2 * np.average(losses[own], weights=w[own])
-
-    for fold in (0, 1):
-        train = order[parts[order] != fold]
-        found = metrics["folds"][fold]
-        assert found["deviance"] == pytest.approx(deviance(fitted(train), parts == fold), rel=1e-6)
-        null = np.full(len(y), np.average(y[train], weights=w[train]))
-        ratio = found["deviance"] / deviance(null, parts == fold)
-        assert found["explained_deviance"] == pytest.approx(1 - ratio, rel=1e-6)
-    share = fitted(order)
-    assert metrics["test"]["deviance"] == pytest.approx(deviance(share, parts == 2), rel=1e-6)
-    # Predictions are of the classes as frequent as they are.
-    odds = share / (1 - share) * (1.0 if weights is None else 1 / 3.0)
-    predict_file(folder, str(rows[0]), tmp_path / "p.parquet", budget=4)
-    found = pq.read_table(tmp_path / "p.parquet")
-    np.testing.assert_allclose(found["probability_1"].to_numpy(), odds / (1 + odds), rtol=1e-6)
-    assert (found["predicted_flag"].to_numpy() == (share > 0.5)).all()
-
-
 def test_codes_of_categories_stay_where_levels_are_not_read():
     # Rows of a batch: a number, then the third and the fourth of four levels; a second number.
     spans = np.array([[0, 1, 0], [1, 5, 1], [5, 6, 0]])
@@ -189,30 +122,6 @@ def test_codes_of_categories_stay_where_levels_are_not_read():
     np.testing.assert_array_equal(found[:, 0], values[0])
     np.testing.assert_array_equal(found[:, 1], [2.0, 3.0, np.nan, np.nan])
     assert np.isnan(found[:, 2]).all()
-
-
-def test_texts_are_stored_and_bits_do_not_depend_on_workers(rows, tmp_path):
-    folders = [
-        run(rows, tmp_path / str(workers), "logistic", engine={"workers": workers})
-        for workers in (1, 2)
-    ]
-    assert results(folders[0]) == results(folders[1])
-    with np.load(folders[0] / "weights.npz", allow_pickle=False) as arrays:
-        text = arrays["text"][: arrays["ends"][1]].tobytes().decode()
-    assert lightgbm.Booster(model_str=text).num_trees() == OWN["num_iterations"]
-
-
-def test_estimators_have_trees(rows):
-    _, frame = rows
-    X = frame[["a", "b", "c", "ward"]]
-    model = GroupSequenceClassifier(model="lightgbm", lightgbm=OWN, missing="mean")
-    model.fit(X, frame["kind"])
-    assert model.score(X, frame["kind"]) > 0.7
-    assert not hasattr(model, "coef_")
-    session = model.anytime(n_samples=len(X))
-    for group in model.sequence_:
-        session.deliver(group, model.group_values(group, X))
-    np.testing.assert_allclose(session.prediction, model.predict_proba(X, budget=4))
 
 
 def test_what_lightgbm_cannot_do_is_said(rows, tmp_path):

@@ -18,8 +18,6 @@ import pytest
 
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
-from distfms.runs.submit import submit
-from distfms.store.places import locate
 from tests.e2e.jobs import judgments_job, results, stage, write_judgments
 from tests.faults.dying import killed
 from tests.ray_here import STORE_BYTES
@@ -202,39 +200,6 @@ def test_wrong_or_missing_token(cluster, tmp_path):
 
 
 @pytest.mark.slow
-def test_data_and_run_on_object_storage(cluster, s3, tmp_path):
-    """What the cluster writes is what is written here."""
-    url = s3.bucket("submitted")
-    data = write_judgments(tmp_path / "data")
-    for path in data.iterdir():
-        (locate(f"{url}/data", s3.options) / path.name).put(path)
-    job = tmp_path / "job.yaml"
-    job.write_text(judgments_job(data, tmp_path).to_yaml())
-    given = ["--wait", "--set", f"data.path={url}/data", "--set", f"output={url}/runs"]
-    result = cluster.distfms("submit", job, *given)
-    assert result.returncode == 0, result.stdout + result.stderr
-    (folder,) = locate(f"{url}/runs/small", s3.options).iterdir()
-    assert f"Report: {folder}/report.html" in result.stdout
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert (manifest["status"], manifest["engine"]["kind"]) == ("done", "ray")
-    here = results(run_job(judgments_job(data, tmp_path / "here")).folder)
-    assert here == {name: (folder / name).read_bytes() for name in here}
-    assert s3.options["secret"] not in result.stdout + result.stderr
-
-
-@pytest.mark.slow
-def test_failing_job_tells_its_own_error(cluster, tmp_path):
-    given = ["--set", f"output={tmp_path}", "--set", "data.features=[nothing]"]
-    result = cluster.distfms("submit", DIGITS, "--wait", *given)
-    assert result.returncode == 1
-    error = result.stderr[result.stderr.index("Error: ") :]
-    assert "failed: " in error
-    assert "nothing" in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "digits").exists()
-
-
-@pytest.mark.slow
 def test_killed_run_goes_on_on_the_cluster(cluster, tmp_path):
     """A driver is killed on one machine; submitting the same spec goes on in the same folder."""
     data, output = write_judgments(tmp_path / "data"), tmp_path / "runs"
@@ -250,18 +215,3 @@ def test_killed_run_goes_on_on_the_cluster(cluster, tmp_path):
     assert stage(manifest, "statistics")["n_read"] == 4
     fresh = run_job(judgments_job(data, tmp_path / "fresh")).folder
     assert results(folder) == results(fresh)
-
-
-@pytest.mark.slow
-def test_stopped_job_is_submitted_again(cluster, jobs, tmp_path):
-    spec = judgments_job(write_judgments(tmp_path / "data"), tmp_path / "runs")
-    first, again = (submit(jobs, "", spec, say=lambda line: None) for _ in range(2))
-    assert again == first
-    until(lambda: jobs.get_job_status(first).value != "PENDING", 60)
-    assert jobs.stop_job(first)
-    until(lambda: jobs.get_job_status(first).is_terminal(), 60)
-    assert jobs.get_job_status(first).value == "STOPPED"
-    (tmp_path / "job.yaml").write_text(spec.to_yaml())
-    result = cluster.distfms("submit", tmp_path / "job.yaml", "--wait")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert f"{first[:-1]}2: SUCCEEDED" in result.stdout

@@ -1,14 +1,12 @@
 """Jobs whose options are chosen by cross-validation."""
 
-import json
-
 import pytest
 
 from distfms.errors import DataError
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.prepare import prepare
-from tests.e2e.jobs import content, results
+from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import GRID, mixed_job, mixed_rows, write_rows
 
 
@@ -24,10 +22,6 @@ def tuned_job(data, output, workers=1, kind="local", **tune):
 @pytest.fixture(scope="module")
 def folder(mixed_data, tmp_path_factory):
     return run_job(tuned_job(mixed_data, tmp_path_factory.mktemp("runs"))).folder
-
-
-def bytes_of(folder):
-    return {**results(folder), "tuning.json": (folder / "tuning.json").read_bytes()}
 
 
 def test_the_best_point_is_used_and_written_down(folder):
@@ -50,34 +44,6 @@ def test_the_best_point_is_used_and_written_down(folder):
     # Six paths answer twelve points, on three folds.
     assert len(tuning["points"]) == 12
     assert content(folder, "manifest.json")["tuning"] == {"fits": 18}
-
-
-def test_the_rest_is_the_job_with_these_options(mixed_data, folder, tmp_path):
-    chosen = content(folder, "tuning.json")["chosen"]
-    plain = run_job(mixed_job(mixed_data, tmp_path, sequence=chosen)).folder
-    assert (plain / "weights.npz").read_bytes() == (folder / "weights.npz").read_bytes()
-    stops = []
-    for name in ("selection.json", "metrics.json", "model.json"):
-        tuned, own = content(folder, name), content(plain, name)
-        tuned.pop("tuning", None)
-        tuned.pop("folds_at_stop", None), own.pop("folds_at_stop", None)
-        stops.append((tuned.pop("stop", None), own.pop("stop", None)))
-        assert tuned == own
-    # The grid has chosen the number of groups: no second rule shortens the sequence.
-    assert stops[1] == stops[2]
-    assert [(stop["rule"], stop["n_groups"]) for stop in stops[1]] == [
-        ("tuned", 5), ("one_standard_error", 4),
-    ]  # fmt: skip
-
-
-def test_actors_are_opened_for_the_grid_and_for_the_chosen_sequence(
-    mixed_data, folder, tmp_path, actors_pay
-):
-    run = run_job(tuned_job(mixed_data, tmp_path, workers=2)).folder
-    assert bytes_of(run) == bytes_of(folder)
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    opened = [(e["kind"], e["n_actors"]) for e in events if e.get("what") == "folds"]
-    assert opened == [("local", 2)] * 2
 
 
 def test_folds_without_rows_are_left_out(mixed_data, tmp_path):

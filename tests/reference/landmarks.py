@@ -98,15 +98,6 @@ def eta(relevance: Vector) -> list[float]:
     return [g / norm if norm > 0 else 0.0 for g in gains]
 
 
-def normalised_gains(relevance: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """Gains of each row, divided by what the best order of its query adds up to."""
-    found = 2.0**relevance - 1
-    for own in (query == q for q in np.unique(query)):
-        best = np.sort(found[own])[::-1]
-        found[own] /= best @ (1 / np.log(2 + np.arange(len(best)))) or 1.0
-    return found
-
-
 def mean_ndcg(scores: np.ndarray, relevance: np.ndarray, query: np.ndarray, k: int | None) -> float:
     """Mean NDCG of the queries that have a relevant row; of whole lists without k."""
     found = []

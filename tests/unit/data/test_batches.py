@@ -14,7 +14,7 @@ from distfms.data.rows.batches import (
     require_observed,
     scan_categories,
 )
-from distfms.data.rows.folds import FoldPlan, assign_parts, mix, row_hashes, with_seed
+from distfms.data.rows.folds import FoldPlan, mix, row_hashes, with_seed
 from distfms.data.rows.roles import resolve_roles
 from distfms.errors import DataError
 from distfms.stats.codec import decode, encode
@@ -33,32 +33,6 @@ def read(dataset, *, folds=None, missing="error", levels=None, unknown="error", 
     plan = ColumnPlan.of(resolved, levels, unknown=unknown)
     how = {"folds": folds, "missing": missing, "share": share}
     return read_rows(dataset.reader, dataset.partitions[0], plan, **how)
-
-
-def test_rows_are_ordered_by_part_and_everything_goes_with_them(tmp_path):
-    n = 200
-    columns = {
-        "x": np.arange(n, dtype=float),
-        "i": np.arange(n),
-        "y": -np.arange(n, dtype=float),
-        "w": (np.arange(n) + 1) / 7,
-        "key": [f"object {i // 2}" for i in range(n)],
-    }
-    # 8 row groups in one partition: the columns come in several chunks.
-    dataset = open_table(tmp_path, columns, row_group_size=25)
-    folds = FoldPlan(3, 0.2, seed=4)
-    batch = read(dataset, folds=folds, weight="w", id="key")
-    parts = assign_parts(columns["key"], n_folds=3, test=0.2, seed=4)
-    order = np.argsort(parts, kind="stable")
-    assert set(parts.tolist()) == {0, 1, 2, 3}
-    assert batch.rows.part.tolist() == parts[order].tolist()
-    assert batch.values.tolist() == [order.tolist(), order.tolist(), (-order).tolist()]
-    assert batch.weight.tolist() == ((order + 1) / 7).tolist()
-    assert batch.rows.id.tolist() == [columns["key"][i] for i in order]
-    assert batch.row_ids.tolist() == order.tolist()
-    for p, rows in enumerate(batch.part_slices):
-        assert set(batch.rows.part[rows].tolist()) <= {p}
-    assert sum(rows.stop - rows.start for rows in batch.part_slices) == n
 
 
 @pytest.mark.parametrize("row_group_size", [None, 2])

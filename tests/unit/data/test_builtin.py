@@ -82,20 +82,6 @@ def test_plain_tables_hold_what_is_bundled(tmp_path: Path, name: str, bundled: A
     np.testing.assert_array_equal(table[BUILTIN[name].target].to_numpy(), bundled.target)
 
 
-def test_another_version_or_option_has_another_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = builtin_dataset("digits", tmp_path)
-    assert builtin_dataset("digits", tmp_path, {"judgments": 2}) == first
-    more = builtin_dataset("digits", tmp_path, {"judgments": 20})
-    np.testing.assert_array_equal(judged(more)[:, :, :2], judged(first))
-    other = builtin_dataset("digits", tmp_path, {"seed": 1})
-    assert not np.array_equal(judged(other), judged(first))
-    newer = dataclasses.replace(BUILTIN["digits"], version=BUILTIN["digits"].version + 1)
-    monkeypatch.setitem(builtin.BUILTIN, "digits", newer)
-    assert len({first, more, other, builtin_dataset("digits", tmp_path)}) == 4
-
-
 def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     n_made = []
     real = BUILTIN["wine"]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -107,28 +105,6 @@ def test_memory_bound_does_not_change_a_byte(
         }
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_text_reads_as_parquet_does(tmp_path: Path, form: str) -> None:
-    """Names of workers that look like numbers stay as they are written."""
-    rows = random_rows(500)
-    workers = [f"{i % 7:03}" if i % 2 else f"{i % 7}" for i in range(500)]
-    fields = ("answer", "thing", "extra", "question", "truth", "who")
-    lines = [
-        (answer, thing, "x" * (i > 400), question, 1, who)
-        for i, ((thing, question, answer), who) in enumerate(zip(rows, workers, strict=True))
-    ]
-    with (tmp_path / f"long.{form}").open("w", newline="") as handle:
-        if form == "csv":
-            csv.writer(handle).writerows([fields, *lines])
-        else:
-            handle.writelines(f"{json.dumps(dict(zip(fields, o, strict=True)))}\n" for o in lines)
-    options = {"worker": "who", "duplicates": "keep"}
-    converted(tmp_path / f"long.{form}", tmp_path / "from-text", **options)
-    parquet = write_long(tmp_path / "long.parquet", rows, who=workers)
-    converted(parquet, tmp_path / "from-parquet", **options)
-    assert contents(tmp_path / "from-text") == contents(tmp_path / "from-parquet")
-
-
 def test_json_lines_in_long_form(tmp_path: Path) -> None:
     """Workers may be numbers here and text there; a file need not have a label."""
     (tmp_path / "1.jsonl").write_text(
@@ -154,24 +130,6 @@ def test_label_is_the_mean_of_an_attribute(tmp_path: Path) -> None:
         {"thing": 3, "y": 1.0, "a": [], "b": []},
     ]
     assert (note["n_objects"], note["n_unlabelled"], note["label"]) == (2, 1, "y")
-
-
-@pytest.mark.parametrize("form", ["parquet", "csv"])
-def test_label_from_a_table(tmp_path: Path, form: str) -> None:
-    rows: list[Row] = [(5, "a", 1), (1, "a", 2), (4, "a", 3)]
-    source = write_long(tmp_path / "long.parquet", rows)
-    labels = tmp_path / f"labels.{form}"
-    if form == "csv":
-        labels.write_text("thing,score\n9,90\n1,10\n5,\n4,40.5\n")
-    else:
-        table = pa.table({"thing": [9, 1, 5, 4], "score": [90.0, 10.0, None, 40.5]})
-        pq.write_table(table, labels)
-    note = converted(source, tmp_path / "out", labels=str(labels), label="score")
-    assert wide(tmp_path / "out") == [
-        {"thing": 1, "score": 10.0, "a": [2.0]},
-        {"thing": 4, "score": 40.5, "a": [3.0]},
-    ]
-    assert (note["n_unlabelled"], note["n_unjudged_labels"], note["label"]) == (1, 1, "score")
 
 
 def test_label_next_to_the_judgments(tmp_path: Path) -> None:

@@ -179,25 +179,6 @@ def test_a_column_is_what_fits_all_files(put, opened, texts, expected, turned):
     assert found.astype(object).where(found.notna(), None).tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("others", "numbers", "expected"),
-    [
-        ("2,5", ["12,125", "7", "unknown"], [12.125, 7, None]),
-        ("2,5", ["20.788", "7", "?"], [20788, 7, None]),
-        ("2.5", ["12,125", "7", "?"], [12125, 7, None]),
-        ("2", ["12,125", "0,500", "?"], [12.125, 0.5, None]),
-    ],
-)
-def test_numbers_are_written_as_the_others_of_a_file(put, tmp_path, others, numbers, expected):
-    put("1.csv", "a;b\n" + "".join(f"{value};{others}\n" for value in numbers))
-    dataset = open_dataset(
-        tmp_path / "days", copies=Copies(tmp_path / "copies"), numbers=["a"], texts=["b"]
-    )
-    found = rows(dataset)
-    assert found.a.astype(object).where(found.a.notna(), None).tolist() == expected
-    assert found.b.tolist() == [others] * len(numbers)
-
-
 def test_what_late_rows_tell(put, opened, monkeypatch):
     monkeypatch.setattr(csv, "_BLOCK_BYTES", 128)
     early = "03/03/2024;1,5;2\n" * 20

@@ -1,6 +1,5 @@
 import datetime
 import os
-import pickle
 import shutil
 from functools import partial
 
@@ -278,36 +277,6 @@ def test_the_fingerprint_tells_a_rewrite_of_the_same_size_and_time(tmp_path, n_c
     assert pq.read_table(path).num_columns == n_columns
 
 
-def test_an_fsspec_url_is_read(tmp_path):
-    memory = fsspec.filesystem("memory")
-    for name in ("deep/b", "a", "_c"):
-        local = write(tmp_path / f"{len(name)}.parquet")
-        memory.pipe(f"/distfms-test/{name}.parquet", local.read_bytes())
-    try:
-        folder = open_dataset("memory://distfms-test")
-        assert [f.name for f in folder.files] == [
-            "distfms-test/a.parquet",
-            "distfms-test/deep/b.parquet",
-        ]
-        assert folder.files[0].stamp
-        assert all_values(folder) == [*range(10), *range(10)]
-        matched = open_dataset("memory://distfms-test/*/*.parquet")
-        assert [f.name for f in matched.files] == ["distfms-test/deep/b.parquet"]
-        again = pickle.loads(pickle.dumps(folder))
-        assert len(pickle.dumps(folder.reader)) < 1000
-        assert all_values(again) == all_values(folder)
-        # Only the footer tells: this store has no etags, and the time is kept.
-        info = memory.info("/distfms-test/a.parquet")
-        memory.pipe(info["name"], write(tmp_path / "1.parquet", start=1).read_bytes())
-        memory.store[info["name"]].created = info["created"]
-        with pytest.raises(DataError, match="changed while the job was running"):
-            all_values(again)
-        with pytest.raises(DataError, match="no file or folder memory://distfms-test/none"):
-            open_dataset("memory://distfms-test/none")
-    finally:
-        memory.rm("/distfms-test", recursive=True)
-
-
 def test_items_on_several_file_systems_are_refused(tmp_path):
     fsspec.filesystem("memory").pipe("/distfms-one/a.parquet", b"x")
     try:
@@ -398,25 +367,6 @@ def test_a_shard_with_another_schema(tmp_path, columns, difference):
     write(tmp_path / "b.parquet", **columns)
     with pytest.raises(DataError, match=difference):
         open_dataset(tmp_path)
-
-
-def test_storage_of_strings_and_order_of_columns_may_differ(tmp_path):
-    """Text is of one type as it is read: rows of all files can be joined and compared."""
-    texts = pa.array(["a", "b", "a"])
-    kinds = [pa.string(), pa.large_string(), pa.string_view()]
-    kinds += [pa.dictionary(pa.int8(), kind) for kind in kinds[:2]]
-    for number, kind in enumerate(kinds):
-        lists = pa.array([["a"], [], ["b", "a"]], pa.list_(kind if number < 3 else pa.string()))
-        columns = {"kind": texts.cast(kind), "raters": lists, "n": [1, 2, 3]}
-        names = list(columns)[:: -1 if number % 2 else 1]
-        pq.write_table(pa.table(columns).select(names), tmp_path / f"{number}.parquet")
-    dataset = open_dataset(tmp_path)
-    tables = [dataset.reader.read(part, dataset.schema.names) for part in dataset.partitions]
-    assert len({part.fingerprint for part in dataset.partitions}) == len(kinds)
-    assert {table.schema.field("kind").type for table in tables} == {pa.string()}
-    assert dataset.schema.types[:2] == [pa.string(), pa.list_(pa.string())]
-    assert pa.concat_tables(tables).column("kind").to_pylist() == ["a", "b", "a"] * len(kinds)
-    assert pa.concat_tables(tables).column("raters").to_pylist()[-1] == ["b", "a"]
 
 
 def test_columns_are_read_by_their_whole_names(tmp_path):

@@ -1,12 +1,7 @@
 import gzip
-import json
-import tempfile
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from distfms.data.files.dataset import open_dataset
 from distfms.data.files.formats import json_lines
@@ -103,26 +98,3 @@ def test_types_are_of_all_rows_and_files(tmp_path, monkeypatch, block_bytes):
     assert table["text"].to_pylist() == [None, "2026-01-31", "y", "x", None, None]
     assert table["late"].to_pylist() == [None, None, None, True, None, None]
     assert table["day"].is_valid().to_pylist() == [True, False, False, False, True, False]
-
-
-@given(
-    rows=st.lists(
-        st.fixed_dictionaries(
-            {"id": st.integers(-(2**62), 2**62)},
-            optional={
-                "x": st.none() | st.floats(allow_nan=False, allow_infinity=False),
-                "é\n": st.none() | st.text(st.characters(exclude_categories=["Cs"])),
-                "yes": st.none() | st.booleans(),
-            },
-        ),
-        min_size=1,
-    ),
-    block_bytes=st.integers(1, 200),
-)
-def test_what_is_written_is_read(rows, block_bytes):
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_lines, "_BLOCK_BYTES", block_bytes)
-        write(Path(folder), "\n".join(map(json.dumps, rows)))
-        found = read(Path(folder)).to_pylist()
-    assert found == [{name: row.get(name) for name in found[0]} for row in rows]
-    assert set(found[0]) == {name for row in rows for name in row}

@@ -76,16 +76,6 @@ def test_values_hidden_under_null_lists_are_no_judgments():
     assert as_lists(lists_as_ragged(pa.chunked_array([hidden]))) == [[1, 2], [], [3]]
 
 
-def test_sliced_and_chunked_lists():
-    array = pa.array([[9.0], [1.0, 2.0], [], [3.0], [9.0]])
-    sliced = lists_as_ragged(pa.chunked_array([array[1:4]]))
-    assert as_lists(sliced) == [[1, 2], [], [3]]
-    assert sliced.offsets[0] == 0
-    chunked = pa.chunked_array([array[1:2], array[2:2], array[2:4]])
-    assert as_lists(lists_as_ragged(chunked)) == [[1, 2], [], [3]]
-    assert as_lists(lists_as_ragged(pa.chunked_array([], array.type))) == []
-
-
 def test_values_are_shared_with_arrow():
     array = pa.array([[1.0, 2.0], [3.0]])
     ragged = lists_as_ragged(pa.chunked_array([array]))

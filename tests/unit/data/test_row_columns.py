@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms import AttributeEfficientRidge, GroupSequencer
 from distfms.data.rows.roles import index_columns
 from distfms.errors import DataError
 from distfms.runs.prepare import prepare
@@ -54,19 +53,6 @@ def test_the_index_of_a_frame_is_not_used_unless_named(tmp_path, name):
     pq.write_table(pa.table({"y": FRAME["y"]}), data / "z.parquet")
     with pytest.raises(DataError, match="lacks the column 'a'"):
         prepared(data)
-
-
-@pytest.mark.parametrize("name", [None, "visit"])
-def test_estimators_do_not_use_the_index_either(tmp_path, name):
-    data = written(tmp_path / "shuffled", FRAME.rename_axis(name), n_files=1)
-    table, path = pq.read_table(data / "0.parquet"), str(data)
-    for X in (table, path):
-        model = GroupSequencer().fit(X, "y")
-        assert model.feature_names_in_.tolist() == ["a"]
-        assert model.predict(X).tobytes() == model.predict(table.select(["a"])).tobytes()
-    session = AttributeEfficientRidge(2, algorithm="aerr", bound=9.0, norm=9.0, n_examples=N)
-    with pytest.raises(ValueError, match="n_features = 1"):
-        session.partial_fit(table, "y")
 
 
 def test_an_index_is_known_by_metadata_or_by_its_name():

@@ -177,28 +177,6 @@ def bracketed(
     return found, sorted(computed), events
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.integers(0, 110), st.integers(0, 70), st.sets(st.integers(0, 179)), st.booleans())
-def test_packs_and_units_make_the_same_tree(
-    n: int, added: int, changed: set[int], packs_only: bool
-) -> None:
-    """After any pass, another over the same, changed and added units does what has to be done."""
-    place = RemotePath(f"memory://{uuid.uuid4()}")
-    cache = PartialCache(place, str.encode, bytes.decode, "v1", packs_only)
-    before = [str(i) for i in range(n + 1)]
-    after = [f"{i}'" if i in changed else str(i) for i in range(n + 1 + added)]
-    bracketed(cache, before)
-    found, computed, _ = bracketed(cache, after)
-    known = set(before)
-    if packs_only:
-        starts = range(0, n + 1 - PACK_UNITS + 1, PACK_UNITS)
-        packs = [before[s : s + PACK_UNITS] for s in starts]
-        known = {key for s, own in zip(starts, packs, strict=True) for key in own
-                 if after[s : s + PACK_UNITS] == own}  # fmt: skip
-    assert computed == sorted(set(after) - known)
-    assert (found.n_computed, found.n_cached) == (len(computed), len(after) - len(computed))
-
-
 def test_a_later_pass_reads_packs_alone(
     cache: PartialCache[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import json
 import pickle
-import sys
 from importlib import import_module
 from typing import Any
 
@@ -305,35 +304,6 @@ def test_frames_are_read_as_they_are(name: str) -> None:
                 np.asarray(model.predict(X_new))
 
 
-@pytest.mark.parametrize("name", [*SMALL, "FeatureMultiSelector"])
-def test_folds_hold_the_rows_of_a_group_together(name: str, tmp_path: Any) -> None:
-    person = np.random.default_rng(4).permutation(N) // 8
-    options = SMALL.get(name, {"budget": 4}) | {"folds": 3}
-    model = getattr(distfms, name)(**options)
-    frame = pd.DataFrame(X[:, :4], columns=["a", "b", "c", "d"])
-    if name == "FeatureMultiSelector":
-        frame = pd.DataFrame({"a": [*JUDGED[:, 0]], "b": [*JUDGED[:, 1]]})
-    y = TARGETS["number"]
-    found = clone(model).fit(frame, y, groups=person)
-    whole = frame.assign(person=person, y=y)
-    by_name = clone(model).fit(whole, "y", groups="person")
-    np.testing.assert_array_equal(found.predict(frame), by_name.predict(whole))
-    method = found.model_.method
-    whole.to_parquet(tmp_path / "rows.parquet")
-    content = {
-        "name": "same",
-        "method": method,
-        "seed": 0,
-        "data": {"path": str(tmp_path / "rows.parquet"), "target": "y", "folds": 3, "id": "person"},
-        method: found.model_.files.spec()[method],
-        "output": str(tmp_path / "runs"),
-    }
-    metrics = json.loads((run_job(build_spec(content)).folder / "metrics.json").read_text())
-    assert metrics["folds"] == found.model_.run.metrics["folds"]
-    assert metrics["folds"] == by_name.model_.run.metrics["folds"]
-    assert metrics["folds"] != clone(model).fit(frame, y).model_.run.metrics["folds"]
-
-
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.filterwarnings("ignore:X (does not have|has) .*feature names")
 def test_columns_without_names_go_by_their_position(name: str) -> None:
@@ -480,17 +450,6 @@ def test_rows_in_memory_are_not_copied() -> None:
         assert np.shares_memory(partition.rows.matrix(NAMES), np.asarray(data))
 
 
-def test_a_row_of_a_wide_frame_takes_a_few_calls_a_column(tmp_path: Any) -> None:
-    counts = {}
-    for d in (200, 400):
-        frame = pd.DataFrame(np.random.default_rng(d).normal(size=(30, d))).add_prefix("x")
-        estimator = distfms.LandmarkRegressor(landmarks=5).fit(frame, frame["x0"].to_numpy())
-        model = distfms.load(estimator.save(tmp_path / str(d)))
-        counts[d] = [_calls(p, frame[:1]) for p in (estimator.predict, model.predict)]
-        counts[d].append(_calls(model.predict, frame[:1].to_dict("list")) * 5)
-    assert (np.subtract(counts[400], counts[200]) < 20 * 200).all()
-
-
 _ROW = {name: [0.1 * place, 1.0] for place, name in enumerate(NAMES)}
 _ROWS: list[dict[str, Any]] = [
     _ROW,
@@ -532,17 +491,6 @@ def _said(model: Any, rows: Any) -> Any:
         return model.predict(rows)
     except DataError as error:
         return str(error)
-
-
-def _calls(function: Any, *given: Any) -> int:
-    function(*given)
-    events: list[str] = []
-    sys.setprofile(lambda _frame, event, _given: events.append(event))
-    try:
-        function(*given)
-    finally:
-        sys.setprofile(None)
-    return sum(event.endswith("call") for event in events)
 
 
 def test_columns_of_one_name_are_refused() -> None:

@@ -7,10 +7,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV
 
-from distfms import DataError, DistfmsError, FeatureMultiSelector
+from distfms import DistfmsError, FeatureMultiSelector
 
 NAMES = ("warm", "tall", "loud", "soft")
 BUDGET = 9
@@ -137,23 +135,6 @@ def test_dask_collections_are_never_computed_as_a_whole(dask_frame, array, cells
 # --- what the methods say -----------------------------------------------------------------------
 
 
-def test_only_selected_attributes_are_needed(frame, parquet, tmp_path):
-    selector = FeatureMultiSelector(2, folds=0).fit(parquet, "y")
-    chosen = selector.get_feature_names_out().tolist()
-    assert len(chosen) < len(NAMES)
-    frame[chosen[::-1]].to_parquet(tmp_path / "new.parquet")
-    expected = selector.predict(frame)
-    for new in (
-        tmp_path / "new.parquet",
-        frame[chosen],
-        frame[chosen].reindex(columns=selector.feature_names_in_),
-    ):
-        np.testing.assert_array_equal(selector.predict(new), expected)
-    frame[["y"]].to_parquet(tmp_path / "none.parquet")
-    with pytest.raises(DataError, match=chosen[0]):
-        selector.predict(tmp_path / "none.parquet")
-
-
 def test_acquisition_plan(cells, frame, dask_frame, parquet):
     X = cells[0]
     selector = fitted(frame, "y", costs={"tall": 2.0})
@@ -172,26 +153,6 @@ def test_acquisition_plan(cells, frame, dask_frame, parquet):
     names = [f"face-{row[0]}" for row in expected]
     index = pd.Index([f"face-{i}" for i in range(60)], name="face")
     assert selector.acquisition_plan(frame.set_index(index))["face"].tolist() == names
-
-
-def test_score_is_of_the_repeats_asked_not_of_the_judgments_at_hand():
-    rng = np.random.default_rng(5)
-    truth = rng.normal(size=(3000, 3))
-    X = truth[:, :, None] + rng.normal(size=(3000, 3, 2))
-    y = truth @ [1.0, -1.0, 0.5] + 0.2 * rng.normal(size=3000)
-    selector = FeatureMultiSelector(60, folds=0).fit(X[:2000], y[:2000])
-    new, labels = X[2000:], y[2000:]
-    draws = truth[2000:, :, None] + rng.normal(size=(1000, 3, selector.repeats_.max()))
-    share = selector.score(new, labels)
-    assert share == pytest.approx(r2_score(labels, selector.predict(draws)), abs=0.03)
-    assert share == pytest.approx(1 - selector.holdout_loss(new, labels) / labels.var())
-    assert share > r2_score(labels, selector.predict(new)) + 0.2
-    grid = {"budget": [2, 6, 60]}
-    assert (
-        GridSearchCV(FeatureMultiSelector(1, folds=0), grid).fit(X, y).best_params_["budget"] == 60
-    )
-    at_hand = GridSearchCV(FeatureMultiSelector(1, folds=0), grid, scoring="neg_mean_squared_error")
-    assert at_hand.fit(X, y).best_params_["budget"] < 60
 
 
 # --- errors -------------------------------------------------------------------------------------
@@ -242,68 +203,3 @@ def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):
 
 
 SHIFTED = (np.s_[:10], np.s_[10:40], np.s_[40:])
-
-
-def test_partition_without_objects_or_judgments(frame, dask_frame):
-    empty = dask_frame.loc[dask_frame.index >= 25]
-    assert 0 in empty.map_partitions(len).compute().tolist()
-    expected = fitted(frame.iloc[25:], "y")
-    np.testing.assert_allclose(fitted(empty, "y").coef_, expected.coef_, rtol=1e-10)
-
-
-def test_ids_that_are_floats_are_ids_and_no_share_exceeds_1():
-    rng = np.random.default_rng(0)
-    truth = rng.normal(size=(60, 2))
-    who = np.array([rng.choice(6, 3, replace=False) for _ in range(60)])
-    mood = rng.normal(size=(60, 6))
-    moods = np.take_along_axis(mood, who, axis=1)
-    columns = {
-        name: list(truth[:, [a]] + moods + 0.5 * rng.normal(size=(60, 3)))
-        for a, name in enumerate("ab")
-    }
-    label, found = truth @ [2.0, -1.0], []
-    floats = who.astype(float)
-    floats[0, 0] = np.nan
-    for ids in (who, who.astype(float), floats):
-        frame = pd.DataFrame({**columns, "raters": list(ids)})
-        selector = FeatureMultiSelector(budget=6, ridge=0.0).fit(frame, label)
-        assert list(selector.feature_names_in_) == ["a", "b"]
-        assert selector.score(frame, label) <= 1.0
-        found.append(selector.repeats_.tolist())
-    assert found[0] == found[1]
-    plain = frame[["a", "b"]]
-    apart = [
-        FeatureMultiSelector(budget=6).fit(plain, label, raters=ids)
-        for ids in (who, who.astype(float))
-    ]
-    np.testing.assert_array_equal(apart[0].coef_, apart[1].coef_)
-
-
-def test_what_to_expect_is_cross_validated_not_projected():
-    """Judgments of noise explain nothing, though the search finds some that seem to."""
-    rng = np.random.default_rng(0)
-    judgments, label = rng.normal(size=(80, 30, 2)), rng.normal(size=80)
-    greedy = {"selection": "greedy", "ridge": 0.01}
-    selector = FeatureMultiSelector(budget=30, folds=4, **greedy).fit(judgments, label)
-    variance = selector.label_variance_
-    assert selector.projected_loss_ < 0.8 * variance < variance < selector.validation_loss_
-    usual = FeatureMultiSelector(budget=30).fit(judgments, label)
-    assert usual.repeats_.sum() == 0
-    assert "Buy nothing" in usual.model_.headline()
-    np.testing.assert_allclose(usual.predict(judgments), label.mean())
-    without = FeatureMultiSelector(budget=30, folds=0).fit(judgments, label)
-    assert without.validation_loss_ is None
-
-
-def test_units_of_attributes_change_neither_choice_nor_predictions():
-    rng = np.random.default_rng(4)
-    truth = rng.normal(size=(120, 6))
-    judgments = truth[:, :, None] + rng.normal(size=(120, 6, 3))
-    label = truth @ [1.0, 0.5, 0.0, 0.0, -1.0, 0.3] + 0.3 * rng.normal(size=120)
-    units = 4.0 ** np.arange(-3, 3)
-    plain, scaled = (
-        FeatureMultiSelector(budget=12, ridge=0.1).fit(judgments * own[:, None], label)
-        for own in (np.ones(6), units)
-    )
-    np.testing.assert_array_equal(scaled.repeats_, plain.repeats_)
-    np.testing.assert_allclose(scaled.coef_ * units, plain.coef_, rtol=1e-9, atol=1e-12)

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 
-from distfms import GroupSequenceClassifier, GroupSequencer
+from distfms import GroupSequencer
 from distfms.data.files.write import write_table
 from distfms.methods.sequence import procedure
 
@@ -34,14 +32,6 @@ def patients(n=400, seed=3):
 
 
 FRAME, Y = patients()
-
-
-def test_columns_may_have_the_name_that_the_target_would_have():
-    plain = FRAME[["image_a", "image_b", "iron"]]
-    named = plain.set_axis(["y", "y_", "iron"], axis=1)
-    expected, found = (GroupSequencer(ridge=1e-3, folds=0).fit(X, Y) for X in (plain, named))
-    assert found.feature_names_in_.tolist() == ["y", "y_", "iron"]
-    np.testing.assert_allclose(found.predict(named), expected.predict(plain))
 
 
 def test_a_budget_needs_and_reads_the_columns_of_its_prefix_only(tmp_path):
@@ -83,16 +73,6 @@ def test_groups_come_one_by_one():
         assert session.deliver(group, model.group_values(group, source[:4]))
         np.testing.assert_allclose(session.prediction, model.predict(FRAME[:4], budget=spent))
     assert not model.anytime(deadline_s=0.0).deliver("scan", [1.0, 1.0])
-
-
-@pytest.mark.parametrize("labels", [["ill", "well", None], [0.0, 1.0, None]])
-def test_missing_labels_of_files_are_no_class(labels, tmp_path):
-    x = np.random.default_rng(3).normal(size=120)
-    table = pa.table({"a": x, "b": x[::-1], "y": [labels[i % 3] for i in range(120)]})
-    pq.write_table(table, tmp_path / "rows.parquet")
-    model = GroupSequenceClassifier(missing="drop", folds=0).fit(str(tmp_path), "y")
-    assert model.family_ == "logistic"
-    assert list(model.classes_) == labels[:2]
 
 
 def test_missing_values_are_refused_unless_they_count_as_the_mean():

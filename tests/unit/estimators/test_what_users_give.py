@@ -201,24 +201,6 @@ def test_one_class_is_refused_as_it_is_written(only):
             model.fit(X, [only] * N)
 
 
-@pytest.mark.parametrize(
-    ("target", "classes"),
-    [
-        (pd.Series(Y > 0, dtype="boolean"), [False, True]),
-        (pd.Series(Y > 0).astype("category"), [False, True]),
-        (pd.Series(list(Y > 0), dtype=object), [False, True]),
-        (pd.Series((Y > 0) * 1, dtype="Int64"), [0, 1]),
-        (pl.Series(np.where(Y > 0, "p", "n")), ["n", "p"]),
-    ],
-)
-def test_classes_keep_the_type_of_their_values(target, classes):
-    model = GroupSequenceClassifier(folds=0, class_weights=dict(zip(classes, (1, 2), strict=True)))
-    model.fit(X, target)
-    assert model.classes_.tolist() == classes
-    assert type(model.classes_.tolist()[0]) is type(classes[0])
-    assert model.score(X, target) > 0.8
-
-
 def test_two_classes_in_a_column_are_told_once():
     with pytest.warns(UserWarning, match="holds two values, False and True") as told:
         sequencer().fit(pd.DataFrame(X).assign(z=Y > 0), "z")

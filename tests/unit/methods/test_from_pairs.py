@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.from_pairs import TABLES, measured, with_few_drawn, with_gaps
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient import from_pairs
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
@@ -18,7 +17,6 @@ from distfms.methods.attribute_efficient.from_pairs import (
     solve,
 )
 from distfms.methods.attribute_efficient.lessons import learned_from
-from distfms.methods.attribute_efficient.normal import normal_models
 from distfms.methods.attribute_efficient.pairs import Pairs, RunningPairs
 from distfms.stats.comoments import CoMoments
 from tests.reference import attribute_efficient as literal
@@ -172,17 +170,6 @@ def test_weights_of_draws() -> None:
     np.testing.assert_allclose(smoothed(np.array([8.0, 0.0]), np.array([2.0, 2.0])), [3.0, 1.0])
 
 
-def test_little_is_shrunk_towards_the_mean() -> None:
-    rng = np.random.default_rng(2)
-    losses = []
-    for _ in range(10):
-        X = rng.normal(size=(60, 30))
-        y = rng.normal(size=60)
-        found = solved(pairs_of(observed_of(Draws(3, 1), X), y, FOLD[:60]))
-        losses.append(np.sum(found.weights**2))  # beyond the noise, on new rows
-    assert np.mean(losses) < 0.05
-
-
 def independent(rng, n):
     X = rng.normal(size=(n, 20))
     return X, X @ rng.choice([-1.0, 1.0], size=20)
@@ -192,30 +179,6 @@ def of_factors(rng, n):
     X = rng.normal(size=(n, 4)) @ rng.normal(size=(4, 60)) + 0.5 * rng.normal(size=(n, 60))
     y = X[:, :30].sum(axis=1)
     return X, y / y.std() + 0.5 * rng.normal(size=n)
-
-
-def mean_loss(made, n, bounded=True):
-    """Test loss beside that of the mean, from 3 attributes of n rows, over six repeats."""
-    losses = []
-    for seed in range(6):
-        X, y = made(np.random.default_rng(seed), n + 2000)
-        keys = np.arange(n, dtype=np.uint64)
-        observed = Draws(3, seed).observe(X[:n].T.copy(), keys)
-        pairs = pairs_of(observed, y[:n], (keys % np.uint64(5)).astype(int))
-        folds = FoldPairs([*pairs.folds.values()])
-        folds.target_variance *= 1.0 if bounded else np.inf
-        found = solve(folds)
-        losses.append(np.mean((X[n:] @ found.weights + found.intercept - y[n:]) ** 2) / y.var())
-    return np.mean(losses)
-
-
-def test_noise_among_independent_attributes_is_left_out() -> None:
-    assert mean_loss(independent, 600) < 0.27  # 0.29 from all covariances
-
-
-def test_losses_below_what_is_possible_do_not_win() -> None:
-    assert mean_loss(of_factors, 600) < 0.4
-    assert mean_loss(of_factors, 600, bounded=False) > 0.48
 
 
 @pytest.mark.parametrize(("made", "trusting"), [(of_factors, True), (independent, False)])
@@ -245,54 +208,9 @@ def test_an_attribute_that_was_never_seen_weighs_nothing() -> None:
     assert np.isfinite(found.weights).all()
 
 
-@pytest.mark.slow
-@pytest.mark.realdata
-def test_more_rows_of_public_tables_have_less_error(realdata):
-    """From 3 attributes of each, in units of deviations; raw values are worse in all."""
-    found: dict[str, list] = {}
-    for name, _, losses in measured(with_few_drawn, TABLES, (60, 160, 1000, 2500), realdata):
-        found.setdefault(name, []).append(losses)
-    assert len(found) == 10
-    for losses in found.values():
-        assert losses[-1][:, 0].mean() < losses[0][:, 0].mean()
-    everything = np.concatenate([np.concatenate(losses) for losses in found.values()])
-    assert everything[:, 0].max() < 1.02
-    assert np.log(everything[:, 0]).mean() < np.log(everything[:, 1]).mean() - 0.1
-
-
-@pytest.mark.slow
-@pytest.mark.realdata
-def test_rows_of_public_tables_with_gaps(realdata):
-    """Half of the values missing: better than means for these, or nearly so."""
-    tables, found = [name for name in TABLES if "beijing" not in name], []
-    for _, n, losses in measured(with_gaps, tables, (160, 1000), realdata):
-        pairs, _, imputed = losses.mean(axis=0)
-        assert pairs < (1.03 if n > 160 else 1.05) * imputed
-        found.append(np.log(losses).mean(axis=0))
-    pairs, means, imputed = np.mean(found, axis=0)
-    assert pairs < imputed - 0.02
-    assert pairs < means - 0.05
-
-
 def test_too_few_rows() -> None:
     with pytest.raises(DataError, match="Too few rows"):
         learned_from(pairs_of(observed_of()[:, :3], Y[:3], FOLD[:3]), "ridge")
-
-
-@pytest.mark.parametrize("structure", ["alike", "neighbours"])
-def test_normal_models_of_correlated_columns_are_as_good_as_maximum_likelihood(structure):
-    rng, d, n = np.random.default_rng(0), 6, 1000
-    apart = abs(np.subtract.outer(range(d), range(d)))
-    covariance = 0.97 ** (apart if structure == "neighbours" else np.minimum(apart, 1))
-    b = np.where(np.arange(d) % 2, -1.0, 1.0)
-    X = np.linalg.cholesky(covariance) @ rng.normal(size=(d, n))
-    y = b @ X + 0.5 * np.sqrt(b @ covariance @ b) * rng.normal(size=n)
-    observed = Draws(3, 0).observe(X, np.arange(n, dtype=np.uint64))
-    *_, model = normal_models(observed, y)
-    weights = model.weights(np.ones((1, d), dtype=bool))[0]
-    away = weights - b
-    explained = 1 - away @ covariance @ away / (b @ covariance @ b)
-    assert explained > 0.9
 
 
 def test_full_rows_of_noise_are_predicted_by_the_mean() -> None:

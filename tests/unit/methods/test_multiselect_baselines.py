@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from sklearn.linear_model import lars_path_gram
 
 from distfms.methods.multiselect.baselines import (
-    averages,
     copies,
     lasso,
     lasso_supports,
@@ -23,30 +22,6 @@ def learned(judgments, label, costs=1.0):
     """The problem and the estimates of some objects."""
     estimates = statistics(judgments, label).estimates()
     return Problem.from_estimates(estimates, costs=costs), estimates
-
-
-@pytest.mark.parametrize("n_judgments", [1, 2, 3])
-@pytest.mark.parametrize("seed", range(4))
-def test_averages_selects_on_as_many_judgments_as_it_buys(seed, n_judgments):
-    """Mean over all ways to take so many of the three that were collected."""
-    judgments, label, _ = random_judgments(seed, k=3)
-    label, centred = label - label.mean(), judgments - judgments.mean(axis=(0, 2))[:, None]
-    means = centred.mean(axis=2)
-    moment, b = means.T @ means / len(label), means.T @ label / len(label)
-    taken = [centred[:, :, own].mean(axis=2) for own in combinations(range(3), n_judgments)]
-    np.fill_diagonal(moment, np.mean([(own**2).mean(axis=0) for own in taken], axis=0))
-
-    def explained(columns: list[int]) -> float:
-        return float(b[columns] @ np.linalg.solve(moment[np.ix_(columns, columns)], b[columns]))
-
-    path = averages(*learned(judgments, label), 4 * n_judgments, n_judgments)
-    chosen: list[int] = []
-    for objective in path.objective:
-        rest = [c for c in range(5) if c not in chosen]
-        chosen.append(max(rest, key=lambda c: explained([*chosen, c])))
-        assert objective == pytest.approx(explained(chosen), rel=1e-9)
-    assert path.attributes.tolist() == chosen
-    assert path.counts.tolist() == [n_judgments] * 4
 
 
 @pytest.mark.parametrize("seed", range(4))

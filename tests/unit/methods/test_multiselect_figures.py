@@ -358,27 +358,6 @@ def test_a_thousand_attributes_stay_readable() -> None:
     assert len(tables(found)["All attrib"].rows) == 1000
 
 
-@pytest.mark.parametrize(
-    ("losses", "cut"),
-    [
-        ([100.0, 76.0], True),
-        ([100.0, 16.0], False),
-        # Also where all are alike, or all are far above the variance of the label.
-        ([80.0, 80.0], False),
-        ([0.0, 0.0], False),
-        ([-3.0, -3.0], False),
-        ([900.0, 990.0], True),
-        ([-900.0, 10.0], False),
-    ],
-)
-def test_a_scale_that_does_not_begin_at_zero_says_so(losses: list[float], cut: bool) -> None:
-    points = [{"budget": s, "spent": s, "train": {LOSS: loss}} for s, loss in enumerate(losses)]
-    curves = [{"name": name, "points": points} for name in ("full", "scoring")]
-    found = figures_of(sections(selection(), {**metrics(), "curves": curves}))
-    assert ["begin at zero" in figure.caption for figure in found[1:3]] == [cut, cut]
-    assert "nan" not in found[1].svg
-
-
 def test_who_judges() -> None:
     known = metrics()
     correlation = {"age": {"calm": 0.61, "<warm>": None}, "calm": {"age": 0.61, "<warm>": None}}

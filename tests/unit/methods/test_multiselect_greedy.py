@@ -72,22 +72,3 @@ def test_ties_go_to_the_lowest_index_also_between_slabs(algorithm, monkeypatch):
     d = 30
     problem = Problem.build(np.ones(d), np.ones(d), np.eye(d), label_variance=40.0)
     assert select(problem, d + 2, algorithm).attributes.tolist() == [*range(d), 0, 1]
-
-
-def test_a_path_answers_every_smaller_budget():
-    problem = random_problem(1, costs=0.1)
-    path = select(problem, 3.0)
-    assert path.n_steps == 30
-    assert path.status == "budget_spent"
-    for budget in (0.1, 0.7, 2.0, 3.0):
-        np.testing.assert_array_equal(
-            path.repeats_at(budget), select(problem, budget).final_repeats
-        )
-    assert path.repeats_at(0.05).sum() == 0
-    repeats = path.repeats
-    assert repeats[-1] == path.final_repeats[path.attributes[-1]]
-    assert (
-        np.bincount(path.attributes)[path.attributes[0]]
-        == repeats[path.attributes == path.attributes[0]].max()
-    )
-    np.testing.assert_allclose(path.spent, 0.1 * np.arange(1, 31))

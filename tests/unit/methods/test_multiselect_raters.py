@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from benchmarks.synthetic import ragged_of
 from distfms import FeatureMultiSelector
 from distfms.errors import DataError, SpecError
-from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.evaluate import noise_correlations
 from distfms.methods.multiselect.judged import Trained
 from distfms.methods.multiselect.same_raters import rater_remarks
@@ -87,23 +86,6 @@ def test_noise_correlations_are_unknown_where_one_rater_judged_both_and_nobody_e
     assert correlations["kind"]["tall"] is None
     assert correlations["tall"]["kind"] is None
     assert correlations["kind"]["calm"] == correlations["calm"]["kind"] != 0.0
-
-
-def test_baselines_follow_the_raters_that_judge() -> None:
-    judgments, label = crowd(2, 5_000, 2)
-    estimates = summary(judgments, label).estimates()
-    truth = np.array([1.0, 2.0, 3.0]) @ (0.4 + 0.6 * np.eye(3))
-    for buy_from in ("independent", "same"):
-        problem = Problem.from_estimates(estimates, buy_from=buy_from)
-        path = averages(problem, estimates, 6, 2)
-        r = path.final_repeats
-        assert r.tolist() == [2, 2, 2]
-        external, noise = 0.4 + 0.6 * np.eye(3), 1.5 * (0.7 + 0.3 * np.eye(3))
-        if buy_from == "independent":
-            noise = np.diag(np.diag(noise))
-        want = truth @ np.linalg.solve(external + noise / 2, truth)
-        assert path.objective[-1] == pytest.approx(want, rel=0.05)
-        assert copies(problem, estimates, 6, 2).objective[-1] == pytest.approx(want, rel=0.05)
 
 
 def test_one_rater_for_all_of_an_object_is_refused() -> None:

@@ -8,7 +8,7 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.sequence import anytime
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.greedy import sequence
-from tests.reference.sequence import comoments, correlated, make_problem
+from tests.reference.sequence import correlated, make_problem
 
 SIZES = [2, 1, 3]
 
@@ -39,17 +39,6 @@ def test_budget_decides_the_prefix(case):
         assert predictor.best(cost) == predictor.best(cost + 0.5) == step
         expected = X @ coefficients[step, :, 0] + intercept[step, 0]
         np.testing.assert_allclose(predicted(predictor, X, step), expected)
-
-
-def test_errors_of_a_prefix_on_other_rows_need_their_moments_alone(case):
-    *_, predictor = case
-    X, Y, _ = correlated(np.random.default_rng(5), 90, SIZES)
-    X, Y = X + 0.5, Y - 2.0
-    for n_groups in range(4):
-        found = predictor.errors_on(comoments(X, Y), predictor.feature_names, n_groups)
-        away = predicted(predictor, X, n_groups) - Y[:, 0]
-        assert found["mse"] == pytest.approx(np.mean(away**2))
-        assert found["r2"] == pytest.approx(1 - np.mean(away**2) / Y.var())
 
 
 def test_missing_values_are_the_training_mean(case):

@@ -210,19 +210,6 @@ def test_many_rules_are_cut_to_what_can_be_told_apart() -> None:
     assert "forward regression (fr)" in second.svg
 
 
-def test_accuracy_has_figures_of_its_own() -> None:
-    content = metrics()
-    assert "Accuracy of" not in render(selection(), content)
-    for i, point in enumerate(content["curves"][0]["points"]):
-        point["test"]["accuracy"] = 0.6 + i / 10
-    page = render(selection(), content)
-    assert "Accuracy of the chosen sequence" in page
-    assert "Accuracy of all rules" not in page
-    for point in content["curves"][1]["points"]:
-        point["test"]["accuracy"] = 0.7
-    assert "Accuracy of all rules against cost" in render(selection(), content)
-
-
 def test_the_oracle_of_a_rule_has_a_name_and_is_no_rule_to_follow() -> None:
     title = "oracle order of matching pursuit (omp)"
     assert figures.rule_title("oracle:omp") == title
@@ -231,18 +218,3 @@ def test_the_oracle_of_a_rule_has_a_name_and_is_no_rule_to_follow() -> None:
     assert title not in render(selection(), content)
     content["timeliness"]["oracle:omp"] = timely(0.5, 8.0)
     assert title in render(selection(), content)
-
-
-def test_groups_that_were_fitted_together_are_shown_together() -> None:
-    chosen, content = selection(), metrics()
-    chosen["sequence"][0] |= {"gain": None, "explained_variance": 0.0}
-    del content["curves"][0]["points"][1]
-    found = sections(chosen, content)
-    rows = tables(found)["The sequen"].rows
-    assert [row["Step"] for row in rows] == ["1–2 together", 3]
-    assert [row["Group"] for row in rows] == ["blood, scan", "age"]
-    assert [row["Cost"] for row in rows] == [8.0, 2.0]
-    assert rows[0]["Gain per cost"] == pytest.approx(0.25 / 8)
-    page = render(chosen, content)
-    assert "Lines join the prefixes that models were fitted to" in page
-    assert "Lines join" not in render(selection(), metrics())

@@ -11,12 +11,10 @@ from distfms.methods.frame.classes import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.frame.judge import LossSums
 from distfms.methods.frame.passes import Sums
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.glm import GlmDesign, View, fitted, guide_of, sequence_glm
+from distfms.methods.sequence.glm import GlmDesign, View, fitted, sequence_glm
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.judged import few_rows
-from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import Ladder
-from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.solve.costs import GroupCosts
 from distfms.solve.lbfgs import side_by_side
 from distfms.solve.losses import FAMILIES
@@ -213,51 +211,6 @@ def test_between_fits_groups_go_by_the_quadratic_model():
     assert path.order[:3].tolist() == chosen
     np.testing.assert_allclose(path.weights[-1], full.weights[-1], atol=1e-5)
     np.testing.assert_array_equal(settled(path).curve_value, path.curve_value)
-
-
-@pytest.mark.parametrize("family", ["logistic", "poisson"])
-def test_guided_fits_end_where_others_do_in_fewer_passes(family):
-    X, y = grouped(family, n=600)
-    plain, case = Case(family, X, y), Case(family, X, y)
-    known = case.found(guide_of(case.problem, case.view))
-    hessian, slope = known.guide
-    # Where ½wᵀHw − cᵀw is least without a ridge, the gradient that it stands for is 0.
-    Z, step = literal_rows(family, X, y)[0], 1e-5
-    about = np.linalg.solve(hessian, slope)
-    slopes = [
-        literal.gradient(about + step * sign * e[:, np.newaxis], Z, y.T, family)[:, 0]
-        for e in np.eye(10)
-        for sign in (1.0, -1.0)
-    ]
-    bent = (np.array(slopes[::2]) - slopes[1::2]) / (2 * step)
-    np.testing.assert_allclose(hessian, bent, atol=0.02 * np.abs(bent).max())
-    # Of the columns of another scaling, and fewer of them.
-    other = replace(case.problem.scaling, kept=np.arange(2, 9), mean=X.mean(axis=0) + 1.0)
-    own, turn = View(known, other, 0).guide, np.eye(10)[2:]
-    turn[:-1, -1] = -1.0 / other.scale[2:]
-    np.testing.assert_allclose(own[0], turn @ hessian @ turn.T, atol=1e-12)
-    np.testing.assert_allclose(own[1], turn @ slope, atol=1e-12)
-    guided = View(known, case.problem.scaling)
-    for prefixes in ("all", ()):
-        expected = plain.sequence(prefixes)
-        path = case.sequence(prefixes, view=guided)
-        assert set(path.status.tolist()) == {"converged"}
-        assert path.n_passes <= 0.8 * expected.n_passes
-        np.testing.assert_allclose(path.weights, expected.weights, atol=1e-5)
-
-
-def test_where_trees_take_their_place_models_are_fitted_only_where_gradients_ask_for_them():
-    case = Case("logistic", *grouped("logistic"))
-    problem = case.problem
-    names = (problem.scaling.feature_names, problem.scaling.target_names)
-    trees = SequenceProcedure(
-        (), *names, problem.groups, problem.costs, 1e-3, None, family="logistic", model="lightgbm"
-    )
-    linear = replace(trees, model="linear")
-    for procedure, rule, prefixes in ((trees, "fr", [5]), (trees, "omp", [1, 2, 3, 4, 5]),
-                                    (linear, "fr", [1, 2, 3, 4, 5])):  # fmt: skip
-        search = procedure.fitting(problem, OrderRule(rule), case.view)
-        assert case.path(search).refit_at.tolist() == prefixes
 
 
 def test_models_are_fitted_where_costs_end():

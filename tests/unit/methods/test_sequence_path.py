@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError
-from distfms.methods.sequence import linear_path
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import FeatureGroups, problem_from_comoments
 from distfms.solve.costs import GroupCosts
@@ -56,18 +55,3 @@ def test_what_cannot_be_a_problem_is_refused(data):
             problem_from_comoments(statistics, **posed)
     with pytest.raises(DataError, match="no held-out rows"):
         sequence(make_problem(*data)).held_out(CoMoments.empty(10))
-
-
-def test_errors_of_few_prefixes_come_from_their_weights(data, monkeypatch):
-    X, Y, groups = data
-    path = sequence(make_problem(X[:200], Y[:200], groups, ridge=0.1))
-    held_out, found = comoments(X[200:], Y[200:]), []
-    for few in (0, 100):
-        monkeypatch.setattr(linear_path, "_FEW", few)
-        found.append(path.held_out(held_out))
-    models = path.prefix_models()
-    predicted = np.einsum("kdp,nd->knp", models.coefficients, X[200:]) + models.intercept[:, None]
-    mse = np.mean((predicted - Y[200:]) ** 2, axis=(1, 2))
-    for own in found:
-        np.testing.assert_allclose(own["mse"], mse)
-        np.testing.assert_allclose(own["r2"], found[0]["r2"])

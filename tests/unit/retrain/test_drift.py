@@ -55,16 +55,6 @@ def test_interval_is_that_of_the_partitions(blocks):
     assert np.isfinite(shift[:2]).all()
 
 
-def test_nine_of_ten_intervals_hold_a_set_that_is_like_the_others():
-    rng = np.random.default_rng(1)
-    inside = []
-    for _ in range(60):
-        day = [rng.normal(rng.normal(size=(4, 1)), 1.0, (4, 40)) for _ in range(8)]
-        shift, half_width = shift_of(of_rows(day[:7]), of_rows(day[7:]))
-        inside.append(np.abs(shift[0]) <= half_width[0])
-    assert 0.88 <= np.mean(inside) <= 1.0
-
-
 @pytest.mark.parametrize(("n_new", "k"), [(400, 1), (40, 1), (40, 3), (4000, 1)])
 def test_intervals_hold_as_often_for_partitions_of_other_sizes(n_new, k):
     rng = np.random.default_rng(2)
@@ -77,15 +67,6 @@ def test_intervals_hold_as_often_for_partitions_of_other_sizes(n_new, k):
     share = np.mean(outside)  # of 240 means, almost independent: 5 % ± 3 · 1.4 %
     assert share <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 240)
     assert share >= (0.05 - 3 * np.sqrt(0.05 * 0.95 / 240) if n_new <= 400 else 0.0)
-
-
-def test_interval_of_small_partitions_is_wider_by_their_size(blocks):
-    old, new = blocks[:4], [block[:, :12] for block in blocks[3:]]
-    _, half_width = shift_of(of_rows(old), of_rows(new))
-    n_mean, n_new = np.mean([b.shape[1] for b in old]), 12
-    means = np.array([b.mean(axis=1) for b in old]) / np.concatenate(old, axis=1).std(axis=1)
-    spread = t.ppf(0.975, 3) * means.std(axis=0, ddof=1)
-    np.testing.assert_allclose(half_width[0], spread * np.sqrt(1 / 4 + n_mean / n_new / 2))
 
 
 def test_constant_columns_do_not_drift_but_new_values_of_them_are_unknown(blocks):

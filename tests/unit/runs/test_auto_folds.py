@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.frame import slab_search
 from distfms.runs import auto_folds
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
@@ -76,16 +75,6 @@ def test_the_size_of_the_statistics_decides(tmp_path, monkeypatch, method, d, bo
     assert prepared.spec.data.folds == 0
     assert "the statistics of 5 folds would take" in prepared.opened.notes[0]
     assert prepare(spec(path, method, data={"folds": 5})).spec.data.folds == 5
-
-
-def test_jobs_in_slabs_have_none(tmp_path, monkeypatch):
-    path = write(tmp_path, 100, 20)
-    for most, in_slabs in ((1000 * 20**2, False), (100 * 20**2, False), (32 * 20**2, True)):
-        monkeypatch.setattr(slab_search, "ONE_PROCESS_BYTES", most)
-        prepared = prepare(spec(path, "multiselect", psd="none"))
-        assert (prepared.job.untunable is not None) == in_slabs
-        assert prepared.spec.data.folds == (5 if most == 1000 * 20**2 else 0)
-        assert ("many for one process" in " ".join(prepared.opened.notes)) == (most < 1000 * 20**2)
 
 
 def test_numbers_that_are_given_stay_and_name_the_same_run(tmp_path):

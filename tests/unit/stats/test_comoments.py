@@ -62,18 +62,6 @@ def test_same_bits_wherever_the_block_lies(offset: float, d: int) -> None:
         assert encode(CoMoments.from_block(view, overwrite=True)) == want
 
 
-@pytest.mark.parametrize("factor", [3.0, -3.0, 0.0])
-def test_an_outer_product_is_added_in_place_and_symmetric(factor: float) -> None:
-    vector = np.random.default_rng(17).normal(size=comoments_module._OUTER_ROWS * 2 + 5)
-    matrix = np.ones((vector.size, vector.size))
-    comoments_module.add_outer(matrix, vector, vector, factor)
-    np.testing.assert_allclose(matrix, 1 + factor * np.outer(vector, vector), atol=1e-13)
-    np.testing.assert_array_equal(matrix, matrix.T)
-    block = np.ones((40, vector.size))
-    comoments_module.add_outer(block, vector[7:47], vector, factor)
-    np.testing.assert_array_equal(block, matrix[7:47])
-
-
 def test_mean_of_1e8_and_unit_variance_survives() -> None:
     rng = np.random.default_rng(6)
     small = np.round(rng.normal(0.0, 1.0, (3, 4000)), 6)

@@ -213,15 +213,3 @@ def test_raters_stand_out_by_enough_judgments_that_are_far_from_the_others():
     by_rater = np.full(3, 99), squares, spreads, np.zeros((3, 1))
     ((name, _, times),) = Disagreement(np.array([*"abc"]), *by_rater, *of_all).outlying()
     assert (name, times) == ("c", pytest.approx(1000.0))
-
-
-@pytest.mark.parametrize("k", [2, 3, 6])
-def test_at_twice_the_variance_a_mean_is_as_good_without_the_rater(k):
-    n, noise = 100_000, np.ones(k)
-    noise[0] = np.sqrt((2 * k - 1) / (k - 1))
-    values = noise * np.random.default_rng(0).normal(size=(n, k))  # of objects whose truth is 0
-    assert (values.mean(axis=1) ** 2).mean() == pytest.approx(1 / (k - 1), rel=0.02)
-    rows = [Ragged(values.ravel(), np.arange(0, n * k + 1, k))]
-    who = [rows[0]._replace(values=np.tile(np.arange(k), n))]
-    found = Disagreement.from_block(rows, who, [*"abcdef"[:k]])
-    assert found.squares[0, 0] / n == pytest.approx(2.0, rel=0.02)
