@@ -9,7 +9,6 @@ from distfms import (
     FeatureMultiSelector,
     GroupSequenceClassifier,
     GroupSequencer,
-    LandmarkClassifier,
     LandmarkRegressor,
 )
 from tests.browser import CHROMIUM
@@ -22,10 +21,8 @@ JUDGMENTS = X[..., None] + RNG.normal(size=(240, 6, 3))
 TUNED = {"folds": 3, "tune": {"ridge": [1.0, 0.1, 0.01]}}
 KINDS = {
     "multiselect": (FeatureMultiSelector(12, baselines=["scoring", "copies"], **TUNED), Y, 5),
-    "sequence": (GroupSequencer(baselines=["omp", "random", "oracle"], folds=3), Y, 3),
     "classes": (GroupSequenceClassifier(folds=3), CLASSES, 6),
     "landmarks": (LandmarkRegressor(["sigmoid", "manhattan"], landmarks=20, **TUNED), Y, 3),
-    "similar classes": (LandmarkClassifier("gaussian", landmarks=20, folds=0), CLASSES, 3),
     "online": (AttributeEfficientRidge(3, solver="online", repeats=2, folds=0), Y, 1),
 }
 

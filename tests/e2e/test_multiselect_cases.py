@@ -128,12 +128,9 @@ RESULTS = ("selection.json", "metrics.json", "model.json", "weights.npz")
     "changes",
     [
         {"data": {"folds": 4}},
-        {"data": {"exclude": ["w", "id"], "id": None}},
         {"data": {"weight": "w", "exclude": []}},
         {"data": {"target": "w", "exclude": ["y"]}},
         {"data": {"features": ["c", "b", "a"], "exclude": []}},
-        {"data": {"max_partition_rows": 10}},
-        {"multiselect": {"baseline_judgments": 1}},
         {"seed": 1},
     ],
     ids=str,

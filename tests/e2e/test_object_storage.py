@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from distfms.methods.frame import slab_search, slabs
 from distfms.runs.driver import run_job
@@ -67,6 +68,7 @@ def test_commands_take_urls(judgments, judgments_run, s3_variables, tmp_path, di
     assert ended("predict", f"{runs}/other", source, "--out", "x.parquet")[0] == 2
 
 
+@pytest.mark.slow
 def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, s3_variables, tmp_path):
     table = [
         f"{o},{a},{w},{(o * 7 + w) % 5 + len(a)}"

@@ -32,15 +32,20 @@ def n_reports(place):
     return len(list(Path(place).glob("runs/t/2*/report.html")))
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "shift_jis"])
-def test_output_that_cannot_hold_all_characters(place, encoding):
-    code, output, errors = command(place, "distfms run job.yaml", PYTHONIOENCODING=encoding)
+def test_output_that_cannot_hold_all_characters(place):
+    code, output, errors = command(place, "distfms run job.yaml", PYTHONIOENCODING="ascii")
     assert (code, n_reports(place)) == (0, 1), errors
-    sign = "+-" if encoding == "ascii" else "±"
-    assert f" {sign} " in output.decode(encoding)
+    assert " +- " in output.decode("ascii")
 
 
-@pytest.mark.parametrize("where", ["> /dev/full", "| true; exit ${PIPESTATUS[0]}", ">&-"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "> /dev/full",
+        pytest.param("| true; exit ${PIPESTATUS[0]}", marks=pytest.mark.slow),
+        pytest.param(">&-", marks=pytest.mark.slow),
+    ],
+)
 def test_output_that_nobody_takes(place, where):
     code, _, errors = command(place, f"distfms run job.yaml {where}")
     assert (code, n_reports(place)) == (0, 1), errors

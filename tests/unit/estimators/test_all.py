@@ -118,8 +118,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "ranking": ("LandmarkRanker", "grade", {"landmarks": 30}, {}),
     "ordinal": ("LandmarkOrdinalRegressor", "level", {"spacing": 0.3, "ridge": 1e-3}, {}),
 }
-#: Estimators whose forms of rows have tests of their own.
-OTHERS = ("LandmarkRanker", "FeatureMultiSelector")
+#: One case of each way to read rows; selectors and rankers have tests of their own.
+FORMS = ("sequence", "logistic", "landmarks", "lasso")
 EACH = pytest.mark.parametrize("case", CASES)
 
 
@@ -184,7 +184,7 @@ def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
             assert all(isinstance(v, dict if k in ROWS else float | int) for k, v in point.items())
 
 
-@pytest.mark.parametrize("case", [case for case, (name, *_) in CASES.items() if name not in OTHERS])
+@pytest.mark.parametrize("case", FORMS)
 def test_the_form_of_the_rows_does_not_matter(case: str, tmp_path: Any) -> None:
     y = TARGETS[CASES[case][1]]
     frame = pd.DataFrame(X, columns=NAMES)
@@ -245,8 +245,6 @@ def test_rows_of_weight_0_have_no_say(case: str) -> None:
     [
         np.array([2**53, 2**53 + 1, 7]),
         np.array([2**64 - 1, 2**64 - 2, 0], dtype=np.uint64),
-        np.array([-(2**60) - 1, -(2**60), 3]),
-        np.array([1234567, 1234568, -3], dtype=np.int32),
         np.array([-1.0, 0.0, 1e9 + 1]),
         pd.Categorical([10, 9, -1]),
         np.array(["b", "a", "é"]),
@@ -400,15 +398,15 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
 CHECKED = {
     "sequence": distfms.GroupSequencer(folds=0),
     "classes": distfms.GroupSequenceClassifier(ridge=1e-2, folds=0),
-    "landmarks": distfms.LandmarkRegressor(folds=0),
     # Budget 5, as one check has 9 distinct objects: more attributes than that fit them exactly.
     # Whether judgments are clipped depends on how many far ones there are, whatever their weight.
     "multiselect": distfms.FeatureMultiSelector(5, internal_variance=0.0, clip=False, folds=0),
-    "ridge": distfms.AttributeEfficientRidge(2),
     "lasso": distfms.AttributeEfficientLasso(2, folds=0),
-    "landmarks-classes": distfms.LandmarkClassifier(ridge=1e-3, folds=0),
 }
 SLOWLY = {
+    "landmarks": distfms.LandmarkRegressor(folds=0),
+    "landmarks-classes": distfms.LandmarkClassifier(ridge=1e-3, folds=0),
+    "ridge": distfms.AttributeEfficientRidge(2),
     "landmarks-sparse": distfms.LandmarkRegressor(task="sparse", missing="mean"),
     "landmarks-insensitive": distfms.LandmarkRegressor(loss="epsilon_insensitive", ridge=1e-3),
     "landmarks-ordinal": distfms.LandmarkOrdinalRegressor(ridge=1e-3),

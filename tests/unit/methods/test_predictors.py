@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -160,6 +160,7 @@ def test_labels_are_predicted_by_what_is_expected_of_a_discriminant_analysis():
 @given(
     seed=st.integers(0, 2**32 - 1), exponents=st.lists(st.integers(-9, 9), min_size=D, max_size=D)
 )
+@settings(max_examples=20)
 def test_units_do_not_matter_to_a_normal_model(seed, exponents):
     rows, y = rows_of(seed, 60)
     units = 8.0 ** np.array(exponents)[:, None]

@@ -147,8 +147,9 @@ def test_a_budget_pays_for_costs_that_add_up_to_it_but_for_rounding():
     assert len(sequence(problem, budget=0.3)) == 3
 
 
-@pytest.mark.parametrize("n_targets", [1, 2])
-@pytest.mark.parametrize("kind", ["regular", "near duplicates", "singular"])
+@pytest.mark.parametrize(
+    ("kind", "n_targets"), [("regular", 1), ("near duplicates", 2), ("singular", 1)]
+)
 def test_sets_of_all_budgets_against_all_sets(kind, n_targets):
     rng = np.random.default_rng(n_targets)
     near = 0.01 if kind == "near duplicates" else None
