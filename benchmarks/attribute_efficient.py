@@ -232,7 +232,8 @@ def speed(d: int, n: int, rounds: int) -> None:
     m = min(n, 5_000_000 // d)
     points, uniforms = rng.integers(0, d, size=(m, 4)), rng.random((m, 1))
     rest = (np.full(d, 1 / d), np.ones(d), True, model.session_.learner.step, 10.0)
-    args = (rows, target, points, uniforms, *rest, np.zeros(d), np.zeros(d), np.zeros(1))
+    drawn = np.zeros((m, 5), dtype=np.int64)
+    args = (rows, target, points, uniforms, *rest, np.zeros(d), np.zeros(d), np.zeros(1), drawn)
     gaerr(rows, target, points[:2], uniforms[:2], *args[4:])
     literal = [seconds(gaerr, *args) / m for _ in range(rounds)]
     print(

@@ -369,6 +369,10 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 "Before any example is seen, the mean of the target is unknown: leave `intercept` "
                 "out, and centre the targets if you can."
             )
+        elif options.norm == "largest":
+            raise SpecError(
+                "Before any example is seen, the largest norm is unknown: set `norm` to a number."
+            )
         moments, sampling = self._moments(n_attributes), options.sampling
         lacking = {
             "bound": self.bound is None and not by_pairs,
@@ -393,7 +397,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             planned,
             planned,
             bound=float(self.bound or 1.0),
-            norm=options.norm or 1.0,
+            norm=float(options.norm or 1.0),
             moments=moments,
             n_attributes=n_attributes,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,16 @@ from distfms.errors import SpecError
 from distfms.methods.attribute_efficient.kernels import uniform
 from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.lessons import stream
+from distfms.methods.attribute_efficient.options import ALGORITHMS, paper
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from distfms.runs.prepare import prepare
 from tests.e2e.attribute_efficient_jobs import IDS, NAMES, D, N, X, Y, few_columns, few_job
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import write_rows
-from tests.reference.attribute_efficient import observed_norm
+from tests.reference.attribute_efficient import Literal, observed_norm
+
+PHASES = ("step_factor", "first_step_factor")
 
 
 @pytest.fixture(scope="module")
@@ -121,16 +125,70 @@ def test_folds_are_learned_without(data, tmp_path):
         assert entry["n_rows"] == out.sum()
 
 
-@pytest.mark.parametrize("scale", [{"scale": False}, {"scale": True}, {"norm": 7.0}])
+@pytest.mark.parametrize(
+    ("penalty", "algorithm", "sampling"),
+    [
+        ("ridge", "ddaerr", "moments"),
+        ("ridge", "two_phase_ddaerr", "two_phase"),
+        ("lasso", "two_phase_ddaelr", "two_phase"),
+    ],
+)
+def test_the_preset_of_the_paper_is_its_literal_form(tmp_path, penalty, algorithm, sampling):
+    labels = np.where(np.median(Y) < Y, 5.0, 3.0)
+    folder = write_rows(tmp_path / "data", few_columns(target=labels))
+    y = np.where(labels == 5.0, 1.0, -1.0)
+    key = stream(0, 0)
+
+    def literal(sampling, own, bound, **factors):
+        rows = X[order(key, own)]
+        # One ball for all samplings: no row is longer than 1.
+        norm = np.linalg.norm(rows, axis=1).max() if penalty == "ridge" else np.abs(rows).max()
+        moments = np.mean(rows**2, axis=0)
+        design = Design(penalty, sampling, D, 5, len(rows), bound, norm, moments, **factors)
+        loop = Literal(design, stream(key, 0))
+        loop.learn(rows, y[order(key, own)])
+        return loop.average / norm
+
+    steps = [0.3, 3.0, 30.0]
+    own = {"penalty": penalty, "algorithm": algorithm, "positive": 5, "sizes": 1, "repeats": 1}
+    grid = paper(own, {})["tune"]["grid"]
+    assert list(grid) == [*(PHASES if sampling == "two_phase" else PHASES[:1]), "bound"]
+    grid |= {name: steps for name in grid if name != "bound"}
+    job = few_job(folder, tmp_path / "runs", own, preset="paper", tune={"grid": grid})
+    run = run_job(job).folder
+    losses = {}
+    for values in product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        of_folds = []
+        for fold in range(3):
+            out = fold == PARTS
+            errors = (X[out] @ literal(sampling, TRAIN & ~out, **point) - y[out]) ** 2
+            of_folds.append(errors.mean())
+        losses[values] = np.average(of_folds, weights=np.bincount(PARTS)[:3])
+    chosen = dict(zip(grid, min(losses, key=losses.get), strict=True))
+    selection = content(run, "selection.json")
+    assert selection["tuning"]["chosen"] == chosen
+    found = list(selection["coefficients"].values())
+    np.testing.assert_allclose(found, literal(sampling, TRAIN, **chosen), rtol=1e-8, atol=1e-12)
+    metrics = content(run, "metrics.json")
+    drawings = ALGORITHMS[penalty]
+    (name,) = (name for name, how in drawings.items() if how == "uniform")
+    errors = X[~TRAIN] @ literal("uniform", TRAIN, **chosen) - y[~TRAIN]
+    last = metrics["baselines"][name]["test"]["relative_loss"]
+    assert last == pytest.approx(np.mean(errors**2), rel=1e-8)
+    compared = {*drawings, "online", "offline"} - {algorithm}
+    assert metrics["baselines"].keys() == compared
+
+
+@pytest.mark.parametrize("norm", [None, 7.0])
 @pytest.mark.parametrize("algorithm", ["aerr", "two_phase_ddaerr"])
-def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm, scale):
-    own = {"algorithm": algorithm, "bound": 9.0, "repeats": 0, **scale}
+def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm, norm):
+    own = {"algorithm": algorithm, "bound": 9.0, "repeats": 0, "norm": norm}
     first = run_job(few_job(data, tmp_path / "a", own)).folder
     key = stream(0, 0)
     sampling = "uniform" if algorithm == "aerr" else "two_phase"
     design = literal_design("ridge", sampling, int(TRAIN.sum()))
-    norm = design.norm if scale.get("scale") else scale.get("norm", 1.0)
-    design = replace(design, bound=9.0, norm=norm, moments=None)
+    design = replace(design, bound=9.0, norm=norm or design.norm, moments=None)
     twin, noise = Chain(design, stream(key, 0)), np.random.default_rng(1).random(X.shape)
     noise[~TRAIN] = X[~TRAIN]
     n_seen = 0

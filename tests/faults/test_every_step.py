@@ -74,7 +74,7 @@ def few(own: dict[str, Any], **changes: Any) -> Make:
 
 LIGHTGBM = {"model": "lightgbm", "lightgbm": {"num_iterations": 3}}
 LOGISTIC = {"family": "logistic", "class_weights": "balanced"}
-ONLINE = {"scale": False, "repeats": 1, "baselines": ["pairs"]}
+ONLINE = {"norm": 1.0, "repeats": 1, "baselines": ["pairs"]}
 PAIRS = {"solver": "pairs", "draws": "two_phase", "repeats": 1}
 GAPS = {"solver": "pairs", "attributes_per_example": 6, "draws": "moments"}
 

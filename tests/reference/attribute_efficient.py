@@ -9,6 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from distfms.methods.attribute_efficient import kernels
+from distfms.methods.attribute_efficient.learner import alias_table, logarithms
+
 
 @njit
 def observed(x, y, points, uniforms, q, p, w, x_tilde, chosen):
@@ -44,12 +47,12 @@ def distinct(chosen):
 
 
 @njit
-def gaerr(X, y, points, uniforms, q, inner, squares, eta, B, w, total, projected):
+def gaerr(X, y, points, uniforms, q, inner, squares, eta, B, w, total, projected, listed):
     """Algorithm 1, with several draws for the inner product.
 
     ``inner`` multiplies |w| in the probabilities of the inner product, unless they go by squares.
     Changes ``w`` to the last weights and adds each w_t to ``total``; returns the number of distinct
-    attributes observed. ``projected[0]`` counts the projections.
+    attributes observed. ``projected[0]`` counts the projections, ``listed`` takes the attributes.
     """
     d, n_seen = len(q), 0
     p, x_tilde = np.zeros(d), np.zeros(d)
@@ -61,6 +64,7 @@ def gaerr(X, y, points, uniforms, q, inner, squares, eta, B, w, total, projected
             p[i] = w[i] * w[i] if squares else abs(w[i]) * inner[i]
         phi = observed(X[t], y[t], points[t], uniforms[t], q, p, w, x_tilde, chosen)
         n_seen += distinct(chosen)
+        listed[t] = chosen
         length = 0.0
         for i in range(d):
             w[i] -= eta * phi * x_tilde[i]
@@ -73,7 +77,7 @@ def gaerr(X, y, points, uniforms, q, inner, squares, eta, B, w, total, projected
 
 
 @njit
-def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped):
+def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped, listed):
     """GAELR; ``z`` holds z⁺ and z⁻, which are divided by their sum after each step.
 
     ``clipped[0]`` counts the steps at which an entry of the gradient was clipped.
@@ -90,6 +94,7 @@ def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped):
             p[i] = abs(w[i]) * inner[i]
         phi = observed(X[t], y[t], points[t], uniforms[t], q, p, w, x_tilde, chosen)
         n_seen += distinct(chosen)
+        listed[t] = chosen
         was_clipped = False
         for i in range(d):
             g = phi * x_tilde[i]
@@ -100,6 +105,86 @@ def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped):
         z /= z.sum()
         clipped[0] += was_clipped
     return n_seen
+
+
+def uniforms(key, numbers):
+    """Random numbers of a chain."""
+    return np.array([kernels.uniform(np.uint64(key), i) for i in numbers])
+
+
+class Literal:
+    """The literal loop on a chain's own random numbers, phase after phase."""
+
+    def __init__(self, design, key):
+        self.design, self.key, self.n_seen = design, key, 0
+        d = design.n_attributes
+        self.w = np.zeros(d)
+        self.z = np.full((2, d), 0.5 / d)
+        self.total = np.zeros(d)
+        self.events = np.zeros(1)
+        self.squares, self.counts = np.zeros(d), np.zeros(d)
+
+    def learn(self, X, y):
+        """Learn from all examples, in one phase or two."""
+        first = self.design.first_examples
+        if not first:
+            self.run(X, y, 0, self.design.phase(), self.design.step_factor)
+            return
+        self.run(X[:first], y[:first], 0, self.design.phase(), self.design.first_step_factor)
+        second = self.design.phase(self.squares / self.counts)
+        self.begin_at(self.average)
+        self.run(X[first:], y[first:], first, second, self.design.step_factor)
+
+    def add_squares(self, X, listed):
+        """Add up the squares of what was observed, an attribute once for each example."""
+        for x, attributes in zip(X, listed, strict=True):
+            seen = np.unique(attributes[attributes >= 0])
+            self.squares[seen] += x[seen] ** 2
+            self.counts[seen] += 1
+
+    def run(self, X, y, first, phase, factor):
+        """Learn from examples, the first of which has a number; return the points."""
+        design, (m, d) = self.design, X.shape
+        n_draws, k = design.n_draws, design.n_point
+        u = uniforms(self.key, range(first * n_draws, (first + m) * n_draws))
+        u = u.reshape(m, n_draws)
+        q = phase.probabilities()
+        place, alias = u[:, :k] * d, alias_table(q)
+        cell = place.astype(np.int64)
+        points = np.where(place - cell >= alias[cell, 0], alias[cell, 1], cell).astype(np.int64)
+        improved = design.improved and phase.moments is not None
+        inner = np.sqrt(phase.moments) if improved else np.ones(d)
+        squares = design.penalty == "ridge" and not improved
+        lasso = design.penalty == "lasso"
+        listed = np.empty((m, n_draws), dtype=np.int64)
+        self.total[:] = 0.0
+        self.n_seen += (gaelr if lasso else gaerr)(
+            X / design.norm,
+            y,
+            points,
+            u[:, k:].copy(),
+            q,
+            inner,
+            squares,
+            factor * phase.step(),
+            design.bound,
+            self.z if lasso else self.w,
+            self.total,
+            self.events,
+            listed,
+        )
+        self.add_squares(X, listed)
+        self.average = self.total / m
+        if lasso:
+            self.w = design.bound * (self.z[0] - self.z[1]) / self.z.sum()
+        return points
+
+    def begin_at(self, weights):
+        """Begin a second phase at weights."""
+        self.w = weights.copy()
+        if self.design.penalty == "lasso":
+            logs = logarithms(self.w, self.design.bound)
+            self.z = np.exp([logs, -logs])
 
 
 def observed_norm(X, points, lasso):

@@ -234,14 +234,15 @@ def test_risks_of_literal_runs_are_within_the_theorems(lasso):
         q = shares / shares.sum() if lasso else np.sqrt(shares) / np.sqrt(shares).sum()
         points, uniforms = rng.choice(d, (m, k), p=q), rng.random((m, 1))
         total, count = np.zeros(d), np.zeros(1)
+        drawn = np.zeros((m, k + 1), dtype=np.int64)
         if lasso:
             step = math.sqrt(math.log(2 * d) / (5 * m * (shares.sum() / k + 1))) / (2 * B)
             z = np.full((2, d), 0.5 / d)
-            few.gaelr(X, y, points, uniforms, q, np.ones(d), False, step, B, z, total, count)
+            few.gaelr(X, y, points, uniforms, q, np.ones(d), False, step, B, z, total, count, drawn)
         else:
             step = 1 / math.sqrt(m * (bounds.half_norm(shares) / k + 1))
             w = np.zeros(d)
-            few.gaerr(X, y, points, uniforms, q, np.ones(d), True, step, B, w, total, count)
+            few.gaerr(X, y, points, uniforms, q, np.ones(d), True, step, B, w, total, count, drawn)
         risks.append(shares @ (total / m - truth) ** 2 / 2)
     printed = bounds.ddaelr_risk if lasso else bounds.ddaerr_risk
     unknown = bounds.two_phase_ddaelr_risk if lasso else bounds.two_phase_ddaerr_risk

@@ -59,20 +59,22 @@ class Online:
         """Refuse targets beyond the bound; say what the theory assumes."""
         options: AttributeEfficientOptions = self.job.options
         design_of(options, train)
-        largest, given = norm_of(options.penalty, train), options.norm or 1.0
-        if (options.norm or not options.scale) and largest > given:
+        largest = norm_of(options.penalty, train)
+        if isinstance(options.norm, float) and largest > options.norm:
             run.note(
-                f"The theory assumes attributes of norm {given:g} at most, but norms go up to "
-                f"{largest:g}: its steps are too long. Set `scale: true`, a larger `norm` or a "
-                "`step_factor`."
+                f"The theory assumes attributes of norm {options.norm:g} at most, but norms go up "
+                f"to {largest:g}: its steps are too long. Leave `norm` out, or set a larger one or "
+                "a `step_factor`."
             )
         if options.scanned_for:
             n_values = train["counts"].n_rows * len(self.job.features)
-            run.note(
+            note = (
                 f"A pass over all {n_values:,} attributes of the training rows found "
-                f"{options.scanned_for}; they do not count as observed. Two-phase and uniform "
-                "algorithms learn only from what they observe."
+                f"{options.scanned_for}; they do not count as observed."
             )
+            if options.norm != "largest":
+                note += " Two-phase and uniform algorithms learn only from what they observe."
+            run.note(note)
 
     def search(self, run: Run, procedure: LearningProcedure, train: Members) -> dict[str, Learned]:
         """Learn from all training rows."""

@@ -194,9 +194,13 @@ def design_of(
             f"The target goes up to {where}, beyond `bound` ({bound:g}), as no prediction can: set "
             f"it to at least {farthest:g}, leave it out, or divide the target."
         )
-    second, norm = moments.second_moment[:-1], options.norm or 1.0
-    if options.norm is None and options.scale and (in_full or not options.observes_norm):
+    second = moments.second_moment[:-1]
+    if isinstance(options.norm, float):
+        norm = options.norm
+    elif in_full or options.scans_norm:
         norm = norm_of(options.penalty, members)
+    else:
+        norm = 1.0
     return design_with(
         options,
         n_examples,

@@ -37,7 +37,7 @@ TUNABLE = (
     "inner_product",
     "confidence",
 )
-ONLINE_ONLY = (*TUNABLE, "scale", "norm")
+ONLINE_ONLY = (*TUNABLE, "norm")
 
 Algorithm = Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"]
 Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
@@ -101,15 +101,12 @@ class AttributeEfficientOptions(Section):
     """Confidence of the upper bounds on the moments that the first of two phases estimates; 0 takes
     the estimates as they are.
     """
-    scale: bool = True
-    """Divide all attributes by the largest norm of a row (ridge) or the largest value (lasso), as
-    the theory assumes. Algorithms that draw by second moments find it in their pass over all rows;
-    others take 1.5 times the root mean square norm, or the largest value, of what they observe of
-    the first examples, 1,000 at most. Reported coefficients are for unscaled attributes.
-    """
-    norm: Positive | None = None
-    """What to divide all attributes by, where it is known. Default: what `scale` finds; without it,
-    and in a session, 1.
+    norm: Positive | Literal["largest"] | None = None
+    """What to divide all attributes by; reported coefficients are for attributes as they come. The
+    theory assumes that no row then has a norm beyond 1 (ridge), or no value (lasso). `largest`: the
+    largest norm or value, found by a pass over all rows. By default algorithms that draw by second
+    moments have it from their own pass; others take 1.5 times the root mean square norm, or the
+    largest value, of what they observe of the first examples, 1,000 at most. In a session 1.
     """
     intercept: bool = False
     """Centre the target by its mean, found by a pass over all rows. No target may then be farther
@@ -194,15 +191,23 @@ class AttributeEfficientOptions(Section):
     @property
     def scanned_for(self) -> str:
         """What a pass over all attributes of all rows finds before anything is learned, as text."""
-        if self.sampling != "moments":
-            return ""
-        scans = self.solver != "pairs" and self.scale and self.norm is None
-        return "the scale and " * scans + "the second moments"
+        draws_by_moments = self.sampling == "moments"
+        if self.solver == "pairs":
+            return "the second moments" if draws_by_moments else ""
+        found = ["the scale"] if self.scans_norm else []
+        if draws_by_moments:
+            found.append("the second moments")
+        return " and ".join(found)
+
+    @property
+    def scans_norm(self) -> bool:
+        """Whether attributes are divided by the largest norm of all rows."""
+        return self.norm == "largest" or (self.norm is None and self.sampling == "moments")
 
     @property
     def observes_norm(self) -> bool:
         """Whether chains divide attributes by what they observe."""
-        return self.scale and self.norm is None and self.sampling != "moments"
+        return self.norm is None and self.sampling != "moments"
 
     @property
     def _all_baselines(self) -> tuple[str, ...]:
@@ -229,7 +234,7 @@ NOT_TUNABLE = {
     "draws": _STATES,
     "units": "run one job for each",
     "penalty": "the algorithms and the scale depend on it; run one job for each",
-    **dict.fromkeys(("scale", "norm"), "the bound and the steps mean something else without it"),
+    "norm": "the bound and the steps mean something else without it",
     "positive": "it defines the target",
     "intercept": "it defines the target, and losses are measured against it",
     **dict.fromkeys(("baselines", "repeats", "sizes"), _AFTERWARDS),
@@ -238,15 +243,22 @@ NOT_TUNABLE = {
 MEASURES = {"relative_loss": False, "mse": False}
 
 
+#: Multiples of the theory's steps, and bounds where targets are −1 and 1, of the paper's folds.
+PAPER_STEPS, PAPER_BOUNDS = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0], [1.0, 3.0, 10.0]
+
+
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return what the paper's experiments set (section 5), if examples are learned online."""
     if options.get("solver", "online") != "online":
         return {}
-    grid = {"step_factor": [0.3, 1.0, 3.0, 10.0, 30.0, 100.0]}
-    grid |= {"bound": [1.0, 3.0, 10.0]} if options.get("positive") is not None else {}
-    grid = {name: values for name, values in grid.items() if name not in options}
     compared = [*ALGORITHMS.get(options.get("penalty", "ridge"), {}), "online", "offline"]
-    own = {"solver": "online", "baselines": compared, "repeats": 100}
+    section = {"solver": "online", "norm": "largest", "baselines": compared, "repeats": 100}
+    grid = {"step_factor": PAPER_STEPS}
+    if str(options.get("algorithm")).startswith("two_phase"):
+        grid["first_step_factor"] = PAPER_STEPS
+    if options.get("positive") is not None:
+        grid["bound"] = PAPER_BOUNDS
+    grid = {name: values for name, values in grid.items() if name not in options}
     if not grid:
-        return {"attribute_efficient": own}
-    return {"attribute_efficient": own, "data": {"folds": 10}, "tune": {"grid": grid}}
+        return {"attribute_efficient": section}
+    return {"attribute_efficient": section, "data": {"folds": 10}, "tune": {"grid": grid}}

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from distfms.methods.attribute_efficient import kernels
 from distfms.methods.attribute_efficient.full_information import offline_lasso, offline_ridge
 from distfms.methods.attribute_efficient.learner import (
     Chain,
@@ -23,7 +22,7 @@ from distfms.methods.attribute_efficient.learner import (
 )
 from distfms.methods.attribute_efficient.lessons import design_with
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
-from tests.reference.attribute_efficient import gaelr, gaerr, ridge_within
+from tests.reference.attribute_efficient import Literal, ridge_within, uniforms
 
 KEY = 2**63 + 12345
 #: Largest difference of weights, relative to the largest weight.
@@ -36,54 +35,6 @@ def examples(penalty, m, d, bound, seed=1):
     X[rng.random((m, d)) < 0.1] = 0.0
     X /= np.linalg.norm(X, axis=1).max() if penalty == "ridge" else np.abs(X).max()
     return X, np.clip(3.0 * X @ rng.normal(size=d), -bound, bound)
-
-
-def uniforms(key, numbers):
-    return np.array([kernels.uniform(np.uint64(key), i) for i in numbers])
-
-
-class Literal:
-    """The literal loop on a chain's own random numbers, phase after phase."""
-
-    def __init__(self, design, key):
-        self.design, self.key, self.n_seen = design, key, 0
-        d = design.n_attributes
-        self.w, self.z = np.zeros(d), np.full((2, d), 0.5 / d)
-        self.total = np.zeros(d)
-        self.events = np.zeros(1)
-
-    def run(self, X, y, first, phase, factor):
-        design, (m, d) = self.design, X.shape
-        n_draws, k = design.n_draws, design.n_point
-        u = uniforms(self.key, range(first * n_draws, (first + m) * n_draws))
-        u = u.reshape(m, n_draws)
-        q = phase.probabilities()
-        place, alias = u[:, :k] * d, alias_table(q)
-        cell = place.astype(np.int64)
-        points = np.where(place - cell >= alias[cell, 0], alias[cell, 1], cell).astype(np.int64)
-        improved = design.improved and phase.moments is not None
-        inner = np.sqrt(phase.moments) if improved else np.ones(d)
-        squares = design.penalty == "ridge" and not improved
-        lasso = design.penalty == "lasso"
-        self.total[:] = 0.0
-        self.n_seen += (gaelr if lasso else gaerr)(
-            X / design.norm,
-            y,
-            points,
-            u[:, k:].copy(),
-            q,
-            inner,
-            squares,
-            factor * phase.step(),
-            design.bound,
-            self.z if lasso else self.w,
-            self.total,
-            self.events,
-        )
-        self.average = self.total / m
-        if lasso:
-            self.w = design.bound * (self.z[0] - self.z[1]) / self.z.sum()
-        return points
 
 
 def relative(found, expected):
@@ -157,28 +108,12 @@ def test_two_phases(penalty, confidence, bound, factor, m1):
     more |= {} if m1 == m // 10 else {"first_share": Fraction(m1, m)}
     design = Design(penalty, "two_phase", d, 5, m, bound, norm, **more)
     chain, literal = Chain(design, KEY), Literal(design, KEY)
-    points = literal.run(X[:m1], y[:m1], 0, design.phase(), factor)
-    # The moments of the first phase: mean squares of what was observed.
-    twin = Chain(design, KEY)
-    squares, n = np.zeros(d), np.zeros(d)
-    for t in range(m1):
-        attributes, factors = twin.draw(t)
-        assert (attributes[: design.n_point] == points[t]).all()
-        for i in set(attributes[attributes >= 0]):
-            squares[i] += X[t, i] ** 2
-            n[i] += 1
-        twin.learn_drawn(t, y[t], X[t, attributes], (attributes, factors))
-    moments = squares / n
-    second = design.phase(moments)
+    chain.learn(X, y)
+    literal.learn(X, y)
+    second = design.phase(chain.estimated_moments)
     epsilon = d * math.log(2 * d / (1 - confidence)) / (5 * m1) if confidence else 0.0
     assert second.doubt == pytest.approx(epsilon)
-    np.testing.assert_allclose(twin.probabilities, second.probabilities())
-    literal.w = literal.average.copy()
-    if penalty == "lasso":
-        logs = logarithms(literal.w, design.bound)
-        literal.z = np.exp([logs, -logs])
-    chain.learn(X, y)
-    literal.run(X[m1:], y[m1:], m1, second, 1.0)
+    np.testing.assert_allclose(chain.probabilities, second.probabilities())
     assert chain.n_seen == literal.n_seen
     assert relative(chain.weights * norm, literal.average) < 1e-8
 
