@@ -35,16 +35,6 @@ _FATE = {
     "RAY_gcs_server_request_timeout_seconds": "20",
 }
 
-_CLUSTER_LOST = (
-    "The Ray cluster that this job started lost one of its processes, probably for lack of memory. "
-    "Run the same command again; finished work is kept."
-)
-_NODE_LOST = (
-    "This machine is no longer a node of the Ray cluster at {}: its raylet is gone, probably for "
-    "lack of memory. Start it again with `ray start`, then run the same command again; finished "
-    "work is kept."
-)
-
 TOKEN_ADVICE = (
     "Set RAY_AUTH_MODE to `token`, and RAY_AUTH_TOKEN_PATH to the file that holds the cluster's "
     "token (or RAY_AUTH_TOKEN to the token)."
@@ -84,6 +74,8 @@ class RaySession:
         timeout_s: float = 5.0,
         on_silence: Callable[[str], None] | None = None,
     ) -> None:
+        import ray
+
         self.address = address or os.environ.get("RAY_ADDRESS") or "local"
         self._timeout_s = timeout_s
         self._closed = threading.Event()
@@ -92,11 +84,8 @@ class RaySession:
             check_address("ray", self.address)
         except ValueError as error:  # of RAY_ADDRESS: the spec has checked its own
             raise SpecError(f"{error}.") from error
-        import ray
-
         self._owns = not ray.is_initialized()
         self.started_here = self._owns and self.address == "local"
-        self._lost = _CLUSTER_LOST if self.started_here else _NODE_LOST.format(self.address)
         if self._owns:
             self._connect(workers)
         else:
@@ -148,24 +137,18 @@ class RaySession:
         with nodes.by_value():
             task = ray.remote(num_cpus=0, max_retries=USUAL.attempts - 1)(nodes.examine)
             seats = [NodeAffinitySchedulingStrategy(node, soft=False) for node in living]
-            asked = [
-                task.options(scheduling_strategy=seat).remote(packages, paths) for seat in seats
-            ]
+            asked = [task.options(scheduling_strategy=s).remote(packages, paths) for s in seats]
         try:
-            found = ray.get(asked, timeout=_PROBE_S)
+            answers = ray.get(asked, timeout=_PROBE_S)
         except ray.exceptions.RayError as error:
             if set(living) - {node["NodeID"] for node in self.living_nodes()}:
                 return self.examine(packages, paths)
-            if not isinstance(error, ray.exceptions.GetTimeoutError):
-                raise explained(error) from error
-            raise EngineError(
-                f"A node of the Ray cluster at {self.address} did not start a worker within "
-                f"{_PROBE_S:.0f} s. See `ray status` and the logs of its nodes."
-            ) from error
-        return {
-            f"node {said['host']} ({node[:8]})": said
-            for node, said in zip(living, found, strict=True)
-        }
+            raise explained(error) from error
+        names = [
+            f"node {answer['host']} ({node[:8]})"
+            for node, answer in zip(living, answers, strict=True)
+        ]
+        return dict(zip(names, answers, strict=True))
 
     def check(self) -> None:
         """Raise EngineError when this machine's node, or the head for a while, does not answer.
@@ -177,16 +160,11 @@ class RaySession:
             return
         self._asked_s = time.monotonic()
         if self._raylet is not None and not nodes.knock(*self._raylet, self._timeout_s):
-            raise EngineError(self._lost)
+            raise EngineError(_lost("the raylet of this machine is gone"))
         if nodes.knock(*self._head, _ASK_S):
             self._answered_s = time.monotonic()
         elif time.monotonic() - self._answered_s > self._timeout_s:
-            if self.started_here:
-                raise EngineError(self._lost)
-            raise EngineError(
-                f"The head of the Ray cluster at {self._head[0]}:{self._head[1]} is gone. Start "
-                "the cluster again, then run the same command again; finished work is kept."
-            )
+            raise EngineError(_lost("its head is gone"))
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -220,23 +198,19 @@ class RaySession:
             options = {"num_cpus": workers or n_processors(), "include_dashboard": False}
         elif self.address != "auto":
             host, _, port = self.address.removeprefix("ray://").rpartition(":")
-            # Ray would take minutes to say that nobody is there.
-            if not nodes.knock(host, int(port), self._timeout_s):
+            # Ray would take minutes to say that nobody is there, or no head of a cluster.
+            is_there = nodes.knock(host, int(port), self._timeout_s)
+            if not is_there or not nodes.speaks_grpc(host, port, self._timeout_s):
                 raise EngineError(
                     f"No Ray cluster answers at {self.address} (tried for at most "
-                    f"{self._timeout_s:.0f} s). Start one with `ray start --head`, or check host "
-                    "and port."
+                    f"{self._timeout_s:.0f} s). Start one with `ray start --head`, or use the "
+                    "address that it printed, which usually ends in :6379."
                 )
-            if not nodes.speaks_grpc(host, port, self._timeout_s):
-                raise EngineError(
-                    f"{self.address} is not the head of a Ray cluster. Give the address that `ray "
-                    "start --head` printed when it started; it usually ends in :6379."
-                )
+        for name, value in _FATE.items():
+            os.environ.setdefault(name, value)
         try:
-            for name, value in _FATE.items():
-                os.environ.setdefault(name, value)
             with _quiet(), _own_handler_of(signal.SIGTERM):
-                made = ray.init(
+                context = ray.init(
                     address=self.address,
                     log_to_driver=False,
                     configure_logging=False,
@@ -248,7 +222,7 @@ class RaySession:
                 ray.shutdown()
             raise _not_connected(self.address, error) from error
         if self.started_here:
-            self._folder = made.address_info["session_dir"]
+            self._folder = context.address_info["session_dir"]
 
     def _require_same_cluster(self) -> None:
         import ray
@@ -256,7 +230,7 @@ class RaySession:
         if self.address in ("local", "auto") or self.address.startswith("ray://"):
             return
         connected = ray.get_runtime_context().gcs_address
-        if _canonical(self.address) != _canonical(connected):
+        if _by_number(self.address) != _by_number(connected):
             raise EngineError(
                 f"This process is already connected to the Ray cluster at {connected} and cannot "
                 f"also use the one at {self.address}. Call ray.shutdown() first, or use another "
@@ -279,9 +253,9 @@ class RaySession:
 
         if self.address.startswith("ray://"):
             return None
-        own = ray.get_runtime_context().get_node_id()
+        node = ray.get_runtime_context().get_node_id()
         places = {n["NodeID"]: (n["NodeManagerAddress"], n["NodeManagerPort"]) for n in ray.nodes()}
-        return places[own] if nodes.knock(*places[own], self._timeout_s) else None
+        return places[node] if nodes.knock(*places[node], self._timeout_s) else None
 
 
 def watch_head(
@@ -301,11 +275,7 @@ def watch_head(
         if nodes.knock(*head, 3.0):
             answered_s = time.monotonic()
         elif time.monotonic() - answered_s > patience_s and not closed.is_set():
-            on_silence(
-                f"The head of the Ray cluster at {head[0]}:{head[1]} has been unreachable for "
-                f"{patience_s:.0f} s. Check that it is running and the network works, then run the "
-                "same command again; finished work is kept."
-            )
+            on_silence(_lost(f"its head at {head[0]}:{head[1]} has been unreachable"))
             return
 
 
@@ -325,10 +295,7 @@ def explained(error: BaseException) -> BaseException:
             "Install the same packages there, then run the same command again."
         )
     if isinstance(cause, ConnectionError) and "ray" in text.lower():
-        return EngineError(
-            f"The connection to the Ray cluster was lost ({text}). Run the same command again; "
-            "finished work is kept."
-        )
+        return EngineError(_lost(text))
     if not isinstance(cause, ray.exceptions.RayError):
         return cause
     return EngineError(
@@ -336,6 +303,14 @@ def explained(error: BaseException) -> BaseException:
         "probably lack memory or disk: give them more memory or fewer processors, more shared "
         "memory (`ray start --object-store-memory`), or free the disk that values spill to. See "
         "`ray status`, then run the same command again; finished work is kept."
+    )
+
+
+def _lost(reason: str) -> str:
+    return (
+        f"The connection to the Ray cluster was lost: {reason}. Nodes end for lack of memory, or "
+        "are cut off. Start the cluster again if `ray start` had started it, then run the same "
+        "command again; finished work is kept."
     )
 
 
@@ -354,7 +329,7 @@ def _not_connected(address: str, error: Exception) -> EngineError:
     )
 
 
-def _canonical(address: str) -> tuple[str, str]:
+def _by_number(address: str) -> tuple[str, str]:
     """Return host, by its number, and port of an address."""
     host, _, port = address.rpartition(":")
     with suppress(OSError):

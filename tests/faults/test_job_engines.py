@@ -116,8 +116,8 @@ def test_ray_and_dask_clusters_on_the_command_line(
         "no Dask": (1, "No Dask scheduler answers at tcp://127.0.0.1"),
         "wrong token": (1, "RAY_AUTH_TOKEN"),
         "Dask given to Ray": (2, "is not the address of a Ray cluster, which has"),
-        "Dask given to Ray, without its scheme": (1, "is not the head of a Ray cluster"),
-        "Dask given to a Ray client": (1, "is not the head of a Ray cluster"),
+        "Dask given to Ray, without its scheme": (1, "No Ray cluster answers at"),
+        "Dask given to a Ray client": (1, "No Ray cluster answers at"),
         "Ray given to Dask": (1, "No Dask scheduler answers"),
         "Ray client given to Dask": (2, "is not the address of a Dask scheduler, which has"),
     }

@@ -44,6 +44,6 @@ def test_only_a_command_ends_its_process():
         ended = subprocess.run([sys.executable, "-c", script, kind], capture_output=True, text=True)
         assert ended.returncode == code
         if kind == "command":
-            text = "Error: The head of the Ray cluster at 127.0.0.1:9 has been unreachable"
+            text = "Error: The connection to the Ray cluster was lost: its head at 127.0.0.1:9 has"
             assert ended.stderr.startswith(text)
             assert ended.stderr.count("\n") == 1
