@@ -26,7 +26,7 @@ from distfms.engine.graph import (
     build_graph,
     ignore,
 )
-from distfms.engine.pool import ActorPool
+from distfms.engine.pool import ActorPool, Host
 from distfms.engine.tasks import POLL_S, Task, Tasks
 from distfms.errors import DataError, EngineError
 from distfms.store.kept import PartialCache
@@ -66,6 +66,29 @@ class Executor(Tasks):
     coarse_batches: int = 1
     n_out: int = 1
     n_losses: int = 0
+
+    def __init__(self) -> None:
+        self._spare_seats: list[Any] = []
+
+    @abstractmethod
+    def open_seat(self, actor_bytes: int, instead_of: Any) -> Any:
+        """Start what a seat is; see `Tasks.seat`."""
+
+    def seat(self, actor_bytes: int, instead_of: Any = None) -> Any:
+        """Return a seat that an earlier pool left, as processes take long to start, or open one."""
+        if self._spare_seats:
+            return self._spare_seats.pop()
+        return self.open_seat(actor_bytes, instead_of)
+
+    def keep(self, seat: Any) -> None:
+        """Have a seat forget its states, and keep it for another pool."""
+        self.submit(Host.forget, seat=seat, retry=RetryPolicy(attempts=1))
+        self._spare_seats.append(seat)
+
+    def close(self) -> None:
+        """End the seats that are kept."""
+        while self._spare_seats:
+            self.leave(self._spare_seats.pop())
 
     def compute(
         self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy = USUAL

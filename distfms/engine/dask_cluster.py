@@ -51,6 +51,7 @@ class DaskExecutor(Executor):
     light_seats = True
 
     def __init__(self, address: str, *, timeout_s: float = 5.0, patience_s: float = 60.0) -> None:
+        super().__init__()
         self.address = address
         self._patience_s = patience_s
         self._seats: list[_Seat] = []
@@ -128,7 +129,7 @@ class DaskExecutor(Executor):
         """Run any graph of Dask, which may hold what is on the cluster; see `Executor.get`."""
         return self.client.get(dsk, keys, **options)
 
-    def seat(self, actor_bytes: int, instead_of: _Seat | None = None) -> _Seat:
+    def open_seat(self, actor_bytes: int, instead_of: _Seat | None) -> _Seat:
         """Take a worker: another than before, with the fewest seats for its threads."""
         before = None if instead_of is None else instead_of.worker
         while not (threads := self._living()):

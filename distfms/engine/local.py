@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -20,7 +19,7 @@ from distfms.engine.blas import limit_blas_threads, single_threaded_blas
 from distfms.engine.graph import USUAL, EventHandler, RetryPolicy, ignore, times
 from distfms.engine.memory import available_bytes, n_processors, require_room
 from distfms.engine.pool import ActorPool, Host, dump, portable
-from distfms.engine.tasks import LostError, Task, Tasks, finished
+from distfms.engine.tasks import LostError, Task
 from distfms.errors import EngineError
 
 # A task in a thread costs a third of a millisecond, a tenth of one that goes to another process.
@@ -40,12 +39,13 @@ class LocalExecutor(Executor):
     name = "local"
 
     def __init__(self, workers: int | None = None, processes: bool = False) -> None:
+        super().__init__()
         self.workers = self.actors = workers or n_processors()
         self.processes = processes
         self.limit_blas = processes
         self.coarse_batches = 1 if processes else _THREADS_COARSE
         self._threads: ThreadPoolExecutor | None = None
-        self._idle: deque[_Process] = deque()
+        self._of_thread = threading.local()
         self._running: set[_Process] = set()
         self._is_closed = False
 
@@ -86,7 +86,7 @@ class LocalExecutor(Executor):
         for task in tasks:
             task.value.cancel()
 
-    def seat(self, actor_bytes: int, instead_of: _Process | None = None) -> _Process:
+    def open_seat(self, actor_bytes: int, instead_of: Any) -> _Process:
         """Start a process."""
         return _Process()
 
@@ -105,6 +105,7 @@ class LocalExecutor(Executor):
 
     def close(self) -> None:
         """Stop all threads, after the tasks they are at, and processes at once."""
+        super().close()
         self._is_closed = True
         threads, self._threads = self._threads, None
         if threads is not None:
@@ -114,22 +115,23 @@ class LocalExecutor(Executor):
         self._end_processes()
 
     def _end_processes(self) -> None:
-        self._idle.clear()
         while self._running:
             self._running.pop().end()
 
     def _in_process(self, function: Any, values: Sequence[Any], retry: RetryPolicy) -> Any:
-        """Run a function in a process that is free, and in another where that one is lost."""
+        """Run a function in the process of this thread, and in another where that one is lost."""
         question = dump((function, values, False))
         n_lost = 0
         while True:
-            process = self._idle.pop() if self._idle else _Process()
+            process = getattr(self._of_thread, "process", None) or _Process()
+            self._of_thread.process = process
             self._running.add(process)
             try:
-                value = process.ask(question)
+                return process.ask(question)
             except LostError as loss:
-                process.end()
+                self._of_thread.process = None
                 self._running.discard(process)
+                process.end()
                 n_lost += 1
                 self.n_losses += 1
                 if not retry.allows(n_lost) or self._is_closed:
@@ -139,12 +141,6 @@ class LocalExecutor(Executor):
                         "workers, or threads instead of processes. Then run the same command "
                         "again; finished work is kept."
                     ) from loss
-                continue
-            except BaseException:
-                self._idle.append(process)
-                raise
-            self._idle.append(process)
-            return value
 
 
 class _Process:
@@ -223,22 +219,21 @@ def _end_with_driver() -> None:
         os._exit(1)
 
 
-class _Here(Tasks):
+class _Here(LocalExecutor):
     """Seats in this process, for the states of one actor; nothing can end a request too long."""
+
+    light_seats = True
 
     def submit(
         self, function: Any, *arguments: Any, seat: Any = None, retry: RetryPolicy = USUAL
     ) -> Task:
         """Call a function at once."""
+        answer: Future[Any] = Future()
         with single_threaded_blas():
-            answer: Future[Any] = finished(function(seat, *arguments))
+            answer.set_result(function(seat, *arguments))
         return Task(answer, answer)
 
-    def result(self, task: Task) -> Any:
-        """Return what the call returned."""
-        return task.value.result()
-
-    def seat(self, actor_bytes: int, instead_of: Any = None) -> Host:
+    def open_seat(self, actor_bytes: int, instead_of: Any) -> Any:
         """Make a host."""
         return Host()
 
@@ -248,9 +243,6 @@ class _Here(Tasks):
     def require_room(self, n_actors: int, actor_bytes: int) -> None:
         """Raise SpecError where the actor takes more than is free."""
         require_room(actor_bytes, available_bytes(), "this machine")
-
-    def close(self) -> None:
-        """There is nothing to stop."""
 
 
 class SerialPool(ActorPool):
@@ -263,4 +255,4 @@ class SerialPool(ActorPool):
         self, *, retry: RetryPolicy = USUAL, on_event: EventHandler = ignore, actor_bytes: int = 0
     ) -> None:
         options: dict[str, Any] = {"retry": retry, "on_event": on_event}
-        super().__init__(_Here(), "serial", 1, actor_bytes=actor_bytes, **options)
+        super().__init__(_Here(1), "serial", 1, actor_bytes=actor_bytes, **options)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,11 +25,10 @@ _BUILDING = "building states"
 
 @dataclass
 class Reply:
-    """What came of a request: by shard, pickled answers and errors; ``error`` befell the whole."""
+    """What came of a request: by shard, pickled answers and errors; that of -1 befell them all."""
 
     answers: dict[int, bytes] = field(default_factory=dict)
     errors: dict[int, BaseException] = field(default_factory=dict)
-    error: BaseException | None = None
     changed: bool = False
     n_built: int = 0
     n_replayed: int = 0
@@ -41,6 +39,10 @@ class Host:
     """The states of one actor; requests are pickled calls of its methods, one at a time."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Be as new, for another pool."""
         self._states: dict[int, Any] = {}
         self._number = 0
         self._reply = b""
@@ -75,9 +77,7 @@ class Host:
                 method, call = pickle.loads(request)
                 getattr(self, method)(reply, call)
         except Exception as error:
-            reply = Reply(error=portable(error))
-        if reply.error is None and not reply.errors:
-            return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)  # answers are pickled already
+            reply.errors[-1] = portable(error)
         return dump(reply)
 
     def build(
@@ -310,13 +310,13 @@ class ActorPool(Closing):
         start_s = time.perf_counter()
         call = dump((fn, message))
         number = self.counts.n_steps + 1
-        reply = self._ask_all(f"step {number}", dump(("step", call)))
-        if reply.changed:
+        replies = self._ask_all(f"step {number}", dump(("step", call)))
+        if any(reply.changed for reply in replies):
             self._log.append(self._tasks.share(call))
         self.counts.n_steps = number
-        seconds = time.perf_counter() - start_s
-        self._event("pool_step", step=number, seconds=seconds)
-        return [pickle.loads(reply.answers[index]) for index in range(len(self._shards))]
+        self._event("pool_step", step=number, seconds=time.perf_counter() - start_s)
+        answers = dict(answer for reply in replies for answer in reply.answers.items())
+        return [pickle.loads(answers[index]) for index in range(len(self._shards))]
 
     def map(self, function: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
         """Call ``function(state, item)`` for every item, each on the next actor that is free.
@@ -333,60 +333,42 @@ class ActorPool(Closing):
             Picklable.
         """
         self._require_ready()
-        todo = deque(enumerate(items))
-        answers: dict[int, Any] = {}
-        errors: dict[int, BaseException] = {}
 
-        def assign(actor: int) -> _Work | None:
-            if not todo or errors:
-                return None
-            index, item = todo.popleft()
-            request = self._tasks.share(dump(("call", dump((function, item)))))
-            return _Work(request, f"item {index}", index)
+        def work(index: int, item: Any) -> _Work:
+            request = dump(("call", dump((function, item))))
+            return _Work(self._tasks.share(request), f"item {index}", index)
 
-        def take(work: _Work, reply: Reply) -> None:
-            for error in reply.errors.values():
-                errors[work.index] = error
-            for answer in reply.answers.values():
-                answers[work.index] = pickle.loads(answer)
-                self.counts.n_items += 1
-
-        self._run(assign, take)
-        self._finish(errors)
-        return [answers[index] for index in range(len(answers))]
+        ended = self._run(work(index, item) for index, item in enumerate(items))
+        self.counts.n_items += len(ended)
+        answers = {work.index: answer for work, reply in ended for answer in reply.answers.values()}
+        return [pickle.loads(answers[index]) for index in range(len(items))]
 
     def close(self) -> None:
-        """End the actors; safe to call twice."""
+        """Give the actors back; safe to call twice."""
+        if self._ready and not self._tasks.light_seats:
+            while self._seats:
+                _, seat = self._seats.popitem()
+                self._tasks.keep(seat)
         self._ready = False
         self._drop(self._seats)
 
     # --- requests, whatever happens ---
 
-    def _ask_all(self, what: str, request: bytes) -> Reply:
-        """Have all actors do the same."""
+    def _ask_all(self, what: str, request: bytes) -> list[Reply]:
+        """Have all actors, the first of which take work in their order, do the same."""
         shared = self._tasks.share(request)
-        todo = {actor: _Work(shared, what) for actor in range(self.n_actors)}
-        merged = Reply()
+        n_busy = min(self.n_actors, len(self._shards))
+        return [reply for _, reply in self._run(_Work(shared, what) for _ in range(n_busy))]
 
-        def take(work: _Work, reply: Reply) -> None:
-            merged.answers |= reply.answers
-            merged.errors |= reply.errors
-            merged.changed |= reply.changed
-
-        self._run(lambda actor: todo.pop(actor, None), take)
-        self._finish(merged.errors)
-        return merged
-
-    def _run(
-        self, assign: Callable[[int], _Work | None], take: Callable[[_Work, Reply], None]
-    ) -> None:
+    def _run(self, todo: Iterator[_Work]) -> list[tuple[_Work, Reply]]:
         """Hand actors work until there is no more, and make good what is lost."""
         self._ready = False  # until all is answered, states may stand at several steps
         works: dict[int, _Work] = {}
+        ended: list[tuple[_Work, Reply]] = []
+        errors: dict[tuple[int, int], BaseException] = {}
 
         def go_on(actor: int) -> None:
-            works.pop(actor, None)
-            work = assign(actor)
+            work = None if errors else next(todo, None)
             if work is not None:
                 works[actor] = work
                 self._post(actor, work)
@@ -398,12 +380,19 @@ class ActorPool(Closing):
                 for actor, is_done in self._next(works).items():
                     reply = self._reply(actor, works[actor], is_done)
                     if reply is not None:
-                        take(works[actor], reply)
+                        work = works.pop(actor)
+                        ended.append((work, reply))
+                        for shard, error in reply.errors.items():
+                            errors[work.index, shard] = error
                         go_on(actor)
         except BaseException:
             # What these would still answer belongs to no request any more.
             self._drop(self._seats.keys() & works.keys())
             raise
+        if errors:
+            raise _explained(errors[min(errors)])
+        self._ready = True
+        return ended
 
     def _post(self, actor: int, work: _Work) -> None:
         limit_s, setup, log = self._timeout_s, None, []
@@ -453,8 +442,6 @@ class ActorPool(Closing):
             self._repeat(actor, work, "its process was started again")
             return None
         reply: Reply = pickle.loads(raw)
-        if reply.error is not None:
-            raise _explained(reply.error)
         self.counts.n_built += reply.n_built
         self.counts.n_replayed += reply.n_replayed
         self.counts.n_retries += reply.n_retries
@@ -489,11 +476,6 @@ class ActorPool(Closing):
 
     def _event(self, event: str, **facts: Any) -> None:
         self._on_event({"event": event, **facts})
-
-    def _finish(self, errors: Mapping[int, BaseException]) -> None:
-        if errors:
-            raise _explained(errors[min(errors)])
-        self._ready = True
 
     def _require_ready(self) -> None:
         if not self._ready:

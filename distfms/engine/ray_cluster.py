@@ -48,6 +48,7 @@ class RayExecutor(Executor):
     def __init__(
         self, address: str | None = None, workers: int | None = None, **options: Any
     ) -> None:
+        super().__init__()
         self.session = RaySession(address, workers, **options)
         import ray
 
@@ -115,7 +116,7 @@ class RayExecutor(Executor):
         reports: tuple[UnitReport, ...] = self.result(Task(task.answer, task.answer))
         return reports
 
-    def seat(self, actor_bytes: int, instead_of: Any = None) -> Any:
+    def open_seat(self, actor_bytes: int, instead_of: Any) -> Any:
         """Start an actor, on the next processor going round the nodes."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -124,13 +125,10 @@ class RayExecutor(Executor):
             processors = self._processors(actor_bytes)
             node = processors[self._n_seats % len(processors)]
             self._n_seats += 1
-            actor = ray.remote(
-                num_cpus=0,
-                memory=actor_bytes or None,
-                max_restarts=-1,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
-            )(_Actor)
-            return actor.remote()
+            # No memory is claimed, as Ray would wait for it without an end.
+            strategy = NodeAffinitySchedulingStrategy(node, soft=True)
+            options = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": strategy}
+            return ray.remote(**options)(_Actor).remote()
 
     def leave(self, seat: Any) -> None:
         """Kill an actor."""
@@ -165,6 +163,7 @@ class RayExecutor(Executor):
 
     def close(self) -> None:
         """Disconnect; stop the cluster when it was started here."""
+        super().close()
         self.session.close()
 
     def _processors(self, actor_bytes: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -105,6 +105,10 @@ class Tasks(Closing):
         """Open a seat, such as in the place of one that is lost."""
 
     @abstractmethod
+    def keep(self, seat: Any) -> None:
+        """Take back a seat, which another pool may get; not called where seats are light."""
+
+    @abstractmethod
     def leave(self, seat: Any) -> None:
         """End a seat at once, whatever it does."""
 
@@ -120,10 +124,3 @@ class Tasks(Closing):
 def reports_of(value: Any) -> tuple[UnitReport, ...]:
     """Return the reports of a leaf of a graph."""
     return value.reports if isinstance(value, Partial) else ()
-
-
-def finished(value: Any) -> Future[Any]:
-    """Return a future that is done."""
-    future: Future[Any] = Future()
-    future.set_result(value)
-    return future

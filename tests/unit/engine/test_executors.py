@@ -57,6 +57,26 @@ def test_nothing_is_left_after_close(processes: bool) -> None:
     assert set(multiprocessing.active_children()) <= children
 
 
+def test_later_pools_have_the_processes_of_earlier_ones_and_none_of_their_states() -> None:
+    children = set(multiprocessing.active_children())
+    with LocalExecutor(2) as executor:
+        answers = []
+        for shards in ("12", "34"):
+            with executor.pool() as pool:
+                pool.start(int, shards)
+                answers.append(pool.step(_state_and_process))
+        assert [[state for state, _ in step] for step in answers] == [[1, 2], [3, 4]]
+        first, second = [{process for _, process in step} for step in answers]
+        assert first == second
+        with executor.pool(1) as pool, pytest.raises(ZeroDivisionError):
+            pool.start(lambda shard: 1 // shard, [0])
+    assert set(multiprocessing.active_children()) <= children
+
+
+def _state_and_process(state: int, message: None) -> tuple[int, tuple[int, str]]:
+    return state + 10, (state, multiprocessing.current_process().name)
+
+
 def node(python: str = "3.11.9", **packages: str | None) -> dict[str, Any]:
     versions = {"distfms": "1", "dask": "2", "cloudpickle": "4", "numpy": "5"}
     return {"python": python, "packages": versions | packages}

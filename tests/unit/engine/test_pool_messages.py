@@ -26,7 +26,7 @@ def test_closed_pools_leave_no_descriptors() -> None:
 
     before = count()
     for _ in range(4):
-        with LocalExecutor(1).pool() as pool:
+        with LocalExecutor(1) as executor, executor.pool() as pool:
             pool.start(int, ["1"])
         pool.close()
     until(lambda: count() <= before + 1)  # multiprocessing keeps one for all
