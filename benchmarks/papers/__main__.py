@@ -40,7 +40,7 @@ def main() -> None:
         for table in paper.tables(args.folder, repeats):
             print(f"\n{table.markdown()}", flush=True)
             tables.append(table)
-        write(name, paper.TITLE, tables, repeats)
+            write(name, paper.TITLE, tables, repeats)
 
 
 if __name__ == "__main__":

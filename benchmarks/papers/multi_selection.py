@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -158,15 +159,16 @@ def errors(judged: Judged, n_training: int, repeats: int) -> Iterator[dict[str, 
 
 def figure_8(judged: Judged, n_pool: int, repeats: int) -> Iterator[dict[str, object]]:
     """Rows of test errors by k · m and by k, of the first m objects of a random pool."""
-    splits = [split(judged, n_pool, seed) for seed in range(repeats)]
-    for product in PRODUCTS:
-        for algorithm in ("full", "scoring"):
-            row: dict[str, object] = {"k · m": product, "algorithm": algorithm}
-            for k in JUDGMENTS:
-                m = product // k
-                losses = [few_or_many(pool.first(m), k, algorithm, rest) for pool, rest in splits]
-                row[f"k = {k}"] = Figure(losses)
-            yield row
+    cells = list(product(PRODUCTS, ("full", "scoring"), JUDGMENTS))
+    losses: dict[tuple[int, str, int], list[float]] = {cell: [] for cell in cells}
+    for seed in range(repeats):
+        pool, others = split(judged, n_pool, seed)
+        for total, algorithm, k in cells:
+            loss = few_or_many(pool.first(total // k), k, algorithm, others)
+            losses[total, algorithm, k].append(loss)
+    for total, algorithm in product(PRODUCTS, ("full", "scoring")):
+        figures = {f"k = {k}": Figure(losses[total, algorithm, k]) for k in JUDGMENTS}
+        yield {"k · m": total, "algorithm": algorithm, **figures}
 
 
 def few_or_many(training: Judged, k: int, algorithm: str, others: Judged) -> float:
