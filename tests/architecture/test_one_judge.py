@@ -11,10 +11,7 @@ STATS = "distfms.stats"
 #: need of it any more is taken off.
 RULES = {
     (f"{STATS}.classification", "class_sums"): ({"methods/frame/judge.py"}, set()),
-    (f"{STATS}.classification", "class_measures"): (
-        {"methods/frame/judge.py"},
-        {"methods/landmarks/fit.py"},
-    ),
+    (f"{STATS}.classification", "class_measures"): ({"methods/frame/judge.py"}, set()),
     ("distfms.methods.frame.ranking", "RankingScores"): (
         {"methods/frame/judge.py"},
         {"estimators/landmarks.py"},

@@ -19,7 +19,8 @@ import pytest
 from distfms.engine.pool import ActorPool
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import ON_RAY
-from distfms.methods.sequence import form
+from distfms.methods.landmarks import form as landmarks_form
+from distfms.methods.sequence import form as sequence_form
 from distfms.runs import context
 from distfms.runs.context import RunContext, decide
 from distfms.runs.driver import run_job
@@ -141,7 +142,8 @@ def test_actors_on_ray_have_the_bits_of_the_driver(
         monkeypatch.setattr(greedy, "SLAB_ATTRIBUTES", 2)
         monkeypatch.setattr(shards, "BLOCK_COLUMNS", 2)
     # Passes over rows that are all in memory from the first are the driver's.
-    monkeypatch.setattr(form, "SAMPLED_ROWS", 100)
+    for method in (landmarks_form, sequence_form):
+        monkeypatch.setattr(method, "SAMPLED_ROWS", 100)
     never = {"workers": 2, "actors": "never", "cache": False}
     alone = run_job(make(tmp_path / "data", tmp_path / "alone", never, folds)).folder
     assert not calls
@@ -183,6 +185,7 @@ def test_killed_actor_of_embeddings_does_not_change_a_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never, always = {"actors": "never"}, {"actors": "always", "workers": N_ACTORS}
+    monkeypatch.setattr(landmarks_form, "SAMPLED_ROWS", 100)
     alone = run_job(similarities_job(tmp_path / "data", tmp_path / "alone", never, 0)).folder
     monkeypatch.setattr(context, "_shard_summary", partial(dying_once, tmp_path / "killed"))
     spread = run_job(similarities_job(tmp_path / "data", tmp_path / "spread", always, 0)).folder

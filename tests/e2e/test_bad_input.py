@@ -14,6 +14,7 @@ import pytest
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import DistfmsError
 from distfms.methods.frame import mapped, slab_search, slabs
+from distfms.methods.landmarks import form
 from distfms.methods.sequence.form import Sizes
 from distfms.runs.driver import run_job
 from tests.e2e import multiselect_jobs
@@ -289,15 +290,19 @@ def test_functions_that_fail_on_the_sample_are_named(
     assert re.search(rf"`{FUNCTIONS}:{name}` {message}", is_refused(lambda: job))
 
 
-def test_functions_that_fail_in_processes_name_the_partition(files, tmp_path, actors_pay):
+def test_functions_that_fail_in_processes_name_the_partition(
+    files, tmp_path, actors_pay, monkeypatch
+):
     """A ranking compares nothing on a sample."""
+    monkeypatch.setattr(form, "SAMPLED_ROWS", 100)
     own = {"similarity": f"{FUNCTIONS}:narrow"}
     engine = {"workers": 2, "processes": True}
     job = ranking_job(files / "ranked.parquet", tmp_path, landmarks=own, engine=engine)
     assert re.search(r"ranked\.parquet, row group.* returned an array", is_refused(lambda: job))
 
 
-def test_functions_that_fail_on_ray_name_the_partition(ray_session, files, tmp_path):
+def test_functions_that_fail_on_ray_name_the_partition(ray_session, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(form, "SAMPLED_ROWS", 100)  # others are read once
     own = {"similarity": f"{FUNCTIONS}:undefined"}
     engine = {"kind": "ray", "workers": 2}
     job = ranking_job(files / "ranked.parquet", tmp_path, landmarks=own, engine=engine)

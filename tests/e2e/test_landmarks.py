@@ -64,7 +64,7 @@ def test_a_model_on_all_landmarks(run, data, columns, tmp_path):
     wanted = (K - centre) @ np.linalg.solve(gram, A.T @ b) + mean
     for rows, part in (("train", train), ("test", ~train)):
         mse = np.mean((wanted[part] - y[part]) ** 2)
-        assert metrics[rows]["mse"] == pytest.approx(mse, rel=1e-5)
+        assert metrics[rows]["mse"] == pytest.approx(mse, rel=1e-4)
     assert metrics["test"]["mse"] < 0.2 * y.var()
     found = predicted(folder, data, tmp_path / "out.parquet")
     np.testing.assert_allclose(found, wanted, rtol=1e-5)

@@ -6,13 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from distfms.methods.landmarks import form
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.prepare import prepare
 from tests.e2e.jobs import content, judgments_job, write_judgments
 
 #: Passes that a default job may make: texts and classes first, then moments and a sample.
-MOST = {"multiselect": 2, "sequence": 3, "landmarks": 4, "attribute_efficient": 3}
+MOST = {"multiselect": 2, "sequence": 3, "landmarks": 1, "attribute_efficient": 3}
 SECTIONS = {"multiselect": {"budget": 6}, "attribute_efficient": {"attributes_per_example": 2}}
 CANDIDATES = {
     "multiselect": "5 folds × 19 candidates, up to 95 fits: selection nothing; ridge 0 | "
@@ -55,12 +56,40 @@ def test_check_says_what_a_default_job_does(tmp_path, method):
     assert manifest["passes"] == sum(stage.get("n_passes", 0) for stage in manifest["stages"])
     fewest, most = prepared.job.passes
     assert fewest <= manifest["passes"] <= min(most, MOST[method])
-    assert checked["passes"] == f"{fewest} to {most}"
+    assert checked["passes"] == (f"{fewest}" if most == fewest else f"{fewest} to {most}")
     # Of what actors might do, as little is left out as is made up.
     named = {what.split(" (")[0] for what in checked["actors"].split("for ")[1:]}
     lines = (folder / "events.jsonl").read_text().splitlines()
     pools = [event for event in map(json.loads, lines) if event["event"] == "pool"]
     assert {event["what"] for event in pools} <= named
+
+
+@pytest.mark.parametrize(
+    ("task", "most_rows", "n_passes"),
+    [
+        ("regression", 100, 3),
+        ("classification", 50_000, 3),  # texts and classes first
+        ("ranking", 50_000, 1),
+        ("ranking", 100, 3),
+    ],
+)
+def test_a_default_job_of_landmarks_reads_rows_once_or_judges_by_one_pass_more(
+    tmp_path, monkeypatch, task, most_rows, n_passes
+):
+    monkeypatch.setattr(form, "SAMPLED_ROWS", most_rows)
+    frame = rows(240).assign(q=np.repeat(np.arange(60), 4))
+    if task != "regression":
+        frame["y"] = (frame["y"] > 0) * 1
+    if task == "classification":
+        frame["y"] = frame["y"].map({0: "no", 1: "yes"})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    data = {"path": str(tmp_path / "rows.parquet"), "target": "y", "test": 0.2}
+    data |= {"query": "q"} if task == "ranking" else {"exclude": ["q"]}
+    section = {"task": task, "landmarks": 20}
+    job = {"name": "job", "method": "landmarks", "data": data, "landmarks": section}
+    spec = build_spec({**job, "output": str(tmp_path / "runs")})
+    fewest, _ = prepare(spec).job.passes
+    assert content(run_job(spec).folder, "manifest.json")["passes"] == fewest == n_passes
 
 
 def test_each_point_of_a_grid_has_the_best_ridge_of_its_own(tmp_path):

@@ -98,7 +98,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     "landmarks, ranking": (
         ranked_rows,
         job_of(ranking_job, {"ridge": [1e-2, 1.0]}, {"folds": 2}, landmarks=10),
-        "queries, landmarks, statistics, tune, select, evaluate",
+        "landmarks, statistics, tune, select, evaluate",
     ),
     "sequence": (
         lambda: with_labels(mixed_classes()),

@@ -24,9 +24,6 @@ USUAL = {
     "threads": ("mapped", "ranking"),
     "processes": ("blocks", "functions"),
 }
-#: Passes that are made by actors, where no mishap is looked for; embeddings are theirs on Ray.
-BY_ACTORS = {"functions": 2}
-EMBEDDED = ("functions", "landmarks")
 
 
 @pytest.mark.parametrize(
@@ -46,10 +43,7 @@ def test_same_bits(engine: Any, kind: str, jobs: Jobs, tmp_path: Path) -> None:
     assert all(passed == [1] * n for passed in plan.reads())
     assert plan.reads()
     stages = manifest(folder)["stages"]
-    n_reads = len(plan.reads()) + BY_ACTORS.get(kind, 0)
-    if engine["kind"] == "ray" and kind in EMBEDDED:
-        n_reads += 1
-    assert sum(stage.get("n_read", 0) for stage in stages) == n * n_reads
+    assert sum(stage.get("n_read", 0) for stage in stages) == n * len(plan.reads())
     jobs.require_sound(kind, tmp_path / "runs", folder)
 
 

@@ -8,7 +8,8 @@ Rows are judged with the same code wherever they are:
 - by one pass for all models: ``judged_by_pass(run, source, {key: Question(models, judge)})``
   returns for each question a `Folded` of `LossSums`: of each fold, and of the held-out rows
   (``.train()``, ``.folds[k]``, ``.test``);
-- in memory, such as the sample or a fold on an actor: ``judge.of_rows(models, rows)``;
+- in memory, such as the sample or a fold on an actor: ``judge.of_rows(models, rows)``, or
+  ``judged_in_memory(rows by part, questions)``;
 - one by one, without sums: ``judge.outcome.errors(scores, target)``;
 - by moments, where these tell squared errors of linear models exactly: `squared_errors`, and
   without bias of averages of judgments: `squared_errors_on_averages`.
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -379,10 +381,14 @@ class Question:
     n_scores: int = 1
     nothing: ClassVar[Any] = LossSums()
 
-    def of_part(self, batch: RowBatch, part: int) -> Any:
-        """Return a mergeable statistic of the rows of a part: what the judge adds up."""
-        rows = JudgedRows.of_part(batch, part)
+    def of_rows(self, rows: JudgedRows) -> Any:
+        """Return a mergeable statistic of rows: what the judge adds up."""
         return self.judge.of_rows(self.models, rows, self.n_scores)
+
+    def parts_of(self, n_parts: int) -> list[int]:
+        """Return the parts that are asked for, of so many, ascending."""
+        parts = range(n_parts) if self.parts is None else self.parts
+        return sorted({part % n_parts for part in parts})
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,7 +407,7 @@ class JudgeReader(PartialReader):
             for number, question in enumerate(self.questions):
                 sums = [question.nothing] * self.source.n_parts
                 for part in parts_of[number]:
-                    sums[part] = question.of_part(batch, part)
+                    sums[part] = question.of_rows(JudgedRows.of_part(batch, part))
                 members[str(number)] = Folded(tuple(sums))
         return Bundle(members)
 
@@ -412,13 +418,26 @@ class JudgeReader(PartialReader):
         else:
             n_here = self.source.n_parts - (self.source.section.test == 0)
             here = set(range(n_here))
-        if question.parts is not None:
-            here &= {part % self.source.n_parts for part in question.parts}
-        return sorted(here)
+        return [part for part in question.parts_of(self.source.n_parts) if part in here]
 
     def key(self) -> dict[str, Any]:
         """Return nothing: judgments are not cached."""
         return {"kind": "judged"}
+
+
+def judged_in_memory(
+    run: Run, rows: Sequence[JudgedRows], questions: Mapping[Key, Question]
+) -> dict[Key, Folded[Any]]:
+    """Judge models on rows in memory, by part, a task for each; as :func:`judged_by_pass` does."""
+    sums = run.map(partial(_sums_in_memory, rows), questions.values())
+    return dict(zip(questions, sums, strict=True))
+
+
+def _sums_in_memory(rows: Sequence[JudgedRows], question: Question) -> Folded[Any]:
+    sums = [question.nothing] * len(rows)
+    for part in question.parts_of(len(rows)):
+        sums[part] = question.of_rows(rows[part])
+    return Folded(tuple(sums))
 
 
 def judged_by_pass(

@@ -64,6 +64,14 @@ def fill_column_rows(rows: np.ndarray, column: SourceColumn, inputs: np.ndarray)
         rows[place] = np.maximum(rows[0] - knot, 0.0)
 
 
+def features_of(plan: ColumnPlan, inputs: np.ndarray) -> np.ndarray:
+    """Return features (d, n) as batches have them, from those of `inputs_of` (S, n)."""
+    features = np.empty((plan.n_features, inputs.shape[1]))
+    for column, values in zip(plan.columns, inputs, strict=False):
+        fill_column_rows(features[column.start : column.stop], column, values)
+    return features
+
+
 def inputs_of(batch: RowBatch, plan: ColumnPlan, rows: Any) -> np.ndarray:
     """Return features of some rows as the data have them, (S, n).
 
@@ -116,7 +124,10 @@ class _Sampled:
         return {SAMPLE: sample, **self.summarise(batch, part)}
 
     def sample(self, batch: RowBatch, rows: slice) -> RowSample:
-        """Sample rows: inputs, targets and weights, with keys for row numbers."""
+        """Sample rows: inputs, targets and weights, with keys for row numbers.
+
+        Their ids, or else their queries, name them.
+        """
         draws = row_draws(batch, rows, self.seed, self.by_values)
         places = np.arange(rows.start, rows.stop)
         if self.share < 1.0:
@@ -125,7 +136,9 @@ class _Sampled:
         weight = np.ones(len(places)) if batch.weight is None else batch.weight[places]
         inputs = inputs_of(batch, self.plan, places)
         values = np.vstack((inputs, batch.target[:, places], weight))
-        ids = None if batch.rows.id is None else batch.rows.id[places]
+        ids = batch.rows.query if batch.rows.id is None else batch.rows.id
+        if ids is not None:
+            ids = ids[places]
         if ids is not None and ids.dtype.kind not in "iu":
             ids = ids.astype(str)
         keys = batch.rows.keys[places].view(np.int64)

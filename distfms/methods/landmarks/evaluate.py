@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from distfms.methods.frame.choose import fewest, is_better
-from distfms.methods.frame.contract import Answer, FoldAnswers
+from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.moments import Solved, metrics_of, on_folds
-from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.candidates import FoldChoice
-from distfms.methods.landmarks.fit import TOLD
-from distfms.methods.landmarks.learners import Squared
+from distfms.methods.landmarks.learners import TEST, TRAIN, Judged, Squared
 from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.references import TREES, references
 from distfms.methods.landmarks.squared import COLUMNS, MEASURES
-from distfms.stats.base import FoldMeans, below, over_folds
+from distfms.stats.base import FoldMeans, over_folds
 from distfms.stats.classification import class_report
 
 #: Rows whose predictions the report shows.
@@ -30,34 +27,47 @@ def evaluate(
     learner: Squared, solved: Solved, choices: Sequence[FoldChoice | None]
 ) -> dict[str, Any]:
     """Return the content of ``metrics.json``; `choices` are what the folds chose of the model."""
-    data, measure, options = learner.data, learner.data.form.main_measure, learner.job.options
-    validated = on_folds(learner.run, learner.job, solved, evaluate=learner.judged_folds)
-    scores = learner.scores(solved)
-    measured = {label: measures_of(own) for label, own in scores.items()}
-    found = metrics_of(solved, validated, measured)
-    found["measure"] = measure
-    if COLUMNS in options.baselines:
-        found |= beside_columns(learner, found, validated)
-    found["baselines"] |= references(learner.run, data)
+    data = learner.data
+    measure = data.form.main_measure
+    validated = on_folds(learner.run, learner.job, solved, evaluate=learner.fitted_on_folds)
+    judged = learner.judged_everywhere(solved, validated)
     if validated is not None:
-        trees = found["baselines"].get(TREES)
-        found["beside"] = {TREES: behind_it(validated, measure, trees)} if trees else {}
-        found["enough"] = fewest_enough(validated, measure, found["curves"][0]["points"])
-        report_honestly(found, validated, honest_values(learner, validated, choices))
+        validated = judged.on_folds(validated, list(solved.paths))
+    metrics = metrics_of(solved, validated, judged.on_sets())
+    metrics["measure"] = measure
+    if COLUMNS in learner.job.options.baselines:
+        metrics |= beside_columns(learner, metrics, validated)
+    metrics["baselines"] |= references(learner.run, data)
+    if validated is not None:
+        trees = metrics["baselines"].get(TREES)
+        metrics["beside"] = {TREES: behind_it(validated, measure, trees)} if trees else {}
+        metrics["enough"] = fewest_enough(validated, measure, metrics["curves"][0]["points"])
+        report_honestly(metrics, validated, honest_values(learner, validated, choices))
     if data.choice is not None:
-        found["candidates"] = data.choice.listed()
-        found["constant"] = beside_constant(data, found, validated)
+        metrics["candidates"] = data.choice.listed()
+        metrics["constant"] = beside_constant(data, metrics, validated)
     if data.classes is None:
-        return {**found, "predicted": predict_sample(data, solved)}
-    rows = "train" if validated is None else "validation"
-    rows = rows if solved.test is None else "test"
-    answers = [scores[solved.path.label].get(rows, {})]
-    if rows == "validation" and validated is not None:
-        answers = [*validated.answers[0]]
-    sums = reduce(Sums.merge, [Sums(below(TOLD, own)) for own in answers], Sums({})).arrays
-    calibrated = options.chosen_loss == "logistic"
-    report = class_report(sums, data.classes.texts, rows, calibrated=calibrated)
-    return {**found, "classes": report}
+        return {**metrics, "predicted": predict_sample(data, solved)}
+    return {**metrics, "classes": classes_by(learner, solved, validated, judged)}
+
+
+def classes_by(
+    learner: Squared, solved: Solved, validated: FoldAnswers | None, judged: Judged
+) -> dict[str, Any]:
+    """Return how the model tells classes apart, by the rows that are trusted most."""
+    classes = learner.data.classes
+    assert classes is not None
+    rows = TRAIN
+    parts: Sequence[int | str] = [TRAIN]
+    if solved.test is not None:
+        rows = TEST
+        parts = [TEST]
+    elif validated is not None:
+        rows = "validation"
+        parts = validated.folds
+    sums = judged.of_rule(next(iter(solved.paths)), parts)
+    is_calibrated = learner.job.options.chosen_loss == "logistic"
+    return class_report(sums.of_classes(0), classes.texts, rows, calibrated=is_calibrated)
 
 
 def beside_constant(
@@ -147,14 +157,6 @@ def set_fold_values(
     point[measure] = number_or_none(over_folds(values, weight).mean)
     for entry, value in zip(metrics["folds"], values, strict=True):
         entry[measure] = number_or_none(value)
-
-
-def measures_of(scores: Mapping[str, Answer]) -> dict[str, Answer]:
-    """Return scores by set of rows, without what else was counted."""
-    return {
-        rows: {name: a for name, a in own.items() if not name.startswith(TOLD)}
-        for rows, own in scores.items()
-    }
 
 
 def beside_columns(

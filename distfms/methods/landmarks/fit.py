@@ -15,23 +15,22 @@ import numpy as np
 
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import Fold, Members
-from distfms.methods.frame.judge import Judge, JudgedRows, LossSums
 from distfms.methods.frame.moments import NamedRule
-from distfms.methods.frame.outcomes import Margins
 from distfms.methods.frame.passes import Sums
 from distfms.methods.landmarks.squared import (
     COLUMNS,
     DENSE,
+    MODELS,
     LandmarkPath,
     LandmarkProcedure,
     Linear,
     SquaredProblem,
+    as_array,
     ladder,
     stepwise,
 )
 from distfms.solve.losses import EpsilonInsensitive, Loss, Margin
 from distfms.solve.newton import Domain, NewtonMinimum, Quadratic, minimise
-from distfms.stats.classification import CLASS_SUMS, class_measures
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
 _WIDTHS = (100.0, 10.0, 1.0)
@@ -134,37 +133,8 @@ class FitPass:
         return {**sums, "gradient": gradient, "hessian": hessian}
 
 
-@dataclass(frozen=True, eq=False)
-class JudgePass:
-    """Errors of models on one part, or on all rows that it is given.
-
-    With classes, also how the last model tells them apart.
-    """
-
-    label: str
-    loss: Loss
-    models: Sequence[Linear]
-    part: int | None = None
-
-    def sums(self, rows: Iterable[EmbeddedRows]) -> Sums:
-        """Add up over rows; see `Judge`."""
-        n_classes = getattr(self.loss, "n_classes", getattr(self.loss, "n_levels", 0))
-        classes = tuple(float(number) for number in range(n_classes)) or None
-        judge = Judge(Margins(self.loss, [model.extra for model in self.models], classes))
-        sums = LossSums()
-        for part in rows:
-            if self.part in (None, part.part):
-                similarities = part.similarities[self.label]
-                scores = [model.scores(similarities[model.landmarks]) for model in self.models]
-                judged = JudgedRows(similarities, part.target[np.newaxis], part.weight)
-                sums = sums.merge(judge.of_scores(np.stack(scores), judged))
-        return sums.sums
-
-
-#: What is summed of rows that a model is judged on.
+#: What models are measured by on rows; numbers by all but the last.
 ERRORS = ("loss", "mae", "mse", "error")
-#: Begins the names of what an answer has beside measures: how the last model tells classes apart.
-TOLD = "fold/told/"
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,32 +361,14 @@ class PassProcedure(LandmarkProcedure):
         """Return the numbers of landmarks of the models."""
         return np.array([len(model.weights) for model in path.models], dtype=np.float64)
 
-    def judge(self, path: Any) -> JudgePass:
-        """Return what judges the models of a path."""
-        return JudgePass(path.label, self.loss, path.models)
-
     def score(self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray) -> Answer:
-        """Score models; ``judge`` is among the members, from a `JudgePass` to sums.
-
-        Of the chosen similarity, also count how the last model tells classes apart (`TOLD`).
-        """
-        sizes, models = self.grid(path), path.models
-        at = np.maximum(np.searchsorted(sizes, budgets, "right") - 1, 0)
-        sums = held_out["judge"](self.judge(path))
-        largest = np.array([np.abs(own.weights).max(initial=0.0) for own in models]) * sizes
-        is_number = isinstance(self.loss, EpsilonInsensitive)
-        names = [name for name in ERRORS if name != "error" or not is_number]
-        errors = {name: sums[name] / sums["weight"] for name in names}
-        if not is_number:
-            rest = np.full(len(sizes) - 1, np.nan)
-            of_last = {name: sums[name][0] for name in CLASS_SUMS if name in sums}
-            of_classes = class_measures(of_last)
-            errors |= {name: np.append(rest, value) for name, value in of_classes.items()}
-        found = {name: a[at] for name, a in {**errors, "largest_weight": largest}.items()}
-        if path.label == self.rules[0].name:
-            found |= {f"{TOLD}{name}": sums[name][0] for name in CLASS_SUMS if name in sums}
-        return found
+        """Return the models (`MODELS`), which rows have to judge."""
+        sizes = self.grid(path)
+        places = np.maximum(np.searchsorted(sizes, budgets, "right") - 1, 0)
+        models = [path.models[place] for place in places]
+        largest = [np.abs(model.weights).max(initial=0.0) for model in models]
+        return {"largest_weight": np.array(largest) * sizes[places], MODELS: as_array(models)}
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
-        """Measure the model of all landmarks on a fold."""
-        return self.evaluate(fold, self.rules[0], np.array([float(self.keep)]))[measure]
+        """Return the model of all landmarks without a fold."""
+        return self.evaluate(fold, self.rules[0], np.array([float(self.keep)]))[MODELS]

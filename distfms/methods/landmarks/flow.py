@@ -128,7 +128,7 @@ def choose_ridges(learner: Squared) -> dict[str, FoldChoice]:
     ridges = {label: learner.data.maps[label].ridge * factors for label in labels}
     errors = partial(ridge_errors, procedure)
     work = fold_work(learner.job, errors, [*ridges.items()], [procedure] * len(ridges))
-    answers = learner.by_moments(work)
+    answers = learner.fitted_on_folds(work)
     return {
         label: FoldChoice.of(tried, answers, number, best)
         for number, (label, tried) in enumerate(ridges.items())
@@ -156,7 +156,7 @@ def count_landmarks(learner: Squared, options: LandmarksOptions) -> FoldChoice:
     sizes = np.array(ladder(most), dtype=float)
     items = [(procedure.rules[0], sizes)]
     work = fold_work(learner.job, partial(scored, procedure), items, [procedure])
-    answers = learner.by_moments(work)
+    answers = learner.fitted_on_folds(work)
     choice = FoldChoice.of(sizes, answers, 0, fewest)
     if choice.value < most:
         learner.run.note(

@@ -8,11 +8,13 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
+from distfms.data.files.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.frame.contract import NO_GAIN, ON_RAY, Grid, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
 from distfms.methods.frame.ranking import WHOLE
+from distfms.methods.frame.read import sample_share
 from distfms.methods.frame.row_data import RowForm, names_classes
 from distfms.methods.landmarks.candidates import (
     CONSTANT,
@@ -40,6 +42,15 @@ RANKING_MEASURES = (*(f"ndcg@{cutoff}" for cutoff in CUTOFFS[:-1]), "ndcg")
 COMPARED_ROWS, COMPARED_VALUES = 3072, 2**21
 #: Columns up to which metrics are learned where the spec does not ask for them.
 MOST_SCALED = 500
+#: Rows, and numbers in them, that are kept in memory: all rows where they are no more.
+SAMPLED_ROWS, SAMPLED_VALUES = 50_000, 5_000_000
+
+
+def share_of(n_rows: float, n_columns: int, n_needed: float) -> float:
+    """Return the share of rows to sample, of which so many are needed."""
+    n_spare = int(2 * n_needed)
+    most_values = max(SAMPLED_VALUES, n_spare * n_columns)
+    return sample_share(n_rows, n_columns, max(SAMPLED_ROWS, n_spare), most_values)
 
 
 def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
@@ -161,6 +172,11 @@ class LandmarkForm(RowForm):
         return tuple(own.label for own in self.similarities if learns and own.name in KERNELS)
 
     @property
+    def is_ranking(self) -> bool:
+        """Whether the rows of queries are ranked."""
+        return self.options.task == "ranking"
+
+    @property
     def has_classes(self) -> bool:
         """Whether the target holds classes or levels."""
         return self.options.task in ("ordinal", "classification")
@@ -215,10 +231,16 @@ class LandmarkForm(RowForm):
         """Most rows that candidates are compared on."""
         return max(min(COMPARED_ROWS, COMPARED_VALUES // max(self.guessed_columns, 1)), 64)
 
-    @property
-    def sample_size(self) -> int:
-        """Rows of each part that are sampled."""
-        return max(self.options.sample, self.most_landmarks, self.compared_rows)
+    def sample_share(self, dataset: Dataset, n_columns: int) -> float:
+        """Return the share of rows of so many columns that are sampled."""
+        trained = max(1.0 - self.inputs.section.test, 0.1)
+        return share_of(dataset.n_rows, n_columns, self.most_landmarks / trained)
+
+    def is_in_memory(self, n_columns: int) -> bool:
+        """Return whether all rows are kept in memory, and count alike whatever their age."""
+        shares = [self.sample_share(dataset, n_columns) for dataset in self.inputs.datasets]
+        has_order = not self.is_ranking or self.roles.id is None  # of the rows of queries
+        return min(shares) >= 1.0 and has_order and not self.inputs.by_age
 
     @property
     def row_values(self) -> int:
@@ -234,8 +256,11 @@ class LandmarkForm(RowForm):
             n_matrices += (n_folds + 1) * self.n_similarities  # two parts for each fold
         moments = n_matrices * (self.most_landmarks + 1) ** 2
         moments += n_parts * (self.n_columns + 1) ** 2
-        sample = (n_folds + 1) * self.sample_size * (self.guessed_columns + 4)
-        return 8 * max(moments, sample)
+        sample = 0.0
+        for dataset in self.inputs.datasets:
+            share = self.sample_share(dataset, self.guessed_columns)
+            sample += share * dataset.n_rows * (self.guessed_columns + 4)
+        return 8 * max(moments, int(sample))
 
     @property
     def task_bytes(self) -> int:
@@ -246,15 +271,20 @@ class LandmarkForm(RowForm):
 
     def for_actors(self) -> dict[str, float]:
         """Return what actors may do; see `Job.for_actors`."""
+        embeddings = {"embeddings": ON_RAY}
+        if self.is_in_memory(self.guessed_columns):
+            embeddings = {}
         if self.by_passes:
-            n_values = self.row_values * self.inputs.train.n_rows
-            return {"embeddings": ON_RAY, "passes": operations_of_passes(n_values)}
+            if embeddings:
+                n_values = self.row_values * self.inputs.train.n_rows
+                embeddings["passes"] = operations_of_passes(n_values)
+            return embeddings
         procedure = LandmarkProcedure((), self.options, self.most_landmarks)
         n_rules = self.n_similarities + (COLUMNS in self.options.baselines)
         n_folds, of_rule = self.inputs.section.folds, procedure.n_operations()
         candidates = {"candidates": NO_GAIN} if procedure.is_greedy else {}
         folds = actors_on_moments(n_folds, n_rules, of_rule)
-        return {"embeddings": ON_RAY, **candidates, **folds}
+        return {**embeddings, **candidates, **folds}
 
     def candidates(self, options: LandmarksOptions) -> list[Grid]:
         """Return what folds choose from; see `Job.candidates`."""
@@ -275,8 +305,10 @@ class LandmarkForm(RowForm):
     @property
     def passes(self) -> tuple[int, int | None]:
         """Fewest and most passes over the rows; see `Job.passes`."""
-        fewest = self.n_first_passes + 2
-        return fewest, None if self.by_passes else fewest + 2
+        fewest = self.n_first_passes + 1
+        if self.is_in_memory(self.guessed_columns):
+            return fewest, fewest
+        return fewest + 2, None if self.by_passes else fewest + 4
 
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""

@@ -1,7 +1,7 @@
 """What fits models and judges them: by co-moments, by passes over the rows, or as rankings.
 
 A ranking is learned by squared loss to the normalised gains of the rows of each query. That is a
-regression, for which co-moments suffice; NDCG takes one more pass.
+regression, for which co-moments suffice; NDCG takes the rows.
 
 References
 ----------
@@ -10,39 +10,44 @@ Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and append
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distfms.engine.blas import single_threaded_blas
+from distfms.engine.memory import n_processors
 from distfms.methods.frame.contract import Answer, FoldAnswers, Job, Run
 from distfms.methods.frame.cross_validation import Fold, FoldWork, evaluate_here, evaluate_on_folds
-from distfms.methods.frame.judge import HELD_OUT, Judge, LossSums, Question, judged_by_pass
+from distfms.methods.frame.judge import (
+    HELD_OUT,
+    Judge,
+    LossSums,
+    Question,
+    explained,
+    judged_by_pass,
+    judged_in_memory,
+)
 from distfms.methods.frame.moments import (
     NamedRule,
-    Scores,
     Solved,
+    Tuned,
     TunedItem,
     points_on_folds,
     scores_of,
     search_all,
 )
-from distfms.methods.frame.outcomes import Numbers
+from distfms.methods.frame.outcomes import Margins, Numbers
 from distfms.methods.frame.passes import Passes, Sums
-from distfms.methods.landmarks.fit import FitPass, JudgePass, PassProblem, PassProcedure
+from distfms.methods.landmarks.fit import FitPass, PassProblem, PassProcedure
 from distfms.methods.landmarks.form import CUTOFFS, RANKING_MEASURES
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.read import (
-    EmbeddedQuestion,
-    EmbeddedReader,
-    LandmarkData,
-    Models,
-    ScoresWithin,
-    split_learned,
-)
+from distfms.methods.landmarks.read import LandmarkData
+from distfms.methods.landmarks.read_similarities import EmbeddedReader, LinearScores, split_learned
 from distfms.methods.landmarks.similarity import of_source
 from distfms.methods.landmarks.squared import (
     COLUMNS,
@@ -50,15 +55,67 @@ from distfms.methods.landmarks.squared import (
     MODELS,
     LandmarkPath,
     LandmarkProcedure,
-    squared_measures,
 )
 from distfms.solve.losses import AllMargins, EpsilonInsensitive, Loss, Margin, OrdinalMargin
-from distfms.stats.base import Folded
+from distfms.stats.base import merge_tree
 
-#: Models of similarities with weights and intercepts (M, L + 1), and the parts they are judged on.
-Asked = tuple[Models, Sequence[int]]
-#: What models are known by where they are judged: a fold by its number.
-Key = TypeVar("Key", bound=Hashable)
+#: Sets of rows that are judged as a whole.
+TRAIN, TEST = "train", "test"
+#: Numbers of similarities that are summed up at once, as threads cost more than these.
+_FEW_VALUES = 2**20
+
+MakePass = Callable[[Any], Sums]
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Models on a similarity, and the rows that they are judged on: a fold, or a set of rows.
+
+    Attributes
+    ----------
+    procedure : LandmarkProcedure
+        That they were fitted by.
+    label : str
+    models : sequence of Linear, or ndarray
+    rows : int or str
+    """
+
+    procedure: Any
+    label: str
+    models: Any
+    rows: int | str
+
+
+#: Models to judge, by rule (or number of an item of work) and rows.
+Key = tuple[Any, int | str]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What the judge says of models by rule and rows: measures in place of them, and its sums."""
+
+    answers: Mapping[Key, Answer]
+    sums: Mapping[Key, LossSums]
+
+    def on_sets(self) -> dict[str, dict[str, Answer]]:
+        """Return measures by rule and set of rows."""
+        found: dict[str, dict[str, Answer]] = {}
+        for (name, rows), answer in self.answers.items():
+            if isinstance(rows, str):
+                found.setdefault(name, {})[rows] = answer
+        return found
+
+    def on_folds(self, validated: FoldAnswers, names: Sequence[str]) -> FoldAnswers:
+        """Return the answers of folds with measures in place of the models of rules."""
+        rules = []
+        for name in names:
+            of_rule = [self.answers[name, fold] for fold in validated.folds]
+            rules.append(tuple(of_rule))
+        return replace(validated, answers=tuple(rules))
+
+    def of_rule(self, name: str, rows: Sequence[int | str]) -> LossSums:
+        """Return the sums of a rule over some folds, or a set of rows."""
+        return merge_tree([self.sums[name, part] for part in rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,104 +146,143 @@ class Squared:
         n_landmarks = len(self.data.landmarks.arrays["landmarks"])
         if options.landmarks != "auto" and not options.is_precomputed:  # `tune` may try fewer
             n_landmarks = min(n_landmarks, options.landmarks)
-        dense = options.task == "sparse" and "all_landmarks" in options.baselines
-        others = {DENSE: dense, COLUMNS: COLUMNS in options.baselines}
-        labels = [of_source(label, options.landmarks_from) for label in self.labels]
-        rules = tuple(NamedRule(n) for n in (*labels, *(n for n in others if others[n])))
+        names = [of_source(label, options.landmarks_from) for label in self.labels]
+        if options.task == "sparse" and "all_landmarks" in options.baselines:
+            names.append(DENSE)
+        if COLUMNS in options.baselines:
+            names.append(COLUMNS)
+        rules = tuple(NamedRule(name) for name in names)
         return LandmarkProcedure(rules, options, n_landmarks, self.data.maps)
 
     def search(self, procedure: Any, problem: Any) -> dict[str, LandmarkPath]:
         """Return the models of all similarities; within a step."""
         return search_all(self.run, procedure, problem)
 
-    def by_moments(self, work: FoldWork) -> FoldAnswers:
-        """Evaluate every item on every fold by co-moments; within a step."""
-        return evaluate_on_folds(self.run, self.data.statistics, self.split(work))
+    # --- folds ---
+
+    def fitted_on_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate every item without every fold: models, and what co-moments tell of them."""
+        split = partial(split_learned, self.data.learned)
+        return evaluate_on_folds(self.run, self.data.statistics, replace(work, split=split))
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
         """Evaluate every item on every fold, to choose; within a step."""
-        return self.by_moments(work)
+        return self.fitted_on_folds(work)
 
-    def judged_folds(self, work: FoldWork) -> FoldAnswers:
-        """Evaluate every item on every fold as its predictions are; within a step."""
-        answers = self.by_moments(work)
-        return self.on_rows(answers, work, MODELS) if answers.folds else answers
-
-    def on_rows(self, answers: FoldAnswers, work: FoldWork, name: str) -> FoldAnswers:
-        """Return answers with measures of the models of this name, from the rows of the folds."""
-        labels = [self.label_of(item) for item in work.items]
-        asked = dict[int, Asked]()
-        for place, fold in enumerate(answers.folds):
-            models = [own[place][name] for own in answers.answers]
-            asked[fold] = list(zip(labels, models, strict=True)), [fold]
-        measured = self.measured(asked)
-        found = list[tuple[Answer, ...]]()
-        start = 0
-        for item in answers.answers:
-            end = start + len(item[0][name])
-            own = [{n: a[start:end] for n, a in measured[fold].items()} for fold in answers.folds]
-            found.append(tuple(judged_answer(*pair) for pair in zip(item, own, strict=True)))
-            start = end
-        return replace(answers, answers=tuple(found))
+    def with_measures(self, answers: FoldAnswers, work: FoldWork) -> FoldAnswers:
+        """Return answers with what rows of the folds say of their models in place of these."""
+        tuned = work.evaluate if isinstance(work.evaluate, Tuned) else None
+        asked = dict[Key, Asked]()
+        for number, item in enumerate(work.items):
+            label = self.label_of(item)
+            procedure = item.procedure if tuned else None
+            for fold, answer in zip(answers.folds, answers.answers[number], strict=True):
+                models = answer["values" if tuned else MODELS]
+                asked[number, fold] = Asked(procedure, label, models, fold)
+        measures = self.measures_of(self.judged(asked))
+        items = []
+        for number, of_item in enumerate(answers.answers):
+            judged = [measures[number, fold] for fold in answers.folds]
+            if tuned:
+                judged = [{"values": measured[tuned.measure]} for measured in judged]
+            items.append(tuple(map(with_measured, of_item, judged)))
+        return replace(answers, answers=tuple(items))
 
     def label_of(self, item: Any) -> str:
         """Return the similarity of an item: points of a grid, or a rule and its budgets."""
         rule = item.procedure.rules[0] if isinstance(item, TunedItem) else item[0]
         return self.labels[0] if rule.name == DENSE else str(rule.name)
 
-    def split(self, work: FoldWork) -> FoldWork:
-        """Return work on folds whose metrics were learned without them."""
-        return replace(work, split=partial(split_learned, self.data.learned))
-
-    def scores(self, solved: Solved) -> Scores:
-        """Score all paths on the training rows, and on held-out rows where there are any."""
-        found, parts = scores_of(solved), {"train": [*range(max(self.job.n_folds, 1))]}
-        parts["test"] = [-1]
-        asked = dict[tuple[str, str], Asked]()
-        for name, of_path in found.items():
-            for rows, answer in of_path.items():
-                models = [(solved.paths[name].label, answer[MODELS])]
-                asked[name, rows] = models, parts[rows]
-        measured = self.measured(asked)
-        return {
-            name: {rows: judged_answer(own, measured[name, rows]) for rows, own in of_path.items()}
-            for name, of_path in found.items()
-        }
-
-    def measured(self, asked: Mapping[Key, Asked]) -> dict[Key, Answer]:
-        """Return measures (M,) of models on folds or held-out rows (−1), by one pass."""
-        judge = Judge(Numbers(), centre=float(self.data.landmarks.range.mean()))
-        # A fold of few rows may have a target that hardly varies: R² is of that of all folds.
-        variance = self.data.deviation**2
-        return {
-            key: squared_measures(sums, variance if isinstance(key, int) else None)
-            for key, sums in self.judged(judge, asked).items()
-        }
-
-    def judged(self, judge: Judge, asked: Mapping[Key, Asked]) -> dict[Key, LossSums]:
-        """Judge models, those of folds under the metrics that these have, by one pass."""
-        data = self.data
-        limits = np.array([-np.inf, np.inf])
-        if data.form.options.clip and data.form.options.task != "ranking":
-            limits = data.landmarks.range
-        questions = dict[Key, Question]()
-        for key, (models, parts) in asked.items():
-            maps = data.embedding(key if isinstance(key, int) else None).maps
-            scores = ScoresWithin(maps, models, limits)
-            questions[key] = Question(scores, judge, parts, scores.n_scores)
-        sums = judged_by_pass(self.run, data.source, questions)
-        return {key: of_asked(folded, asked[key][1]) for key, folded in sums.items()}
-
     def points(
         self, points: Sequence[Mapping[str, Any]], measure: str
     ) -> tuple[FoldAnswers, np.ndarray]:
         """Evaluate points of a grid on folds, R² relative to the variance of all of them."""
         by = "mse" if measure == "r2" else measure
-        found, values = points_on_folds(
-            self.run, self.job, self.data.statistics, self.procedure, points, by,
-            self.nested, self.on_folds,
-        )  # fmt: skip
-        return found, 1.0 - values / self.data.deviation**2 if measure == "r2" else values
+        answers, values = points_on_folds(
+            self.run,
+            self.job,
+            self.data.statistics,
+            self.procedure,
+            points,
+            by,
+            self.nested,
+            self.on_folds,
+        )
+        if measure == "r2":
+            values = explained(values, self.data.deviation**2)
+        return answers, values
+
+    # --- judging ---
+
+    def judged_everywhere(self, solved: Solved, validated: FoldAnswers | None) -> Judged:
+        """Judge the models of all paths on sets of rows, and those of folds, together."""
+        answers = dict[Key, Answer]()
+        for name, of_path in scores_of(solved).items():
+            answers |= {(name, rows): answer for rows, answer in of_path.items()}
+        if validated is not None:
+            for name, of_rule in zip(solved.paths, validated.answers, strict=True):
+                answers |= {(name, f): a for f, a in zip(validated.folds, of_rule, strict=True)}
+        asked = dict[Key, Asked]()
+        for (name, rows), answer in answers.items():
+            label = solved.paths[name].label
+            asked[name, rows] = Asked(solved.procedure, label, answer[MODELS], rows)
+        sums = self.judged(asked)
+        measures = self.measures_of(sums)
+        measured = {key: with_measured(answers[key], measures[key]) for key in answers}
+        return Judged(measured, sums)
+
+    def judged(self, asked: Mapping[Key, Asked]) -> dict[Key, LossSums]:
+        """Judge models, those of folds under the metrics that these have: in one pass at most."""
+        data = self.data
+        parts_of = {TRAIN: range(max(self.job.n_folds, 1)), TEST: [HELD_OUT]}
+        questions = dict[Key, Question]()
+        for key, of_key in asked.items():
+            fold: int | None = None
+            parts: Sequence[int]
+            if isinstance(of_key.rows, int):
+                fold = of_key.rows
+                parts = [fold]
+            else:
+                parts = parts_of[of_key.rows]
+            mapping = data.map_of(of_key.label, fold)
+            scores = LinearScores(mapping, of_key.models, self.limits)
+            questions[key] = Question(scores, self.judge(of_key), parts, scores.n_scores)
+        if data.memory is not None:
+            judged = judged_in_memory(self.run, data.memory, questions)
+        else:
+            judged = judged_by_pass(self.run, data.source, questions)
+        return {key: merge_tree(folded.parts) for key, folded in judged.items()}
+
+    @property
+    def limits(self) -> Sequence[float]:
+        """Least and greatest score."""
+        if self.data.form.options.clip and not self.data.form.is_ranking:
+            return self.data.landmarks.range.tolist()
+        return (-np.inf, np.inf)
+
+    def judge(self, asked: Asked) -> Judge:
+        """Return what measures models on rows."""
+        return Judge(Numbers(), centre=float(self.data.landmarks.range.mean()))
+
+    def measures_of(self, judged: Mapping[Key, LossSums]) -> dict[Key, Answer]:
+        """Return measures of models from what the judge has added up."""
+        measures = dict[Key, Answer]()
+        for key, sums in judged.items():
+            mse = sums["mse"] / sums.weight
+            # A fold of few rows may have a target that hardly varies: R² is of that of all folds.
+            is_fold = isinstance(key[1], int)
+            variance = self.data.deviation**2 if is_fold else float(sums.variance[0])
+            measures[key] = {"mse": mse, "r2": explained(mse, variance)}
+        return measures
+
+
+def with_measured(answer: Answer, measures: Answer) -> Answer:
+    """Return an answer with measures of its models in their place."""
+    kept = {name: array for name, array in answer.items() if name not in (MODELS, "values")}
+    return {**kept, **measures}
+
+
+# --- other losses ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,55 +311,68 @@ class ByPasses(Squared):
             )
         return paths
 
-    def judged_folds(self, work: FoldWork) -> FoldAnswers:
-        """Evaluate every item on every fold as its predictions are; within a step."""
-        return self.on_folds(work)
-
-    def on_folds(self, work: FoldWork) -> FoldAnswers:
-        """Evaluate items on folds one after another; within a step."""
+    def fitted_on_folds(self, work: FoldWork) -> FoldAnswers:
+        """Fit every item without every fold, one after another."""
+        split = partial(split_learned, self.data.learned)
         with ExitStack() as stack:  # rows are embedded once, unless folds have their metrics
             is_shared = not self.data.learned
             everywhere = stack.enter_context(self._passes()) if is_shared else None
 
             @contextmanager
-            def given(fold: Fold) -> Iterator[Fold]:
+            def with_pass(fold: Fold) -> Iterator[Fold]:
                 opened = nullcontext(everywhere) if everywhere else self._passes(fold.number)
                 with opened as make_pass:
-
-                    def judge(message: JudgePass) -> Mapping[str, np.ndarray]:
-                        return make_pass(replace(message, part=fold.number)).arrays
 
                     def fit(message: FitPass) -> Sums:
                         return make_pass(replace(message, left_out=fold.number))
 
-                    train = {**fold.train, "make_pass": fit}
-                    yield Fold(train, {**fold.held_out, "judge": judge}, fold.number)
+                    yield Fold({**fold.train, "make_pass": fit}, fold.held_out, fold.number)
 
-            return evaluate_here(self.split(work), self.data.statistics, given)
+            return evaluate_here(replace(work, split=split), self.data.statistics, with_pass)
 
-    def scores(self, solved: Solved) -> Scores:
-        """Score all models by one pass over the rows."""
-        procedure, embedding = solved.procedure, self.data.embedding()
-        parts = {"train": range(max(self.job.n_folds, 1)), "test": [HELD_OUT]}
-        questions: dict[tuple[str, str], Any] = {
-            (label, rows): EmbeddedQuestion(embedding, procedure.judge(path), parts[rows])
-            for label, path in solved.paths.items()
-            for rows in solved.sets
-        }
-        found: dict[str, dict[str, Answer]] = {label: {} for label in solved.paths}
-        for (label, rows), folded in judged_by_pass(self.run, self.data.source, questions).items():
-            path = solved.paths[label]
-            sums = of_asked(folded, parts[rows]).arrays
-            members = {"judge": lambda _, sums=sums: sums}
-            score = procedure.score(solved.problem, path, members, procedure.grid(path))
-            found[label][rows] = score
-        return found
+    def on_folds(self, work: FoldWork) -> FoldAnswers:
+        """Evaluate every item on every fold, to choose; within a step."""
+        return self.with_measures(self.fitted_on_folds(work), work)
 
-    def _passes(self, fold: int | None = None) -> Passes:
-        data, embedding = self.data, self.data.embedding(fold)
-        return Passes(
-            self.run, lambda *of: EmbeddedReader(data.source(*of), embedding), data.form.row_values
-        )
+    @property
+    def limits(self) -> Sequence[float]:
+        """Least and greatest score."""
+        if self.data.form.has_classes:
+            return (-np.inf, np.inf)
+        return super().limits
+
+    def judge(self, asked: Asked) -> Judge:
+        """Return what measures models on rows."""
+        extras = [model.extra for model in asked.models]
+        return Judge(Margins(asked.procedure.loss, extras, self.data.class_values))
+
+    def measures_of(self, judged: Mapping[Key, LossSums]) -> dict[Key, Answer]:
+        """Return measures of models from what the judge has added up."""
+        judge = Judge(Numbers())
+        return {key: judge.measures(sums) for key, sums in judged.items()}
+
+    @contextmanager
+    def _passes(self, fold: int | None = None) -> Iterator[MakePass]:
+        """Make passes over the training rows: in this process, where these are in memory."""
+        data = self.data
+        embedding = data.embedding(fold)
+        if data.memory is None:
+
+            def reader(*of: Any) -> EmbeddedReader:
+                return EmbeddedReader(data.source(*of), embedding)
+
+            with Passes(self.run, reader, data.form.row_values) as make_pass:
+                yield make_pass
+            return
+        with single_threaded_blas(), ThreadPoolExecutor(n_processors()) as threads:
+            *train, _ = data.memory
+            parts = [part for part, rows in enumerate(train) if rows.n_rows]
+            embedded = list(threads.map(lambda part: embedding(train[part], part), parts))
+            n_values = data.form.row_values * sum(rows.n_rows for rows in train)
+            groups = [[rows] for rows in embedded]
+            if n_values <= _FEW_VALUES:
+                groups = [embedded]
+            yield lambda message: merge_tree(threads.map(message.sums, groups))
 
 
 # --- rankings -------------------------------------------------------------------------------------
@@ -271,10 +380,10 @@ class ByPasses(Squared):
 
 @dataclass(frozen=True)
 class RankingProcedure(LandmarkProcedure):
-    """What decides about a ranking, whose models a pass has to judge."""
+    """What decides about a ranking, whose models rows have to judge."""
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
-        """Measure models of several numbers of landmarks; return those that a pass has to judge."""
+        """Measure models of several numbers of landmarks; return those that rows have to judge."""
         return super().tuned_values(fold, ends, MODELS if measure in RANKING_MEASURES else measure)
 
 
@@ -287,40 +396,23 @@ class ByRanking(Squared):
         return RankingProcedure(**vars(super().procedure(options)))
 
     def on_folds(self, work: FoldWork) -> FoldAnswers:
-        """Evaluate every item on every fold: models by statistics, their rankings by one pass."""
-        answers = self.by_moments(work)
-        measure = getattr(work.evaluate, "measure", None)
-        if measure is None:
-            return self.on_rows(answers, work, MODELS)
-        if measure not in RANKING_MEASURES:
+        """Evaluate every item on every fold: models by statistics, their rankings by rows."""
+        answers = self.fitted_on_folds(work)
+        if isinstance(work.evaluate, Tuned) and work.evaluate.measure not in RANKING_MEASURES:
             return answers
-        judged = self.on_rows(answers, work, "values")
-        values = (tuple({"values": one[measure]} for one in own) for own in judged.answers)
-        return replace(judged, answers=tuple(values))
+        return self.with_measures(answers, work)
 
-    def judged_folds(self, work: FoldWork) -> FoldAnswers:
-        """Evaluate every item on every fold as its predictions are; within a step."""
-        return self.on_folds(work)
+    def judge(self, asked: Asked) -> Judge:
+        """Return what measures models on rows."""
+        return Judge(Numbers(), cutoffs=CUTOFFS)
 
-    def measured(self, asked: Mapping[Key, Asked]) -> dict[Key, Answer]:
-        """Return NDCG (M,) of models on folds or held-out rows (−1), by one pass."""
-        judge = Judge(Numbers(), cutoffs=CUTOFFS)
-        answers = dict[Key, Answer]()
-        for key, sums in self.judged(judge, asked).items():
+    def measures_of(self, judged: Mapping[Key, LossSums]) -> dict[Key, Answer]:
+        """Return NDCG of models from what the judge has added up."""
+        measures = dict[Key, Answer]()
+        for key, sums in judged.items():
             assert sums.ranking is not None
-            answers[key] = dict(zip(RANKING_MEASURES, sums.ranking.mean, strict=True))
-        return answers
-
-
-def of_asked(folded: Folded[Any], parts: Sequence[int]) -> Any:
-    """Return what was added up over the rows that were asked for: held out, or of folds."""
-    return folded.test if HELD_OUT in parts else folded.train()
-
-
-def judged_answer(answer: Answer, measured: Answer) -> Answer:
-    """Return an answer with measures of its models in their place."""
-    left = (MODELS, "values")
-    return {**{name: a for name, a in answer.items() if name not in left}, **measured}
+            measures[key] = dict(zip(RANKING_MEASURES, sums.ranking.mean, strict=True))
+        return measures
 
 
 def loss_of(options: LandmarksOptions, n_classes: int, deviation: float) -> Loss:

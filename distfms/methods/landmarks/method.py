@@ -159,7 +159,6 @@ METHOD = Method(
         "levels": "it defines the target, not how to learn",
         "clip": "errors from statistics are those before the cut",
         **dict.fromkeys(("scaling", "metric"), _STATES),
-        "sample": "it affects only what the model is compared with",
         "baselines": "it affects only what the model is compared with",
     },
     measures=MEASURES,

@@ -178,11 +178,6 @@ class LandmarksOptions(Section):
     """Scale of the features: in units of their standard deviation or range, as normal scores of
     their quantiles in a `sample`, or unchanged.
     """
-    sample: Count = 4096
-    """Rows of each fold, and of the held-out rows, that kernel regression is judged on, and that
-    decide the default of `sigma` (500 of them at most). Kernel regression compares them with all
-    training rows, or with those of the sample if there are more than 63,245 (or 2²⁷ numbers).
-    """
     baselines: tuple[Literal["columns", "all_landmarks", "kernel_regression", "lightgbm"], ...] = (
         "columns",
         "all_landmarks",

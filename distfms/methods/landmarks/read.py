@@ -1,37 +1,39 @@
-"""What is read: rows that become landmarks, their metric, and co-moments of similarities."""
+"""What is read: one sample of rows with their moments, and co-moments of similarities.
+
+Where the sample is all rows, these stay in memory: co-moments, fits and the judge are of them, and
+nothing is read again.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from distfms.data.files.partition import Dataset, Partition
+from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, RowBatch, require_observed
-from distfms.data.rows.folds import hash_keys, mix, with_seed
+from distfms.data.rows.folds import hash_keys
 from distfms.errors import DataError
 from distfms.methods.frame.classes import Classes, count_classes
-from distfms.methods.frame.contract import PartialReader, Run
-from distfms.methods.frame.passes import Sums
+from distfms.methods.frame.contract import Run
+from distfms.methods.frame.judge import JudgedRows
 from distfms.methods.frame.ranking import NormalisedGains, QueryCounts
-from distfms.methods.frame.row_data import (
-    Levels,
-    read_levels,
-    require_rows,
-    summary_of_target,
-    tell_counts,
-)
+from distfms.methods.frame.read import SAMPLE, features_of, sampling_reader
+from distfms.methods.frame.row_data import Levels, read_levels, require_rows, tell_counts
 from distfms.methods.frame.row_predictor import class_name, plan_of_model, sources_of
-from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, naming
+from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader
 from distfms.methods.landmarks.candidates import LANDMARKS_JUDGED
-from distfms.methods.landmarks.fit import EmbeddedRows, JudgePass
-from distfms.methods.landmarks.form import LandmarkForm
+from distfms.methods.landmarks.form import LandmarkForm, share_of
 from distfms.methods.landmarks.kmeans import kmeans_rows
 from distfms.methods.landmarks.read_choice import Choice, all_maps, read_choice
+from distfms.methods.landmarks.read_similarities import (
+    Embedding,
+    SimilarityMoments,
+    SimilarityReader,
+)
 from distfms.methods.landmarks.similarity import (
     KMEANS,
     RANDOM,
@@ -40,10 +42,9 @@ from distfms.methods.landmarks.similarity import (
     landmark_arrays,
     landmark_maps,
 )
-from distfms.methods.landmarks.squared import COLUMNS, coded, of_fold
+from distfms.methods.landmarks.squared import COLUMNS, of_fold
 from distfms.stats.base import Bundle, Folded, merge_tree
-from distfms.stats.codec import encode
-from distfms.stats.comoments import CoMoments, Moments
+from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
 
 
@@ -60,17 +61,16 @@ class Landmarks:
     range : ndarray of shape (2,)
         Least and greatest target of the training rows.
     sample : Folded of RowSample
-        Rows of each part: features, target, and weight where there is any.
+        Rows of each part: features, target, and weight.
+    gains : tuple of NormalisedGains
+        What normalises gains of training and held-out rows; empty where no ranking is learned.
     """
 
     arrays: Mapping[str, np.ndarray]
     ids: Mapping[str, np.ndarray]
     range: np.ndarray
     sample: Folded[RowSample]
-
-
-#: Labels of similarities, each with weights and intercepts (M, L + 1).
-Models = Sequence[tuple[str, np.ndarray]]
+    gains: tuple[NormalisedGains, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +91,8 @@ class LandmarkData:
         None for a ranking, which is compared by its NDCG.
     statistics : Bundle
         `CoMoments` of what each map makes of the rows, and of the target.
+    memory : tuple of JudgedRows, or None
+        All rows by part, where they are in memory.
     """
 
     form: LandmarkForm
@@ -101,6 +103,7 @@ class LandmarkData:
     maps: Mapping[str, LandmarkMap]
     choice: Choice | None
     statistics: Bundle
+    memory: tuple[JudgedRows, ...] | None = None
 
     @property
     def class_values(self) -> tuple[float, ...] | None:
@@ -117,7 +120,7 @@ class LandmarkData:
     def labels(self) -> tuple[str, ...]:
         """Labels of the similarities that models have, the best first where it is known."""
         if self.choice is None:
-            return tuple(own.label for own in self.form.similarities)
+            return tuple(similarity.label for similarity in self.form.similarities)
         return self.choice.labels
 
     def is_compared_whole(self, n_landmarks: int) -> bool:
@@ -129,17 +132,27 @@ class LandmarkData:
     @property
     def learned(self) -> tuple[str, ...]:
         """Labels of the similarities that each fold has a metric of its own for."""
-        return tuple(label for label in self.maps if of_fold(label, 0) in self.maps)
+        return learned_labels(self.maps)
 
     def source(self, dataset: Dataset, held_out: bool) -> RowSource:
         """Return all that is needed to read a partition of a dataset."""
         return self.form.source(self.plan, dataset, held_out)
 
+    def map_of(self, label: str, fold: int | None = None) -> LandmarkMap:
+        """Return the map of a label, of all training rows or of those without a fold."""
+        if fold is None:
+            return self.maps[label]
+        return self.maps.get(of_fold(label, fold), self.maps[label])
+
     def embedding(self, fold: int | None = None) -> Embedding:
         """Return the maps by label of all training rows, or of those without a fold."""
         labels = [label for label in self.maps if "@" not in label]
-        maps = {label: self.maps.get(f"{label}@{fold}", self.maps[label]) for label in labels}
-        return Embedding(maps, self.class_values)
+        return Embedding({label: self.map_of(label, fold) for label in labels}, self.class_values)
+
+
+def learned_labels(maps: Mapping[str, LandmarkMap]) -> tuple[str, ...]:
+    """Return the labels of maps that each fold has one of its own of."""
+    return tuple(label for label in maps if of_fold(label, 0) in maps)
 
 
 def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
@@ -148,23 +161,23 @@ def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
     plan = form.plan(levels)
     classes = read_classes(run, form, levels, plan)
     plan = plan if classes is None else classes.planned(plan)
-    gains = read_gains(run, form, plan)
     landmarks = run.step("landmarks", lambda: take_landmarks(run, form, plan))
     plain = landmark_maps(form.similarities, landmarks.arrays, landmarks.sample.train())
     choice = read_choice(run, form, classes, landmarks.arrays, landmarks.sample, plain)
     maps = all_maps(form, landmarks.arrays, plain, choice)
-    learned = tuple(label for label in maps if of_fold(label, 0) in maps)
+    memory = None
+    if form.is_in_memory(plan.n_features):
+        parts = landmarks.sample.parts
+        memory = tuple(rows_in_memory(form, part, plan.n_features) for part in parts)
+    moments = SimilarityMoments(maps, learned_labels(maps), landmarks.gains)
 
     def statistics() -> Bundle:
-        found = run.reduce(
-            lambda *of: SimilarityReader(form.source(plan, *of), maps, learned, gains),
-            actors="embeddings",
-        )
-        check_similarities(form, found)
-        return found
+        bundle = read_moments(run, form, plan, moments, memory)
+        check_similarities(form, bundle)
+        return bundle
 
-    found = run.step("statistics", statistics)
-    return LandmarkData(form, plan, classes, landmarks, plain, maps, choice, found)
+    bundle = run.step("statistics", statistics)
+    return LandmarkData(form, plan, classes, landmarks, plain, maps, choice, bundle, memory)
 
 
 def read_classes(run: Run, form: LandmarkForm, levels: Levels, plan: ColumnPlan) -> Classes | None:
@@ -186,75 +199,158 @@ def read_classes(run: Run, form: LandmarkForm, levels: Levels, plan: ColumnPlan)
     return run.step("classes", classes) if form.has_classes else None
 
 
-def read_gains(run: Run, form: LandmarkForm, plan: ColumnPlan) -> tuple[NormalisedGains, ...]:
-    """Return what normalises gains of training and held-out rows; step ``queries``.
-
-    Empty where no ranking is learned.
-    """
-
-    def queries() -> tuple[NormalisedGains, ...]:
-        counts = summary_of_target(run, form, plan, "queries", query_counts)
-        gains = (counts.train().gains(), counts.test.gains())
-        n_empty = sum(int(np.count_nonzero(own.norms == 0)) for own in gains)
-        if n_empty:
-            n_queries = sum(len(own.norms) for own in gains)
-            run.note(
-                f"{n_empty:,} of {n_queries:,} queries have no relevant row and are left out of "
-                "the mean NDCG."
-            )
-        return gains
-
-    return run.step("queries", queries) if form.options.task == "ranking" else ()
+# --- one sample ----------------------------------------------------------------------------------
 
 
 def take_landmarks(run: Run, form: LandmarkForm, plan: ColumnPlan) -> Landmarks:
     """Sample rows, and take landmarks and the scales of features from them."""
-    found = run.reduce(lambda *of: SampleReader.of(form.source(plan, *of), form.sample_size))
-    sample: Folded[RowSample] = found["sample"]
-    train, moments, options = sample.train(), found["moments"].train(), form.options
-    pool = train if form.inputs.unlabelled is None else sample_unlabelled(run, form, plan)
-    require_rows(form, [part.n_rows for part in sample.parts])
-    pool = pool.taken(np.unique(pool.hashes, return_index=True)[1])  # a row twice is one landmark
-    given = 2 if options.landmarks == "auto" else options.landmarks
-    wanted = 2 if options.is_precomputed else max(2, given)
-    if pool.n_rows < wanted:
-        where = (form.inputs.unlabelled or form.inputs.train).place
-        raise DataError(
-            f"There are {pool.n_rows} rows to take landmarks from in {where}, and "
-            f"`landmarks.landmarks` is {wanted}: choose at most {pool.n_rows}."
-        )
+    bundle = run.reduce(lambda *of: row_reader(form, plan, *of))
+    moments: Moments = bundle["moments"].train()
+    require_rows(form, [counts.n_rows for counts in bundle["counts"].parts])
     require_observed(plan.feature_names, moments.weight[: plan.n_features])
-    tell_counts(run, form, plan, found["counts"])
-    arrays = landmark_arrays(pool, moments, plan.n_features, options, form.most_landmarks)
-    n = len(arrays["landmarks"])
-    constant = [n for n, s in zip(plan.feature_names, arrays["scale"], strict=True) if not s]
-    if constant:
-        run.note(f"Constant columns are ignored: {', '.join(constant)}.")
-    named: Any = pool.row_ids if pool.ids is None else pool.ids
-    ids = {RANDOM: np.array(plan.feature_names) if options.is_precomputed else named[:n]}
+    tell_counts(run, form, plan, bundle["counts"])
+    sample = Folded(tuple(with_features(plan, part) for part in bundle[SAMPLE].parts))
+    pool = landmark_pool(run, form, plan, sample)
+    arrays = landmark_arrays(pool, moments, plan.n_features, form.options, form.most_landmarks)
+    still = [name for name, s in zip(plan.feature_names, arrays["scale"], strict=True) if not s]
+    if still:
+        run.note(f"Constant columns are ignored: {', '.join(still)}.")
+    ids = {RANDOM: names_of(form, plan, pool)[: len(arrays["landmarks"])]}
     if KMEANS in form.sources:
         features = pool.values[: plan.n_features]
-        places = kmeans_rows(LandmarkMap.of(Similarity("linear"), arrays).scaled(features), n)
-        arrays[KMEANS], ids[KMEANS] = features[:, places].T, named[places]
-    span = np.array([moments.minimum[-1], moments.maximum[-1]])
-    return Landmarks(arrays, ids, span, sample)
+        scaled = LandmarkMap.of(Similarity("linear"), arrays).scaled(features)
+        places = kmeans_rows(scaled, len(arrays["landmarks"]))
+        arrays[KMEANS] = features[:, places].T
+        ids[KMEANS] = names_of(form, plan, pool)[places]
+    limits = np.array([moments.minimum[-1], moments.maximum[-1]])
+    gains = gains_of(run, bundle["queries"]) if form.is_ranking else ()
+    return Landmarks(arrays, ids, limits, sample, gains)
+
+
+def row_reader(
+    form: LandmarkForm, plan: ColumnPlan, dataset: Dataset, held_out: bool
+) -> SummaryReader:
+    """Return the reader of a sample, ``moments``, ``counts`` and, of a ranking, ``queries``."""
+    has_gaps = form.inputs.section.missing == "mean"
+    summarise = partial(_summary, form.is_ranking, has_gaps)
+    source = form.source(plan, dataset, held_out)
+    reader = SummaryReader(source, "moments of rows", summarise, {"queries": form.is_ranking})
+    return sampling_reader(reader, form.sample_share(dataset, plan.n_features))
+
+
+def _summary(is_ranking: bool, has_gaps: bool, batch: RowBatch, part: int) -> dict[str, Any]:
+    rows = batch.part_slices[part]
+    weight = None if batch.weight is None else batch.weight[rows]
+    summary: dict[str, Any] = {
+        "moments": Moments.from_block(batch.values[:, rows], weight),
+        "counts": RowCounts.from_block(batch, part, count_missing=has_gaps),
+    }
+    if is_ranking:
+        assert batch.rows.query is not None
+        keys = hash_keys(batch.rows.query[rows])
+        summary["queries"] = QueryCounts.from_rows(keys, batch.target[0, rows])
+    return summary
+
+
+def with_features(plan: ColumnPlan, sample: RowSample) -> RowSample:
+    """Return sampled rows with the features of a batch in place of codes of categories."""
+    n_inputs = len(plan.roles.features)
+    if n_inputs == plan.n_features:
+        return sample
+    features = features_of(plan, sample.values[:n_inputs])
+    return replace(sample, values=np.vstack((features, sample.values[n_inputs:])))
+
+
+def landmark_pool(
+    run: Run, form: LandmarkForm, plan: ColumnPlan, sample: Folded[RowSample]
+) -> RowSample:
+    """Return the rows that landmarks are taken from, in random order."""
+    is_unlabelled = form.inputs.unlabelled is not None
+    pool = sample_unlabelled(run, form, plan) if is_unlabelled else sample.train()
+    pool = pool.taken(np.unique(pool.hashes, return_index=True)[1])  # a row twice is one landmark
+    least = 2
+    if form.options.landmarks != "auto" and not form.options.is_precomputed:
+        least = max(2, form.options.landmarks)
+    if pool.n_rows < least:
+        dataset = form.inputs.unlabelled or form.inputs.train
+        raise DataError(
+            f"There are {pool.n_rows} rows to take landmarks from in {dataset.place}, and "
+            f"`landmarks.landmarks` is {least}: choose at most {pool.n_rows}."
+        )
+    return pool
 
 
 def sample_unlabelled(run: Run, form: LandmarkForm, plan: ColumnPlan) -> RowSample:
     """Sample the rows without a target, from which landmarks are taken where there are any."""
     dataset = form.inputs.unlabelled
     assert dataset is not None
-    own = plan_of_model(dataset, form.roles.features, sources_of(plan), form.roles.id)
-    source = RowSource(dataset.reader, form.inputs.section, form.seed, True, own)
-    read = SampleReader.of(source, form.sample_size)
-    parts = [found["sample"].test for found in run.map(read, dataset.partitions)]
-    pool: RowSample = merge_tree(parts)
-    return pool
+    plan = plan_of_model(dataset, form.roles.features, sources_of(plan), form.roles.id)
+    source = RowSource(dataset.reader, form.inputs.section, form.seed, True, plan)
+    share = share_of(dataset.n_rows, plan.n_features, form.most_landmarks)
+    read = sampling_reader(SummaryReader(source, "unlabelled rows", _nothing), share)
+    parts = [bundle[SAMPLE].test for bundle in run.map(read, dataset.partitions)]
+    return with_features(plan, merge_tree(parts))
+
+
+def _nothing(batch: RowBatch, part: int) -> dict[str, Any]:
+    return {}
+
+
+def names_of(form: LandmarkForm, plan: ColumnPlan, pool: RowSample) -> np.ndarray:
+    """Return what names the rows of a pool: ids, or else their numbers; similarities, columns."""
+    if form.options.is_precomputed:
+        return np.array(plan.feature_names)
+    if form.roles.id is None or pool.ids is None:
+        return pool.row_ids
+    return pool.ids
+
+
+def gains_of(run: Run, counts: Folded[QueryCounts]) -> tuple[NormalisedGains, ...]:
+    """Return what normalises gains of training and held-out rows."""
+    gains = (counts.train().gains(), counts.test.gains())
+    n_queries = sum(len(part.norms) for part in gains)
+    n_empty = sum(int(np.count_nonzero(part.norms == 0)) for part in gains)
+    if n_empty:
+        run.note(
+            f"{n_empty:,} of {n_queries:,} queries have no relevant row and are left out of "
+            "the mean NDCG."
+        )
+    return gains
+
+
+# --- co-moments ----------------------------------------------------------------------------------
+
+
+def rows_in_memory(form: LandmarkForm, sample: RowSample, n_features: int) -> JudgedRows:
+    """Return the rows of a part, as the judge takes them; those of queries in order."""
+    queries = None
+    if form.is_ranking and sample.ids is not None:
+        sample = sample.taken(np.argsort(sample.row_ids, kind="stable"))
+        queries = hash_keys(sample.ids)
+    features, target, weight = np.split(sample.values, [n_features, n_features + 1])
+    return JudgedRows(features, target, weight[0], queries)
+
+
+def read_moments(
+    run: Run,
+    form: LandmarkForm,
+    plan: ColumnPlan,
+    moments: SimilarityMoments,
+    memory: tuple[JudgedRows, ...] | None,
+) -> Bundle:
+    """Return co-moments of similarities by label: of rows in memory, or by a pass."""
+    if memory is None:
+        return run.reduce(
+            lambda *of: SimilarityReader(form.source(plan, *of), moments), actors="embeddings"
+        )
+    labels = list(moments.maps)
+    members = run.map(partial(moments.of_label, memory), labels)
+    return Bundle(dict(zip(labels, members, strict=True)))
 
 
 def check_similarities(form: LandmarkForm, statistics: Bundle) -> None:
     """Refuse similarities, or a target, that tell nothing."""
-    whole = {n: own.train() for n, own in statistics.members.items() if "@" not in n}
+    whole = {n: part.train() for n, part in statistics.members.items() if "@" not in n}
     for label, moments in whole.items():
         constant = moments.constant_columns()
         if label != COLUMNS and constant[:-1].all():
@@ -269,270 +365,3 @@ def check_similarities(form: LandmarkForm, statistics: Bundle) -> None:
     n_rows = int(next(iter(whole.values())).n_samples)
     if n_rows < 2:
         raise DataError(f"There are {n_rows} rows of positive weight; at least 2 are needed.")
-
-
-# --- readers -----------------------------------------------------------------------------------
-
-
-def sample_hashes(batch: RowBatch, own: slice, seed: int) -> np.ndarray:
-    """Hash some rows of a batch, whatever the partitions are.
-
-    With ids their values decide, and the features of the row, as several rows may have one id;
-    otherwise the file's name and the row's number in it. Targets have no say.
-    """
-    if batch.rows.id is None:
-        return with_seed(mix(batch.rows.hashes[own]), seed)
-    hashes = hash_keys(batch.rows.id[own])
-    for values in batch.features[:, own]:
-        plain = np.where(np.isnan(values), 0.0, values + 0.0)  # no sign of zero, one gap
-        hashes = mix(hashes ^ plain.view(np.uint64))
-    return with_seed(mix(hashes), seed)
-
-
-def sampled(size: int, seed: int, has_gaps: bool, batch: RowBatch, part: int) -> dict[str, Any]:
-    """Sample the rows of a part, whose weight follows their values, and sum them up."""
-    rows = batch.part_slices[part]
-    ids = None if batch.rows.id is None else batch.rows.id[rows]
-    if ids is not None and ids.dtype.kind not in "iu":
-        ids = ids.astype(str)
-    weight = None if batch.weight is None else batch.weight[rows]
-    values = batch.values[:, rows]
-    kept = values if weight is None else np.vstack((values, weight))
-    hashes = sample_hashes(batch, rows, seed)
-    return {
-        "sample": RowSample.from_rows(size, hashes, batch.row_ids[rows], kept, ids),
-        "moments": Moments.from_block(values, weight),
-        "counts": RowCounts.from_block(batch, part, count_missing=has_gaps),
-    }
-
-
-@dataclass(frozen=True)
-class SampleReader(SummaryReader):
-    """Reads ``sample`` (`RowSample` of features and targets), ``moments`` and ``counts``."""
-
-    @classmethod
-    def of(cls, source: RowSource, size: int) -> SampleReader:
-        """Return the reader of samples of so many rows of each part."""
-        summarise = partial(sampled, size, source.seed, source.section.missing == "mean")
-        return cls(source, "rows by id and features", summarise, {"size": size})
-
-    def partition_key(self, partition: Partition) -> str:
-        """Return the fingerprint, and the number of the first row: a sample holds row numbers."""
-        return f"{partition.fingerprint}:{partition.row_offset}"
-
-
-def query_keys(batch: RowBatch, rows: slice) -> np.ndarray:
-    """Return hashes of the queries of some rows."""
-    assert batch.rows.query is not None
-    return hash_keys(batch.rows.query[rows])
-
-
-def query_counts(batch: RowBatch, part: int) -> dict[str, QueryCounts]:
-    """Count the relevances of a part by query."""
-    rows = batch.part_slices[part]
-    return {"queries": QueryCounts.from_rows(query_keys(batch, rows), batch.target[0, rows])}
-
-
-def scores_of_models(
-    maps: Mapping[str, LandmarkMap], models: Models, features: np.ndarray
-) -> np.ndarray:
-    """Return the scores (n, M) of rows (d, n)."""
-    scores = [np.empty((features.shape[1], 0))]
-    for label, own in models:
-        mapping, k = maps[label], own.shape[1] - 1
-        mapping = mapping.restricted(range(k)) if k < mapping.n_landmarks else mapping
-        scores.append(mapping.scores(features, own[:, :-1].T, own[:, -1]))
-    return np.concatenate(scores, axis=1)
-
-
-@dataclass(frozen=True, eq=False)
-class ScoresWithin:
-    """Scores of models on similarities, cut to limits; `Models` of the judge."""
-
-    maps: Mapping[str, LandmarkMap]
-    models: Models
-    limits: np.ndarray
-
-    def __call__(self, features: np.ndarray) -> np.ndarray:
-        """Return scores (M, 1, n) of rows (d, n)."""
-        scores = np.clip(scores_of_models(self.maps, self.models, features), *self.limits)
-        return scores.T[:, np.newaxis]
-
-    @property
-    def n_scores(self) -> int:
-        """Scores of a row."""
-        return sum(len(weights) for _, weights in self.models)
-
-
-def embedded_moments(
-    mapping: LandmarkMap, features: np.ndarray, target: np.ndarray, weight: np.ndarray | None
-) -> CoMoments:
-    """Return co-moments of similarities and a target, some rows at a time.
-
-    Parameters
-    ----------
-    mapping : LandmarkMap
-    features : ndarray of shape (d, n)
-    target : ndarray of shape (n,)
-    weight : ndarray of shape (n,), or None
-    """
-    found = CoMoments.empty(mapping.n_landmarks + 1)
-    for rows, block in mapping.blocks(features):
-        block[-1] = target[rows]
-        own = None if weight is None else weight[rows]
-        found = found.merge(CoMoments.from_block(block, own, overwrite=True))
-    return found
-
-
-def split_learned(
-    learned: tuple[str, ...], bundle: Bundle, number: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the statistics of all training rows but those of a fold, and of the fold.
-
-    Those of similarities with a learned metric are under the metric of the other rows.
-    """
-    train, held_out = dict[str, Any](), dict[str, Any]()
-    for label, part in bundle.members.items():
-        name, _, fold = label.rpartition("@")
-        if name in learned and int(fold) == number:
-            train[name], held_out[name] = part.parts
-        elif not {name, label} & set(learned):
-            train[label], held_out[label] = part.train_without(number), part.folds[number]
-    return train, held_out
-
-
-@dataclass(frozen=True, eq=False)
-class SimilarityReader(PartialReader):
-    """Reads `CoMoments` of what each map makes of rows, and of the target.
-
-    Attributes
-    ----------
-    source : RowSource
-    maps : mapping of str to LandmarkMap
-        By the label of the similarity. Those whose metric was learned, as `of_fold` names them or
-        of all training rows, have two parts in place of the folds: the rows that were learned from
-        and the others.
-    learned : tuple of str
-        Labels of similarities with a metric that was learned.
-    gains : sequence of NormalisedGains
-        For a ranking, what training and held-out rows are to be predicted in place of the target.
-    """
-
-    source: RowSource
-    maps: Mapping[str, LandmarkMap]
-    learned: tuple[str, ...] = ()
-    gains: Sequence[NormalisedGains] = ()
-
-    def parts(self, label: str) -> list[list[int]]:
-        """Return the parts of a batch that each part of a member sums up."""
-        *folds, test = range(self.source.n_parts)
-        name, _, fold = label.rpartition("@")
-        if label in self.learned:
-            return [folds, [test]]
-        if name in self.learned:
-            return [[f for f in folds if f != int(fold)], [int(fold)]]
-        return [[part] for part in (*folds, test)]
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and sum up."""
-        batch = self.source.read(partition)
-        with naming(partition):
-            members = {
-                label: self._folded(mapping, batch, self.parts(label))
-                for label, mapping in self.maps.items()
-            }
-        return Bundle(members)
-
-    def _folded(
-        self, mapping: LandmarkMap, batch: RowBatch, parts: Sequence[Sequence[int]]
-    ) -> Folded[CoMoments]:
-        summarised = []
-        for numbers in parts:
-            moments = [self._moments(mapping, batch, part) for part in numbers]
-            summarised.append(merge_tree(moments))
-        return Folded(tuple(summarised))
-
-    def _moments(self, mapping: LandmarkMap, batch: RowBatch, part: int) -> CoMoments:
-        rows = batch.part_slices[part]
-        features, target = batch.features[:, rows], batch.target[0, rows]
-        weight = None if batch.weight is None else batch.weight[rows]
-        if self.gains:
-            own = self.gains[part == len(batch.part_slices) - 1]
-            target = own(query_keys(batch, rows), target)
-        return embedded_moments(mapping, features, target, weight)
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        known = hashlib.sha256(encode([self.maps, self.learned, self.gains])).hexdigest()
-        return {**self.source.key(), "kind": "similarities", "known": known}
-
-
-@dataclass(frozen=True, eq=False)
-class Embedding:
-    """Picklable function from parts of a batch to the similarities of their rows.
-
-    Attributes
-    ----------
-    maps : mapping of str to LandmarkMap
-        By the label of the similarity.
-    classes : tuple of float, or None
-        Values of the target that are read as their numbers.
-    """
-
-    maps: Mapping[str, LandmarkMap]
-    classes: tuple[float, ...] | None
-
-    def __call__(self, batch: RowBatch, parts: slice) -> list[EmbeddedRows]:
-        """Return the rows of each part that has any."""
-        found = []
-        for part, rows in list(enumerate(batch.part_slices))[parts]:
-            if rows.stop > rows.start:
-                target = coded(self.classes, batch.target[0, rows]).copy()
-                weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows]
-                own = {label: f(batch.features[:, rows]) for label, f in self.maps.items()}
-                found.append(EmbeddedRows(part, own, target, weight.copy()))
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class EmbeddedQuestion:
-    """Models on similarities to judge by a pass; a `Question`.
-
-    Attributes
-    ----------
-    embedding : Embedding
-    message : JudgePass
-    parts : sequence of int
-    """
-
-    embedding: Embedding
-    message: JudgePass
-    parts: Sequence[int]
-    nothing: ClassVar[Sums] = Sums({})
-
-    def of_part(self, batch: RowBatch, part: int) -> Sums:
-        """Return what the judge adds up over the rows of a part."""
-        label = self.message.label
-        embedding = replace(self.embedding, maps={label: self.embedding.maps[label]})
-        return self.message.sums(embedding(batch, slice(part, part + 1 or None)))
-
-
-@dataclass(frozen=True, eq=False)
-class EmbeddedReader:
-    """What passes read and add up; a :class:`~distfms.methods.frame.passes.RowReader`."""
-
-    source: RowSource
-    embedding: Embedding
-
-    def read(self, partition: Partition) -> list[EmbeddedRows]:
-        """Return the similarities of the training rows of each part."""
-        if self.source.held_out:
-            return []
-        batch = self.source.read(partition)
-        with naming(partition):
-            return self.embedding(batch, slice(0, -1))  # the held-out rows come last
-
-    def sums(self, rows: list[EmbeddedRows], message: Any) -> Sums:
-        """Add up over rows what the message says."""
-        found: Sums = message.sums(rows)
-        return found

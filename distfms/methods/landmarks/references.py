@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from distfms.methods.frame.contract import Run
-from distfms.methods.frame.judge import Judge, JudgedRows
+from distfms.methods.frame.judge import HELD_OUT, Judge, JudgedRows
 from distfms.methods.frame.outcomes import Numbers
 from distfms.methods.frame.trees import FIXED, MOST_VALUES, fitted, scores
-from distfms.methods.landmarks.read import LandmarkData, SampleReader
+from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.similarity import RANDOM, LandmarkMap, of_source
 from distfms.methods.landmarks.squared import LIGHTGBM, coded
 from distfms.stats.base import Folded
@@ -22,12 +22,12 @@ from distfms.stats.sample import RowSample
 #: A sum of similarities counts as none where it is at most this part of the sum of their sizes.
 _NO_WEIGHT = 1e-6
 #: Rows that similarities to all rows of a sample are computed for at a time, and the most of these.
-_JUDGED_ROWS, _SIMILARITIES = 512, 2**25
-#: Square of the number of training rows up to which kernel regression compares with all of them, if
-#: they are no more numbers than this.
-_MOST_PAIRS, _MOST_VALUES = 4_000_000_000, 2**27
-#: What references are judged by, and what is told of fits.
-_MEASURES, _WHAT = ("mse", "mae", "error"), "Fitting LightGBM"
+_BLOCK_ROWS, _SIMILARITIES = 512, 2**25
+#: Rows of a fold, or of held-out rows, that references are judged on, and rows that kernel
+#: regression compares with.
+_JUDGED, _MOST_PAIRED = 4096, 50_000
+#: What references are judged by.
+_MEASURES = ("mse", "mae", "error")
 TREES = "LightGBM"
 #: Parameters of LightGBM that it has by itself.
 _DEFAULTS = {"num_leaves": 31, "num_iterations": 100, "seed": 0}
@@ -35,35 +35,28 @@ _DEFAULTS = {"num_leaves": 31, "num_iterations": 100, "seed": 0}
 
 def references(run: Run, data: LandmarkData) -> dict[str, Any]:
     """Return the errors of what is fitted to a sample of the rows, by name; within a step."""
-    options, sample, n = data.form.options, data.landmarks.sample, data.plan.n_features
-    classes, found = data.class_values, dict[str, Any]()
-    several = options.task == "ranking" or (
-        options.task == "classification" and len(classes or ()) > 2
-    )
-    if "kernel_regression" in options.baselines and not (several or options.is_precomputed):
-        rows = all_rows(run, data)
-        for label, mapping in {of_source(n, RANDOM): f for n, f in data.plain.items()}.items():
-            predict = partial(kernel_regression, mapping)
-            errors = reference_errors(map, predict, classes, rows, n, options.sample)
-            found[f"kernel regression, {label}"] = errors
-    on_rows = options.task != "ranking" and not options.is_precomputed
-    if LIGHTGBM in options.baselines and on_rows:
-        predict, fit = partial(boosted_trees, options.task), partial(run.map, what=_WHAT)
-        most, taught = data.form.sample_size, max(MOST_VALUES // n, 2)
-        found[TREES] = reference_errors(fit, predict, classes, sample, n, most, taught)
-    return found
-
-
-def all_rows(run: Run, data: LandmarkData) -> Folded[RowSample]:
-    """Return all rows of each part by another pass over them, or the sample if they are many."""
+    options = data.form.options
     sample = data.landmarks.sample
-    n = int(next(iter(data.statistics.members.values())).train().n_samples)
-    many = n**2 > _MOST_PAIRS or n * data.plan.n_features > _MOST_VALUES
-    if not many and sample.train().n_rows < n:
-        source = partial(data.form.source, data.plan)
-        found = run.reduce(lambda *of: SampleReader.of(source(*of), n), cache=False)
-        sample = found["sample"]
-    return sample
+    n_features = data.plan.n_features
+    classes = data.class_values
+    errors = dict[str, Any]()
+    if options.task == "ranking" or options.is_precomputed:
+        return errors
+    has_several = options.task == "classification" and len(classes or ()) > 2
+    if "kernel_regression" in options.baselines and not has_several:
+        kernels = {of_source(label, RANDOM): mapping for label, mapping in data.plain.items()}
+        for label, mapping in kernels.items():
+            predict = partial(kernel_regression, mapping)
+            judge = partial(errors_on, predict, classes, n_features)
+            errors[f"kernel regression, {label}"] = reference_errors(
+                run.map, judge, sample, _MOST_PAIRED
+            )
+    if LIGHTGBM in options.baselines:
+        most_rows = max(MOST_VALUES // n_features, 2)
+        judge = partial(errors_on, partial(boosted_trees, options.task), classes, n_features)
+        fit = partial(run.map, what="Fitting LightGBM")
+        errors[TREES] = reference_errors(fit, judge, sample, most_rows)
+    return errors
 
 
 def kernel_regression(
@@ -89,7 +82,7 @@ def kernel_regression(
     """
     everyone = replace(mapping, landmarks=np.ascontiguousarray(train.T))
     values, n_guarded = np.empty(rows.shape[1]), 0
-    step = min(_JUDGED_ROWS, max(_SIMILARITIES // max(len(target), 1), 1))
+    step = min(_BLOCK_ROWS, max(_SIMILARITIES // max(len(target), 1), 1))
     for start in range(0, rows.shape[1], step):
         own = slice(start, start + step)
         similarities = everyone(rows[:, own])
@@ -122,55 +115,64 @@ def boosted_trees(
 Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, int]]
 """From features and target of a sample, and features of rows, to predictions and n_guarded."""
 
+#: Rows that a reference learns from, and rows that judge it.
+Pair = tuple[RowSample, RowSample]
+
 
 def reference_errors(
-    fit: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]],
-    predict: Predict,
-    classes: Sequence[float] | None,
+    fit: Callable[[Callable[[Pair], dict[str, Any]], Sequence[Pair]], Iterable[dict[str, Any]]],
+    judge: Callable[[Pair], dict[str, Any]],
     sample: Folded[RowSample],
-    n: int,
-    most: int,
-    taught: int | None = None,
+    most_rows: int,
 ) -> dict[str, Any]:
-    """Judge a reference of n features on so many of the held-out rows, and of each fold.
+    """Judge a reference on held-out rows and on folds; it learns from so many others at most.
 
-    `fit` does tasks, as ``map`` does; `taught` rows at most are learned from.
+    `fit` does tasks, as ``map`` does.
     """
-    pairs: dict[int, tuple[RowSample, RowSample]] = {}
+    pairs: dict[int, Pair] = {}
     if sample.n_folds > 1:
-        pairs = {f: (sample.train_without(f), own) for f, own in enumerate(sample.folds)}
-    pairs[-1] = sample.train(), sample.test
-    known = {f: own for f, own in pairs.items() if min(one.n_rows for one in own) > 1}
-    pairs = {f: (train.first(taught or train.n_rows), own) for f, (train, own) in known.items()}
-    errors = fit(partial(errors_on, predict, classes, n, most), list(pairs.values()))
-    folds = dict(zip(pairs, errors, strict=True))
-    found = {"test": folds.pop(-1)} if -1 in folds else {}
-    if own := list(folds.values()):
-        found["validation"] = {
-            **{name: float(np.mean([e[name] for e in own])) for name in _MEASURES},
-            **{name: sum(e[name] for e in own) for name in ("n_guarded", "n_rows")},
-            "n_train": max(e["n_train"] for e in own),
-        }
-        found["folds"] = [{"fold": f, **{m: e[m] for m in _MEASURES}} for f, e in folds.items()]
-    return found
+        for fold, rows in enumerate(sample.folds):
+            pairs[fold] = (sample.train_without(fold).first(most_rows), rows)
+    pairs[HELD_OUT] = (sample.train().first(most_rows), sample.test)
+    pairs = {part: pair for part, pair in pairs.items() if min(r.n_rows for r in pair) > 1}
+    errors = dict(zip(pairs, fit(judge, list(pairs.values())), strict=True))
+    answer: dict[str, Any] = {}
+    if HELD_OUT in errors:
+        answer["test"] = errors.pop(HELD_OUT)
+    if errors:
+        answer["validation"] = mean_errors(list(errors.values()))
+        answer["folds"] = []
+        for fold, of_fold in errors.items():
+            answer["folds"].append({"fold": fold, **{name: of_fold[name] for name in _MEASURES}})
+    return answer
+
+
+def mean_errors(errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what folds say together of a reference."""
+    means: dict[str, Any] = {}
+    for name in _MEASURES:
+        means[name] = float(np.mean([of_fold[name] for of_fold in errors]))
+    for name in ("n_guarded", "n_rows"):
+        means[name] = sum(of_fold[name] for of_fold in errors)
+    means["n_train"] = max(of_fold["n_train"] for of_fold in errors)
+    return means
 
 
 def errors_on(
-    predict: Predict,
-    classes: Sequence[float] | None,
-    n: int,
-    most: int,
-    pair: tuple[RowSample, RowSample],
+    predict: Predict, classes: Sequence[float] | None, n_features: int, pair: Pair
 ) -> dict[str, Any]:
-    """Return the errors of a reference that learns from some rows, on others."""
-    train, held_out = pair[0], pair[1].first(most)
-    target, truth = (coded(classes, own.values[n]) for own in (train, held_out))
-    values, n_guarded = predict(train.values[:n], target, held_out.values[:n])
+    """Return the errors of a reference that learns from some rows, on the first of others."""
+    train, held_out = pair
+    held_out = held_out.first(_JUDGED)
+    target = coded(classes, train.values[n_features])
+    truth = coded(classes, held_out.values[n_features])
+    features = held_out.values[:n_features]
+    predictions, n_guarded = predict(train.values[:n_features], target, features)
     if classes is not None:
-        values = np.clip(np.round(values), 0, len(classes) - 1)
+        predictions = np.clip(np.round(predictions), 0, len(classes) - 1)
     judge = Judge(Numbers(absolute=True, counts_errors=True))
-    rows = JudgedRows(held_out.values[:n], truth[np.newaxis])
-    measures = judge.measures(judge.of_scores(values[np.newaxis, np.newaxis], rows))
+    rows = JudgedRows(features, truth[np.newaxis])
+    measures = judge.measures(judge.of_scores(predictions[np.newaxis, np.newaxis], rows))
     return {
         **{name: float(measures[name][0]) for name in _MEASURES},
         "n_guarded": n_guarded,

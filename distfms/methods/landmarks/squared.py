@@ -43,7 +43,7 @@ COLUMNS, LIGHTGBM = "columns", "lightgbm"
 DENSE = "all landmarks"
 
 
-#: Name of models among answers: weights and intercept, (n, L + 1).
+#: Name of models among answers.
 MODELS = "fold/models"
 #: Steps of Algorithm 2 before it is given up.
 _MOST_STEPS, _TINY = 100_000, float(np.finfo(float).tiny)
@@ -319,6 +319,13 @@ class LandmarkPath:
     progress: Mapping[str, Any] = field(default_factory=dict)
 
 
+def as_array(models: Sequence[Linear]) -> np.ndarray:
+    """Return models as an array of objects, as answers have it."""
+    array = np.empty(len(models), dtype=object)
+    array[:] = models
+    return array
+
+
 def side_by_side(models: Sequence[Linear]) -> np.ndarray:
     """Return the weights of models (n, k, P), the last of which has all k landmarks."""
     found = np.zeros((len(models), *models[-1].weights.shape))
@@ -449,12 +456,19 @@ class LandmarkProcedure(Procedure):
     def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:
         """Return the models of the path's first landmarks, of so many."""
         weights = self.weights(problem, path, sizes)
-        intercepts = problem[path.label].intercept(weights)
-        orders = [path.order[:k] for k in sizes]
-        return [
-            Linear(order, own[order, np.newaxis], np.array([intercept]), np.zeros(0))
-            for order, own, intercept in zip(orders, weights, intercepts, strict=True)
-        ]
+        return self._linear(problem[path.label], path, sizes, weights)
+
+    def _linear(
+        self, problem: SquaredProblem, path: LandmarkPath, sizes: Sequence[int], weights: np.ndarray
+    ) -> list[Linear]:
+        """Return the models of the path's first landmarks, of so many, by their weights."""
+        intercepts = problem.intercept(weights)
+        models = []
+        for k, row, intercept in zip(sizes, weights, intercepts, strict=True):
+            order = path.order[:k]
+            offset = np.array([intercept])
+            models.append(Linear(order, row[order, np.newaxis], offset, np.zeros(0)))
+        return models
 
     def decoded(self, model: Linear, scores: np.ndarray) -> np.ndarray:
         """Return predictions (n,) of scores (P, n)."""
@@ -475,17 +489,19 @@ class LandmarkProcedure(Procedure):
         """Score models of so many landmarks.
 
         By co-moments, that is before predictions are cut. ``largest_weight`` is the bound B of
-        Definition 2, where similarities are averaged; `MODELS` are weights and intercept.
+        Definition 2, where similarities are averaged.
         """
         sizes = np.minimum(budgets, len(path.order)).astype(int)
         weights = self.weights(problem, path, sizes.tolist())
-        own, moments = problem[path.label], held_out[path.label]
-        mse = errors(own, weights, moments)
+        moments = held_out[path.label]
+        mse = errors(problem[path.label], weights, moments)
         variance = float(moments.comoment[-1, -1] / moments.weight)
-        r2 = 1.0 - mse / variance if variance > 0 else np.full(len(mse), np.nan)
-        largest = sizes * np.abs(weights).max(axis=1, initial=0.0)
-        models = np.column_stack((weights, own.intercept(weights)))
-        return {"mse": mse, "r2": r2, "largest_weight": largest, MODELS: models}
+        return {
+            "mse": mse,
+            "r2": explained(mse, variance),
+            "largest_weight": sizes * np.abs(weights).max(axis=1, initial=0.0),
+            MODELS: as_array(self._linear(problem[path.label], path, sizes.tolist(), weights)),
+        }
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure models of several numbers of landmarks on a fold, by default the own one."""
