@@ -91,19 +91,20 @@ class Summaries(NamedTuple):
 
     def quantities(self, reference: Summaries) -> np.ndarray:
         """Return what is followed, shape (4, p, d): see the module. NaN where it is unknown."""
-        own, other = self._varying(), reference._varying()
+        variance = self._varying()
+        usual = reference._varying()
         with np.errstate(divide="ignore", invalid="ignore"):
-            scale = np.sqrt(own * own[:, -1:])
-            found = np.stack(
+            scale = np.sqrt(variance * variance[:, -1:])
+            moved = np.stack(
                 [
-                    (self.mean - reference.mean) / np.sqrt(other),
-                    0.5 * np.log(own / other),
+                    (self.mean - reference.mean) / np.sqrt(usual),
+                    0.5 * np.log(variance / usual),
                     self.covariance / scale,
                     0.5 * np.log(self.internal / reference.internal),
                 ]
             )
-        found[2, :, -1] = np.nan  # the target's with itself
-        return np.where(np.isfinite(found) & (self.weight > 0), found, np.nan)
+        moved[2, :, -1] = np.nan  # the target's with itself
+        return np.where(np.isfinite(moved) & (self.weight > 0), moved, np.nan)
 
     def typical_weight(self) -> np.ndarray:
         """Return the mean weight of a partition behind each quantity, shape (4, d)."""
@@ -118,8 +119,8 @@ class Summaries(NamedTuple):
 def summarise(member: str, partition: Partition, bundle: Bundle) -> dict[str, Any]:
     """Return the summary of one partition, from its statistics of all parts."""
     folded = bundle[member]
-    own = {"keys": partition.fingerprint, "files": partition.name}
-    return {**own, **folded.train().merge(folded.test).by_column()}
+    names = {"keys": partition.fingerprint, "files": partition.name}
+    return {**names, **folded.train().merge(folded.test).by_column()}
 
 
 def drift_of(
@@ -133,20 +134,26 @@ def drift_of(
         By set: how far each quantity moved, NaN where unknown; and half the width of its interval,
         NaN with fewer than two partitions before.
     """
-    reference, m = before.pooled(), len(before.keys)
+    reference = before.pooled()
+    n_before = len(before.keys)
     single = before.quantities(reference)
-    n_known = (~np.isnan(single)).sum(axis=1)
-    centre = np.nansum(single, axis=1) / np.maximum(n_known, 1)
+    n_observed = (~np.isnan(single)).sum(axis=1)
+    centre = np.nansum(single, axis=1) / np.maximum(n_observed, 1)
     squares = np.nansum((single - centre[:, None]) ** 2, axis=1)
-    half = student_t(LEVEL, max(m - 1, 1)) * np.sqrt(squares / np.maximum(n_known - 1, 1))
-    origin, usual, found = reference.quantities(reference), before.typical_weight(), {}
+    deviation = np.sqrt(squares / np.maximum(n_observed - 1, 1))
+    half = student_t(LEVEL, max(n_before - 1, 1)) * deviation
+    origin = reference.quantities(reference)
+    usual = before.typical_weight()
+    moved = {}
     for name, now in sets.items():
-        shift = (now.pooled().quantities(reference) - origin)[:, 0]
-        own = now.typical_weight()
-        smaller = np.divide(usual, own, out=np.ones_like(own), where=own > 0)
-        chance = np.sqrt(1 / m + np.maximum(smaller, 1.0) / len(now.keys))
-        found[name] = shift, np.where(n_known > 1, half * chance, np.nan)
-    return found
+        shift = now.pooled().quantities(reference) - origin
+        weight = now.typical_weight()
+        smaller = np.ones_like(weight)
+        np.divide(usual, weight, out=smaller, where=weight > 0)
+        variance = 1 / n_before + np.maximum(smaller, 1.0) / len(now.keys)
+        half_width = np.where(n_observed > 1, half * np.sqrt(variance), np.nan)
+        moved[name] = (shift[:, 0], half_width)
+    return moved
 
 
 def same_rows(before: Summaries | None, now: Summaries | None, file: str) -> bool:
@@ -164,17 +171,22 @@ def worst(
 
     Of the worst there are the largest shift, and the columns by their own largest.
     """
-    found = drift_of(before, sets)
-    sizes = {name: np.where(np.isnan(own), -1.0, np.abs(own)) for name, (own, _) in found.items()}
-    largest = {name: max(float(size.max()), 0.0) for name, size in sizes.items()}
+    moved = drift_of(before, sets)
+    sizes = {}
+    largest = {}
+    for name, (shift, _) in moved.items():
+        sizes[name] = np.where(np.isnan(shift), -1.0, np.abs(shift))
+        largest[name] = max(float(sizes[name].max()), 0.0)
     name = max(largest, key=largest.__getitem__)
-    size, (shift, half) = sizes[name], found[name]
+    size = sizes[name]
+    shift, half = moved[name]
     quantity, column = np.unravel_index(int(np.argmax(size)), size.shape)
-    columns = [
-        {"name": names[c]}
-        | {q: {"shift": shift[i, c], "half_width": half[i, c]} for i, q in enumerate(QUANTITIES)}
-        for c in np.argsort(-size.max(axis=0), kind="stable")[:_LISTED].tolist()
-    ]
+    columns = []
+    for place in np.argsort(-size.max(axis=0), kind="stable")[:_LISTED].tolist():
+        entry: dict[str, Any] = {"name": names[place]}
+        for row, followed in enumerate(QUANTITIES):
+            entry[followed] = {"shift": shift[row, place], "half_width": half[row, place]}
+        columns.append(entry)
     content = {
         "level": LEVEL,
         "largest": largest[name],

@@ -60,9 +60,9 @@ class InPlace:
         if number is None:
             return None
         try:
-            version, found = read_version(registry, name)
-            summaries = from_bytes(found.files[DRIFT]) if DRIFT in found.files else {}
-            return cls(version.number, found.open(allow)[1], found.spec(), summaries)
+            version, content = read_version(registry, name)
+            summaries = from_bytes(content.files[DRIFT]) if DRIFT in content.files else {}
+            return cls(version.number, content.open(allow)[1], content.spec(), summaries)
         except SpecError as error:
             if not anew:
                 raise
@@ -75,17 +75,22 @@ def made_before(registry: Registry, name: str, identity: str) -> tuple[int | Non
 
     A version is withdrawn by a rollback, or by the promotion of an older one; not by a newer one.
     """
-    promoted, withdrawn, current = set[int | None](), set[int | None](), None
+    promoted = set[int | None]()
+    withdrawn = set[int | None]()
+    current: int | None = None
     for change in registry.history(name):
-        if change.version != current:
-            if change.kind == "rollback" or (change.version or 0) < (current or 0):
-                withdrawn.add(current)
-            current = change.version
-            promoted.add(current)
-            withdrawn.discard(current)
-    versions = [v for v in registry.versions(name) if v.facts.get("identity") == identity]
-    made = next((v.number for v in reversed(versions) if v.number in promoted), None)
-    return made, made in withdrawn
+        if change.version == current:
+            continue
+        is_older = (change.version or 0) < (current or 0)
+        if change.kind == "rollback" or is_older:
+            withdrawn.add(current)
+        current = change.version
+        promoted.add(current)
+        withdrawn.discard(current)
+    for version in reversed(registry.versions(name)):
+        if version.facts.get("identity") == identity and version.number in promoted:
+            return version.number, version.number in withdrawn
+    return None, False
 
 
 #: Files that a message names.
@@ -130,15 +135,20 @@ class Refusal(Record):
         Also those that the current model has learned from and that are gone: `before` are its
         inputs.
         """
-        known = {file["name"]: (GONE, True) for file in before}
-        known |= {file.name: (file.version, True) for file in files}
-        found = dict[str, tuple[str, bool]]()
-        for one in named:
-            own = {file: v for file, v in known.items() if f"/{one}/" in f"/{file}/"}
-            if not own:
-                raise SpecError(f"There is no file {one!r} to accept.{nearest(one, known)}")
-            found |= own
-        return self.write(registry, name, found)
+        files_to_accept = {file["name"]: (GONE, True) for file in before}
+        files_to_accept |= {file.name: (file.version, True) for file in files}
+        accepted = dict[str, tuple[str, bool]]()
+        for path in named:
+            matching = {
+                file: version
+                for file, version in files_to_accept.items()
+                if f"/{path}/" in f"/{file}/"
+            }
+            if not matching:
+                hint = nearest(path, files_to_accept)
+                raise SpecError(f"There is no file {path!r} to accept.{hint}")
+            accepted |= matching
+        return self.write(registry, name, accepted)
 
 
 def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
@@ -154,19 +164,21 @@ def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
             f"Version {in_place.number} of {spec['name']!r}, the current model, is of the method "
             f"`{before['method']}`, and the spec's is `{spec['method']}`. {_ANEW}"
         )
-    data = ("target", "id", "query", "weight", "test", "long")
-    places = [("", "seed"), *(("data", key) for key in data)]
+    places = [("", "seed")]
+    places += [("data", key) for key in ("target", "id", "query", "weight", "test", "long")]
     places += [(spec["method"], option) for option in prepared.method.question]
     for section, key in places:
-        # The seed stands in no section.
-        found = [(own.get(section, own) or {}).get(key) for own in (before, spec)]
-        if section == spec["method"] and found[0] != found[1]:
-            chosen = in_place.run.selection.get(key), getattr(prepared.job.options, key)
-            found = [c if own == "auto" else own for own, c in zip(found, chosen, strict=True)]
-        was, now = (json.dumps(value, ensure_ascii=False) for value in found)
-        if was != now:
+        was = _value_in(before, section, key)
+        now = _value_in(spec, section, key)
+        if section == spec["method"] and now != was:
+            was = in_place.run.selection.get(key) if was == "auto" else was
+            now = getattr(prepared.job.options, key) if now == "auto" else now
+        was_text = json.dumps(was, ensure_ascii=False)
+        now_text = json.dumps(now, ensure_ascii=False)
+        if was_text != now_text:
+            option = f"{section}.{key}" if section else key
             raise SpecError(
-                f"`{f'{section}.{key}'.strip('.')}` is {now} in the spec and was {was} for version "
+                f"`{option}` is {now_text} in the spec and was {was_text} for version "
                 f"{in_place.number} of {spec['name']!r}, the current model: it decides what is "
                 f"predicted, selected from or held out. {_ANEW}"
             )
@@ -174,17 +186,22 @@ def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
     _require_same_parts(prepared, in_place)
 
 
+def _value_in(spec: Mapping[str, Any], section: str, key: str) -> Any:
+    content = (spec.get(section) or {}) if section else spec
+    return content.get(key)
+
+
 def _require_same_parts(prepared: Prepared, in_place: InPlace) -> None:
     """Refuse data whose held-out rows, which no id decides, are others than they were."""
-    section, inputs = prepared.opened.inputs.section, prepared.opened.inputs
+    inputs = prepared.opened.inputs
+    section = inputs.section
     if section.query or section.id or not section.test:
         return
-    # Models of earlier versions of this package have no keys: names were.
     before = in_place.run.manifest["inputs"]
-    known = {own["footer"] for own in before}
-    was = {(own["footer"], own.get("key", own["name"])) for own in before}
+    footers = {file["footer"] for file in before}
+    places = {(file["footer"], file["key"]) for file in before}
     for file in inputs.train.files:
-        if file.footer in known and (file.footer, file.key) not in was:
+        if file.footer in footers and (file.footer, file.key) not in places:
             raise SpecError(
                 f"Other rows of {file.path} are held out now than for version {in_place.number} "
                 f"of {prepared.spec.name!r}, the current model, which may have learned from them: "
@@ -194,15 +211,23 @@ def _require_same_parts(prepared: Prepared, in_place: InPlace) -> None:
 
 
 def _require_same_columns(prepared: Prepared, in_place: InPlace) -> None:
-    before, now = (in_place.run.retraining or {}).get("columns"), columns_of(prepared)
+    before = (in_place.run.retraining or {}).get("columns")
+    now = columns_of(prepared)
     if before is None or before == now:
         return
-    gone, new = (", ".join(sorted(set(a) - set(b))) for a, b in ((before, now), (now, before)))
-    other = ", ".join(
-        f"{n} ({before[n]}, now {now[n]})" for n in before if n in now and before[n] != now[n]
+    retyped = [
+        f"{name} ({before[name]}, now {now[name]})"
+        for name in before
+        if name in now and before[name] != now[name]
+    ]
+    differences = {
+        "gone": sorted(before.keys() - now.keys()),
+        "new": sorted(now.keys() - before.keys()),
+        "of another type": retyped,
+    }
+    listed = "; ".join(
+        f"{kind}: {', '.join(names)}" for kind, names in differences.items() if names
     )
-    found = (("gone", gone), ("new", new), ("of another type", other))
-    listed = "; ".join(f"{what}: {names}" for what, names in found if names)
     raise SpecError(
         f"The columns of the data differ from those of version {in_place.number} of "
         f"{prepared.spec.name!r}, the current model ({listed}). Restore them, or name the columns "
@@ -240,36 +265,53 @@ def changes_of(
         changed files; ``n_lost_rows``, rows fewer in changed and vanished ones, which are ``lost``;
         ``n_before``, rows behind the current model.
     """
-
-    def is_changed(old: Json, new: Json) -> bool:
-        touched = old.get("version", new["version"]) != new["version"]
-        return old["footer"] != new["footer"] or (touched and not same(new["name"]))
-
-    def called(file: Json) -> Any:
-        """Tell files apart by name; the only one of training or held-out data needs none."""
-        return file["held_out"] if file.get("key") == LONE else file["name"]
-
-    known = {called(file): file for file in before}
-    now = {called(file): file for file in describe_inputs(inputs)["inputs"]}
-    new = [file["name"] for own, file in now.items() if own not in known]
-    both = [(known[own], file) for own, file in now.items() if own in known]
-    changed = [(old, file) for old, file in both if is_changed(old, file)]
-    left = [file for own, file in known.items() if own not in now]
-    vanished = [file for file in left if file["name"] not in forgotten]
-    unmeant = [file for file in vanished if file["name"] not in accepted]
-    pairs = [(old, file) for old, file in changed if file["name"] not in accepted]
-    fewer = [max(old["n_rows"] - file["n_rows"], 0) for old, file in pairs]
-    shorter = [file["name"] for (_, file), n in zip(pairs, fewer, strict=True) if n]
-    added = {*new, *(file["name"] for _, file in changed)}
+    old_files = {_identity(file): file for file in before}
+    new_files = {_identity(file): file for file in describe_inputs(inputs)["inputs"]}
+    new = [file["name"] for key, file in new_files.items() if key not in old_files]
+    changed = []
+    lost = []
+    n_lost_rows = 0
+    for key, file in new_files.items():
+        old = old_files.get(key)
+        if old is None or not _is_changed(old, file, same):
+            continue
+        name = file["name"]
+        changed.append(name)
+        n_fewer = old["n_rows"] - file["n_rows"]
+        if n_fewer > 0 and name not in accepted:
+            lost.append(name)
+            n_lost_rows += n_fewer
+    vanished = []
+    lost_files = []
+    for key, file in old_files.items():
+        name = file["name"]
+        if key in new_files or name in forgotten:
+            continue
+        vanished.append(name)
+        if name not in accepted:
+            lost_files.append(name)
+            n_lost_rows += file["n_rows"]
+    added = {*new, *changed}
     return {
         "new": new,
-        "changed": [file["name"] for _, file in changed],
-        "vanished": [file["name"] for file in vanished],
-        "n_new_rows": sum(file["n_rows"] for file in now.values() if file["name"] in added),
-        "lost": [*(file["name"] for file in unmeant), *shorter],
-        "n_lost_rows": sum(file["n_rows"] for file in unmeant) + sum(fewer),
+        "changed": changed,
+        "vanished": vanished,
+        "n_new_rows": sum(file["n_rows"] for file in new_files.values() if file["name"] in added),
+        "lost": [*lost_files, *lost],
+        "n_lost_rows": n_lost_rows,
         "n_before": sum(file["n_rows"] for file in before),
     }
+
+
+def _identity(file: Json) -> Any:
+    """Tell files apart by name; the only one of training or held-out data needs none."""
+    return file["held_out"] if file["key"] == LONE else file["name"]
+
+
+def _is_changed(old: Json, new: Json, same: Callable[[str], bool]) -> bool:
+    if old["footer"] != new["footer"]:
+        return True
+    return old["version"] != new["version"] and not same(new["name"])
 
 
 # --- two models on the same rows ------------------------------------------------------------------
@@ -306,19 +348,28 @@ def compare(
         ``metric``, what the model ``in_place`` and the ``new`` one score by it, whether more is
         better (``rises``), and the ``gain``.
     """
-    found = []
+    compared = []
     for rows, inputs in (("held_out", job.inputs), ("newest", _only(job.inputs, newest))):
         if inputs is None:
             continue
-        n_rows, scores = judge(run.on(inputs))
-        if n_rows:
-            metric = gate.metric or next(iter(scores[0]))
-            require_metric(gate, tuple(scores[0]))
-            (before, now), rises = (own[metric] for own in scores), job.judged_by[metric]
-            entry = {"rows": rows, "n_rows": n_rows, "metric": metric, "in_place": before}
-            gain = gain_of(before, now, rises)
-            found.append({**entry, "new": now, "rises": rises, "gain": gain})
-    return found
+        n_rows, (before, now) = judge(run.on(inputs))
+        if not n_rows:
+            continue
+        metric = gate.metric or next(iter(before))
+        require_metric(gate, tuple(before))
+        rises = job.judged_by[metric]
+        compared.append(
+            {
+                "rows": rows,
+                "n_rows": n_rows,
+                "metric": metric,
+                "in_place": before[metric],
+                "new": now[metric],
+                "rises": rises,
+                "gain": gain_of(before[metric], now[metric], rises),
+            }
+        )
+    return compared
 
 
 def checked(
@@ -334,36 +385,37 @@ def checked(
         conditions.append({"text": text, "found": found, "holds": holds})
 
     if changes["new"] or changes["changed"]:
-        rows, enough = changes["n_new_rows"], gate.min_rows
-        text = f"at least {enough:,} rows in new and changed files"
-        require(text, f"{rows:,} new rows", rows >= enough)
+        n_rows = changes["n_new_rows"]
+        text = f"at least {gate.min_rows:,} rows in new and changed files"
+        require(text, f"{n_rows:,} new rows", n_rows >= gate.min_rows)
     lost = changes["n_lost_rows"] / max(changes["n_before"], 1)
+    finding = f"{lost:.1%} of its rows lost"
+    if lost > gate.max_lost:
+        options = " ".join(f"--accept {name}" for name in changes["lost"][:_LISTED])
+        finding += f". If that is meant: distfms retrain SPEC {options}"
     most = f"at most {gate.max_lost:.1%} of the rows behind the current model lost"
-    is_kept = lost <= gate.max_lost
-    said = f"{lost:.1%} of its rows lost"
-    if not is_kept:
-        options = " ".join(f"--accept {name}" for name in changes.get("lost", ())[:_LISTED])
-        said += f". If that is meant: distfms retrain SPEC {options}"
-    require(most, said, is_kept)
+    require(most, finding, lost <= gate.max_lost)
     for entry in compared:
-        gain, where = entry["gain"], f"{entry['rows'].replace('_', '-')} rows"
+        gain = entry["gain"]
         metric = measure_title(entry["metric"])
-        said = f"{metric} {_in_words(gain)} on {where}"
-        worse = f"{metric} on {where} at most {gate.max_regression:.2%} worse"
-        require(worse, said, gain >= -gate.max_regression)
+        rows = f"{entry['rows'].replace('_', '-')} rows"
+        finding = f"{metric} {_in_words(gain)} on {rows}"
+        worse = f"{metric} on {rows} at most {gate.max_regression:.2%} worse"
+        require(worse, finding, gain >= -gate.max_regression)
         if gate.min_gain is not None and entry["rows"] == gate.on:
-            better = f"{metric} on {where} better by at least {gate.min_gain:.2%}"
-            require(better, said, gain >= gate.min_gain)
+            better = f"{metric} on {rows} better by at least {gate.min_gain:.2%}"
+            require(better, finding, gain >= gate.min_gain)
     if gate.min_gain is not None and gate.on not in [entry["rows"] for entry in compared]:
-        better = f"better by at least {gate.min_gain:.2%} on {gate.on.replace('_', '-')} rows"
-        require(better, f"no {gate.on.replace('_', '-')} row", False)
-    if gate.max_drift is not None and drift is not None:
-        said = _DRIFTED[drift["quantity"]].format(drift["column"], drift["largest"])
-        bound = f"no column drifts by more than {gate.max_drift:g} in any new file"
-        require(bound, f"{said} in {drift['name']}", drift["largest"] <= gate.max_drift)
-        if again := drift["refused"]:
-            said = f"{', '.join(again)} drifted when last seen"
-            require("no file refused before, unless fixed or accepted (--accept FILE)", said, False)
+        rows = gate.on.replace("_", "-")
+        require(f"better by at least {gate.min_gain:.2%} on {rows} rows", f"no {rows} row", False)
+    if gate.max_drift is None or drift is None:
+        return conditions
+    bound = f"no column drifts by more than {gate.max_drift:g} in any new file"
+    shift = _DRIFTED[drift["quantity"]].format(drift["column"], drift["largest"])
+    require(bound, f"{shift} in {drift['name']}", drift["largest"] <= gate.max_drift)
+    if drift["refused"]:
+        text = "no file refused before, unless fixed or accepted (--accept FILE)"
+        require(text, f"{', '.join(drift['refused'])} drifted when last seen", False)
     return conditions
 
 
@@ -379,15 +431,17 @@ _DRIFTED = {
 def _in_words(gain: float) -> str:
     if math.isnan(gain):
         return "cannot be compared"
-    return f"{abs(gain):.2%} {'better' if gain > 0 else 'worse'}" if gain else "as good"
+    if not gain:
+        return "as good"
+    return f"{abs(gain):.2%} {'better' if gain > 0 else 'worse'}"
 
 
-def require_metric(gate: GateSection, known: Collection[str]) -> None:
+def require_metric(gate: GateSection, metrics: Collection[str]) -> None:
     """Refuse a metric of the gate that a job's models are not compared by."""
-    if gate.metric is not None and gate.metric not in known:
+    if gate.metric is not None and gate.metric not in metrics:
         raise SpecError(
             f"`retrain.gate.metric` is {gate.metric!r}; models of this job are compared by "
-            f"{' or '.join(known)}."
+            f"{' or '.join(metrics)}."
         )
 
 
@@ -410,22 +464,36 @@ _LISTED = 100
 
 def changed_choices(method: Method, before: FinishedRun, now: FinishedRun) -> list[dict[str, Any]]:
     """Return what entered, what left and what is chosen otherwise, those of most gain first."""
-    old, new = method.chosen(before), method.chosen(now)
-    whole = any(isinstance(choice.amount, int) for choice in new.values())
-    found: list[dict[str, Any]] = []
+    old = method.chosen(before)
+    new = method.chosen(now)
+    are_counts = any(isinstance(choice.amount, int) for choice in new.values())
+    changes: list[dict[str, Any]] = []
     for name in dict.fromkeys((*new, *old)):
-        a, b = old.get(name), new.get(name)
-        if a and b and (a.amount == b.amount or not whole):
+        old_choice = old.get(name)
+        new_choice = new.get(name)
+        if old_choice is None:
+            change = "entered"
+        elif new_choice is None:
+            change = "left"
+        elif are_counts and old_choice.amount != new_choice.amount:
+            change = "changed"
+        else:
             continue
-        change = "entered" if a is None else "left" if b is None else "changed"
-        amounts = {"before": a and a.amount, "now": b and b.amount}
-        found.append({"name": name, "change": change, **amounts, "gain": (b or old[name]).gain})
-    return sorted(found, key=lambda entry: -(entry["gain"] or 0.0))[:_LISTED]
+        entry = {
+            "name": name,
+            "change": change,
+            "before": old_choice and old_choice.amount,
+            "now": new_choice and new_choice.amount,
+            "gain": (new_choice or old[name]).gain,
+        }
+        changes.append(entry)
+    return sorted(changes, key=lambda entry: -(entry["gain"] or 0.0))[:_LISTED]
 
 
 def chosen_in(registry: Registry, name: str, number: int) -> dict[str, float | None]:
     """Return the amounts, as ``chosen.ITEM``, and weights, ``weight.ITEM``, of a version."""
     method, run = read_version(registry, name, number)[1].open()
     chosen = method.chosen(run)
-    weights = {f"weight.{item}": one.weight for item, one in chosen.items()}
-    return {f"chosen.{item}": one.amount for item, one in chosen.items()} | weights
+    amounts = {f"chosen.{item}": choice.amount for item, choice in chosen.items()}
+    weights = {f"weight.{item}": choice.weight for item, choice in chosen.items()}
+    return amounts | weights

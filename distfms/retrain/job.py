@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from distfms.data.files.age import partition_dates
+from distfms.data.files.partition import Partition
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import RETRAINING, Finished, FinishedRun, Summary
@@ -113,7 +114,8 @@ def retrain(
     registry = replace(registry, note=lambda line: say(f"Note: {line}"))
     registry.require_writable(spec.name)
     in_place = InPlace.read(registry, spec.name, spec.options.functions, anew)
-    made, train = None, prepared.opened.inputs.train
+    made = None
+    train = prepared.opened.inputs.train
     number = None if in_place is None else in_place.number
     if not anew:
         made, withdrawn = made_before(registry, spec.name, prepared.identity)
@@ -132,9 +134,11 @@ def retrain(
             # Raises now what would stop the comparison.
             prepared.method.predictor(in_place.run, train, None)
     refusal = Refusal.read(registry, spec.name)
-    known = [file.name for file in train.files if anew and file.name in refusal.files]
+    files = [*accept]
+    if anew:
+        files += [file.name for file in train.files if file.name in refusal.files]
     before = () if in_place is None else in_place.run.manifest["inputs"]
-    refusal = refusal.accept(registry, spec.name, train.files, [*accept, *known], before)
+    refusal = refusal.accept(registry, spec.name, train.files, files, before)
     retraining = Retraining(prepared, section.gate, in_place, refusal, anew, made)
     result = run_prepared(replace(prepared, after=retraining.step), None, say, progress, on_silence)
     outcome = _promote(retraining, registry, result.folder, say)
@@ -162,26 +166,35 @@ class Retraining:
         run.steps.files("retrain", partial(self._decide, run, finished, new))
 
     def _decide(self, run: RunContext, finished: Finished, new: FinishedRun) -> dict[str, Any]:
-        prepared, in_place, gate = self.prepared, self.in_place, self.gate
+        prepared = self.prepared
+        in_place = self.in_place
         old = None if self.anew else in_place
         before = [] if in_place is None else in_place.run.manifest["inputs"]
-        inputs, forgotten = prepared.opened.inputs, prepared.opened.forgotten
+        inputs = prepared.opened.inputs
+        forgotten = prepared.opened.forgotten
         names = [] if finished.summary is None else list(finished.summary.names)
         stored = None if in_place is None else in_place.summaries_of(names)
         summaries = self._summaries(run, finished.summary, stored)
         same = partial(same_rows, stored, summaries)
         changes = changes_of(before, inputs, forgotten, same, self.refusal.accepted)
         newest = (*changes["new"], *changes["changed"])
-        conditions, compared, selection, drift = list[dict[str, Any]](), [], [], None
+        conditions: list[dict[str, Any]] = []
+        compared: list[dict[str, Any]] = []
+        selection: list[dict[str, Any]] = []
+        drift = None
         if old is not None:
             if summaries is not None:
                 drift = self._drift(summaries, stored, newest, names)
             models = (old.run, new)
             compared = compare(
-                prepared.job, run, lambda of: finished.judge(of, models), newest, gate
+                prepared.job,
+                run,
+                lambda held_out: finished.judge(held_out, models),
+                newest,
+                self.gate,
             )
             if self.made is None:
-                conditions = checked(gate, changes, compared, drift)
+                conditions = checked(self.gate, changes, compared, drift)
             selection = changed_choices(prepared.method, old.run, new)
         counts = _counts(new.manifest)
         run.account(**counts)
@@ -210,14 +223,14 @@ class Retraining:
             return None
         read = summary.reader(train, False)
         rows = () if stored is None else Summaries.rows_of(stored._asdict())
-        known: dict[str, Mapping[str, Any]] = {row["keys"]: row for row in rows}
-        lacking = [part for part in train.partitions if part.fingerprint not in known]
+        by_key: dict[str, Mapping[str, Any]] = {row["keys"]: row for row in rows}
+        lacking = [part for part in train.partitions if part.fingerprint not in by_key]
         of_one = partial(summarise, summary.member)
-        for found in run.each_partition(read, lacking, of_one) if lacking else ():
-            known[found["keys"]] = found
+        if lacking:
+            by_key |= {row["keys"]: row for row in run.each_partition(read, lacking, of_one)}
         # A file that was renamed keeps its fingerprint.
-        own = [{**known[p.fingerprint], "files": p.name} for p in train.partitions]
-        return Summaries.of(own)
+        summaries = [{**by_key[p.fingerprint], "files": p.name} for p in train.partitions]
+        return Summaries.of(summaries)
 
     def _drift(
         self,
@@ -227,29 +240,48 @@ class Retraining:
         names: Sequence[str],
     ) -> dict[str, Any] | None:
         """Compare each new file, or day, with what the current model has learned from."""
-        inputs, refusal = self.prepared.opened.inputs, self.refusal
-        versions = {f.name: f.version for f in inputs.train.files if f.name in newest}
+        train = self.prepared.opened.inputs.train
+        accepted_or_not = self.refusal.files
         is_new = np.isin(summaries.files, newest)
-        before = stored or (summaries.take(~is_new) if not is_new.all() else None)
-        judged = {n: v for n, v in versions.items() if refusal.files.get(n) != (v, True)}
-        parts = tuple(part for part in inputs.train.partitions if part.name in judged)
+        before = stored
+        if stored is None and not is_new.all():
+            before = summaries.take(~is_new)
+        versions = {}
+        for file in train.files:
+            if file.name in newest and accepted_or_not.get(file.name) != (file.version, True):
+                versions[file.name] = file.version
+        parts = tuple(part for part in train.partitions if part.name in versions)
         if before is None or not parts:
             return None
-        labels = [part.name for part in parts]
-        if (time := inputs.section.time) is not None:
-            with suppress(DataError):  # where footers have no times
-                days = partition_dates(inputs.train.restricted(parts), time)
-                labels = [f"{day:%Y-%m-%d}" for day in days]
-        of, numbers = np.array(labels), np.flatnonzero(np.isin(summaries.files, [*judged]))
-        taken = {name: summaries.take(numbers[of == name]) for name in dict.fromkeys(labels)}
-        content, shifts = worst(before, taken, names)
+        labels = self._labels(parts)
+        numbers = np.flatnonzero(np.isin(summaries.files, [*versions]))
+        sets = {}
+        for label in dict.fromkeys(labels):
+            sets[label] = summaries.take(numbers[np.array(labels) == label])
+        content, shifts = worst(before, sets, names)
         drawn = [column["name"] for column in content["columns"]]
         content["history"] = history(before, summaries, is_new, names, drawn)
         most = self.gate.max_drift or np.inf
-        far = {str(n) for label, own in taken.items() if shifts[label] > most for n in own.files}
-        drifted = {name: version for name, version in judged.items() if name in far}
-        again = [n for n in judged.keys() - far if refusal.files.get(n) == (judged[n], False)]
-        return {**content, "sets": shifts, "drifted": drifted, "refused": sorted(again)}
+        far = set[str]()
+        for label, summary in sets.items():
+            if shifts[label] > most:
+                far.update(summary.files.tolist())
+        drifted = {name: version for name, version in versions.items() if name in far}
+        refused = [
+            name
+            for name, version in versions.items()
+            if name not in far and accepted_or_not.get(name) == (version, False)
+        ]
+        return {**content, "sets": shifts, "drifted": drifted, "refused": sorted(refused)}
+
+    def _labels(self, parts: tuple[Partition, ...]) -> list[str]:
+        """Return the days of partitions, or the names of their files where there are no times."""
+        inputs = self.prepared.opened.inputs
+        if inputs.section.time is not None:
+            with suppress(DataError):  # where footers have no times
+                days = partition_dates(inputs.train.restricted(parts), inputs.section.time)
+                return [f"{day:%Y-%m-%d}" for day in days]
+        return [part.name for part in parts]
 
 
 def _counts(manifest: Mapping[str, Any]) -> dict[str, int]:

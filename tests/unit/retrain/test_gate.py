@@ -16,7 +16,7 @@ from distfms.spec import DataSection, GateSection
 
 
 def changes(n_new=100, n_lost=0, n_before=1000):
-    files = {"new": ["new"], "changed": [], "vanished": []}
+    files = {"new": ["new"], "changed": [], "vanished": [], "lost": []}
     return {**files, "n_new_rows": n_new, "n_lost_rows": n_lost, "n_before": n_before}
 
 
