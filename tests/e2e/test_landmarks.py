@@ -89,7 +89,7 @@ def test_a_model_on_all_landmarks(run, data, columns, tmp_path):
     wanted = np.mean((model.predict(Z[~train]) - y[~train]) ** 2)
     assert references[1]["mse"] == pytest.approx(wanted, rel=1e-2)  # leaves rows out
     assert metrics["linear"]["behind"] < -metrics["linear"]["standard_error"] < 0
-    assert "linear model" not in (folder / "report.html").read_text().partition("</h1>")[0]
+    assert "Use this model: it explains" in (folder / "report.html").read_text()
     assert "still" in " ".join(content(folder, "manifest.json")["notes"])
 
 

@@ -6,24 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
+from distfms.methods.landmarks.answer_figures import explained_share, headline, judged, reading_of
 from distfms.methods.landmarks.similarity import RANDOM, of_source
-from distfms.report.formatting import as_number, count, interval, measure_title, number, percent
+from distfms.report.formatting import count, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
+    Curve,
     class_numbers,
     class_section,
     curves_of,
     decided,
-    error_of,
     measure_tables,
     measured,
     more,
-    trusted,
     value_range,
 )
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, PageSection, Table
 from distfms.report.plots import Bar, Line, Point, bar_chart, line_chart, scatter_chart
 from distfms.report.sections import notes, usage
+
+__all__ = ["SUBTITLE", "headline", "sections"]
 
 SUBTITLE = "Learning with similarities to landmarks"
 
@@ -37,158 +39,103 @@ _MEASURES = (
 )
 
 
-def headline(run: FinishedRun) -> str:
-    """Return in one sentence how well the model predicts, or that it does not."""
-    constant = run.metrics.get("constant", {"model_is_better": True})
-    sentence = _how_well(run)
-    if constant["model_is_better"]:
-        return sentence
-    sentence = sentence[0].lower() + sentence[1:]
-    return f"No better than always answering {constant['answer']}: {sentence}"
-
-
-def _how_well(run: FinishedRun) -> str:
-    reading, measures, r2 = _judged(run)
-    beside = _beside(run)
-    what = f"{count(len(run.selection['landmarks']), 'landmark')} of {run.selection['similarity']}"
-    if run.selection["metric"]["kind"] != "none":
-        what += f" ({run.selection['metric']['kind']} metric)"
-    enough = run.metrics.get("enough")
-    if enough is not None and enough < len(run.selection["landmarks"]):
-        beside = f"; {number(enough)} are within one standard error{beside}"
-    if r2 is None:
-        measure = run.metrics["measure"]
-        if measure == "error":
-            share = interval(1 - measures[measure], spread_of(run, reading, measure))
-            right = f"{share} classified correctly ({ROWS[reading]})"
-            return f"{right} with {what}{beside}"
-        value = f"{measure_title(measure)} {number(measures[measure], 3)}"
-        if error := spread_of(run, reading, measure):
-            value += f" ± {number(error, 1)}"
-        return f"{what}: {value} ({ROWS[reading]}){beside}"
-    verb = "explains" if len(run.selection["landmarks"]) == 1 else "explain"
-    share = interval(r2, spread_of(run, reading, "r2"))
-    return f"{what} {verb} {share} of the variance ({ROWS[reading]}){beside}"
-
-
-def spread_of(run: FinishedRun, reading: str, measure: str) -> float | None:
-    """Return the standard error of a measure, over folds."""
-    return error_of(run.metrics, reading, run.metrics["folds"], measure)
-
-
-def _beside(run: FinishedRun) -> str:
-    """Say where a linear model on the columns, or another reference, is as good or better."""
-    linear, said = {"a linear model on the columns": run.metrics.get("linear")}, list[str]()
-    for name, found in {**linear, **run.metrics.get("beside", {})}.items():
-        if found and None not in found.values() and found["behind"] >= -found["standard_error"]:
-            is_better = found["behind"] > found["standard_error"]
-            how = "better" if is_better else "within one standard error"
-            said.append(f"{name} is {how}")
-    return f"; {' and '.join(said)} in cross-validation" if said else ""
-
-
 def sections(run: FinishedRun) -> list[PageSection]:
     """Return the sections of the report."""
+    model = [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]
     return [
         PageSection("", _answer_blocks(run)),
         PageSection("Beside other models", [_baseline_table(run)]),
-        PageSection("What the folds compared", _candidate_tables(run)),
+        PageSection("What the folds compared", [_candidate_table(run)]),
         PageSection("The metric", _metric_tables(run)),
         PageSection("The landmarks", [_landmark_table(run)]),
         PageSection("How good the similarities are", [_goodness_table(run)]),
         class_section(run.metrics),
-        PageSection(
-            "The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]
-        ),
+        PageSection("The model", model),
     ]
 
 
+# --- the first screen ----------------------------------------------------------------------------
+
+
 def _answer_blocks(run: FinishedRun) -> list[Block]:
-    """Return the first screen: the columns that matter, the error by number, how to use it."""
-    weights = run.selection["metric"].get("weights", {})
-    bars = [Bar(name, share, percent(share)) for name, share in weights.items()]
-    title = "Share of each column in the squared distances of the metric"
-    label = "share of squared distances"
-    chart = bar_chart(bars, title=title, xlabel=label, n_bars=_BARS_SHOWN, x_percent=True)
-    caption = "The columns that matter to the metric: their shares in squared distances of rows."
-    columns = Figure(chart, caption + more(len(bars), _BARS_SHOWN, "in the table"))
+    """Return the first screen: the error by number, the columns that matter, how to use it."""
     return [
         _key_numbers(run),
         _error_figure(run),
-        *([columns] if len(bars) > 1 else []),
+        *_column_figure(run),
         *usage(run.called, run.manifest, [*run.model["sources"]]),
-        decided(run.metrics, "Landmarks, metric and weights come", ROWS[_reading(run)]),
+        decided(run.metrics, "Landmarks, metric and weights come", ROWS[reading_of(run)]),
         *notes(run.manifest),
     ]
 
 
-def _reading(run: FinishedRun) -> str:
-    """Return the rows whose errors are trusted most."""
-    return trusted(curves_of(run.metrics).values(), run.metrics["measure"])
-
-
-def _judged(run: FinishedRun) -> tuple[str, Mapping[str, Any], float | None]:
-    """Return the rows that are trusted most, measures on them, and R² where the target is fitted.
-
-    A ranking fits gains in place of the target, and its R² is of these.
-    """
-    reading, is_fitted = _reading(run), run.metrics["measure"] == "mse"
-    measures = run.metrics["curves"][0]["points"][-1][reading]
-    return reading, measures, as_number(measures.get("r2")) if is_fitted else None
+def _column_figure(run: FinishedRun) -> list[Figure]:
+    """Return how much columns weigh in the metric, where they weigh differently."""
+    weights = run.selection["metric"].get("weights", {})
+    if len(weights) < 2:
+        return []
+    chart = bar_chart(
+        [Bar(name, share, percent(share)) for name, share in weights.items()],
+        title="Share of each column in the squared distances of the metric",
+        xlabel="share of squared distances",
+        n_bars=_BARS_SHOWN,
+        x_percent=True,
+    )
+    caption = "The columns that matter to the metric: their shares in squared distances of rows."
+    return [Figure(chart, caption + more(len(weights), _BARS_SHOWN, "in the table"))]
 
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
-    reading, measures, r2 = _judged(run)
-    selection, title = run.selection, measure_title(run.metrics["measure"])
+    rows = ROWS[reading_of(run)]
+    measure = run.metrics["measure"]
+    title = measure_title(measure)
+    selection = run.selection
+    n_landmarks = len(selection["landmarks"])
+    source = f"of {count(selection['n_candidates'], 'candidate')}, {selection['similarity']}"
+    enough = run.metrics.get("enough")
+    if enough is not None and enough < n_landmarks:
+        source += f"; {number(enough)} are within a standard error"
     numbers = [
-        KeyNumber(
-            number(len(selection["landmarks"])),
-            "landmarks",
-            f"of {count(selection['n_candidates'], 'candidate')}, {selection['similarity']}",
-        ),
-        KeyNumber(number(measures[run.metrics["measure"]]), title, ROWS[reading]),
+        KeyNumber(number(n_landmarks), "landmarks", source),
+        KeyNumber(number(judged(run)[measure]), title, rows),
     ]
-    if r2 is not None:
-        numbers.append(KeyNumber(percent(r2), "of the variance explained", ROWS[reading]))
-    for name, value in _references(run, reading).items():
+    share = explained_share(run)
+    if share is not None:
+        numbers.append(KeyNumber(percent(share), "of the variance explained", rows))
+    for name, value in _references(run).items():
         if not name.startswith(("kernel regression", "constant")):
             numbers.append(KeyNumber(number(value), title, name))
     return KeyNumbers([*numbers, *class_numbers(run.metrics)])
 
 
-def _references(run: FinishedRun, reading: str) -> dict[str, float]:
+def _references(run: FinishedRun) -> dict[str, float]:
     """Return the errors of what is no model on landmarks."""
     curves = {curve["name"] for curve in run.metrics["curves"]}
-    values = {
-        name: measured(entry, reading, run.metrics["measure"])
-        for name, entry in run.metrics["baselines"].items()
-        if name not in curves
-    }
-    return {name: value for name, value in values.items() if value is not None}
+    errors = dict[str, float]()
+    for name, entry in run.metrics["baselines"].items():
+        error = measured(entry, reading_of(run), run.metrics["measure"])
+        if name not in curves and error is not None:
+            errors[name] = error
+    return errors
 
 
 def _error_figure(run: FinishedRun) -> Figure:
-    reading, curves = _reading(run), list(curves_of(run.metrics).values())
-    chosen = run.selection["similarity"]
-    measure, references = run.metrics["measure"], _references(run, reading)
-    lines = [
-        curve.line(reading, measure, curve.name, style=i, bold=curve.name == chosen)
-        for i, curve in enumerate(curves)
-    ]
-    # A reference far above the curves would flatten them.
+    """Draw curves, and references that would not flatten them."""
+    reading = reading_of(run)
+    measure = run.metrics["measure"]
+    curves = list(curves_of(run.metrics).values())
+    lines = _curve_lines(run, curves)
     highest = _MOST_ABOVE * value_range(lines)[1]
+    always_drawn = ""
+    if run.selection["task"] == "sparse":
+        always_drawn = f"kernel regression, {of_source(run.selection['similarity'], RANDOM)}"
     ends = [min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves)]
-    sparse_beside = (
-        f"kernel regression, {of_source(chosen, RANDOM)}"
-        if run.selection["task"] == "sparse"
-        else None
-    )
-    drawn = {n: v for n, v in references.items() if v <= highest or n == sparse_beside}
-    lines += [
-        Line(name, ends, [value] * 2, style=len(curves) + i, dashed=True)
-        for i, (name, value) in enumerate(drawn.items())
-    ]
-    above = [f"{name} ({number(references[name], 3)})" for name in references.keys() - drawn.keys()]
+    above = []
+    for name, error in _references(run).items():
+        if error <= highest or name == always_drawn:
+            lines.append(Line(name, ends, [error] * 2, style=len(lines), dashed=True))
+        else:
+            above.append(f"{name} ({number(error, 3)})")
     chart = line_chart(
         lines,
         title="Error against the number of landmarks",
@@ -197,42 +144,53 @@ def _error_figure(run: FinishedRun) -> Figure:
         log_x=True,
         y_limits=(0.0, None),
     )
-    return Figure(
-        chart,
-        f"{measure_title(measure, capital=True)} against the number of landmarks: {ROWS[reading]}"
-        + "."
-        + " Dashed: references." * bool(drawn)
-        + (f" Above the chart: {', '.join(sorted(above))}." if above else ""),
-    )
+    title = measure_title(measure, capital=True)
+    caption = f"{title} against the number of landmarks: {ROWS[reading]}."
+    if len(lines) > len(curves):
+        caption += " Dashed: references."
+    if above:
+        caption += f" Above the chart: {', '.join(sorted(above))}."
+    return Figure(chart, caption)
+
+
+def _curve_lines(run: FinishedRun, curves: Sequence[Curve]) -> list[Line]:
+    chosen = run.selection["similarity"]
+    measure = run.metrics["measure"]
+    lines = []
+    for style, curve in enumerate(curves):
+        is_chosen = curve.name == chosen
+        line = curve.line(reading_of(run), measure, curve.name, style=style, bold=is_chosen)
+        lines.append(line)
+    return lines
+
+
+# --- tables --------------------------------------------------------------------------------------
 
 
 def _baseline_table(run: FinishedRun) -> Table:
-    parts, measure = {"test": "Held out", "validation": "Mean of folds"}, run.metrics["measure"]
+    parts = {"test": "Held out", "validation": "Mean of folds"}
+    measure = run.metrics["measure"]
     model = {run.selection["similarity"]: run.metrics["curves"][0]["points"][-1]}
-    rows = [
-        {
-            "Model": name,
-            **{t: measured(entry, part, measure) for part, t in parts.items()},
-            "Training rows": sampled.get("n_train"),
-            "Guarded": sampled.get("n_guarded"),
-        }
-        for name, entry in {**model, **run.metrics["baselines"]}.items()
-        for sampled in (entry.get("test") or entry.get("validation") or {},)
-    ]
+    rows = []
+    for name, entry in {**model, **run.metrics["baselines"]}.items():
+        row: dict[str, Any] = {"Model": name}
+        for part, title in parts.items():
+            row[title] = measured(entry, part, measure)
+        of_sample = entry.get("test") or entry.get("validation") or {}
+        row["Training rows"] = of_sample.get("n_train")
+        row["Guarded"] = of_sample.get("n_guarded")
+        rows.append(row)
     n_rows = count(run.metrics["train"]["n_rows"], "training row")
-    return Table(
-        rows,
+    caption = (
         f"{measure_title(measure, capital=True)} of the model and its references. There are "
         f"{n_rows}, of which references of a sample use those counted here. Rows whose "
-        "similarities sum to zero are predicted by the mean and counted as guarded.",
-        dict.fromkeys(parts.values(), "measure"),
-        emphasis=[0],
+        "similarities sum to zero are predicted by the mean and counted as guarded."
     )
+    return Table(rows, caption, dict.fromkeys(parts.values(), "measure"), emphasis=[0])
 
 
-def _candidate_tables(run: FinishedRun) -> list[Block]:
+def _candidate_table(run: FinishedRun) -> Table:
     """List the best candidate of each similarity and metric."""
-    candidates = run.metrics.get("candidates", [])
     titles = {
         "similarity": "Similarity",
         "metric": "Metric",
@@ -242,98 +200,93 @@ def _candidate_tables(run: FinishedRun) -> list[Block]:
         "behind": "Behind the chosen",
         "standard_error": "± standard error",
     }
-    rows = [{title: entry[name] for name, title in titles.items()} for entry in candidates]
-    chosen = [number for number, entry in enumerate(candidates) if entry["chosen"]]
+    rows = []
+    chosen = []
+    for number_of_row, entry in enumerate(run.metrics.get("candidates", [])):
+        rows.append({title: entry[name] for name, title in titles.items()})
+        if entry["chosen"]:
+            chosen.append(number_of_row)
     caption = (
         "The best of each similarity and metric on rows of a sample that it did not learn from: "
         "log losses of classes, otherwise squared errors in units of the target's variance. Widths "
         "are in median distances between rows."
     )
-    measures = ("Width", "Ridge", "Loss", "Behind the chosen", "± standard error")
-    return [Table(rows, caption, dict.fromkeys(measures, "measure"), emphasis=chosen)]
+    numeric = list(titles.values())[2:]
+    return Table(rows, caption, dict.fromkeys(numeric, "measure"), emphasis=chosen)
 
 
 def _metric_tables(run: FinishedRun) -> list[Block]:
     """List what the metric weighs."""
-    metric, found = run.selection["metric"], list[Block]()
-    if "weights" in metric:
-        weights = list(metric["weights"].items())
-        rest = more(len(weights), _COLUMNS_SHOWN, "in selection.json")
-        found.append(
-            Table(
-                [{"Column": name, "Weight": share} for name, share in weights[:_COLUMNS_SHOWN]],
-                f"Share of each column in squared distances of standardised rows.{rest}",
-                {"Weight": "percent"},
-            )
-        )
+    metric = run.selection["metric"]
+    tables = list[Block]()
+    weights = list(metric.get("weights", {}).items())
+    if weights:
+        rows = [{"Column": name, "Weight": share} for name, share in weights[:_COLUMNS_SHOWN]]
+        caption = "Share of each column in squared distances of standardised rows."
+        caption += more(len(weights), _COLUMNS_SHOWN, "in selection.json")
+        tables.append(Table(rows, caption, {"Weight": "percent"}))
     if "directions" in metric:
-        rows = [
-            {
-                "Share": own["share"],
-                "Direction": ", ".join(f"{n} {number(w, 2)}" for n, w in own["columns"].items()),
-            }
-            for own in metric["directions"]
-        ]
+        rows = []
+        for direction in metric["directions"]:
+            entries = [f"{name} {number(w, 2)}" for name, w in direction["columns"].items()]
+            rows.append({"Share": direction["share"], "Direction": ", ".join(entries)})
         caption = "Leading directions, and their largest entries."
-        found.append(Table(rows, caption, {"Share": "percent"}))
-    return found
+        tables.append(Table(rows, caption, {"Share": "percent"}))
+    return tables
 
 
 def _landmark_table(run: FinishedRun) -> Table:
     weights = run.weights["weights"][-1]
-    n = weights.shape[1]
-    titles = ["Weight"] if n == 1 else [f"Weight {p + 1}" for p in range(n)]
-    rows = [
-        {"Order": i, "Row": str(name), **dict(zip(titles, own, strict=True))}
-        for i, (name, own) in enumerate(
-            zip(run.selection["landmarks"][:_LANDMARKS_SHOWN], weights.tolist(), strict=False), 1
-        )
-    ]
-    rest = more(len(run.selection["landmarks"]), _LANDMARKS_SHOWN, "in selection.json")
+    n_scores = weights.shape[1]
+    titles = [f"Weight {number_of_score + 1}" for number_of_score in range(n_scores)]
+    if n_scores == 1:
+        titles = ["Weight"]
+    landmarks = run.selection["landmarks"]
+    rows = []
+    for place, name in enumerate(landmarks[:_LANDMARKS_SHOWN]):
+        row = {"Order": place + 1, "Row": str(name)}
+        rows.append(row | dict(zip(titles, weights[place].tolist(), strict=True)))
     how = "in the order of choice" if run.selection["task"] == "sparse" else "in random order"
-    caption = f"The landmarks {how}, and the weight of the similarity to each.{rest}"
+    caption = f"The landmarks {how}, and the weight of the similarity to each."
+    caption += more(len(landmarks), _LANDMARKS_SHOWN, "in selection.json")
     return Table(rows, caption, dict.fromkeys(titles, "measure"))
 
 
 def _goodness_table(run: FinishedRun) -> Table:
     """List the goodness (ε₀, B) of each similarity for a ladder of landmarks."""
-    curves, reading = curves_of(run.metrics).values(), _reading(run)
-    rows, emphasis = list[dict[str, Any]](), []
-    for curve in curves:
+    reading = reading_of(run)
+    rows = list[dict[str, Any]]()
+    chosen = []
+    for curve in curves_of(run.metrics).values():
         surrogate = "loss" if curve.has(reading, "loss") else "mse"
-        loss, largest = curve.values(reading, surrogate), curve.values("train", "largest_weight")
-        found = zip(curve.x, loss, largest, strict=True)
-        rows += [
-            {
+        for point in curve.points:
+            row = {
                 "Similarity": curve.name,
-                "Landmarks": n,
-                "Share τ": n / run.selection["n_candidates"],
-                "Loss ε₀": epsilon,
-                "Bound B": bound,
+                "Landmarks": point["budget"],
+                "Share τ": point["budget"] / run.selection["n_candidates"],
+                "Loss ε₀": measured(point, reading, surrogate),
+                "Bound B": measured(point, "train", "largest_weight"),
             }
-            for n, epsilon, bound in found
-        ]
+            rows.append(row)
         if curve.name == run.selection["similarity"]:
-            emphasis.append(len(rows) - 1)
-    return Table(
-        rows,
+            chosen.append(len(rows) - 1)
+    caption = (
         "A similarity is (ε₀, B)-good for the task if weights of size at most B have a loss of "
         f"at most ε₀. Estimated with this number of landmarks: ε₀ is the loss ({ROWS[reading]}), "
         "B the largest weight where similarities are averaged, τ the share of the candidates "
-        "that are used.",
-        {"Share τ": "percent", "Loss ε₀": "measure", "Bound B": "measure"},
-        emphasis=emphasis,
+        "that are used."
     )
+    kinds = {"Share τ": "percent", "Loss ε₀": "measure", "Bound B": "measure"}
+    return Table(rows, caption, kinds, emphasis=chosen)
 
 
-def _predicted_figure(run: FinishedRun) -> Sequence[Block]:
-    found = run.metrics.get("predicted")
-    if found is None:  # of classes
+def _predicted_figure(run: FinishedRun) -> list[Block]:
+    """Draw predictions against true values; of classes nothing."""
+    predicted: Mapping[str, Any] | None = run.metrics.get("predicted")
+    if predicted is None:
         return []
-    points = [
-        Point(f"row {i + 1}", true, predicted)
-        for i, (true, predicted) in enumerate(zip(found["true"], found["predicted"], strict=True))
-    ]
+    pairs = zip(predicted["true"], predicted["predicted"], strict=True)
+    points = [Point(f"row {place}", *pair) for place, pair in enumerate(pairs, 1)]
     chart = scatter_chart(
         points,
         title="Predicted against true values",
@@ -343,4 +296,5 @@ def _predicted_figure(run: FinishedRun) -> Sequence[Block]:
         n_labels=0,
     )
     rows = count(len(points), "sampled row")
-    return [Figure(chart, f"Predictions against true values: {rows}, {ROWS[found['rows']]}.")]
+    caption = f"Predictions against true values: {rows}, {ROWS[predicted['rows']]}."
+    return [Figure(chart, caption)]

@@ -176,7 +176,7 @@ class LandmarksOptions(Section):
     """
     scaling: Literal["standard", "unit", "quantile", "none"] = "standard"
     """Scale of the features: in units of their standard deviation or range, as normal scores of
-    their quantiles in a `sample`, or unchanged.
+    their quantiles in a sample, or unchanged.
     """
     baselines: tuple[Literal["columns", "all_landmarks", "kernel_regression", "lightgbm"], ...] = (
         "columns",

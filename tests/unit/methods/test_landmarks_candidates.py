@@ -109,7 +109,9 @@ def test_noise_is_said_to_be_noise(classes):
         y = np.where(y > 0.8, "yes", "no") if classes else y
         model = (LandmarkClassifier if classes else LandmarkRegressor)(baselines=()).fit(X, y)
         answer = "`no`" if classes else "the mean"
-        assert model.model_.headline().startswith(f"No better than always answering {answer}")
+        assert model.model_.headline().startswith(
+            f"Do not use this model: always answering {answer} is"
+        )
 
 
 @pytest.mark.parametrize("classes", [False, True])
@@ -124,7 +126,7 @@ def test_a_model_may_have_no_landmark(classes):
     assert len(model.landmarks_) == 0
     assert model.transform(X).shape == (80, 0)
     assert len(set(np.asarray(model.predict(X)).tolist())) == 1
-    assert model.model_.headline().startswith("No better than always answering")
+    assert model.model_.headline().startswith("Do not use this model: always answering")
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
