@@ -93,6 +93,16 @@ class SequenceData:
             return None
         return weights_of_classes(wanted, classes.train_weight, classes.texts)
 
+    @cached_property
+    def class_shares(self) -> np.ndarray | None:
+        """Shares of the classes among all training rows, as rows weigh in a fit."""
+        if self.classes is None or self.form.options.family not in ("logistic", "softmax"):
+            return None
+        weight = np.array(self.classes.train_weight)
+        if self.class_weights is not None:
+            weight = weight * np.array(self.class_weights)
+        return weight / weight.sum()
+
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of what models predict: targets, or classes of a target."""

@@ -381,10 +381,12 @@ def honest_at_stop(
 
     That is over all candidates and all their prefixes: what a fold chose does not report of it.
     """
-    entries, choices = [], chosen_on_other_folds(candidates, validated.weight)
+    whole = float(over_folds(candidates[0].losses[0], validated.weight).mean)
+    entries = []
+    choices = chosen_on_other_folds(candidates, validated.weight)
     for position, (number, prefix) in enumerate(choices):
         losses = candidates[number].losses[:, position]
-        value = 1.0 - losses[prefix] / losses[0] if losses[0] > 0 else np.nan
+        value = (losses[0] - losses[prefix]) / whole if whole > 0 else np.nan
         entries.append({"fold": validated.folds[position], share: number_or_none(value)})
     return entries
 

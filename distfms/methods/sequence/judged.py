@@ -5,13 +5,16 @@ Losses are measured by :mod:`distfms.methods.frame.judge` alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from distfms.methods.frame.contract import Answer, FoldAnswers
 from distfms.methods.frame.judge import Judge, LossSums, explained
 from distfms.methods.frame.outcomes import Responses
 from distfms.methods.sequence.problem import PrefixModels
+from distfms.stats.base import over_folds
 
 #: As few rows that decide about a deviance are told; of fewer rows in all, fewer.
 _FEW_ROWS, _ENOUGH_ROWS = 160, 400
@@ -33,19 +36,78 @@ class PrefixScores:
         return len(self.models) * self.models.n_outputs
 
 
-def measures_of(judge: Judge, sums: LossSums) -> dict[str, np.ndarray]:
+def measures_of(
+    judge: Judge, sums: LossSums, class_shares: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """Return what the models of prefixes are measured by, each of shape (M,).
 
     The first model is that of no group, of whose loss the others explain a share. Empty where there
     is no row of positive weight; measures by class are NaN but for the last model.
+
+    Of classes the loss of no group is that of the shares of all training rows, `class_shares`, not
+    of those without a fold: where most rows of a rare class are in one fold, the shares without it
+    are so wrong there that any model explains much of their deviance.
     """
     measures = judge.measures(sums)
     if not measures:
         return {}
-    loss, share = "mse", "explained_variance"
-    if isinstance(judge.outcome, Responses):
-        loss, share = "deviance", "explained_deviance"
-    return {share: explained(measures[loss], measures[loss][0]), **measures}
+    if not isinstance(judge.outcome, Responses):
+        return {"explained_variance": explained(measures["mse"], measures["mse"][0]), **measures}
+    deviance = measures["deviance"]
+    if class_shares is not None and "confusion" in sums:
+        deviance[0] = _deviance_of_shares(judge.outcome, sums, class_shares)
+    return {"explained_deviance": explained(deviance, deviance[0]), **measures}
+
+
+def _deviance_of_shares(outcome: Responses, sums: LossSums, class_shares: np.ndarray) -> float:
+    """Return −2 Σₖ Wₖ log pₖ / Σₖ Wₖ of rows whose classes weigh W and of shares p."""
+    weight = sums["confusion"][-1].sum(axis=1)
+    if outcome.class_weights is not None:
+        weight = weight * np.array(outcome.class_weights)
+    is_here = weight > 0
+    logs = np.log(class_shares[is_here])
+    return float(-2.0 * (weight[is_here] @ logs) / weight.sum())
+
+
+def pooled(answers: FoldAnswers, n_targets: int) -> FoldAnswers:
+    """Return answers whose shares are of the mean loss of no group over all folds.
+
+    A fold in which there is little to explain, such as one without a row of a rare class, then
+    counts for as little. Several targets have no common unit: each fold is scaled by itself.
+    """
+    if n_targets > 1:
+        return answers
+    by_item = tuple(_pooled_item(of_folds, answers.weight) for of_folds in answers.answers)
+    return replace(answers, answers=by_item)
+
+
+def _pooled_item(of_folds: tuple[Answer, ...], weights: tuple[float, ...]) -> tuple[Answer, ...]:
+    for loss, share in (("deviance", "explained_deviance"), ("mse", "explained_variance")):
+        if of_folds and all(share in answer for answer in of_folds):
+            if are_of_one_class(of_folds):
+                of_folds = tuple(_as_of_nothing(answer, loss) for answer in of_folds)
+            nothing = np.array([answer[loss][0] for answer in of_folds])
+            whole = float(over_folds(nothing, weights).mean)
+            return tuple(_of_whole(answer, loss, share, whole) for answer in of_folds)
+    return of_folds
+
+
+def are_of_one_class(of_folds: Sequence[Answer]) -> bool:
+    """Return whether all rows of the folds are of the most frequent class.
+
+    The rows of the other are then all in a fold without which there is no model. What is always
+    sure of the first has the least deviance, so that these rows tell nothing of any model.
+    """
+    return all("accuracy" in answer and answer["accuracy"][0] == 1.0 for answer in of_folds)
+
+
+def _as_of_nothing(answer: Answer, loss: str) -> Answer:
+    return {**answer, loss: np.full_like(answer[loss], answer[loss][0])}
+
+
+def _of_whole(answer: Mapping[str, np.ndarray], loss: str, share: str, whole: float) -> Answer:
+    gains = answer[loss][0] - answer[loss]
+    return {**answer, share: gains / (whole if whole > 0 else np.nan)}
 
 
 def few_rows(sums: LossSums, rows: str) -> str:

@@ -28,7 +28,7 @@ from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_fo
 from distfms.methods.frame.outcomes import Numbers
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import RANKED, kept_prefixes
-from distfms.methods.sequence.judged import PrefixScores, measures_of
+from distfms.methods.sequence.judged import PrefixScores, are_of_one_class, measures_of, pooled
 from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
@@ -160,7 +160,7 @@ class Learner(ABC):
         wanted = {key: (path.models_at(kept[key]), parts) for key, (path, parts) in asked.items()}
         measures = dict[Key, Answer]()
         for key, sums in self.judged({**wanted, **(models or {})}).items():
-            measures[key] = measures_of(self.judge, sums)
+            measures[key] = self.measures_of(sums)
             if key in asked:
                 path = asked[key][0]
                 measures[key] = {
@@ -188,6 +188,14 @@ class Learner(ABC):
             by_part |= judged_by_pass(self.run, source, together)
         return {key: merge_tree(of_parts.parts) for key, of_parts in by_part.items()}
 
+    def measures_of(self, sums: LossSums) -> dict[str, np.ndarray]:
+        """Return the measures of models of prefixes; see `judged.measures_of`."""
+        return measures_of(self.judge, sums, self.data.class_shares)
+
+    def pooled(self, folds: FoldAnswers) -> FoldAnswers:
+        """Return answers with shares of the mean loss of no group; see `judged.pooled`."""
+        return pooled(folds, len(self.data.form.roles.target))
+
     def judged_here(self, models: PrefixModels, parts: Sequence[int]) -> LossSums:
         """Judge models on the rows in memory of folds, or on held-out ones; not as rankings."""
         sample = self.data.sample
@@ -204,8 +212,9 @@ class ByStatistics(Learner):
         """Evaluate points of a grid; within a step."""
         data = self.data
         if not data.step:
-            return evaluate_here(work, data.statistics, nullcontext)
-        return evaluate_on_folds(self.run, data.statistics, replace(work, step=data.step))
+            return self.pooled(evaluate_here(work, data.statistics, nullcontext))
+        in_step = replace(work, step=data.step)
+        return self.pooled(evaluate_on_folds(self.run, data.statistics, in_step))
 
     def search(self) -> dict[str, Any]:
         """Return the paths of all rules by name; within a step."""
@@ -281,7 +290,7 @@ class ByRows(Learner):
             # What trees explain of the training rows, nobody knows so far.
             asked = {name: (own.prefix_models(), self.train_parts) for name, own in paths.items()}
             for name, sums in self.judged(asked).items():
-                measures = measures_of(self.judge, sums)
+                measures = self.measures_of(sums)
                 paths[name] = replace(paths[name], share=measures[own.share])
         searches = {
             (fold.number, number): Search(
@@ -316,12 +325,13 @@ class ByRows(Learner):
         }
         paths = self._refitted(searches, self._ordered(searches))
         name = "mse" if fitting.family == "gaussian" else "deviance"
-        losses = []
+        of_folds = []
         for fold, path in paths.items():
             prefixes = [0, *(path.affordable(budget) for budget in budgets)]
             sums = self.judged_here(path.models_at(prefixes), [fold])
-            losses.append(self.judge.measures(sums)[name])
-        return np.stack(losses, axis=-1)
+            of_folds.append(self.measures_of(sums))
+        losses = np.stack([measures[name] for measures in of_folds], axis=-1)
+        return np.tile(losses[0], (len(losses), 1)) if are_of_one_class(of_folds) else losses
 
     # --- paths ---
 
@@ -359,7 +369,7 @@ class ByRows(Learner):
             held_out = {name: part.folds[unit[0]] for name, part in members}
             fold = Fold({}, {**held_out, FOUND: (path, curves[unit])}, unit[0])
             answers[unit] = evaluated(work, fold, unit[1])
-        return arranged(work, answers)
+        return self.pooled(arranged(work, answers))
 
 
 def learner_of(run: Run, job: Job, data: SequenceData) -> Learner:

@@ -14,7 +14,7 @@ from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judge import HELD_OUT
 from distfms.methods.frame.trees import QUICK, gains_by_feature
 from distfms.methods.sequence.data import SequenceData, thinned
-from distfms.methods.sequence.judged import PrefixScores, measures_of
+from distfms.methods.sequence.judged import PrefixScores
 from distfms.methods.sequence.learners import Learner
 from distfms.methods.sequence.options import TREES
 from distfms.methods.sequence.problem import FeatureGroups
@@ -139,7 +139,7 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         scores = PrefixScores(TreeModels.of(["", model.text], model.null, spans))
         held_out = sample.rows_of(data.plan, [number])
         sums = learner.judge.of_rows(scores, held_out, scores.n_scores)
-        measures = measures_of(learner.judge, sums)
+        measures = learner.measures_of(sums)
         entries.append({"fold": number, **_last(measures)})
         losses.append(float(measures[loss][-1]))
         nulls.append(float(measures[loss][0]))
@@ -149,7 +149,7 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         model = models[HELD_OUT]
         whole = TreeModels.of(["", model.text], model.null, spans)
         sums = learner.judged({HELD_OUT: (whole, [HELD_OUT])})[HELD_OUT]
-        test = _last(measures_of(learner.judge, sums))
+        test = _last(learner.measures_of(sums))
     groups = data.form.groups
     return Reference(
         n_train=models[HELD_OUT].n_rows if HELD_OUT in models else len(rows.fold),

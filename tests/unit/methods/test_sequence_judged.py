@@ -1,0 +1,68 @@
+"""Shares that folds say are explained of rare classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from distfms import GroupSequenceClassifier
+from distfms.methods.frame.contract import FoldAnswers
+from distfms.methods.frame.judge import Judge, JudgedRows
+from distfms.methods.frame.outcomes import Responses
+from distfms.methods.sequence.judged import measures_of, pooled
+from distfms.solve.losses import FAMILIES
+
+
+def answer(deviances: list[float], accuracy: float = 0.9) -> dict[str, np.ndarray]:
+    losses = np.array(deviances)
+    return {
+        "deviance": losses,
+        "explained_deviance": 1.0 - losses / losses[0],
+        "accuracy": np.full(len(losses), accuracy),
+    }
+
+
+def answers(*of_folds: dict[str, np.ndarray]) -> FoldAnswers:
+    n = len(of_folds)
+    return FoldAnswers(tuple(range(n)), (10,) * n, (10.0,) * n, (of_folds,))
+
+
+def test_a_fold_with_little_to_explain_counts_for_little() -> None:
+    folds = answers(answer([0.01, 0.001]), answer([1.0, 1.01]))
+    mean = pooled(folds, 1).means(0, "explained_deviance").mean
+    assert mean == pytest.approx([0.0, 1.0 - 1.011 / 1.01])
+
+
+def test_several_targets_keep_the_shares_of_each_fold() -> None:
+    folds = answers(answer([0.01, 0.001]), answer([1.0, 1.01]))
+    assert pooled(folds, 2) is folds
+
+
+def test_rows_of_one_class_tell_nothing_of_models() -> None:
+    folds = answers(answer([0.1, 0.0], 1.0), answer([0.1, 0.01], 1.0))
+    of_folds = pooled(folds, 1).values(0, "explained_deviance")
+    np.testing.assert_array_equal(of_folds, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("weights", [None, (1.0, 3.0)])
+def test_nothing_explained_is_the_deviance_of_the_shares_of_all_rows(
+    weights: tuple[float, float] | None,
+) -> None:
+    outcome = Responses(FAMILIES["logistic"], (0.0, 1.0), weights)
+    target = np.array([[0.0, 0.0, 0.0, 1.0]])
+    scores = np.zeros((2, 1, 4))
+    sums = Judge(outcome).of_scores(scores, JudgedRows(np.empty((0, 4)), target))
+    shares = np.array([0.9, 0.1])
+    counts = np.array([3.0, 1.0]) * (weights or (1.0, 1.0))
+    measures = measures_of(Judge(outcome), sums, shares)
+    expected = -2.0 * counts @ np.log(shares) / counts.sum()
+    assert measures["deviance"] == pytest.approx([expected, 2.0 * np.log(2.0)])
+
+
+def test_no_group_is_bought_where_a_class_is_in_one_fold() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(40, 5)), columns=list("abcde"))
+    y = np.where(np.arange(40) == 7, "yes", "no")
+    model = GroupSequenceClassifier(model="linear", folds=5).fit(X, y)
+    assert np.ptp(model.predict_proba(X), axis=0) == pytest.approx([0.0, 0.0])
