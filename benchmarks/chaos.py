@@ -385,10 +385,11 @@ def on_clusters(trials: Trials, kinds: Sequence[str], n_kills: int, seed: int) -
         while number is not None:
             with cluster(kind) as made:
                 while number is not None and made.is_sound():
-                    method = list(trials.data)[number % len(trials.data)]
+                    # All victims of one job after the other, as few kills then show most.
+                    method = list(trials.data)[number // len(VICTIMS[kind]) % len(trials.data)]
                     if (kind, method) not in trials.known:
                         trials.undisturbed(kind, method, made)
-                    what = VICTIMS[kind][number // len(trials.data) % len(VICTIMS[kind])]
+                    what = VICTIMS[kind][number % len(VICTIMS[kind])]
                     found.append(trials.trial(made, method, what, begun + number))
                     number = next(numbers, None)
     return found

@@ -108,7 +108,8 @@ class Executor(Tasks):
         EngineError
             Workers running a task kept dying, or the cluster was lost.
         """
-        root: Partial[Any] = self.follow(graph.tasks, graph.root, watch=watch, retry=retry)
+        news: dict[str, Any] = {"watch": watch, "leaves": graph.leaves}
+        root: Partial[Any] = self.follow(graph.tasks, graph.root, retry=retry, **news)
         return root
 
     def get(self, dsk: Any, keys: Any, **options: Any) -> Any:
@@ -135,13 +136,14 @@ class Executor(Tasks):
         keys: Any,
         *,
         watch: Watch | None = None,
+        leaves: Iterable[Any] = (),
         retry: RetryPolicy = USUAL,
         **options: Any,
     ) -> Any:
         """Run any graph of Dask, task by task; see `compute` and `get`."""
         from dask.local import get_async
 
-        out = _TasksOut(self, watch, retry)
+        out = _TasksOut(self, watch, frozenset(leaves), retry)
         settings = {"num_workers": self.n_out * self.workers, **options, "chunksize": 1}
         try:
             return self._fetched(keys, get_async(out.submit, dsk=dsk, result=keys, **settings))
@@ -227,10 +229,13 @@ class _TasksOut:
     asked, keeps all waiting in the calling thread.
     """
 
-    def __init__(self, executor: Executor, watch: Watch | None, retry: RetryPolicy) -> None:
+    def __init__(
+        self, executor: Executor, watch: Watch | None, leaves: frozenset[Any], retry: RetryPolicy
+    ) -> None:
         self.made: WeakSet[Task] = WeakSet()
         self._executor = executor
         self._watch = watch
+        self._leaves = leaves
         self._retry = retry
         self._keys: dict[Task, Any] = {}
         self._n_losses = executor.n_losses
@@ -241,7 +246,8 @@ class _TasksOut:
         ((key, (work, needed), *_),) = batch
         # Not as an argument, as a client of Dask would run it first.
         function = partial(_run, work, tuple(needed))
-        task = self._executor.submit(function, *needed.values(), retry=self._retry)
+        options: dict[str, Any] = {"retry": self._retry, "is_leaf": key in self._leaves}
+        task = self._executor.submit(function, *needed.values(), **options)
         self._keys[task] = key
         self.made.add(task)
         return self

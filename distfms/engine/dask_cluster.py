@@ -70,6 +70,7 @@ class DaskExecutor(Executor):
         *arguments: Any,
         seat: _Seat | None = None,
         retry: RetryPolicy = USUAL,
+        is_leaf: bool = False,
     ) -> Task:
         """Have the scheduler start a function; see `Tasks.submit`."""
         values = [one.value if isinstance(one, Task) else one for one in arguments]
@@ -79,6 +80,8 @@ class DaskExecutor(Executor):
                 asked = self._submit_to(seat.worker, _on_seat, function, seat.host, *values)
                 return Task(asked, self._coming(asked), seat)
             value = self.client.submit(function, *values, pure=False)
+            if not is_leaf:
+                return Task(value, self._awaited(value.exception(asynchronous=True)))
             # Before other tasks, as they are waited for.
             reports = self.client.submit(reports_of, value, pure=False, priority=1)
             answer = self._coming(reports)
@@ -112,8 +115,12 @@ class DaskExecutor(Executor):
 
     def reports(self, task: Task) -> tuple[UnitReport, ...]:
         """Return the reports of a task that is done."""
-        reports: tuple[UnitReport, ...] = self._answer(task)
-        return reports
+        reports = self._answer(task)
+        if reports is None:
+            return ()
+        if isinstance(reports, tuple):
+            return reports
+        raise self._failure(task, reports)
 
     def forget(self, tasks: Sequence[Task]) -> None:
         """Have the scheduler drop what is under way.
@@ -254,23 +261,29 @@ class DaskExecutor(Executor):
 
     def _coming(self, future: Any) -> Any:
         """Have a value come here; where it is lost with its worker, when it is made again."""
-        gathering = self.client.gather(future, asynchronous=True)
-        return asyncio.run_coroutine_threadsafe(gathering, self.client.loop.asyncio_loop)
+        return self._awaited(self.client.gather(future, asynchronous=True))
+
+    def _awaited(self, coming: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coming, self.client.loop.asyncio_loop)
 
     def _answer(self, task: Task) -> Any:
-        """Return what came of a task, or raise its error in words a user can act on."""
+        """Return what came of a task, or raise its error."""
         try:
             return task.answer.result()
         except (Exception, CancelledError) as error:
-            if task.value.status != "error":
-                raise self._gone() from error
-            if type(error).__name__ != "KilledWorker":
-                raise
-            raise EngineError(
-                f"Workers of the Dask cluster at {self.address} died repeatedly on the same task: "
-                f"{error}. They probably ran out of memory: give workers more memory or fewer "
-                "threads, then run the same command again; finished work is kept."
-            ) from error
+            raise self._failure(task, error) from error.__cause__
+
+    def _failure(self, task: Task, error: BaseException) -> BaseException:
+        """Return what went wrong with a task in words a user can act on."""
+        if task.value.status != "error":
+            return self._gone()
+        if type(error).__name__ != "KilledWorker":
+            return error
+        return EngineError(
+            f"Workers of the Dask cluster at {self.address} died repeatedly on the same task: "
+            f"{error}. They probably ran out of memory: give workers more memory or fewer threads, "
+            "then run the same command again; finished work is kept."
+        )
 
 
 def _on_seat(function: Callable[..., Any], host: Host, *arguments: Any) -> Any:

@@ -62,6 +62,7 @@ class LocalExecutor(Executor):
         *arguments: Any,
         seat: _Process | None = None,
         retry: RetryPolicy = USUAL,
+        is_leaf: bool = False,
     ) -> Task:
         """Start a function in a thread, on which a process may wait; see `Tasks.submit`."""
         values = [one.value.result() if isinstance(one, Task) else one for one in arguments]
@@ -224,9 +225,7 @@ class _Here(LocalExecutor):
 
     light_seats = True
 
-    def submit(
-        self, function: Any, *arguments: Any, seat: Any = None, retry: RetryPolicy = USUAL
-    ) -> Task:
+    def submit(self, function: Any, *arguments: Any, seat: Any = None, **options: Any) -> Task:
         """Call a function at once."""
         answer: Future[Any] = Future()
         with single_threaded_blas():

@@ -71,6 +71,7 @@ class RayExecutor(Executor):
         *arguments: Any,
         seat: Any = None,
         retry: RetryPolicy = USUAL,
+        is_leaf: bool = False,
     ) -> Task:
         """Start a task of Ray, or ask an actor; see `Tasks.submit`."""
         values = [one.value if isinstance(one, Task) else one for one in arguments]

@@ -66,12 +66,13 @@ class Tasks(Closing):
         *arguments: Any,
         seat: Any = None,
         retry: RetryPolicy = USUAL,
+        is_leaf: bool = False,
     ) -> Task:
         """Start ``function(*arguments)``, or ``function(host, *arguments)`` on a seat.
 
         Tasks among the arguments stand for their values. Work is begun as often as `retry` says
         where its worker is lost; on a Dask cluster that is for the scheduler to say
-        (``distributed.scheduler.allowed-failures``).
+        (``distributed.scheduler.allowed-failures``). Reports come of leaves alone.
         """
 
     def done(self, tasks: Sequence[Task], wait_s: float) -> list[Task]:
