@@ -21,7 +21,7 @@ SETS = {
     "multiselect": ({"ridge": 0.0, "psd": "data_units", "clip": False, "screen_raters": False}, {}),
     "sequence": ({"criterion": "omp", "ridge": 1e-5, "stopping": "prefix"}, {"folds": 0}),
     "landmarks": ({"metric": "none", "ridge": 0.0, "intercept": False, "clip": False}, {}),
-    "attribute_efficient": ({"solver": "online", "repeats": 100}, {"folds": 10}),
+    "attribute_efficient": ({"solver": "online", "norm": "largest", "repeats": 100}, {"folds": 10}),
 }
 
 
@@ -171,7 +171,7 @@ def test_landmarks_sparse(tmp_path):
 def test_landmarks_regression(tmp_path):
     """Of the least ε-insensitive loss, whose corners are rounded: no slope is left."""
     K, y, columns = similar()
-    options = {"task": "regression", "landmarks": 5}
+    options = {"landmarks": 5}
     selection, model, frame = run(tmp_path, "landmarks", {**columns, "y": y}, options)
     own = K[:, selection["landmarks"]]
     predicted = np.asarray(model.predict(frame)["predicted_y"])
@@ -182,3 +182,11 @@ def test_landmarks_regression(tmp_path):
         landmarks.smoothed_slope(f - t, epsilon, beta) for f, t in zip(predicted, y, strict=True)
     ]
     assert np.abs(own.T @ slopes).max() / len(y) < 1e-4
+
+
+def test_landmarks_of_classes_of_texts(tmp_path):
+    _, y, columns = similar()
+    columns["y"] = np.where(y > np.median(y), "high", "low")
+    selection, model, frame = run(tmp_path, "landmarks", columns, {})
+    assert (selection["task"], selection["loss"]) == ("classification", "hinge")
+    assert (model.predict(frame)["predicted_y"] == frame["y"]).mean() > 0.9

@@ -90,8 +90,9 @@ class LandmarksOptions(Section):
     """`squared` (the default) or `epsilon_insensitive` for `regression` and `sparse`, `squared` for
     `ranking` (to normalised gains), `margin` (the default: from the two thresholds of a row's
     level) or `all_margins` (from all thresholds, which are learned) for `ordinal`, `logistic` (the
-    default) or `hinge` for `classification`. All but `squared` are fitted by passes over rows that
-    stay in memory where they fit.
+    default) or `hinge` for `classification`, also where `task: auto` finds classes for
+    `epsilon_insensitive`. All but `squared` are fitted by passes over rows that stay in memory
+    where they fit.
     """
     epsilon: NonNegative | None = None
     """Error without a loss, in units of the target; by default a tenth of its standard deviation.
@@ -298,17 +299,18 @@ class LandmarksOptions(Section):
 
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return what the paper's experiments set (section 4)."""
-    task = options.get("task", "regression")
-    sets: dict[str, Any] = {"task": task, "similarity": "sigmoid", "metric": "none"}
+    task = options.get("task", "auto")
+    sets: dict[str, Any] = {"similarity": "sigmoid", "metric": "none"}
     sets |= {"intercept": False, "ridge": 0.0}
     sets["baselines"] = ("all_landmarks", "kernel_regression")
     if task == "sparse":
         sets["selection"] = "gradient"
     else:
         sets["landmarks"] = 50
-    if task in ("regression", "sparse"):
+    if task in ("auto", "regression", "sparse"):
         sets["clip"] = False
-    losses = {"regression": "epsilon_insensitive", "classification": "hinge"}
-    if task in losses:
-        sets["loss"] = losses[task]
+    if task in ("auto", "regression"):
+        sets["loss"] = "epsilon_insensitive"
+    if task == "classification":
+        sets["loss"] = "hinge"
     return {"landmarks": sets}
