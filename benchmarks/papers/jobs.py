@@ -31,6 +31,7 @@ class Jobs:
             "seed": seed,
             "data": dict(data),
             self.method: options,
+            "engine": {"actors": "never"},  # whose start takes longer than their work here
             "output": str(self.place),
         }
         folder = run_job(build_spec(content)).folder
