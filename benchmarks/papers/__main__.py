@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from benchmarks.papers import few_attributes, multi_selection, sequences, similarities
-from benchmarks.papers.tables import write
+from benchmarks.papers.tables import commit, write
 
 PAPERS = {
     "multi-selection": multi_selection,
@@ -33,6 +33,7 @@ def main() -> None:
         parser.error("name the folder of public data with --folder, or set DISTFMS_REALDATA")
     if unknown := [name for name in args.papers if name not in PAPERS]:
         parser.error(f"unknown paper {unknown[0]}; choose from {', '.join(PAPERS)}")
+    version = commit()  # before what is written changes it
     for name in args.papers or PAPERS:
         paper = PAPERS[name]
         repeats = args.repeats or paper.REPEATS
@@ -40,7 +41,7 @@ def main() -> None:
         for table in paper.tables(args.folder, repeats):
             print(f"\n{table.markdown()}", flush=True)
             tables.append(table)
-            write(name, paper.TITLE, tables, repeats)
+            write(name, paper.TITLE, tables, repeats, version)
 
 
 if __name__ == "__main__":

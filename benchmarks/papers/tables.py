@@ -96,13 +96,12 @@ def commit() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def write(paper: str, title: str, tables: Sequence[Table], repeats: int) -> None:
+def write(paper: str, title: str, tables: Sequence[Table], repeats: int, version: str) -> None:
     """Replace a paper's section of the README, and its result file."""
-    version, seeds = commit(), [*range(repeats)]
     result = {
         "script": f"python -m benchmarks.papers {paper}",
         "commit": version,
-        "seeds": seeds,
+        "seeds": [*range(repeats)],
         "rows": [row for table in tables for row in table.flat()],
     }
     path = BENCHMARKS / "results" / f"papers-{paper}.json"

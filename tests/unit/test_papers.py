@@ -79,15 +79,14 @@ def test_numbers_are_written_with_their_digits():
 
 def test_a_section_is_replaced_and_rows_are_flat(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "BENCHMARKS", tmp_path)
-    monkeypatch.setattr(tables, "commit", lambda: "abc")
     readme = tmp_path / "README.md"
     monkeypatch.setattr(tables, "README", readme)
     readme.write_text("# Title\n\nText.\n")
     made = Table("Table 1", "What it is.", [{"data": "it", "ours": Figure([1.0, 2.0], "1.4")}])
-    tables.write("one", "One", [made], 2)
-    tables.write("two", "Two", [made], 1)
+    tables.write("one", "One", [made], 2, "abc")
+    tables.write("two", "Two", [made], 1, "abc")
     once = readme.read_text()
-    tables.write("one", "One", [made], 2)
+    tables.write("one", "One", [made], 2, "abc")
     assert readme.read_text() == once
     assert once.count("## ") == 2
     assert "| it | 1.5 ± 0.7 (1.4) |" in once
