@@ -6,11 +6,9 @@ import re
 import stat
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.methods import METHODS, load_method
 from tests.e2e.jobs import content, judgments_job
 
 
@@ -79,27 +77,6 @@ def test_check_reads_no_rows_and_writes_nothing(place, distfms):
     always = distfms("check", "job.yaml", "--set", "engine.actors=always").out
     assert "actors: for candidates (`engine.actors` is always); for folds (" in always
     assert not (place / "runs").exists()
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_init_writes_a_spec_that_is_in_order(place, judgments, distfms, method):
-    data, values = judgments, np.random.default_rng(0).normal(size=(4, 60))
-    if method != "multiselect":
-        data = place / "rows.parquet"
-        names = {"object_id": [str(i) for i in range(60)], "y": values[0] - values[1]}
-        names["day"] = np.arange(60).astype("datetime64[D]")
-        pq.write_table(pa.table(names | {f"a {i}": x for i, x in enumerate(values)}), data)
-    assert (
-        distfms("init", data, "--method", method.replace("_", "-"), "--out", "first.yaml").code == 0
-    )
-    text = (place / "first.yaml").read_text()
-    assert ('  id: "object_id"' if "rows" in str(data) else '  id: "id"') in text
-    assert '  target: "y"' in text
-    for key in load_method(method).starter:
-        assert re.search(rf"  # .+\n  (# )?{key}:", text)
-    assert distfms("check", "first.yaml").out.endswith("The spec is valid.\n")
-    assert "first.yaml exists" in distfms("init", "--method", method, "--out", "first.yaml").err
-    assert "choose from multiselect" in distfms("init", "--method", "guess").err
 
 
 # --- bad input ----------------------------------------------------------------------------------

@@ -68,27 +68,3 @@ def test_learned_from_and_predicted_as_parquet_is(tmp_path, monkeypatch, ending)
         with pytest.raises(SpecError, match=r"day-3\.csv is part of the data to predict"):
             predict_file(first, str(tmp_path / "text" / "*.csv"), new)
         assert new.read_bytes() == before
-
-
-def test_commands_read_json_lines(tmp_path, monkeypatch, distfms):
-    """From the first spec to predictions; a bad line is named, and nothing is left."""
-    monkeypatch.chdir(tmp_path)
-    path = add_day(tmp_path, 1, "jsonl")
-    assert distfms("init", path, "--method", "sequence").code == 0
-    assert f'path: "{path}"' in (tmp_path / "job.yaml").read_text()
-    changes = ["target=y", "missing=mean", "id=id"]
-    spec = ["job.yaml", *(word for change in changes for word in ("--set", f"data.{change}"))]
-    assert distfms("check", *spec).out.endswith("The spec is valid.\n")
-    assert distfms("run", *spec, "--out", "run").code == 0
-    assert distfms("predict", "run", path, "--out", "p.csv").code == 0
-    assert len((tmp_path / "p.csv").read_text().splitlines()) == 151
-
-    with path.open("a") as stream:
-        stream.write('\n{"id": 7, "a": [1, 2], "y": 1}\n')
-    refused = distfms("run", *spec, "--out", "other")
-    assert refused.code == 2
-    assert refused.err == (
-        f"Error: The file {path} has a list in column 'a', line 151: a column holds numbers, text, "
-        "or true and false. Give each value a key of its own, or leave it out.\n"
-    )
-    assert not (tmp_path / "other").exists()

@@ -93,45 +93,6 @@ def test_a_model_on_all_landmarks(run, data, columns, tmp_path):
     assert "still" in " ".join(content(folder, "manifest.json")["notes"])
 
 
-def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
-    own = {"task": "sparse", "similarity": ["linear", "gaussian"], "keep": 12}
-    folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
-    selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
-    assert selection["similarity"] == "gaussian"
-    assert len(selection["landmarks"]) == 12
-    assert len(set(selection["order"])) == 12
-    names = ["gaussian", "linear", "all landmarks"]
-    assert [curve["name"] for curve in metrics["curves"]] == names
-    # Figure 1a: beside models on all landmarks, and kernel regression.
-    alone = run_job(landmarks_job(data, tmp_path, landmarks={"baselines": []})).folder
-    (dense,) = content(alone, "metrics.json")["curves"]
-    beside = metrics["curves"][2]["points"]
-    assert [point["budget"] for point in beside] == [1, 2, 5, 10, 20, 50, 60]
-    for rows in ("train", "validation", "test"):
-        # The last point of a model's folds is of what the others choose.
-        found, wanted = ([p[rows]["mse"] for p in own[:-1]] for own in (beside, dense["points"]))
-        assert found == pytest.approx(wanted, rel=1e-9)
-    compared = {entry["similarity"]: entry for entry in metrics["candidates"]}
-    assert [name for name, entry in compared.items() if entry["chosen"]] == ["gaussian"]
-    assert compared["gaussian"]["loss"] < 0.5 * compared["constant"]["loss"]
-    points = metrics["curves"][0]["points"]
-    errors = [point["train"]["mse"] for point in points]
-    assert errors == sorted(errors, reverse=True)
-    report = (folder / "report.html").read_text()
-    assert "12\u202f" not in report
-    for heading in ("Beside other models", "How good the similarities are"):
-        assert heading in report
-    goodness = report.partition("Share τ")[2].partition("</table>")[0]
-    assert goodness.count("<tr") == 2 * len(points) + 7
-    chart = report.partition("Error against the number of landmarks")[2].partition("<table")[0]
-    for name in (*names, "kernel regression, gaussian"):
-        assert name in chart
-    # The model needs its 12 landmarks only.
-    with np.load(folder / "weights.npz") as arrays:
-        assert arrays["landmarks"].shape == (12, 4)
-        assert arrays["weights"].shape[1:] == (12, 1)
-
-
 def test_as_many_landmarks_as_pay(data, tmp_path):
     """The fewest of a ladder whose error on the folds is about the least, or all there may be."""
     own = {"landmarks": "auto"}

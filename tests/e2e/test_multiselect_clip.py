@@ -66,22 +66,6 @@ def test_heavy_tails_are_clipped_as_if_the_data_were(tmp_path, model, budget):
     assert metrics["test"]["projected_loss"] < 0.95 * worse["test"]["projected_loss"]
 
 
-def test_judgments_with_normal_noise_stay_as_they_are(tmp_path):
-    X, y = judged(tails=False)
-    raw = write(tmp_path / "raw", columns(X, y))
-    found = [learned(raw, tmp_path / str(clip), clip) for clip in ("auto", False, True)]
-    assert found[0][1:3] == found[1][1:3]
-    assert found[2][2] != found[1][2]
-    limits = [read_run(folder).open()[1].weights["limits"] for folder, *_ in found]
-    assert np.isinf(limits[0]).all()
-    bought = [NAMES.index(name) for name in read_run(found[2][0]).open()[1].model["attributes"]]
-    np.testing.assert_allclose(limits[2], literal_limits(X)[:, bought])
-    # What decides are the judgments: no folds are needed.
-    raw = write(tmp_path / "tails", columns(*judged(tails=True)))
-    folder, *_ = learned(raw, tmp_path / "none", "auto", data={"folds": 0})
-    assert np.isfinite(read_run(folder).open()[1].weights["limits"]).all()
-
-
 def some(values, labels=None):
     return SomeJudgments(values, np.zeros(values.shape) if labels is None else labels)
 

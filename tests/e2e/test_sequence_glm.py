@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.linear_model import LogisticRegression, PoissonRegressor
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix, f1_score, log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -52,10 +52,6 @@ def labels(scores, rng):
 
 def three_classes(scores, rng):
     return np.array([3, 5, 9])[(1.5 * scores + rng.gumbel(size=scores.shape)).argmax(axis=1)]
-
-
-def counts(scores, rng):
-    return rng.poisson(np.exp(0.4 * scores.sum(axis=1))).astype(float)
 
 
 def job(path, output, family, **changes):
@@ -129,28 +125,6 @@ def test_every_prefix_of_breast_cancer_is_sklearns_logistic_regression(tmp_path)
         null = log_loss(truth, np.full(len(truth), truth.mean()))
         explained = 1.0 - log_loss(truth, share) / null
         assert steps[length - 1]["explained_deviance"] == pytest.approx(explained, abs=1e-9)
-
-
-def test_poisson_with_a_category_and_missing_values(tmp_path):
-    def ward(scores, rng):
-        return np.array(["east", "west"])[(scores[:, 1] + rng.normal(size=len(scores)) > 0) * 1]
-
-    def gaps(scores, rng):
-        return np.where(rng.random(len(scores)) < 0.1, np.nan, scores[:, 0] + 3.0)
-
-    table = write_rows(tmp_path / "data", counts, ward=ward, lab=gaps)
-    spec = job(tmp_path / "data", tmp_path, "poisson", data={"missing": "mean"})
-    folder, selection, _ = finished(spec, "run")
-    lab = np.asarray(table.column("lab"))
-    lab = np.where(np.isnan(lab), np.nanmean(lab), lab)
-    east = np.asarray(table.column("ward")) == "east"
-    X = np.column_stack([numbers(table, ["a", "b", "c", "d", "n1", "n2"]), lab, east, ~east])
-    y = np.asarray(table.column("y"))
-    other = make_pipeline(StandardScaler(), PoissonRegressor(alpha=RIDGE, tol=1e-9, max_iter=5000))
-    found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
-    rate = np.asarray(found.column("predicted_y"))
-    np.testing.assert_allclose(rate, other.fit(X, y).predict(X), rtol=1e-4)
-    assert {step["group"] for step in selection["sequence"]} == {*GROUPS, "ward", "lab"}
 
 
 @pytest.mark.parametrize(

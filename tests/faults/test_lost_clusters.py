@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from distfms.runs.driver import run_job
@@ -57,34 +53,6 @@ def test_head_or_own_node_gone_under_the_command_line(
         assert second["reads"] == [[1, 1, 1, 1]]
         assert second["pools"] == [{"n_steps": 18, "n_built": 3}]
     jobs.require_sound(kind, tmp_path / "runs", run)
-
-
-@pytest.mark.parametrize("lost", ["raylet", "gcs_server", "the driver"])
-def test_own_ray_cluster_loses_a_process(lost: str, jobs: Jobs, tmp_path: Path) -> None:
-    """All processes end with it, and the next command goes on. What is said is Ray's, mostly."""
-    spec = jobs.spec("sequence", tmp_path, engine={"kind": "ray", "workers": 1})
-    plan = Plan(str(tmp_path / "plan"), mishap="wait", partition=1)
-    with (
-        tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as short,
-        subprocess.Popen(
-            command_of(plan, spec, tmp_path),
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "RAY_TMPDIR": short},
-        ) as process,
-    ):
-        while not plan.happened:
-            assert process.poll() is None
-            time.sleep(0.05)
-        cluster = psutil.Process(process.pid).children(recursive=True)
-        (process if lost == "the driver" else next(p for p in cluster if p.name() == lost)).kill()
-        error = process.communicate(timeout=120)[1]
-    assert process.returncode == -9 if lost == "the driver" else process.returncode > 0
-    assert "Traceback" not in error
-    assert psutil.wait_procs(cluster, timeout=100)[1] == []
-    (run,) = (tmp_path / "mixed").glob("20*")
-    assert run_job(jobs.spec("sequence", tmp_path)).resumed
-    jobs.require_sound("sequence", tmp_path / "mixed", run)
 
 
 @pytest.mark.parametrize("kind", ["multiselect", "glm"])

@@ -12,7 +12,7 @@ from distfms import AttributeEfficientLasso, AttributeEfficientRidge
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.lessons import stream
-from tests.reference.attribute_efficient import predict_cut, predict_gaps, solve_pairs
+from tests.reference.attribute_efficient import predict_cut, solve_pairs
 
 N, D = 400, 9
 RNG = np.random.default_rng(2)
@@ -256,20 +256,6 @@ def test_what_could_not_be_had_may_be_missing():
     strict.partial_fit(X, Y)  # what was refused has left no trace
     assert strict.n_examples_seen_ == N + 2
     assert np.isfinite(strict.coef_).all()
-
-
-def test_rows_with_gaps_are_predicted_from_what_they_have():
-    gaps = np.where(np.random.default_rng(3).random(X.shape) < 0.5, np.nan, FAR)
-    model, fitted = (AttributeEfficientRidge(missing="pairs") for _ in range(2))
-    model.partial_fit(gaps, Y)
-    assert model.attributes_seen_ == np.isfinite(gaps).sum()  # all there are, without draws
-    wanted = predict_gaps(gaps, Y, FOLD, gaps[:50])
-    partly = np.isnan(gaps[:50]).any(axis=1)
-    np.testing.assert_allclose(model.predict(gaps[:50])[partly], wanted[partly], rtol=1e-7)
-    fitted.fit(gaps, Y)
-    assert fitted.attributes_seen_ == np.isfinite(gaps).sum()
-    assert "imputed means" in fitted.summary()
-    assert AttributeEfficientRidge().fit(FAR, Y).attributes_seen_ == 5 * N
 
 
 def test_states_of_other_specs_are_refused(tmp_path):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -297,55 +296,6 @@ def test_tables_of_the_page() -> None:
     assert "100 among the training objects, 100 among those held out" in baselines.caption
 
 
-@pytest.mark.parametrize(
-    ("chosen", "measured", "present", "absent"),
-    [
-        (
-            {},
-            {},
-            [
-                "One thing.",
-                "1 attribute never varied (ignored): race.",
-                "What a budget buys",
-                "cross-validated",
-                "budget 6",
-                "only age",
-                "1 × 4 = 4",
-                "age: correlation 0.2, r = 1",
-                "warm: correlation −0.2, r = 0",
-                "1 attribute without variance between objects (σ̂ = 0) cannot be drawn.",
-                "judgments count as independent",
-                "What was read",
-                "How to reproduce",
-            ],
-            [],
-        ),
-        (
-            {"status": "no_positive_gain"},
-            {},
-            ["no further judgment lowers the loss"],
-            ["positive semi-definite"],
-        ),
-        (
-            {},
-            {"test": None, "folds_of_choice": []},
-            ["loss that the search projects", "expect a larger loss on new objects"],
-            ["30 % of the label's variance", "mean squared error, estimated"],
-        ),
-        ({"repeats": {"age": 0}, "path": []}, {"curves": []}, ["Buy nothing"], []),
-    ],
-)
-def test_page_says_all_that_was_asked(
-    chosen: Any, measured: Any, present: list[str], absent: list[str]
-) -> None:
-    contents = changed(selection(), chosen), changed(metrics(), measured)
-    before = copy.deepcopy(contents)
-    text = plain(render(*contents))
-    assert contents == before
-    assert [words for words in present if words not in text] == []
-    assert [words for words in absent if words in text] == []
-
-
 def test_a_thousand_attributes_stay_readable() -> None:
     many = selection()
     many["attributes"] += [
@@ -356,28 +306,3 @@ def test_a_thousand_attributes_stay_readable() -> None:
     captions = " ".join(figure.caption for figure in figures_of(found))
     assert "The first 30 with most judgments; 1\u202f474 more are in the table." in captions
     assert len(tables(found)["All attrib"].rows) == 1000
-
-
-def test_who_judges() -> None:
-    known = metrics()
-    correlation = {"age": {"calm": 0.61, "<warm>": None}, "calm": {"age": 0.61, "<warm>": None}}
-    correlation["<warm>"] = {"age": None, "calm": None}
-    for rows, loss in (("train", 70.0), ("test", 82.0)):
-        losses = {"loss_independent": loss, "loss_same": loss + 2, "loss_ignored": loss - 9}
-        known[rows]["raters"] = {
-            "known": True,
-            "buy_from": "same",
-            "noise_correlation": correlation,
-            **losses,
-        }
-    page = render(selection(), known)
-    noise = tables(sections(selection(), known))["How far on"]
-    assert [[*row.values()] for row in noise.rows] == [
-        ["age", None, 0.61, None],
-        ["calm", 0.61, None, None],
-        ["<warm>", None, None, None],
-    ]
-    text = plain(page)
-    assert "from the same raters (bold)" in text
-    for number in ("84", "73", "61"):
-        assert number in text

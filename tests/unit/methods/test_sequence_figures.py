@@ -165,33 +165,6 @@ def test_page_says_all_that_was_asked_and_why_to_stop_there(rule: str, text: str
         assert expected in page
 
 
-@pytest.mark.parametrize(
-    ("chosen", "rules", "titles", "emphasis"),
-    [
-        (
-            {},
-            ["fr", "omp", "oracle"],
-            ["forward regression (fr)", "matching pursuit (omp)", "oracle order"],
-            [0],
-        ),
-        (
-            {"rule": "fr-blind", "cost_aware": False},
-            ["fr", "fr-blind", "omp-no-whiten-blind-doubling"],
-            ["forward regression (fr)", "fr, cost-blind", "omp-no-whiten, cost-blind, doubling"],
-            [1],
-        ),
-    ],
-)
-def test_timeliness_table_ranks_and_sets_off_the_chosen_rule(
-    chosen: Any, rules: list[str], titles: list[str], emphasis: list[int]
-) -> None:
-    content = {**metrics(), "curves": [curve(name) for name in rules]}
-    content["timeliness"] = {name: timely(0.7 - i / 10, 8.0) for i, name in enumerate(rules)}
-    table = tables(sections({**selection(), **chosen}, content))["Timeliness"]
-    assert [row["Rule"] for row in table.rows] == titles
-    assert list(table.emphasis) == emphasis
-
-
 def test_sequence_table_has_gains_and_costs() -> None:
     table = tables(sections(selection(), metrics()))["The sequen"]
     found = [[*row.values()] for row in table.rows]

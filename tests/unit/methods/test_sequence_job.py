@@ -170,21 +170,6 @@ def test_alpha_timeliness_is_cut_where_omp_reaches_alpha():
     assert metrics["timeliness"]["oracle"]["test_alpha_timeliness"] is None
 
 
-def test_without_alpha_the_plateau_decides():
-    _, metrics = compare(None)
-    assert metrics["alpha"]["by_plateau"]
-    assert metrics["alpha"]["alpha"] in (0.95, 0.96, 0.97, 0.98, 0.99, 1.0)
-    assert [c["name"] for c in metrics["curves"]] == ["fr-blind", "omp", "oracle", "oracle:omp"]
-    for rule, oracle in zip(metrics["curves"][:2], metrics["curves"][2:], strict=True):
-        own, best = rule["points"], oracle["points"]
-        assert "test" not in best[-1]
-        assert best[-1]["train"] == pytest.approx(own[-1]["train"])
-        steps = [np.diff([p["train"]["explained_variance"] for p in of]) for of in (own, best)]
-        spent = [np.diff([p["budget"] for p in of]) for of in (own, best)]
-        ratios = [gain / cost for gain, cost in zip(steps, spent, strict=True)]
-        np.testing.assert_allclose(ratios[1], np.sort(ratios[0])[::-1])
-
-
 def test_oracles_are_of_a_rule_that_is_compared_too():
     names = ("oracle", "oracle:sparse", "oracle:omp-blind-doubling", "oracle:fr")
     rules = form.Rules.of(options(baselines=names), GroupCosts(np.ones(2)))
