@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import shutil
@@ -80,6 +81,7 @@ class RaySession:
         self._timeout_s = timeout_s
         self._closed = threading.Event()
         self._folder = ""
+        self._worked_s = -math.inf
         try:
             check_address("ray", self.address)
         except ValueError as error:  # of RAY_ADDRESS: the spec has checked its own
@@ -113,16 +115,26 @@ class RaySession:
 
     def living_nodes(self) -> list[Mapping[str, Any]]:
         """Return the nodes with processors, in an order that does not change."""
+        while not (alive := self._nodes_that_work()):
+            self._require_nodes()
+            time.sleep(_ASK_S)
+        return sorted(alive, key=lambda node: (node["NodeManagerAddress"], node["NodeID"]))
+
+    def _nodes_that_work(self) -> list[Mapping[str, Any]]:
         import ray
 
         alive = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
-        if not alive:
-            self.check()
+        if alive:
+            self._worked_s = time.monotonic()
+        return alive
+
+    def _require_nodes(self) -> None:
+        """Raise EngineError where no node has worked for long: Ray would wait for ever."""
+        if not self._nodes_that_work() and time.monotonic() - self._worked_s > _SILENCE_S:
             raise EngineError(
                 f"The Ray cluster at {self.address} has no node with processors. Add one with "
-                "`ray start --address ...`, then run the same command again."
+                "`ray start --address ...`, then run the same command again; finished work is kept."
             )
-        return sorted(alive, key=lambda node: (node["NodeManagerAddress"], node["NodeID"]))
 
     def memory_bytes(self) -> dict[str, int]:
         """Return the memory for tasks and actors of each node, by its id."""
@@ -163,6 +175,7 @@ class RaySession:
             raise EngineError(_lost("the raylet of this machine is gone"))
         if nodes.knock(*self._head, _ASK_S):
             self._answered_s = time.monotonic()
+            self._require_nodes()
         elif time.monotonic() - self._answered_s > self._timeout_s:
             raise EngineError(_lost("its head is gone"))
 

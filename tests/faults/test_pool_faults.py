@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import RetryPolicy
 from distfms.errors import EngineError
 from tests.conformance import pool_tasks
+from tests.conformance.engine_tasks import dask_cluster
 from tests.conformance.pool_tasks import pool_of, walked
+from tests.waiting import until
 
 #: Actors on Ray are lost in the same way, which tests of conformance and of jobs show.
 LOCALLY = pytest.mark.parametrize(
@@ -114,3 +117,21 @@ def test_storage_that_keeps_failing_ends_the_start(kind: str) -> None:
 
 def hang_up(shard: int) -> None:
     raise ConnectionResetError("the storage hung up")
+
+
+def test_actors_that_came_to_share_a_dask_worker_part_at_the_next_start(tmp_path: Path) -> None:
+    shards = pool_tasks.shards(tmp_path, 2)
+    with (
+        dask_cluster(2) as cluster,
+        DaskExecutor(cluster.scheduler_address) as executor,
+        executor.pool(2) as pool,
+    ):
+        pool.start(pool_tasks.build, shards)
+        pool.step(pool_tasks.walk, (1, pool_tasks.Mishap(1, "kill")))
+        until(lambda: len(executor.client.nthreads()) == 2)
+        pool.start(pool_tasks.build, shards)
+        assert len(set(pool.step(own_process))) == 2
+
+
+def own_process(state: Any, message: None) -> tuple[None, int]:
+    return None, os.getpid()

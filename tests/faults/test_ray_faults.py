@@ -149,6 +149,17 @@ def test_head_or_node_that_does_not_answer_is_gone(
             [pool.step(doze) for _ in range(40)]
 
 
+def test_cluster_that_lost_its_nodes_is_not_waited_for_without_an_end(
+    executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr("distfms.engine.ray_session._SILENCE_S", 1.0)
+    monkeypatch.setattr(ray, "nodes", list)
+    with pytest.raises(EngineError, match=r"has no node with processors.*finished work is kept"):
+        executor.map(time.sleep, [0.2] * 100)
+
+
 def test_node_that_is_lost_while_it_is_asked_is_left_out(
     executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
