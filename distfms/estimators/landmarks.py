@@ -130,7 +130,7 @@ def _similarities(mapping: LandmarkMap, features: np.ndarray) -> np.ndarray:
 def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     """Return similarities of a Dask array by dask-ml, None where it does not have the kernel."""
     name, p = mapping.similarity.name, dict(mapping.similarity.parameters)
-    if name not in ("linear", "gaussian", "sigmoid") or mapping.quantiles.size:
+    if name not in ("linear", "gaussian", "sigmoid"):
         return None
     from dask_ml.metrics import pairwise
 

@@ -33,17 +33,11 @@ ORDER = {"cost_aware": True, "doubling": True, "max_groups": 3}
 #: Form of a method: method, target, measure in a grid and of a run, section, and for each option
 #: that the form has a value far from that of the section, or the default.
 CASES = {
-    "squared": (
-        "landmarks",
-        "y",
-        "mse",
-        LANDMARKS,
-        {"landmarks": 4, **OF_ALL, "landmarks_from": "kmeans", "intercept": False},
-    ),
+    "squared": ("landmarks", "y", "mse", LANDMARKS, {"landmarks": 4, **OF_ALL, "intercept": False}),
     "sparse": ("landmarks", "y", "r2", SPARSE, {"selection": "steps", "ridge": 10.0, "keep": 2}),
     "metric": (
         *("landmarks", "y", "r2", {**LANDMARKS, "metric": "diagonal", **WIDTH}),
-        {"landmarks_from": "kmeans"},
+        {"ridge": 10.0},
     ),
     "stepwise": (
         *("landmarks", "y", "mse", {**SPARSE, "selection": "steps", "tolerance": 0.01}),
@@ -60,7 +54,7 @@ CASES = {
     ),
     "ordinal": (
         *("landmarks", "level", "mae", {**LANDMARKS, "task": "ordinal", "spacing": 0.5}),
-        {"ridge": 10.0, "gamma": 4.0, "spacing": 5.0, "landmarks_from": "kmeans"},
+        {"ridge": 10.0, "gamma": 4.0, "spacing": 5.0},
     ),
     "classes": ("landmarks", "flag", "loss", {**LANDMARKS, "task": "classification"}, OF_ALL),
     "hinge": (

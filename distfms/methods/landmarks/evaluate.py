@@ -14,6 +14,7 @@ from distfms.methods.frame.moments import Solved, metrics_of, on_folds
 from distfms.methods.landmarks.candidates import FoldChoice
 from distfms.methods.landmarks.learners import TEST, TRAIN, Judged, Squared
 from distfms.methods.landmarks.read import LandmarkData
+from distfms.methods.landmarks.read_similarities import LinearScores
 from distfms.methods.landmarks.references import TREES, references
 from distfms.methods.landmarks.squared import COLUMNS, MEASURES
 from distfms.stats.base import FoldMeans, over_folds
@@ -47,7 +48,7 @@ def evaluate(
         metrics["candidates"] = data.choice.listed()
         metrics["constant"] = beside_constant(data, metrics, validated)
     if data.classes is None:
-        return {**metrics, "predicted": predict_sample(data, solved)}
+        return {**metrics, "predicted": predict_sample(learner, solved)}
     return {**metrics, "classes": classes_by(learner, solved, validated, judged)}
 
 
@@ -200,17 +201,15 @@ def how_far(by: FoldMeans) -> dict[str, float | None]:
     return {"behind": number_or_none(by.mean), "standard_error": error}
 
 
-def predict_sample(data: LandmarkData, solved: Solved) -> dict[str, Any]:
+def predict_sample(learner: Squared, solved: Solved) -> dict[str, Any]:
     """Predict some sampled rows: held-out ones where there are any."""
+    data = learner.data
     sample = data.landmarks.sample
-    rows = (sample.test if sample.test.n_rows else sample.train()).first(_SHOWN_ROWS)
-    path, procedure = solved.path, solved.procedure
-    model = procedure.models(solved.problem, path, [len(path.order)])[-1]
-    mapping = data.maps[path.label]
-    n = len(mapping.scale)
-    similarities = mapping(rows.values[:n])[model.landmarks]
-    return {
-        "rows": "test" if sample.test.n_rows else "train",
-        "true": rows.values[n].tolist(),
-        "predicted": procedure.decoded(model, model.scores(similarities)).tolist(),
-    }
+    rows = TEST if sample.test.n_rows else TRAIN
+    shown = (sample.test if sample.test.n_rows else sample.train()).first(_SHOWN_ROWS)
+    features, target, _ = np.split(shown.values, [data.plan.n_features, data.plan.n_features + 1])
+    path = solved.path
+    models = solved.procedure.models(solved.problem, path, [len(path.order)])
+    scores = LinearScores(data.maps[path.label], models[-1:], learner.limits)
+    predictions = scores(features)[0, 0]
+    return {"rows": rows, "true": target[0].tolist(), "predicted": predictions.tolist()}

@@ -7,7 +7,6 @@ from typing import Any
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.landmarks.answer_figures import explained_share, headline, judged, reading_of
-from distfms.methods.landmarks.similarity import RANDOM, of_source
 from distfms.report.formatting import count, measure_title, number, percent
 from distfms.report.metrics import (
     ROWS,
@@ -128,7 +127,7 @@ def _error_figure(run: FinishedRun) -> Figure:
     highest = _MOST_ABOVE * value_range(lines)[1]
     always_drawn = ""
     if run.selection["task"] == "sparse":
-        always_drawn = f"kernel regression, {of_source(run.selection['similarity'], RANDOM)}"
+        always_drawn = f"kernel regression, {run.selection['similarity']}"
     ends = [min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves)]
     above = []
     for name, error in _references(run).items():

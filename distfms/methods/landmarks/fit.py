@@ -353,10 +353,6 @@ class PassProcedure(LandmarkProcedure):
         """Return the models that were fitted, whatever the sizes."""
         return list(path.models)
 
-    def decoded(self, model: Linear, scores: np.ndarray) -> np.ndarray:
-        """Return predictions (n,): numbers, or those of classes and levels."""
-        return np.asarray(self.loss.decoded(scores, model.extra))
-
     def grid(self, path: Any) -> np.ndarray:
         """Return the numbers of landmarks of the models."""
         return np.array([len(model.weights) for model in path.models], dtype=np.float64)

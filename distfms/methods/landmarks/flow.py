@@ -42,7 +42,7 @@ def landmarks(run: Run, job: Job) -> Finished:
     the rows, the models themselves), `evaluate` (errors on all rows, folds and held-out rows, and
     those of references).
     """
-    form: LandmarkForm = job.form.tried(job.tune)
+    form: LandmarkForm = job.form
     for name in form.options.functions:
         user_function(name)  # now rather than after hours; whoever only checks a spec runs no code
     data = read_data(run, form)
@@ -188,7 +188,7 @@ def selection_of(data: LandmarkData, solved: Solved) -> dict[str, Any]:
         "task": options.task,
         "similarity": path.label,
         "parameters": dict(mapping.similarity.parameters),
-        "landmarks": data.landmarks.ids[mapping.similarity.source][path.order].tolist(),
+        "landmarks": data.landmarks.ids[path.order].tolist(),
         "order": path.order.tolist(),
         "n_candidates": solved.procedure.candidates,
         "scaling": options.used_scaling,

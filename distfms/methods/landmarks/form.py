@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
@@ -25,13 +25,7 @@ from distfms.methods.landmarks.candidates import (
 )
 from distfms.methods.landmarks.fit import ERRORS
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.similarity import (
-    KERNELS,
-    KMEANS,
-    MOST_COLUMNS,
-    PRECOMPUTED,
-    Similarity,
-)
+from distfms.methods.landmarks.similarity import KERNELS, MOST_COLUMNS, PRECOMPUTED, Similarity
 from distfms.methods.landmarks.squared import COLUMNS, LandmarkProcedure
 from distfms.spec import parse_section
 
@@ -88,7 +82,8 @@ def _check(form: LandmarkForm) -> None:
             "`landmarks.similarity` lists `precomputed` beside others: the features are either "
             "similarities or values to compare."
         )
-    if KMEANS in form.sources and (PRECOMPUTED in names or find_spec("dask_ml") is None):
+    is_clustered = form.options.landmarks_from == "kmeans"
+    if is_clustered and (PRECOMPUTED in names or find_spec("dask_ml") is None):
         why = (
             "the features are similarities" if PRECOMPUTED in names else "dask-ml is not installed"
         )
@@ -123,10 +118,9 @@ def check_tried(name: str, tried: Job, first: Job) -> None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LandmarkForm(RowForm):
-    """Rows that are compared with landmarks, from `sources`; `options` are those of the spec."""
+    """Rows that are compared with landmarks; `options` are those of the spec."""
 
     options: LandmarksOptions
-    sources: tuple[str, ...]
 
     @classmethod
     def of_options(cls, options: LandmarksOptions, inputs: Inputs, seed: int) -> LandmarkForm:
@@ -137,7 +131,7 @@ class LandmarkForm(RowForm):
         SpecError, DataError
         """
         rows = RowForm.of(inputs, seed, classes=options.task == "classification")
-        own: dict[str, Any] = {"options": options, "sources": (options.landmarks_from,)}
+        own: dict[str, Any] = {"options": options}
         if options.task in ("regression", "sparse"):
             own["class_option"] = "`landmarks.task: classification` (or `ordinal`)"
         return cls(**vars(rows) | own)
@@ -145,12 +139,6 @@ class LandmarkForm(RowForm):
     @cached_property
     def similarities(self) -> tuple[Similarity, ...]:
         """Similarities that are compared, as the spec has them."""
-        given = [section.similarity for section in self.options.listed]
-        return tuple(replace(own, source=source) for source in self.sources for own in given)
-
-    @property
-    def compared(self) -> tuple[Similarity, ...]:
-        """Those with random landmarks, which stand for others in comparisons."""
         return tuple(section.similarity for section in self.options.listed)
 
     @property
@@ -160,11 +148,6 @@ class LandmarkForm(RowForm):
         if kind != "auto":
             return () if kind == "none" else (kind,)
         return ("none", "diagonal") if n_columns <= MOST_SCALED else ("none",)
-
-    def tried(self, tune: Any) -> LandmarkForm:
-        """Return the form with all sources of landmarks that a grid compares."""
-        sources = () if tune is None else tune.grid.get("landmarks_from", ())
-        return replace(self, sources=tuple(dict.fromkeys((*self.sources, *sources))))
 
     @property
     def learned(self) -> tuple[str, ...]:
@@ -214,7 +197,7 @@ class LandmarkForm(RowForm):
     @property
     def n_similarities(self) -> int:
         """Number of similarities that rows are read with, after one of `auto` was chosen."""
-        return len(self.sources) if self.options.is_auto else len(self.similarities)
+        return 1 if self.options.is_auto else len(self.similarities)
 
     @property
     def most_columns(self) -> int:
@@ -294,7 +277,7 @@ class LandmarkForm(RowForm):
         ridges = LOGISTIC_RIDGES if self.has_classes else RIDGES
         ends = f"{ridges[0]:g} to {ridges[-1]:g}"
         grids: list[Grid] = [{"similarity": (CONSTANT,)}]
-        for similarity in self.compared:
+        for similarity in self.similarities:
             grid: dict[str, Any] = {"similarity": (similarity.label,)}
             if similarity.name in KERNELS and self.metric_kinds:
                 grid["metric"] = self.metric_kinds

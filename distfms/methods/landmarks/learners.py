@@ -48,7 +48,6 @@ from distfms.methods.landmarks.form import CUTOFFS, RANKING_MEASURES
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.read import LandmarkData
 from distfms.methods.landmarks.read_similarities import EmbeddedReader, LinearScores, split_learned
-from distfms.methods.landmarks.similarity import of_source
 from distfms.methods.landmarks.squared import (
     COLUMNS,
     DENSE,
@@ -146,7 +145,7 @@ class Squared:
         n_landmarks = len(self.data.landmarks.arrays["landmarks"])
         if options.landmarks != "auto" and not options.is_precomputed:  # `tune` may try fewer
             n_landmarks = min(n_landmarks, options.landmarks)
-        names = [of_source(label, options.landmarks_from) for label in self.labels]
+        names = list(self.labels)
         if options.task == "sparse" and "all_landmarks" in options.baselines:
             names.append(DENSE)
         if COLUMNS in options.baselines:

@@ -149,7 +149,7 @@ METHOD = Method(
     starter={"task": "regression", "landmarks": "auto"},
     takes_unlabelled=True,
     tunable=(
-        *("landmarks", "landmarks_from", "keep", "ridge", "bound", "selection", "tolerance"),
+        *("landmarks", "keep", "ridge", "bound", "selection", "tolerance"),
         *("intercept", "epsilon", "gamma", "spacing", "smoothing"),
     ),
     not_tunable={
@@ -158,7 +158,7 @@ METHOD = Method(
         "loss": "its values explain different things",
         "levels": "it defines the target, not how to learn",
         "clip": "errors from statistics are those before the cut",
-        **dict.fromkeys(("scaling", "metric"), _STATES),
+        **dict.fromkeys(("landmarks_from", "scaling", "metric"), _STATES),
         "baselines": "it affects only what the model is compared with",
     },
     measures=MEASURES,

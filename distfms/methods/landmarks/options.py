@@ -175,10 +175,8 @@ class LandmarksOptions(Section):
     """Whether predictions of `regression` and `sparse` are cut to the range of the target in the
     training rows. Errors in the report that come from statistics are those before the cut.
     """
-    scaling: Literal["standard", "unit", "quantile", "none"] = "standard"
-    """Scale of the features: in units of their standard deviation or range, as normal scores of
-    their quantiles in a sample, or unchanged.
-    """
+    scaling: Literal["standard", "unit", "none"] = "standard"
+    """Scale of the features: in units of their standard deviation or range, or unchanged."""
     baselines: tuple[Literal["columns", "all_landmarks", "kernel_regression", "lightgbm"], ...] = (
         "columns",
         "all_landmarks",
@@ -188,14 +186,9 @@ class LandmarksOptions(Section):
     """What the model is compared with: a linear model of the same loss on the `columns` themselves
     (of 2,000 at most, its ridge chosen by generalised cross-validation), and the best constant,
     which is the mean for squared loss; for `sparse`, models on more and more landmarks in random
-    order up to `all_landmarks`; `kernel_regression`, and LightGBM with its defaults (`lightgbm`),
-    which learns from at most five million numbers, on a sample.
+    order up to `all_landmarks`; `kernel_regression`, and LightGBM with its defaults (`lightgbm`).
+    These two learn from the rows in memory: all of up to 50,000, else a share of them.
     """
-
-    @field_validator("landmarks", mode="before")
-    @classmethod
-    def _null_is_auto(cls, value: Any) -> Any:
-        return "auto" if value is None else value  # as specs of finished runs have it
 
     @field_validator("similarity", mode="before")
     @classmethod

@@ -35,8 +35,6 @@ from distfms.methods.landmarks.read_similarities import (
     SimilarityReader,
 )
 from distfms.methods.landmarks.similarity import (
-    KMEANS,
-    RANDOM,
     LandmarkMap,
     Similarity,
     landmark_arrays,
@@ -56,8 +54,8 @@ class Landmarks:
     ----------
     arrays : mapping of str to ndarray
         Of a map to them; ``deviation`` of the columns.
-    ids : mapping of str to ndarray of shape (L,)
-        What names them, by source.
+    ids : ndarray of shape (L,)
+        What names them.
     range : ndarray of shape (2,)
         Least and greatest target of the training rows.
     sample : Folded of RowSample
@@ -67,7 +65,7 @@ class Landmarks:
     """
 
     arrays: Mapping[str, np.ndarray]
-    ids: Mapping[str, np.ndarray]
+    ids: np.ndarray
     range: np.ndarray
     sample: Folded[RowSample]
     gains: tuple[NormalisedGains, ...] = ()
@@ -215,13 +213,14 @@ def take_landmarks(run: Run, form: LandmarkForm, plan: ColumnPlan) -> Landmarks:
     still = [name for name, s in zip(plan.feature_names, arrays["scale"], strict=True) if not s]
     if still:
         run.note(f"Constant columns are ignored: {', '.join(still)}.")
-    ids = {RANDOM: names_of(form, plan, pool)[: len(arrays["landmarks"])]}
-    if KMEANS in form.sources:
+    n_landmarks = len(arrays["landmarks"])
+    ids = names_of(form, plan, pool)[:n_landmarks]
+    if form.options.landmarks_from == "kmeans":
         features = pool.values[: plan.n_features]
         scaled = LandmarkMap.of(Similarity("linear"), arrays).scaled(features)
-        places = kmeans_rows(scaled, len(arrays["landmarks"]))
-        arrays[KMEANS] = features[:, places].T
-        ids[KMEANS] = names_of(form, plan, pool)[places]
+        places = kmeans_rows(scaled, n_landmarks)
+        arrays["landmarks"] = features[:, places].T
+        ids = names_of(form, plan, pool)[places]
     limits = np.array([moments.minimum[-1], moments.maximum[-1]])
     gains = gains_of(run, bundle["queries"]) if form.is_ranking else ()
     return Landmarks(arrays, ids, limits, sample, gains)

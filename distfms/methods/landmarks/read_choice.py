@@ -21,7 +21,7 @@ from distfms.methods.landmarks.candidates import (
     forms_of,
 )
 from distfms.methods.landmarks.form import LandmarkForm
-from distfms.methods.landmarks.similarity import KMEANS, RANDOM, LandmarkMap, column_map, of_source
+from distfms.methods.landmarks.similarity import LandmarkMap, column_map
 from distfms.methods.landmarks.squared import COLUMNS, coded, of_fold
 from distfms.stats.base import Folded
 from distfms.stats.sample import RowSample
@@ -60,9 +60,8 @@ class Choice:
     n_rows: int
 
     def form(self, label: str) -> Form:
-        """Return the form of a similarity, whatever the source of its landmarks."""
-        candidate = self.candidates[of_source(label, RANDOM)]
-        return self.comparison.forms[self.comparison.form[candidate]]
+        """Return the form of a similarity."""
+        return self.comparison.forms[self.comparison.form[self.candidates[label]]]
 
     def sentence(self) -> str:
         """Say which similarity is the best, and which others are not clearly worse."""
@@ -78,10 +77,8 @@ class Choice:
 
     def listed(self) -> list[dict[str, Any]]:
         """Return what the results say of candidates."""
-        chosen = (
-            0 if self.comparison.is_constant else self.candidates[of_source(self.labels[0], RANDOM)]
-        )
-        return self.comparison.listed(chosen)
+        is_constant = self.comparison.is_constant
+        return self.comparison.listed(0 if is_constant else self.candidates[self.labels[0]])
 
 
 def read_choice(
@@ -98,12 +95,11 @@ def read_choice(
     """
     if form.options.task == "ranking":
         return None
-    source = form.options.landmarks_from
-    maps = {own.label: plain[of_source(own.label, source)] for own in form.compared}
+    maps = dict(plain)
     columns = column_map(arrays, form.most_columns)
     if COLUMNS in form.options.baselines and columns.n_landmarks:
         maps[COLUMNS] = columns
-    given = {own.label: dict(own.parameters).get("sigma") for own in form.compared}
+    given = {s.label: dict(s.parameters).get("sigma") for s in form.similarities}
 
     def candidates() -> Choice:
         rows = sampled_rows(form, classes, sample, len(columns.scale))
@@ -202,19 +198,14 @@ def all_maps(
     choice: Choice | None,
 ) -> dict[str, LandmarkMap]:
     """Return the maps of all training rows, and of those without each fold."""
-    found = dict[str, LandmarkMap]()
-    if choice is None:
-        found |= {label: replace(own, ridge=_FIRST_RIDGE) for label, own in plain.items()}
-    else:
-        for label, mapping in choice.maps.items():
-            name, at, fold = label.partition("@")
-            for source in form.sources if name in choice.labels else ():
-                taken = arrays[KMEANS if source == KMEANS else "landmarks"]
-                similarity = replace(mapping.similarity, source=source)
-                own = replace(mapping, landmarks=taken, similarity=similarity)
-                found[of_source(name, source) + at + fold] = own
+    maps = {label: replace(mapping, ridge=_FIRST_RIDGE) for label, mapping in plain.items()}
+    if choice is not None:
+        maps = {}
+        for name, mapping in choice.maps.items():
+            if name.partition("@")[0] in choice.labels:
+                maps[name] = mapping
     if COLUMNS in form.options.baselines:
-        columns = column_map(arrays, form.most_columns)
-        chosen = None if choice is None else choice.maps.get(COLUMNS)
-        found[COLUMNS] = chosen or columns
-    return found
+        maps[COLUMNS] = column_map(arrays, form.most_columns)
+        if choice is not None and COLUMNS in choice.maps:
+            maps[COLUMNS] = choice.maps[COLUMNS]
+    return maps

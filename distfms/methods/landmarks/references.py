@@ -14,7 +14,7 @@ from distfms.methods.frame.judge import HELD_OUT, Judge, JudgedRows
 from distfms.methods.frame.outcomes import Numbers
 from distfms.methods.frame.trees import FIXED, MOST_VALUES, fitted, scores
 from distfms.methods.landmarks.read import LandmarkData
-from distfms.methods.landmarks.similarity import RANDOM, LandmarkMap, of_source
+from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.landmarks.squared import LIGHTGBM, coded
 from distfms.stats.base import Folded
 from distfms.stats.sample import RowSample
@@ -44,8 +44,7 @@ def references(run: Run, data: LandmarkData) -> dict[str, Any]:
         return errors
     has_several = options.task == "classification" and len(classes or ()) > 2
     if "kernel_regression" in options.baselines and not has_several:
-        kernels = {of_source(label, RANDOM): mapping for label, mapping in data.plain.items()}
-        for label, mapping in kernels.items():
+        for label, mapping in data.plain.items():
             predict = partial(kernel_regression, mapping)
             judge = partial(errors_on, predict, classes, n_features)
             errors[f"kernel regression, {label}"] = reference_errors(

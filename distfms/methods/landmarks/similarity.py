@@ -19,10 +19,9 @@ from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
 
 PRECOMPUTED, LINEAR = "precomputed", "linear"
-RANDOM, KMEANS = "random", "kmeans"
 #: Numbers of a block of similarities that is worked on at a time, and the bounds of its rows.
 _BLOCK_VALUES = 2**21
-_BLOCK_ROWS = (1024, 8192)
+_LEAST_ROWS, _MOST_ROWS = 1024, 8192
 
 #: Parameters by similarity; None stands for a value that the data decide.
 PARAMETERS: Mapping[str, Mapping[str, float | None]] = {
@@ -34,11 +33,6 @@ PARAMETERS: Mapping[str, Mapping[str, float | None]] = {
     "linear": {},
     PRECOMPUTED: {},
 }
-
-
-def of_source(label: str, source: str) -> str:
-    """Return the label of a similarity with landmarks from another source."""
-    return label.removesuffix(f", {KMEANS}") + f", {KMEANS}" * (source == KMEANS)
 
 
 @dataclass(frozen=True)
@@ -53,19 +47,16 @@ class Similarity:
         ``precomputed`` (the columns of the data are similarities), or ``module:function``,
         called with rows (n, d) and landmarks (L, d) for an array (n, L).
     parameters : tuple of (str, float)
-    source : {"random", "kmeans"}
-        Of the landmarks.
     """
 
     name: str
     parameters: tuple[tuple[str, float], ...] = ()
-    source: str = RANDOM
 
     @property
     def label(self) -> str:
         """Name with the parameters that were given, unlike that of any other."""
         given = ", ".join(f"{name} {value:g}" for name, value in self.parameters)
-        return of_source(f"{self.name}({given})" if given else self.name, self.source)
+        return f"{self.name}({given})" if given else self.name
 
     def resolved(self, n_columns: int, sigma: Callable[[], float]) -> Similarity:
         """Return the similarity with all its parameters.
@@ -77,14 +68,14 @@ class Similarity:
         sigma : callable
             Returns the mean distance between two rows.
         """
-        found: dict[str, float] = {}
-        given = dict(self.parameters)
+        parameters: dict[str, float] = {}
+        chosen = dict(self.parameters)
         for name, default in PARAMETERS.get(self.name, {}).items():
-            value = given.get(name, default)
+            value = chosen.get(name, default)
             if value is None:
                 value = sigma() if name == "sigma" else 1.0 / max(n_columns, 1)
-            found[name] = value
-        return replace(self, parameters=tuple(found.items()))
+            parameters[name] = value
+        return replace(self, parameters=tuple(parameters.items()))
 
     def fill(self, landmarks: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
         """Compute similarities.
@@ -108,7 +99,7 @@ class Similarity:
         elif self.name in _FORMULAS:
             _FORMULAS[self.name](landmarks, rows, out, **dict(self.parameters))
         else:
-            out[:] = _asked(self.name, rows.T, landmarks).T
+            out[:] = _by_function(self.name, rows.T, landmarks).T
 
 
 def _sigmoid(landmarks: Any, rows: Any, out: Any, a: float, r: float) -> None:
@@ -197,31 +188,32 @@ def user_function(name: str) -> Callable[[np.ndarray, np.ndarray], Any]:
     return function
 
 
-def _asked(name: str, rows: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+def _by_function(name: str, rows: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
     """Call a function of the user's and check what it returns."""
-    function, wanted = user_function(name), (len(rows), len(landmarks))
+    function = user_function(name)
+    shape = (len(rows), len(landmarks))
     try:
-        found = np.asarray(function(rows, landmarks), dtype=rows.dtype)
+        similarities = np.asarray(function(rows, landmarks), dtype=rows.dtype)
     except Exception as error:
         raise DataError(
             f"The similarity `{name}` failed: {type(error).__name__}: {error}"
         ) from error
-    if found.shape != wanted:
+    if similarities.shape != shape:
         raise DataError(
-            f"The similarity `{name}` returned an array of shape {found.shape} for {wanted[0]} "
-            f"rows and {wanted[1]} landmarks; it must return one of shape {wanted}."
+            f"The similarity `{name}` returned an array of shape {similarities.shape} for "
+            f"{shape[0]} rows and {shape[1]} landmarks; it must return one of shape {shape}."
         )
-    if not np.isfinite(found).all():
-        row, landmark = np.argwhere(~np.isfinite(found))[0]
+    if not np.isfinite(similarities).all():
+        row, landmark = np.argwhere(~np.isfinite(similarities))[0]
         raise DataError(
-            f"The similarity `{name}` returned {found[row, landmark]} for row {row} of a block and "
-            f"landmark {landmark}; similarities must be finite numbers."
+            f"The similarity `{name}` returned {similarities[row, landmark]} for row {row} of a "
+            f"block and landmark {landmark}; similarities must be finite numbers."
         )
-    return found
+    return similarities
 
 
 #: Arrays of a map.
-MAP_ARRAYS = ("shift", "scale", "fill", "landmarks", "transform", "quantiles")
+MAP_ARRAYS = ("shift", "scale", "fill", "landmarks", "transform")
 
 
 # --- the map ------------------------------------------------------------------------------------
@@ -244,9 +236,6 @@ class LandmarkMap:
     transform : ndarray of shape (0,), (c,) or (c, c)
         Applied to the c scaled columns that count, of which it is the diagonal or the whole; empty
         for none.
-    quantiles : ndarray of shape (0,) or (2, d, q)
-        Values of each column, ascending, and the normal scores that they are replaced with before
-        they are scaled; empty for none.
     ridge : float
         That was chosen with it.
     """
@@ -257,7 +246,6 @@ class LandmarkMap:
     fill: np.ndarray
     landmarks: np.ndarray
     transform: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    quantiles: np.ndarray = field(default_factory=lambda: np.zeros(0))
     ridge: float = 0.0
 
     @classmethod
@@ -282,18 +270,15 @@ class LandmarkMap:
         missing = np.isnan(values)
         if missing.any():
             values = np.where(missing, self.fill[used, np.newaxis], values)
-        if self.quantiles.size:
-            pairs = zip(values, *self.quantiles[:, used], strict=True)
-            values = np.stack([np.interp(own, at, score) for own, at, score in pairs])
-        found = (values - self.shift[used, np.newaxis]) / self.scale[used, np.newaxis]
-        return transformed(self.transform, found) if self.transform.size else found
+        scaled = (values - self.shift[used, np.newaxis]) / self.scale[used, np.newaxis]
+        return transformed(self.transform, scaled) if self.transform.size else scaled
 
     def penalty(self) -> np.ndarray | None:
         """Return A (L, L), such that uᵀAu is the squared norm of Σ u_l K(·, l); None if no norm."""
         if self.similarity.name not in (*KERNELS, LINEAR):
             return None
-        found = self(self.landmarks.T)
-        return (found + found.T) / 2
+        gram = self(self.landmarks.T)
+        return (gram + gram.T) / 2
 
     def blocks(self, features: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield some rows at a time, and their similarities with a free row below: (L + 1, m).
@@ -301,32 +286,33 @@ class LandmarkMap:
         The memory is used again.
         """
         n_rows = features.shape[1]
-        most = int(np.clip(_BLOCK_VALUES // max(self.n_landmarks, 1), *_BLOCK_ROWS))
+        width = self.n_landmarks + 1
+        step = min(max(_BLOCK_VALUES // width, _LEAST_ROWS), _MOST_ROWS)
         landmarks = np.ascontiguousarray(self.scaled(self.landmarks.T).T)
-        memory = np.empty((self.n_landmarks + 1) * min(most, n_rows))
-        for start in range(0, n_rows, most):
-            rows = slice(start, min(start + most, n_rows))
-            size = rows.stop - rows.start
-            block = memory[: (self.n_landmarks + 1) * size].reshape(-1, size)
-            own = np.ascontiguousarray(self.scaled(features[:, rows]))
-            self.similarity.fill(landmarks, own, block[:-1])
+        memory = np.empty(width * min(step, n_rows))
+        for start in range(0, n_rows, step):
+            rows = slice(start, min(start + step, n_rows))
+            size = rows.stop - start
+            block = memory[: width * size].reshape(width, size)
+            scaled = np.ascontiguousarray(self.scaled(features[:, rows]))
+            self.similarity.fill(landmarks, scaled, block[:-1])
             yield rows, block
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """Return similarities (L, n) of features (d, n)."""
-        found = np.empty((self.n_landmarks, features.shape[1]))
+        similarities = np.empty((self.n_landmarks, features.shape[1]))
         for rows, block in self.blocks(features):
-            found[:, rows] = block[:-1]
-        return found
+            similarities[:, rows] = block[:-1]
+        return similarities
 
     def scores(
         self, features: np.ndarray, weights: np.ndarray, intercept: np.ndarray
     ) -> np.ndarray:
         """Return linear scores (n, P) of similarities, with weights (L, P)."""
-        found = np.empty((features.shape[1], weights.shape[1]))
+        scores = np.empty((features.shape[1], weights.shape[1]))
         for rows, block in self.blocks(features):
-            found[rows] = block[:-1].T @ weights + intercept
-        return found
+            scores[rows] = block[:-1].T @ weights + intercept
+        return scores
 
     def restricted(self, landmarks: Sequence[int] | np.ndarray) -> LandmarkMap:
         """Return the map to some landmarks, in the order given."""
@@ -343,8 +329,6 @@ class LandmarkMap:
 MOST_COLUMNS = 2000
 #: Similarities that stay the same when all rows are moved.
 _OF_DISTANCES = ("manhattan", "gaussian", "laplace", "euclidean")
-#: Quantiles of a column that normal scores are known at; others are interpolated.
-_QUANTILES = 257
 #: Rows that the mean distance between rows is taken of.
 _SIGMA_ROWS = 500
 
@@ -373,8 +357,6 @@ def landmark_arrays(
     if not scale.any():
         raise DataError("All features are constant: all rows are the same.")
     arrays = {"shift": shift, "scale": scale, "fill": moments.mean[:n_features]}
-    if options.scaling == "quantile":
-        arrays["quantiles"] = normal_scores(pool.values[:n_features])
     arrays["deviation"] = scales(moments, n_features, "standard")[1]
     if options.is_precomputed:
         return {**arrays, "landmarks": np.eye(n_features)}
@@ -385,31 +367,12 @@ def scales(moments: Moments, n: int, scaling: str) -> tuple[np.ndarray, np.ndarr
     """Return shift and scale of the first n columns; 0 for those that do not vary."""
     if scaling in (PRECOMPUTED, "none"):
         return np.zeros(n), np.ones(n)
-    if scaling == "quantile":
-        return np.zeros(n), 1.0 - moments.constant_columns()[:n]
     varies = ~moments.constant_columns()[:n]
     if scaling == "unit":
         shift, scale = moments.minimum[:n], moments.maximum[:n] - moments.minimum[:n]
     else:
         shift, scale = moments.mean[:n], np.sqrt(moments.variance[:n])
     return np.where(varies, shift, 0.0), np.where(varies, scale, 0.0)
-
-
-def normal_scores(rows: np.ndarray) -> np.ndarray:
-    """Return values of columns (d, m), ascending, and their normal scores, (2, d, q).
-
-    Equal values have the score of their mean rank.
-    """
-    from scipy.special import ndtri
-
-    shares = np.linspace(0.0, 1.0, min(_QUANTILES, rows.shape[1]))
-    values = np.nanquantile(rows, shares, axis=1, method="nearest").T
-    found = np.empty((2, *values.shape))
-    for own, column, out in zip(values, rows, np.moveaxis(found, 1, 0), strict=True):
-        known = np.sort(column[~np.isnan(column)])
-        ranks = np.searchsorted(known, own) + np.searchsorted(known, own, "right")
-        out[:] = own, ndtri((ranks + 1.0) / (2.0 * len(known) + 2.0))
-    return found
 
 
 def landmark_maps(
@@ -429,21 +392,19 @@ def landmark_maps(
 
     plain = LandmarkMap.of(Similarity("linear"), arrays)
     # Less their training means: distances then keep their digits.
-    centred = plain if plain.quantiles.size else replace(plain, shift=plain.fill)
+    centred = replace(plain, shift=plain.fill)
 
     def sigma() -> float:
         rows = sample.first(_SIGMA_ROWS).values[: len(plain.scale)]
         return float(pdist(centred.scaled(rows).T).mean()) or 1.0
 
     n_columns = int(np.count_nonzero(plain.scale))
-    return {
-        own.label: replace(
-            centred if own.name in _OF_DISTANCES else plain,
-            landmarks=arrays[KMEANS if own.source == KMEANS else "landmarks"],
-            similarity=own.resolved(n_columns, sigma),
-        )
-        for own in similarities
-    }
+    maps = dict[str, LandmarkMap]()
+    for similarity in similarities:
+        scaled = centred if similarity.name in _OF_DISTANCES else plain
+        resolved = similarity.resolved(n_columns, sigma)
+        maps[similarity.label] = replace(scaled, similarity=resolved)
+    return maps
 
 
 def column_map(arrays: Mapping[str, np.ndarray], most: int) -> LandmarkMap:

@@ -21,7 +21,7 @@ import numpy as np
 
 from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
-from distfms.methods.frame.judge import LossSums, explained
+from distfms.methods.frame.judge import explained, squared_errors
 from distfms.methods.frame.moments import NamedRule, Procedure
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import LandmarkMap
@@ -129,11 +129,9 @@ def _first(moments: CoMoments, n: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 def errors(problem: SquaredProblem, weights: np.ndarray, held_out: CoMoments) -> np.ndarray:
     """Return the mean squared errors of models (m, L) on rows that co-moments sum up."""
-    mean, covariance = _first(held_out, problem.n_landmarks)
-    contrast = np.hstack((-weights, np.ones((len(weights), 1))))
-    bias = contrast @ (mean - problem.mean)
-    spread = np.einsum("mi,mi->m", contrast @ covariance, contrast)
-    return np.maximum(spread, 0.0) + bias**2
+    n_others = len(held_out.mean) - 1 - weights.shape[1]
+    all_weights = np.pad(weights, ((0, 0), (0, n_others)))
+    return squared_errors(held_out, all_weights, problem.intercept(weights))
 
 
 #: What a step maximises by the option `selection`: F, or the size |θ_j| of the gradient.
@@ -470,10 +468,6 @@ class LandmarkProcedure(Procedure):
             models.append(Linear(order, row[order, np.newaxis], offset, np.zeros(0)))
         return models
 
-    def decoded(self, model: Linear, scores: np.ndarray) -> np.ndarray:
-        """Return predictions (n,) of scores (P, n)."""
-        return scores[0]
-
     def grid(self, path: LandmarkPath) -> np.ndarray:
         """Return the numbers of landmarks at which the curve has its points."""
         n = len(path.order)
@@ -516,16 +510,6 @@ class LandmarkProcedure(Procedure):
         chosen = 0.0 if self.options.ridge is not None else 10.0 * self.candidates**3
         steps = self.keep if self.options.task == "sparse" else 10
         return float(self.keep) ** 3 + chosen + CALLS * steps
-
-
-def squared_measures(sums: LossSums, variance: float | None) -> Answer:
-    """Return measures of models from what a judge of numbers adds up.
-
-    R² is relative to a variance of the target, by default that of the rows themselves.
-    """
-    mse = sums["mse"] / sums.weight
-    whole = float(sums.variance[0]) if variance is None else variance
-    return {"mse": mse, "r2": explained(mse, whole)}
 
 
 def ridge_errors(procedure: Any, fold: Fold, item: tuple[str, np.ndarray]) -> Answer:

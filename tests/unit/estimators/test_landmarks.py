@@ -22,9 +22,7 @@ def rows(n=300, seed=0):
     ("name", "scaling", "metric"),
     [
         *((n, "standard", "none") for n in ("linear", "gaussian", "sigmoid")),
-        *((name, "quantile", "none") for name in ("manhattan", "linear")),
         *(("gaussian", "standard", metric) for metric in ("diagonal", "full")),
-        ("gaussian", "quantile", "diagonal"),
         ("laplace", "standard", "full"),
     ],
 )
