@@ -33,11 +33,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed_greedy import memory_bytes, two_nodes
 
-from distfms.engine.memory import PROCESS_BYTES, format_bytes
+from distfms.engine.memory import format_bytes
 from distfms.methods.frame import slab_search
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import JobSpec, build_spec
 from distfms.runs.prepare import prepare
+from distfms.runs.projection import PROCESS_BYTES
 
 N_FACTORS = 20
 N_FILES = 4

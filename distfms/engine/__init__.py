@@ -1,8 +1,8 @@
 """Where work runs; it receives picklable callables and knows nothing of methods.
 
-Map-reduce as explicit Dask graphs with a fixed merge tree, executors for this machine and for Dask
-and Ray clusters, pools of actors that hold state, the cache of partial results, retry rules and
-memory projection. Importing it loads neither dask nor ray.
+Executors for this machine and for Dask and Ray clusters start functions and bring results; on these
+stand map-reduce, as explicit Dask graphs with a fixed merge tree, tasks, and pools of actors that
+hold state. Importing it loads neither dask nor ray.
 """
 
 from __future__ import annotations
