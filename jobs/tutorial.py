@@ -56,7 +56,7 @@ print(f"loss {selector.holdout_loss(judgments[:100], label[:100]):.3f} of {label
 tumours = load_breast_cancer(as_frame=True)
 A, A_test, c, c_test = train_test_split(tumours.data, tumours.target, random_state=0)
 classifier = distfms.LandmarkClassifier(landmarks=50).fit(A, c)
-print(f"{100 * classifier.score(A_test, c_test):.1f} % correct by 50 landmarks")
+print(f"{100 * classifier.score(A_test, c_test):.1f}% correct by 50 landmarks")
 
 # %% What to learn from three of ten measurements of each patient?
 ridge = distfms.AttributeEfficientRidge(attributes_per_example=3).fit(X, y)

@@ -1,8 +1,4 @@
-"""Numbers and names as a reader wants them.
-
-Digits are grouped by narrow no-break spaces, so that a number never breaks across lines and looks
-the same in every country.
-"""
+"""Numbers and names as a reader wants them: ``1,000``, ``40%``, ``65 ± 2%``."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from typing import Any
 
 #: Stands for a value that is not there.
 MISSING = "–"
-_GROUP = "\u202f"
 _NO_BREAK = "\u00a0"
 
 
@@ -24,8 +19,8 @@ def as_number(value: Any) -> float | None:
 
 
 def integer(value: float) -> str:
-    """Write a whole number with grouped digits: ``1 090 000``."""
-    return f"{round(value):,}".replace(",", _GROUP).replace("-", "−")
+    """Write a whole number with grouped digits: ``1,090,000``."""
+    return f"{round(value):,}".replace("-", "−")
 
 
 def fixed(value: float, decimals: int) -> str:
@@ -33,7 +28,7 @@ def fixed(value: float, decimals: int) -> str:
     text = f"{value:,.{decimals}f}"
     if float(text.replace(",", "")) == 0:
         text = text.removeprefix("-")
-    return text.replace(",", _GROUP).replace("-", "−")
+    return text.replace("-", "−")
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -67,10 +62,10 @@ def _without_trailing_zeros(text: str) -> str:
 
 
 def percent(share: Any, decimals: int | None = None) -> str:
-    """Write a share as a percentage: 0.713 is ``71 %``.
+    """Write a share as a percentage: 0.713 is ``71%``.
 
-    By default without decimals, but with one for shares within 10 % of 0 or 1 where that digit
-    tells something (97 % stays 97 %).
+    By default without decimals, but with one for shares within 10% of 0 or 1 where that digit
+    tells something (97% stays 97%).
     """
     exact = as_number(share)
     if exact is None:
@@ -78,11 +73,11 @@ def percent(share: Any, decimals: int | None = None) -> str:
     if decimals is None:
         is_near_end = 0 < abs(exact) < 0.1 or 0.9 < exact < 1
         decimals = 1 if is_near_end and not _is_whole_percent(exact) else 0
-    return f"{fixed(100 * exact, decimals)}{_NO_BREAK}%"
+    return f"{fixed(100 * exact, decimals)}%"
 
 
 def interval(share: Any, error: Any) -> str:
-    """Write a share with its standard error, if it has one: ``65 ± 2 %``.
+    """Write a share with its standard error, if it has one: ``65 ± 2%``.
 
     Both have the decimals that the error's first digit needs, at most two.
     """
@@ -94,7 +89,7 @@ def interval(share: Any, error: Any) -> str:
     decimals = min(max(0, -2 - magnitude), 2)
     middle = fixed(100 * exact, decimals)
     half_width = fixed(100 * spread, decimals)
-    return f"{middle}{_NO_BREAK}±{_NO_BREAK}{half_width}{_NO_BREAK}%"
+    return f"{middle}{_NO_BREAK}±{_NO_BREAK}{half_width}%"
 
 
 def percent_texts(values: Iterable[Any]) -> list[str]:

@@ -44,7 +44,7 @@ class MultiselectOptions(Section):
     clip: bool | Literal["auto"] = "auto"
     """Whether judgments beyond the median ± 3 median absolute deviations of their attribute count
     as these bounds, in training and in predictions, so that a few far judgments decide less.
-    `auto`: where more than 1 % of all judgments, or of some attribute's, are farther from the
+    `auto`: where more than 1% of all judgments, or of some attribute's, are farther from the
     median than three standard deviations of normal ones, if judgments tell more of the label
     so, one by one. Estimates are then unbiased for the clipped judgments.
     """
@@ -76,8 +76,8 @@ class MultiselectOptions(Section):
     """Whether Full works with the positive semi-definite matrix nearest to the estimated
     covariance, or with the estimate as it is. `nearest` is meant in units of the standard deviation
     of one judgment of each attribute; `data_units` in those of the data, as in the paper. The
-    test error on rated faces was 0.3 to 8.6 % larger with `data_units` where attributes differed in
-    their units, and 2.4 % smaller to 1.8 % larger with one unit for all
+    test error on rated faces was 0.3 to 8.6% larger with `data_units` where attributes differed in
+    their units, and 2.4% smaller to 1.8% larger with one unit for all
     (`benchmarks/multiselect_omi.py --psd`). Where one process would take more than 4 GiB, `none`
     lets actors compute, keep and search the covariance in slabs of attributes; there is then no
     cross-validation and no baseline but `scoring`.

@@ -81,7 +81,7 @@ def read_statistics(run: Run, job: Job) -> Bundle:
     if clips:
         run.note(
             "Judgments are clipped to the median ± 3 median absolute deviations of their "
-            f"attribute, as {100 * share:.2g} % are farther from it than three standard deviations "
+            f"attribute, as {100 * share:.2g}% are farther from it than three standard deviations "
             "of normal ones, and tell more of the label so (`clip: false` keeps them)."
         )
         kept["some"] = first["some"]

@@ -85,7 +85,7 @@ def plateau(cost: np.ndarray, value: np.ndarray) -> float:
     """α at which a curve reaches its final plateau, 1 if it has none.
 
     The least α of 0.95, 0.96, …, 0.99 such that going from α to α + 0.01 of the final value
-    needs more than 20 % of all cost.
+    needs more than 20% of all cost.
     """
     total = float(cost[-1]) - float(cost[0])
     for percent in range(round(100 * PLATEAU_START), 100):

@@ -267,7 +267,7 @@ class SequenceOptions(Section):
     """Choose only among groups that cost at most the cost spent so far."""
     ridge: NonNegative | Literal["auto"] = "auto"
     """λ of linear models, in units of the standardised columns. `auto`: of 1000 (nearly the mean)
-    down to 1e-5 the best in cross-validation, on average over budgets of 5 to 100 % of the cost for
+    down to 1e-5 the best in cross-validation, on average over budgets of 5 to 100% of the cost for
     the family `gaussian`, for all columns for others; without `data.folds` by generalised
     cross-validation (`gaussian`), or 1e-5.
     """
@@ -282,7 +282,7 @@ class SequenceOptions(Section):
     categories as LightGBM does. `auto`: the best in cross-validation of `linear`, linear models of
     splines (with `expand: auto`, for up to 50,000 rows and five million numbers, where these take
     seconds) and `lightgbm` (on up to about 100,000 rows and 20 million numbers), on average over
-    budgets of 5 to 100 % of the cost. One that is behind another on all columns by more than two
+    budgets of 5 to 100% of the cost. One that is behind another on all columns by more than two
     standard errors, paired by fold, is out before. `linear` for several targets, without
     `data.folds`, and for more than 10⁶ rows or 10³ columns.
     """

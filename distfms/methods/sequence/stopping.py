@@ -225,7 +225,7 @@ class Stopping:
         By ascending mean cost: no group for any row, then the lower hull of those with a group.
     default : int
         The cheapest whose loss is within one standard error, paired over folds, of that of the
-        recommended prefix, or worse by at most 0.5 % of the loss without any group.
+        recommended prefix, or worse by at most 0.5% of the loss without any group.
     """
 
     stages: tuple[int, ...]

@@ -111,13 +111,13 @@ def render(selection: Any, metrics: Any) -> str:
         (
             2,
             3,
-            "2 of 3 groups explain 44 % of the variance (all 3: 48 %) for 80 % of the cost "
+            "2 of 3 groups explain 44% of the variance (all 3: 48%) for 80% of the cost "
             "(held-out rows)",
         ),
         (0, 3, "No group predicts better"),
-        (1, 3, "1 of 3 groups explains 24 %"),
+        (1, 3, "1 of 3 groups explains 24%"),
         (3, 3, "3 of 3 groups"),
-        (1, 1, "The one group explains 24 % of the variance (held-out rows)"),
+        (1, 1, "The one group explains 24% of the variance (held-out rows)"),
     ],
 )
 def test_headline_says_what_the_advised_groups_explain(
@@ -140,9 +140,9 @@ def test_headline_has_the_errors_of_the_advised_and_of_all_groups() -> None:
         {"fold": 0, "explained_variance": 0.48},
         {"fold": 1, "explained_variance": 0.50},
     ]
-    # A fold's deviation, 7.1 and 1.4 %, of twice its rows.
+    # A fold's deviation, 7.1 and 1.4%, of twice its rows.
     content["test"]["n_rows"] = 100
-    text = "2 of 3 groups explain 44 ± 1 % of the variance (all 3: 48 ± 5 %) for 80 % of the cost"
+    text = "2 of 3 groups explain 44 ± 1% of the variance (all 3: 48 ± 5%) for 80% of the cost"
     assert headline(selection(), content).startswith(text)
 
 

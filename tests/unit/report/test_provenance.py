@@ -15,12 +15,12 @@ def test_all_that_was_read_is_said() -> None:
     text = text_of(manifest())
     for expected in (
         "Files 3",
-        "Rows 1 500",
+        "Rows 1,500",
         "Size 3 MiB",
         "Partitions 6",
         "5 computed, 2 from the cache",
         "Objects, test 300",
-        "Judgments 1 090 422",
+        "Judgments 1,090,422",
         "Judgments, used 7 in 2 entries",
         "Left out, rows without label 3",
         "Seed 7",
@@ -37,8 +37,8 @@ def test_of_very_many_files_the_first_are_shown() -> None:
     entry = manifest()["inputs"][0]
     many = {**manifest(), "inputs": [{**entry, "path": f"p{i}"} for i in range(1234)]}
     text = text_of(many)
-    assert "Files 1 234" in text
-    assert "The first 200 of 1 234" in text
+    assert "Files 1,234" in text
+    assert "The first 200 of 1,234" in text
     assert "p199" in text
     assert "p200" not in text
 
