@@ -172,7 +172,10 @@ class PageSection:
 
 @dataclass(frozen=True)
 class Page:
-    """A report page: its title is the name of the job, its headline the answer in one sentence."""
+    """A report page: its title is the name of the job, its headline the answer in one sentence.
+
+    What follows on a second line of the headline advises or warns.
+    """
 
     title: str
     subtitle: str = ""
@@ -183,13 +186,15 @@ class Page:
     def render(self) -> str:
         """Return the page as one HTML document, the same for the same content."""
         script = _environment().get_template("page.js").render()
+        headline, _, advice = (self.headline or self.title).partition("\n")
         return (
             _environment()
             .get_template("page.html.j2")
             .render(
                 title=self.title,
                 subtitle=self.subtitle,
-                headline=self.headline or self.title,
+                headline=headline,
+                advice=advice,
                 footer=self.footer,
                 sections=_numbered(self.sections),
                 script=script,

@@ -70,7 +70,7 @@ def test_nothing_worth_buying(tmp_path):
     assert selection["repeats"] == {}
     assert selection["status"] == "no_positive_gain"
     assert selection["constant"] == list(NAMES)
-    assert "Buy nothing: no judgment lowers" in (folder / "report.html").read_text()
+    assert "Buy nothing: no judgment tells anything" in (folder / "report.html").read_text()
     predict_file(folder, str(path), tmp_path / "predicted.parquet")
     predicted = pq.read_table(tmp_path / "predicted.parquet").column("predicted_y").to_numpy()
     parts = assign_parts(np.arange(N), n_folds=3, test=0.2, seed=0)

@@ -192,7 +192,7 @@ def test_noise_takes_the_largest_ridges_or_buys_nothing(tmp_path, folds):
     folder, selection, _, _ = run(path, tmp_path, data=data, multiselect=own)
     if folds:
         assert selection["repeats"] == {}
-        assert headline(folder).startswith("Buy nothing: no judgment predicts better")
+        assert headline(folder).startswith("Buy nothing: no judgments predict `y` better")
     else:
         assert selection["ridge"] >= 0.3
 

@@ -144,7 +144,7 @@ def test_a_budget_buys_the_dear_group_that_the_sequence_puts_after_cheap_ones(
     predict_file(run, str(data), tmp_path / "q.parquet", budget=24.5)
     assert pq.read_table(tmp_path / "q.parquet") == kept
     said = predict_file(run, str(data), tmp_path / "r.parquet")
-    assert "22.78 a row on 1 of 7 groups: what the budget pays for" in said
+    assert "Each row costs 22.78, for 1 of 7 groups: what the budget pays for" in said
     page = (run / "report.html").read_text()
     assert "the best groups for each budget" in page
     if family == "gaussian":

@@ -31,8 +31,8 @@ def test_prediction_reads_what_the_budget_pays_for(
     folder = write_rows(tmp_path / "few", rows)
     said = predict_file(mixed_run, str(folder), tmp_path / "p.parquet", budget=spent + 0.05)
     assert read_columns == set(needed)
-    assert f"on {n_groups} of 5 groups" in said
-    assert f"Spends {spent:g} of the budget {spent + 0.05:g} a row" in said
+    assert f"for {n_groups} of 5 groups" in said
+    assert f"Each row costs {spent:g} of the budget {spent + 0.05:g}, for " in said
     assert ("every prediction is the mean" in said) == (n_groups == 0)
     table = pq.read_table(tmp_path / "p.parquet")
     assert table.column_names == ["id", "predicted_y", "values_missing"]
@@ -62,7 +62,7 @@ def test_prediction_reads_what_the_budget_pays_for(
 def test_without_a_budget_the_advised_groups_predict(mixed_run, mixed_data, tmp_path):
     stop = content(mixed_run, "model.json")["stop"]
     said = predict_file(mixed_run, str(mixed_data), tmp_path / "p.parquet")
-    assert f"on {stop['n_groups']} of 5 groups: fewest groups within one standard error" in said
+    assert f"for {stop['n_groups']} of 5 groups: the fewest groups that do as well" in said
     found = pq.read_table(tmp_path / "p.parquet")
     budget = stop["spent"]
     predict_file(mixed_run, str(mixed_data), tmp_path / "q.parquet", budget=budget)

@@ -93,17 +93,17 @@ def test_the_reference_is_lightgbm_on_all_columns(rows, tmp_path, family):
 def test_far_from_trees_the_headline_and_the_report_say_what_to_set(rows, tmp_path):
     folder = run(rows, tmp_path / "bent")
     text, report = headline(folder), (folder / "report.html").read_text()
-    assert "; LightGBM on all columns: " in text
-    assert text.endswith(": try `model: lightgbm`")
+    assert "; LightGBM on all columns " in text
+    assert text.endswith(": try `model: lightgbm`.")
     assert "--set sequence.model=lightgbm" in report
     found = content(folder, "metrics.json")["reference"]
     assert found["more"] > 2 * found["standard_error"] > 0
     near = run(rows, tmp_path / "flat", "flat")
-    assert "LightGBM on all columns: " in headline(near)
+    assert "; LightGBM on all columns " in headline(near)
     assert "model: lightgbm" not in headline(near) + (near / "report.html").read_text()
     # Held-out rows alone say it too; of baselines that are named it has to be one.
     alone = run(rows, tmp_path / "alone", data={"folds": 0})
-    assert headline(alone).endswith(": try `model: lightgbm`")
+    assert headline(alone).endswith(": try `model: lightgbm`.")
     none = run(rows, tmp_path / "none", sequence={"baselines": ["omp"]})
     assert "reference" not in content(none, "metrics.json")
     with pytest.raises(SpecError, match="LightGBM takes one target"):
@@ -209,4 +209,4 @@ def test_few_prefixes_and_those_that_budgets_pay_for():
 def test_a_budget_that_buys_nothing_of_use_is_said(rows, tmp_path):
     costs = {"default": 1.0, "a": 9.0, "b": 9.0, "c": 9.0}
     folder = run(rows, tmp_path, sequence={"costs": costs, "budget": 0.5})
-    assert headline(folder).startswith("Nothing affordable helps: no group predicts better than")
+    assert headline(folder).startswith("The budget buys nothing of use: no group predicts")

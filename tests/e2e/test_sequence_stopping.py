@@ -88,7 +88,7 @@ def test_the_loss_of_the_prefix_costs_less_row_by_row(finished, tmp_path):
         )
     method, opened = open_run(run)
     text = plain(method.headline(opened))
-    said = r"row by row, the same log loss \(0\.\d+ ± 0\.\d+\) for [\d.]+ ± [\d.]+ % of the cost"
+    said = r"\nStopping row by row does as well for [\d.]+ ± [\d.]+% of that cost: \d+% of rows"
     assert re.search(said, text)
     assert "Where each row stops" in method.page(opened)
 

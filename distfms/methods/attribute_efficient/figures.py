@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.report.formatting import count, interval, number, percent
+from distfms.report.headline import UNMEASURED, called, constant_answer, lines, no_better, sentence
 from distfms.report.metrics import (
     ROWS,
     Curve,
@@ -52,10 +53,10 @@ _TITLES = {
 }
 #: Names in the headline of what is compared on the same rows, and of what rows in full explain.
 _BESIDE = {
-    "imputed": "Ridge on imputed means",
-    "normal": "A normal model of these cells",
+    "imputed": "a ridge on these cells",
+    "normal": "a normal model of these cells",
     "lightgbm": "LightGBM on these cells",
-    "pairs": "A linear model of pairs",
+    "pairs": "a linear model of pairs",
 }
 _FULL = {"full_ridge": "ridge", "full_lightgbm": "LightGBM"}
 _ROWS_SHOWN = 1000
@@ -80,53 +81,61 @@ _NOISE = "of covariances from pairs"
 
 
 def headline(run: FinishedRun) -> str:
-    """Return in one sentence what was observed, and how good the model is."""
+    """Return in one sentence whether to use the model, what it saw, and how good it is."""
     selection, (rows, loss) = run.selection, _judged(run)
-    algorithm = selection["algorithm"]
+    target, n_rows = called(run.model["target"]), count(selection["examples"], "row")
     share = selection["attributes_seen"] / max(selection["attributes_in_all"], 1)
-    seen = f"{percent(share)} of the attributes of {number(selection['examples'])} examples"
-    what = "variance" if selection["intercept"] else "squared target"
-    if algorithm == "mean":
-        return f"No model is better than the mean of the target, after {seen} were observed"
-    explained, warning = "", ""
-    if loss is not None:
-        error = error_of(run.metrics, rows, run.metrics["folds"], _LOSS)
-        share_explained = interval(1 - loss, error)
-        explained = f": {share_explained} of the {what} explained ({ROWS[rows]})"
-        if 1 - loss <= (error or 0.0):
-            warning = f"No better than always answering {_constant(run)}. "
-    did = "learned from" if algorithm in ("normal", "lightgbm", "mixed") else "observed"
-    beside = "".join(_beside(run, name) for name in _BESIDE)
-    in_full = _better_in_full(run)
-    last = "" if in_full else _in_full(run)
-    return f"{warning}{in_full}{_TITLES[algorithm]} {did} {seen}{explained}{beside}{last}"
+    seen = f"{percent(share)} of the cells of {n_rows}"
+    constant = constant_answer(run.metrics) if selection["intercept"] else called(0)
+    if selection["algorithm"] == "mean":
+        return sentence(f"Use no model: from {seen} none predicts {target} better than its mean")
+    if loss is None:
+        return sentence(f"This model of {target} was learned from {seen}")
+    unmeasured = UNMEASURED if rows == "train" else ""
+    error = error_of(run.metrics, rows, run.metrics["folds"], _LOSS)
+    if 1 - loss <= (error or 0.0):
+        return lines(no_better(constant), unmeasured, _better_in_full(run))
+    tells = f"explains {interval(1 - loss, error)} of {target}"
+    answer = sentence(f"From {seen} this model {tells}", _in_full(run) or _beside(run))
+    return lines(answer, unmeasured, _better_in_full(run), _better_on_cells(run))
 
 
-def _beside(run: FinishedRun, name: str) -> str:
-    """Say how well another model does on the same rows, where there is one."""
-    if (found := _compared(run, name)) is None:
+def _beside(run: FinishedRun) -> str:
+    """Say how well LightGBM, or else a ridge, does on the same cells."""
+    for name in ("lightgbm", "imputed"):
+        if (found := _compared(run, name)) is not None:
+            return f"; {_BESIDE[name]} {found[0]}"
+    return ""
+
+
+def _better_on_cells(run: FinishedRun) -> str:
+    """Say which other model of the same cells explains most, where that is more."""
+    if (best := _clearly_better(run, _BESIDE)) is None:
         return ""
-    share, ahead, error = found
-    if abs(ahead) <= _LEVEL:
-        return f". {_BESIDE[name]} is level ({share})"
-    more = "more, " * (ahead > error)
-    within = ", within one standard error" * (abs(ahead) <= error)
-    return f". {_BESIDE[name]} explains {more}{share}{within}"
+    title = _BESIDE[best[0]]
+    return sentence(f"{title[0].upper()}{title[1:]} explains more: {best[1]}")
 
 
 def _better_in_full(run: FinishedRun) -> str:
-    """Say what as many attributes explain in rows observed in full, where that is more."""
-    found = {name: own for name in _FULL if (own := _compared(run, name)) is not None}
-    shares = [
-        f"{share} ({_FULL[name]})"
-        for name, (share, ahead, error) in found.items()
-        if ahead > max(_LEVEL, error)
-    ]
-    if not shares:
+    """Say what rows observed in full explain for the same cost, where that is more."""
+    if (best := _clearly_better(run, _FULL)) is None:
         return ""
-    n_rows = max(run.metrics["baselines"][name]["examples"] for name in _FULL)
-    said = f"{count(n_rows, 'row')} observed in full cost no more and explain more"
-    return f"{said}: {', '.join(shares)}. "
+    n_rows = count(run.metrics["baselines"][best[0]]["examples"], "whole row")
+    return sentence(f"Buy {n_rows} instead: for the same cost {_FULL[best[0]]} explains {best[1]}")
+
+
+def _clearly_better(run: FinishedRun, names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the best of some other models that is clearly better, and what it explains."""
+    ahead_of = dict[str, float]()
+    shares = dict[str, str]()
+    for name in names:
+        compared = _compared(run, name)
+        if compared is not None and compared[1] > max(_LEVEL, compared[2]):
+            shares[name], ahead_of[name], _ = compared
+    if not shares:
+        return None
+    best = max(ahead_of, key=ahead_of.__getitem__)
+    return best, shares[best]
 
 
 def _compared(run: FinishedRun, name: str) -> tuple[str, float, float] | None:
@@ -153,7 +162,7 @@ def _in_full(run: FinishedRun) -> str:
     for point, loss in zip(full.points, full.values(rows, _LOSS), strict=True):
         as_good = reached is not None and loss is not None and loss <= reached
         if as_good and point["budget"] <= total:
-            return f". Observing {count(point['examples'], 'row')} in full does as well"
+            return f"; {count(point['examples'], 'whole row')} would do as well"
     return ""
 
 

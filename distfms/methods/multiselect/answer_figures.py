@@ -11,6 +11,7 @@ import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.report.formatting import as_number, count, interval, number, percent
+from distfms.report.headline import called, lines, sentence
 from distfms.report.metrics import decided, measured, more
 from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Text
 from distfms.report.plots import Bar, bar_chart
@@ -25,13 +26,13 @@ READINGS = {
 }
 #: Objects from which a share of the label's variance can be stated at all.
 FEW_OBJECTS = 20
-_NAMES_SAID = 3
+_NAMES_SAID = 2
 _BARS_SHOWN = 30
 _STATUSES = {
     "no_positive_gain": "The search ended below the budget: no further judgment lowers the loss.",
     "unaffordable": "The rest of the budget buys no judgment that would help.",
 }
-_UNSEEN = "hold objects out, or set `data.folds`, to see what they explain"
+_UNSEEN = "Set `data.folds` or `data.test` to measure what they explain of other objects."
 #: Intraclass correlation of one judgment that is no chance, however few objects there are.
 _UNRELIABLE = 0.2
 #: A loss of 0 may come out this far below it, in units of the label's variance.
@@ -41,39 +42,60 @@ _ROUNDING = 1e-9
 def headline(run: FinishedRun) -> str:
     """Return in one sentence what to buy, and what it explains of other objects."""
     if not repeats_of(run.selection):
-        return f"Buy nothing: {unreliable(run) or _why_nothing(run)}"
-    to_buy = f"Buy {bought_in_words(run)}"
-    loss = TrustedLoss.of(run)
+        return lines(sentence(f"Buy nothing: {_why_nothing(run)}"), unreliable(run) or "")
+    loss, label = TrustedLoss.of(run), called(run.model["target"])
+    to_buy = f"For each object buy {_bought_in_words(run)}{_cost_clause(run)}"
     if loss.explained is None:
-        return f"{to_buy}; {unreliable(run) or loss.why_not}"
+        is_noise = unreliable(run)
+        why = "raters do not agree on any attribute" if is_noise else loss.why_not
+        return lines(sentence(to_buy, f"; {why}"), is_noise or "")
     if loss.rows == "train":
-        return f"{to_buy}; {_UNSEEN}"
+        answer = sentence(to_buy, f"; what they explain of {label} is not measured")
+        return lines(answer, _UNSEEN)
     share = interval(loss.explained, loss.error)
-    doubt = "Not clearly better than the mean label: b" if loss.is_doubtful else "B"
-    text = f"{doubt}{to_buy[1:]}: they explain {share} of the label's variance"
-    return f"{text} {READINGS[loss.rows]}{_better(run, loss)}"
+    if loss.is_doubtful:
+        answer = f"Do not buy judgments: the mean of {label} is as good as what they predict"
+        return lines(sentence(answer), _better(run))
+    answer = sentence(f"{to_buy}: they explain {share} of {label}", _even_split(run, loss))
+    return lines(answer, _better(run))
 
 
-def bought_in_words(run: FinishedRun) -> str:
-    """Name the attributes of which most judgments are bought."""
-    ranked = sorted(repeats_of(run.selection).items(), key=lambda item: -item[1])
-    parts = [f"{r} of {name}" for name, r in ranked[:_NAMES_SAID]]
-    parts[0] = f"{count(ranked[0][1], 'judgment')} of {ranked[0][0]}"
-    rest = ranked[_NAMES_SAID:]
-    if rest:
-        n_judgments = number(sum(r for _, r in rest))
-        parts.append(f"{n_judgments} of {count(len(rest), 'other attribute')}")
-    return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
+def _bought_in_words(run: FinishedRun) -> str:
+    """Name what is bought where it is of few attributes, else count it."""
+    repeats = repeats_of(run.selection)
+    ranked = sorted(repeats.items(), key=lambda item: -item[1])
+    if len(ranked) > _NAMES_SAID:
+        n_judgments = count(sum(repeats.values()), "judgment")
+        return f"{n_judgments} of {number(len(ranked))} attributes"
+    parts = [f"{r} of {called(name)}" for name, r in ranked]
+    parts[0] = f"{count(ranked[0][1], 'judgment')} of {called(ranked[0][0])}"
+    return " and ".join(parts)
+
+
+def _cost_clause(run: FinishedRun) -> str:
+    """Say what the judgments cost where they are not all of price 1."""
+    if {attribute["cost"] for attribute in run.selection["attributes"]} == {1}:
+        return ""
+    return f" at a cost of {number(run.selection['spent'])}"
+
+
+def _even_split(run: FinishedRun, loss: TrustedLoss) -> str:
+    """Say what the same budget explains when it is spread evenly."""
+    explained = _explained_by_others(run, loss).get("averages")
+    return "" if explained is None else f"; an even split {percent(explained)}"
 
 
 def _why_nothing(run: FinishedRun) -> str:
+    if unreliable(run):
+        return "raters do not agree on any attribute"
+    label = called(run.model["target"])
     if run.selection["algorithm"] == "nothing" and run.metrics["folds"]:
-        return "no judgment predicts better than the mean label does in cross-validation"
-    return "no judgment lowers the loss"
+        return f"no judgments predict {label} better than its mean does"
+    return f"no judgment tells anything about {label}"
 
 
 def unreliable(run: FinishedRun) -> str | None:
-    """Say that raters do not agree on any attribute, where nothing else can be told.
+    """Say how little raters agree on any attribute, where nothing else can be told.
 
     The intraclass correlation of one judgment is within two standard errors of 0 for all. That of
     n objects with k judgments is about √(2 / (n k (k − 1))), where there is none.
@@ -91,22 +113,20 @@ def unreliable(run: FinishedRun) -> str | None:
             return None
         coefficients[attribute["name"]] = coefficient
     most = max(coefficients, key=coefficients.__getitem__)
-    return (
-        "no attribute is reliable, as raters do not agree: between objects are "
-        f"{percent(coefficients[most])} of the variance of a judgment of {most}, the most of all"
-    )
+    share = percent(coefficients[most])
+    return f"Objects differ most on {called(most)}: {share} of the variance of its judgments."
 
 
-def _better(run: FinishedRun, loss: TrustedLoss) -> str:
-    """Name what cross-validation finds better than the selection, and how to buy that."""
+def _better(run: FinishedRun) -> str:
+    """Name what folds find better than the selection, and how to buy that."""
     better = run.metrics.get("better")
     if better is None:
         return ""
     variance = run.selection["label_variance"]
     gain = interval(better["gain"] / variance, better["standard_error"] / variance)
-    how = "; `selection: auto` buys what it chooses" if better["name"] == "lasso" else ""
-    where = "" if loss.rows == "validation" else f" {READINGS['validation']}"
-    return f", but {title_of(better['name'])} explains {gain} more{where}{how}"
+    how = ": set `selection: auto` to buy what it chooses" if better["name"] == "lasso" else ""
+    points = gain.replace("%", " points")
+    return sentence(f"{title_of(better['name'])} explains {points} more{how}")
 
 
 def title_of(name: str) -> str:
@@ -208,18 +228,28 @@ class SpreadOfFolds:
         return deviation / math.sqrt(self.n_folds * share)
 
 
+def _explained_by_others(run: FinishedRun, loss: TrustedLoss) -> dict[str, float | None]:
+    """Return what each of the baselines explains of the objects that a loss is of."""
+    if loss.explained is None or loss.rows == "train":
+        return {}
+    baselines = run.metrics["baselines"].items()
+    losses = {name: measured(entry, loss.rows, "projected_loss") for name, entry in baselines}
+    return {
+        name: replace(loss, value=value).explained
+        for name, value in losses.items()
+        if value is not None
+    }
+
+
 def _simple(run: FinishedRun, loss: TrustedLoss) -> list[KeyNumber]:
     """Return what the best of the baselines explains of the same objects."""
-    found = {
-        n: measured(e, loss.rows, "projected_loss") for n, e in run.metrics["baselines"].items()
-    }
-    losses = {name: value for name, value in found.items() if value is not None}
-    if loss.explained is None or not losses or loss.rows == "train":
+    found = _explained_by_others(run, loss)
+    explained = {name: share for name, share in found.items() if share is not None}
+    if not explained:
         return []
-    best = min(losses, key=losses.__getitem__)
-    explained = replace(loss, value=losses[best]).explained
+    best = max(explained, key=explained.__getitem__)
     where = f"the best of the baselines {READINGS[loss.rows]}"
-    return [KeyNumber(percent(explained), f"explained by {title_of(best)}", where)]
+    return [KeyNumber(percent(explained[best]), f"explained by {title_of(best)}", where)]
 
 
 def key_numbers(run: FinishedRun) -> KeyNumbers:

@@ -9,8 +9,17 @@ from typing import Any
 from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.sequence.evaluate import NATURAL, advised, point_of, steps_of
 from distfms.methods.sequence.options import ORACLE
-from distfms.methods.sequence.stopping_figures import in_one_clause
+from distfms.methods.sequence.stopping_figures import in_one_sentence
 from distfms.report.formatting import count, interval, measure_title, number, percent
+from distfms.report.headline import (
+    UNMEASURED,
+    called,
+    constant_answer,
+    lines,
+    no_better,
+    of_classes,
+    sentence,
+)
 from distfms.report.metrics import (
     ROWS,
     class_numbers,
@@ -48,7 +57,7 @@ _GROUPS_NAMED = 12
 
 #: Where a run is told to stop, by the rule of ``stop`` in ``metrics.json``.
 WHY = {
-    "one_standard_error": "fewest groups within one standard error of the best in cross-validation",
+    "one_standard_error": "the fewest groups that do as well as the best number of them",
     "training_plateau": "where the curve on the training rows levels off",
     "budget": "what the budget pays for",
     "tuned": "the number of groups that tuning chose",
@@ -56,44 +65,75 @@ WHY = {
 
 
 def headline(run: FinishedRun) -> str:
-    """Return in one sentence what to compute, and what it explains of other rows."""
-    steps, stop = run.selection["sequence"], run.metrics["stop"]
-    n_groups, n_all = stop["n_groups"], len(steps)
+    """Return in one sentence what to measure, and what it tells of other rows."""
+    stop, n_all = run.metrics["stop"], len(run.selection["sequence"])
+    n_groups = stop["n_groups"]
+    constant = constant_answer(run.metrics)
     if not n_groups:
-        why = "Nothing affordable helps: no group" if stop["rule"] == "budget" else "No group"
-        return f"{why} predicts better than {constant_model(run)}{_beside(run)}"
-    share, reading = _stopped(run)
-    doubt = f"Not clearly better than {constant_model(run)}: " if _is_doubtful(run) else ""
-    if n_all == 1:
-        who = "the one group" if doubt else "The one group"
-        text = f"{doubt}{who} explains {share} of the {what(run)} ({reading})"
-        return text + in_one_clause(run) + _beside(run)
-    explains = "explains" if n_groups == 1 else "explain"
-    text = f"{doubt}{number(n_groups)} of {number(n_all)} groups {explains} {share} of the "
-    text += what(run)
-    if n_groups < n_all:
-        text += f" (all {number(n_all)}: {_by_all(run)})"
-        total = steps[-1]["spent"]
-        if total:
-            text += f" for {percent(stop['spent'] / total)} of the cost"
-    return f"{text} ({reading}){in_one_clause(run)}{_beside(run)}"
+        buy = "The budget buys nothing of use" if stop["rule"] == "budget" else "Measure nothing"
+        answer = sentence(f"{buy}: no group predicts better than always answering {constant}")
+        return lines(answer, _trees_are_better(run))
+    reading = _stopped(run)[1]
+    unmeasured = UNMEASURED if reading == ROWS["train"] else ""
+    if _is_doubtful(run):
+        return lines(no_better(constant), unmeasured, _trees_are_better(run))
+    answer = sentence(*_measured(run, n_groups, n_all))
+    return lines(answer, unmeasured, _trees_are_better(run), in_one_sentence(run))
+
+
+def _measured(run: FinishedRun, n_groups: int, n_all: int) -> list[str]:
+    """Return the clauses of a sentence: which groups, what they tell, for what, beside what."""
+    share, _ = _stopped(run)
+    classes = run.metrics.get("classes")
+    tells = f"{'it explains' if n_groups == 1 else 'they explain'} {share} of {_target(run)}"
+    if classes:
+        tells = of_classes(classes)
+    part = f"{number(n_groups)} of {number(n_all)} groups"
+    is_as_good = run.metrics["stop"]["rule"] == "one_standard_error"
+    if n_groups == n_all:
+        groups = called(run.selection["sequence"][0]["group"])
+        all_groups = f"all {number(n_all)} groups" if n_all > 1 else groups
+        clauses = [f"Measure {all_groups}: {tells}"]
+    elif classes and is_as_good:
+        verb = "does" if n_groups == 1 else "do"
+        clauses = [f"{part} {verb} as well as all of them: {tells}", _cost_clause(run)]
+    elif classes:
+        clauses = [f"Measure {part}: {tells}", _cost_clause(run)]
+    else:
+        whole = f"; all {number(n_all)} explain {_by_all(run)}"
+        clauses = [f"Measure {part}: {tells}", _cost_clause(run), whole]
+    return [*clauses, _beside(run)]
+
+
+def _target(run: FinishedRun) -> str:
+    names = run.model["target_names"]
+    name = called(names[0]) if len(names) == 1 else f"{number(len(names))} targets"
+    return f"the variation of {name}"
+
+
+def _cost_clause(run: FinishedRun) -> str:
+    """Say which share of the cost of all groups is spent, where they do not all cost the same."""
+    steps = run.selection["sequence"]
+    if not steps[-1]["spent"] or len({step["cost"] for step in steps}) == 1:
+        return ""
+    return f" for {percent(run.metrics['stop']['spent'] / steps[-1]['spent'])} of the cost"
 
 
 def _beside(run: FinishedRun) -> str:
-    """Say what boosted trees explain, and what to do where that is much more."""
-    if not (own := run.metrics.get("reference")):
+    """Say what boosted trees explain where the sequence is said by the same measure."""
+    reference = run.metrics.get("reference")
+    if not reference or run.metrics.get("classes"):
         return ""
-    advice = ": try `model: lightgbm`" if own["is_far"] else ""
-    share, n_rows = _with_error(own, own["folds"], run)[0], run.metrics["train"]["n_rows"]
-    some = f" of {count(own['n_train'], 'row')}" if own["n_train"] < n_rows else ""
-    return f"; LightGBM on all columns{some}: {share}{advice}"
+    share, n_rows = _with_error(reference, reference["folds"], run)[0], reference["n_train"]
+    some = f" of {count(n_rows, 'row')}" if n_rows < run.metrics["train"]["n_rows"] else ""
+    return f"; LightGBM on all columns{some} {share}"
 
 
-def constant_model(run: FinishedRun) -> str:
-    """Return what the model of no group predicts."""
-    if run.model.get("classes"):
-        return "the shares of the classes among the training rows"
-    return "the mean of the training rows"
+def _trees_are_better(run: FinishedRun) -> str:
+    """Say that boosted trees do much better."""
+    if not run.metrics.get("reference", {}).get("is_far"):
+        return ""
+    return "LightGBM on all columns does better: try `model: lightgbm`."
 
 
 def answer_blocks(run: FinishedRun) -> list[Block]:

@@ -71,17 +71,18 @@ def _of_rows(rule: RowRule) -> str:
 
 def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: float | None) -> str:
     """Return what the predictions cost, and why."""
-    from distfms.methods.sequence.answer_figures import WHY, constant_model
+    from distfms.methods.sequence.answer_figures import WHY
 
     steps, n_all = steps_of(run.selection, number), len(model.groups)
     spent, n_groups = steps[-1]["spent"] if steps else 0.0, len(steps)
     given = "" if budget is None else f" of the budget {budget:g}"
-    line = f"Spends {spent:g}{given} a row on {n_groups} of {n_all} groups"
+    line = f"Each row costs {spent:g}{given}, for {n_groups} of {n_all} groups"
     if budget is None:
         line += f": {WHY[run.model['stop']['rule']]}"
         if n_groups < n_all:
             line += f" (`--budget {np.ceil(model.spent[-1]):.0f}` uses all)"
-    mean = f"every prediction is {constant_model(run)}"
+    of_training = "shares of the classes" if run.model.get("classes") else "mean"
+    mean = f"every prediction is the {of_training} of the training rows"
     if budget is not None and number > n_all:
         own = run.selection["budgets"][number - n_all - 1]["budget"]
         return f"{line}, selected for a budget of {own:g}"

@@ -9,6 +9,7 @@ import numpy as np
 
 from distfms.methods.frame.contract import FinishedRun
 from distfms.report.formatting import count, interval, measure_title, number, percent
+from distfms.report.headline import sentence
 from distfms.report.page import Figure, PageSection, Table, Text
 from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.stats.base import student_t
@@ -16,11 +17,18 @@ from distfms.stats.base import student_t
 _LEVEL = 0.95
 
 
-def in_one_clause(run: FinishedRun) -> str:
-    """Say after the headline what stopping row by row is worth, where it is advised."""
+def in_one_sentence(run: FinishedRun) -> str:
+    """Say below the headline what stopping row by row is worth, where it is advised."""
     rows = run.metrics["stop"].get("rows", {})
     is_news = rows.get("advised", False) and _is_as_good(rows) and _cost_share(rows)[0] < 1.0
-    return f"; row by row, {_worth(run)}" if is_news else ""
+    if not is_news:
+        return ""
+    cost = interval(*_cost_share(rows))
+    share, n_groups = _commonest_stop(run)
+    return sentence(
+        f"Stopping row by row does as well for {cost} of that cost",
+        f": {percent(share)} of rows stop {_after(run, n_groups)}",
+    )
 
 
 def _is_as_good(rows: Mapping[str, Any]) -> bool:
@@ -53,11 +61,16 @@ def _worth(run: FinishedRun) -> str:
     cost = f"a mean cost of {number(validation['mean_cost'])}"
     if rows["prefix"]["budget"]:
         cost = f"{interval(*_cost_share(rows))} of the cost"
-    # Of those that stop before others do.
-    stages = np.flatnonzero(rows["share"])
-    most = max(stages[: max(len(stages) - 1, 1)], key=lambda stage: rows["share"][stage])
-    where = _after(run, run.metrics["stopping_prefixes"][most]["n_groups"])
-    return f"{what} for {cost}: {percent(rows['share'][most])} of rows stop {where}"
+    share, n_groups = _commonest_stop(run)
+    return f"{what} for {cost}: {percent(share)} of rows stop {_after(run, n_groups)}"
+
+
+def _commonest_stop(run: FinishedRun) -> tuple[float, int]:
+    """Return where most rows stop, of those that stop before others do: their share, its groups."""
+    shares = run.metrics["stop"]["rows"]["share"]
+    stages = np.flatnonzero(shares)
+    most = max(stages[: max(len(stages) - 1, 1)], key=lambda stage: shares[stage])
+    return shares[most], run.metrics["stopping_prefixes"][most]["n_groups"]
 
 
 def _after(run: FinishedRun, n_groups: int) -> str:

@@ -1,0 +1,84 @@
+"""The answer of a report in one sentence, and at most one more that warns or advises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distfms.report.formatting import as_number, fixed, interval, number, percent, shorten
+
+#: Characters of a sentence.
+MOST = 140
+UNMEASURED = "Measured on the training rows only: set `data.folds` or `data.test` to judge others."
+_NAME_WIDTH = 20
+
+
+def sentence(answer: str, *clauses: str) -> str:
+    """End an answer with the clauses, in order, that fit into :data:`MOST` characters."""
+    for clause in clauses:
+        if len(answer) + len(clause) < MOST:
+            answer += clause
+    return f"{answer}."
+
+
+def lines(answer: str, *advice: str) -> str:
+    """Put the first advice there is on a line below the answer."""
+    given = [text for text in advice if text]
+    return "\n".join([answer, *given[:1]])
+
+
+def called(name: Any) -> str:
+    """Set a name or value of the user's off from the sentence."""
+    return f"`{shorten(option(name), _NAME_WIDTH)}`"
+
+
+def option(value: Any) -> str:
+    """Write a value as in the data: whole numbers without a point."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def no_better(constant: str) -> str:
+    """Say that a constant is as good as the model."""
+    return sentence(f"Do not use this model: always answering {constant} is as good")
+
+
+def constant_answer(metrics: Mapping[str, Any]) -> str:
+    """Return what the best constant model answers: the most frequent class, or the mean."""
+    classes = metrics.get("classes")
+    if not classes:
+        return "the mean"
+    n_true = np.array(classes["confusion"]).sum(axis=1)
+    return called(classes["names"][int(n_true.argmax())])
+
+
+def of_classes(classes: Mapping[str, Any]) -> str:
+    """Say how well classes are told apart: AUROC of two, the share of correct rows of more.
+
+    Standard errors are those of Hanley and McNeil (1982) and of a share, √(p (1 − p) / n).
+    """
+    confusion = np.array(classes["confusion"])
+    n_true = confusion.sum(axis=1)
+    auroc = as_number(classes["auroc"])
+    if len(n_true) == 2 and auroc is not None:
+        error = _error_of_auroc(auroc, n_true)
+        decimals = 2 if error >= 0.005 else 3
+        return f"AUROC {fixed(auroc, decimals)} ± {fixed(error, decimals)}"
+    share = float(np.trace(confusion) / confusion.sum())
+    error = math.sqrt(share * (1.0 - share) / confusion.sum())
+    constant = percent(classes["largest_share"], 0)
+    return f"{interval(share, error)} of rows correct (a constant: {constant})"
+
+
+def _error_of_auroc(auroc: float, n_rows: Sequence[float] | np.ndarray) -> float:
+    """Return √((A (1−A) + (n₁−1)(Q₁−A²) + (n₀−1)(Q₂−A²)) / (n₀ n₁)): Hanley, McNeil 1982.
+
+    Q₁ = A / (2 − A) and Q₂ = 2 A² / (1 + A).
+    """
+    n_0, n_1 = n_rows
+    by_positives = auroc / (2.0 - auroc) - auroc**2
+    by_negatives = 2.0 * auroc**2 / (1.0 + auroc) - auroc**2
+    variance = auroc * (1.0 - auroc) + (n_1 - 1) * by_positives + (n_0 - 1) * by_negatives
+    return math.sqrt(max(variance, 0.0) / (n_0 * n_1))
