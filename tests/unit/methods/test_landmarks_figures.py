@@ -6,7 +6,7 @@ from distfms.methods.frame.contract import FinishedRun
 from distfms.methods.landmarks.answer_figures import headline
 
 WORSE, LEVEL, BETTER = ({"behind": by, "standard_error": 0.1} for by in (-0.3, 0.05, 0.4))
-EXPLAINS = "explains 82 ± 8 % of the variation in new rows"
+EXPLAINS = "explains 82 ± 8% of the variation in new rows"
 
 
 def finished(measure, linear=None, trees=None, is_better=True, task="regression", part="test"):
@@ -56,7 +56,7 @@ def finished(measure, linear=None, trees=None, is_better=True, task="regression"
         ),
         (
             finished("error", BETTER, part="train"),
-            "Use a linear model instead: it is better than this model, which gets 82 % of the rows "
+            "Use a linear model instead: it is better than this model, which gets 82% of the rows "
             "it learned from right.",
         ),
         (
