@@ -49,8 +49,8 @@ def make_job(spec: JobSpec, opened: Opened) -> tuple[JobSpec, Opened, Job]:
             "Set `data.folds`, or leave `tune` out."
         )
     holds_out = spec.data.test > 0 or spec.data.test_path is not None
-    how = "" if holds_out else " Figures are of the training rows; set `data.folds` for others."
-    note = f"There is no cross-validation (`data.folds: auto`): {why_not}.{how}"
+    advice = "" if holds_out else " Figures are of the training rows; set `data.folds` for others."
+    note = f"There is no cross-validation (`data.folds: auto`): {why_not}.{advice}"
     inputs = opened.inputs.changed(folds=0)
     opened = replace(opened, inputs=inputs, notes=(*opened.notes, note))
     return _with_folds(spec, 0), opened, method.make_job(spec.options, inputs, spec.seed)

@@ -62,8 +62,8 @@ class RunContext:
     def step(self, name: str, make: Callable[[], T], file: str | None = None) -> T:
         """Return the value of a step, done now or in an earlier attempt."""
         if self.elsewhere:
-            found: T = settled(make())
-            return found
+            value: T = settled(make())
+            return value
         return self.steps.step(name, make, file)
 
     def place(self, step: str) -> Location | None:
@@ -82,9 +82,9 @@ class RunContext:
 
     def count(self, **counts: int) -> None:
         """Add to the counts of the present step."""
-        own = self.steps.now.counts
+        counted = self.steps.now.counts
         for name, value in counts.items():
-            own[name] = own.get(name, 0) + value
+            counted[name] = counted.get(name, 0) + value
 
     def account(self, **entries: Any) -> None:
         """Enter what was counted in the manifest."""
@@ -125,10 +125,10 @@ class RunContext:
         summarise: Callable[[Partition, Bundle], T],
     ) -> list[T]:
         """Summarise the partial statistics of partitions, one by one."""
-        found: list[T] = self._map_reduce(
+        summaries: list[T] = self._map_reduce(
             read, partitions, operator.add, lambda part, bundle: [summarise(part, bundle)]
         )
-        return found
+        return summaries
 
     def on(self, inputs: Inputs) -> RunContext:
         """Return the same for other data."""
@@ -144,10 +144,10 @@ class RunContext:
         opened = self.pool(len(shards), 0, what=what, shared_bytes=shared, n_operations=ON_RAY)
         with opened as pool:
             pool.start(_as_is, [(read, finish)] * pool.n_actors)
-            found: list[Bundle] = pool.map(_shard_summary, shards)
+            summaries: list[Bundle] = pool.map(_shard_summary, shards)
         n_bytes = sum(part.n_bytes for part in partitions)
         self.count(n_read=len(partitions), n_cached=0, bytes_read=n_bytes)
-        return merge_tree(found)
+        return merge_tree(summaries)
 
     def _map_reduce(
         self,
@@ -168,8 +168,8 @@ class RunContext:
         units = [Unit(read.partition_key(p), p, p.n_bytes) for p in partitions]
         cache = None
         if use_cache and self.cache is not None:
-            of = f"{MAGIC.decode()}{prefix}"
-            cache = PartialCache(self.cache, encode, decode, of, self.packs_only)
+            spec_key = f"{MAGIC.decode()}{prefix}"
+            cache = PartialCache(self.cache, encode, decode, spec_key, self.packs_only)
         reduction = map_reduce(
             units,
             read.in_batches,
@@ -219,19 +219,20 @@ class RunContext:
         """Open a pool of actors of the executor's kind, or of none where they do not pay."""
         n_actors = min(self.executor.actors, n_shards)
         if alone:
-            here, why = True, "some workers do not see the run folder"
+            is_serial, why = True, "some workers do not see the run folder"
         elif self.steps.in_memory:
-            here, why = True, "the run is in memory"
+            is_serial, why = True, "the run is in memory"
         else:
             single = n_actors == 1 and self.executor.name == "local"
             on_actors, why = decide(self.actors, n_operations, single, self.executor.name)
-            here = not on_actors
+            is_serial = not on_actors
         options: dict[str, Any] = {
             "retry": self.retry,
             "on_event": self.record,
-            "actor_bytes": shared_bytes + shard_bytes * -(-n_shards // (1 if here else n_actors)),
+            "actor_bytes": shared_bytes
+            + shard_bytes * -(-n_shards // (1 if is_serial else n_actors)),
         }
-        if here:
+        if is_serial:
             pool: ActorPool = SerialPool(**options)
         else:
             pool = self.executor.pool(n_actors, **options)
@@ -278,12 +279,12 @@ def decide(
     if n_operations == ON_RAY:
         is_ray = kind == "ray"
         return is_ray, "actors on Ray keep what they read with" if is_ray else "tasks do it"
-    said = f"about {n_operations:.1g} multiplications"
+    operations = f"about {n_operations:.1g} multiplications"
     if n_operations < ACTORS_PAY_OPERATIONS:
-        return False, f"{said} take less time than starting actors"
+        return False, f"{operations} take less time than starting actors"
     if single:
-        return False, f"{said}, but one actor is no faster than this process"
-    return True, f"{said} take more time than the start of actors"
+        return False, f"{operations}, but one actor is no faster than this process"
+    return True, f"{operations} take more time than the start of actors"
 
 
 def reduce_lazily(
@@ -316,8 +317,8 @@ def _as_is(state: T) -> T:
     return state
 
 
-def _shard_summary(how: tuple[PartialReader, Any], shard: Sequence[Partition]) -> Bundle:
-    return merge_tree(_summary(*how, partition) for partition in shard)
+def _shard_summary(reading: tuple[PartialReader, Any], shard: Sequence[Partition]) -> Bundle:
+    return merge_tree(_summary(*reading, partition) for partition in shard)
 
 
 def _weighed(partition: Partition, bundle: Bundle) -> Bundle:

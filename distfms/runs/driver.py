@@ -139,22 +139,22 @@ def run_prepared(
         if executor.name != "local":  # whose workers see what this process sees
             executor.probe(prepared.local_files())
         with reading(path):
-            made = missing_folders(path)
+            new_folders = missing_folders(path)
         if from_step is not None:  # before anything is touched
             place_of(from_step, (read_manifest(path) or Manifest()).stages)
         run = RunFolder(path)
         with run.locked(), Recorder(run, say, progress, spec.output.mute) as record:
             try:
                 resumed = _begin(run, prepared, record)
-                for known in prepared.opened.footers:
-                    known.keep()
+                for known_footers in prepared.opened.footers:
+                    known_footers.keep()
                 steps = Steps(run, record, prepared.opened.notes)
                 if from_step is not None and resumed:  # else all is done anew anyway
                     steps.again_from(from_step)
                 _learn(prepared, _context(prepared, steps, executor, cache, projection))
                 run.update(status="done", finished=now())
             except Exception as error:
-                record.fail(error, keep=_end_badly(run, error, made))
+                record.fail(error, keep=_end_badly(run, error, new_folders))
                 if not hangs(error):
                     prune(cache, spec.output.cache_bytes)
                 raise
@@ -178,11 +178,18 @@ def run_in_memory(prepared: Prepared, say: Say) -> RunFiles:
             steps = Steps(None, record, prepared.opened.notes)
             _learn(prepared, _context(prepared, steps, executor, None, projection))
     files = {name: encode(name, content) for name, content in steps.content.items()}
-    steps.entries[-1].files |= {n: hashlib.sha256(own).hexdigest() for n, own in files.items()}
+    steps.entries[-1].files |= {
+        n: hashlib.sha256(payload).hexdigest() for n, payload in files.items()
+    }
     moment = now()
-    told = {**steps.accounts, "passes": steps.passes, "stages": steps.entries, "notes": steps.notes}
+    outcome = {
+        **steps.accounts,
+        "passes": steps.passes,
+        "stages": steps.entries,
+        "notes": steps.notes,
+    }
     times = {"status": "done", "created": moment, "finished": moment}
-    manifest = Manifest.model_validate({**_facts(prepared), **told, **times})
+    manifest = Manifest.model_validate({**_facts(prepared), **outcome, **times})
     files[MANIFEST] = encode(MANIFEST, manifest.content())
     files["spec.yaml"] = spec.to_yaml().encode()
     return RunFiles(prepared.root / spec.name, spec.name, files, manifest)
@@ -217,10 +224,10 @@ def _learn(prepared: Prepared, run: RunContext) -> None:
     steps.files("model", partial(_files_of, finished))
     if steps.run is None:
         return
-    found = partial(read_written, steps.run, prepared.spec.options.functions)
+    read = partial(read_written, steps.run, prepared.spec.options.functions)
     if prepared.after is not None:
-        prepared.after(run, finished, found())
-    steps.files("report", lambda: {"report.html": method.page(found())})
+        prepared.after(run, finished, read())
+    steps.files("report", lambda: {"report.html": method.page(read())})
 
 
 def _files_of(finished: Finished) -> dict[str, Any]:
@@ -252,7 +259,7 @@ def _track(tracker: str, name: str, path: Location, record: Recorder) -> None:
         record.note(text)
 
 
-def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bool:
+def _end_badly(run: RunFolder, error: Exception, new_folders: Sequence[Location]) -> bool:
     """Note the failure; leave nothing behind where nothing was achieved.
 
     Returns whether the folder stays and is this driver's.
@@ -261,17 +268,17 @@ def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bo
     if isinstance(run.path, RemotePath) and hangs(error):
         return False
     with suppress(DistfmsError):
-        found = read_manifest(run.path)
-        if found is not None and not run.holds_claim():
+        manifest = read_manifest(run.path)
+        if manifest is not None and not run.holds_claim():
             return False
         refused = isinstance(error, DistfmsError) and error.exit_code == 2
-        if found is not None and (found.stages or run.path not in made or not refused):
+        if manifest is not None and (manifest.stages or run.path not in new_folders or not refused):
             with suppress(DistfmsError):
                 run.update(status="failed", error=str(error) or type(error).__name__)
             return True
-        if run.path in made:
+        if run.path in new_folders:
             remove_tree(run.path)
-            for folder in made[1:]:
+            for folder in new_folders[1:]:
                 with suppress(OSError):
                     Path(str(folder)).rmdir()
     return False
@@ -341,8 +348,8 @@ def describe_inputs(inputs: Inputs) -> dict[str, Any]:
     footers = {file.path: file.footer for dataset in inputs.datasets for file in dataset.files}
     held_out = {file.path for file in inputs.test.files} if inputs.test else set()
     files = []
-    for path, some in groupby(parts, key=lambda part: part.path):
-        of_file = list(some)
+    for path, group in groupby(parts, key=lambda part: part.path):
+        of_file = list(group)
         fingerprints = "\n".join(part.fingerprint for part in of_file)
         files.append(
             {
@@ -385,7 +392,8 @@ def keep_last(spec: JobSpec, run: Location, registry: Registry | None = None) ->
         names = sorted(path.name for path in base.iterdir() if _RUN.fullmatch(path.name))
         facts = [registry.version(spec.name, n).facts for n in registry.in_use(spec.name)]
         needed = {run.name} | {
-            str(own.get("run")).replace("\\", "/").rpartition("/")[2] for own in facts
+            str(version_facts.get("run")).replace("\\", "/").rpartition("/")[2]
+            for version_facts in facts
         }
         for name in names[:-keep]:
             manifest = None if name in needed else read_manifest(base / name)

@@ -117,8 +117,8 @@ class TextLog:
         else:
             print(f"{what}: {text}", file=self._stream, flush=True)
 
-    def _show(self, event: Event, what: str, more: str = "") -> None:
-        text = f"{event['done']}/{event['total']}{more}"
+    def _show(self, event: Event, what: str, details: str = "") -> None:
+        text = f"{event['done']}/{event['total']}{details}"
         if self._bar is not None:
             (task,) = self._bar.task_ids
             counts = {"completed": event["done"], "total": event["total"], "counts": text}

@@ -76,13 +76,15 @@ def parse_model(text: str) -> tuple[str, int | None]:
 
 def flat(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested mappings as one with dotted names."""
-    found = dict[str, Any]()
+    flattened = dict[str, Any]()
     for key, value in content.items():
         if isinstance(value, Mapping) and value:
-            found |= {f"{key}.{inner}": one for inner, one in flat(value).items()}
+            flattened |= {
+                f"{key}.{inner}": inner_value for inner, inner_value in flat(value).items()
+            }
         else:
-            found[key] = value
-    return found
+            flattened[key] = value
+    return flattened
 
 
 _MODEL = ("selection.json", "model.json", "weights.npz", "metrics.json")
@@ -138,8 +140,10 @@ class RunFiles:
         """Return what was read, file by file."""
         if INPUTS not in self.files:
             return self.manifest.inputs
-        found: list[dict[str, Any]] = parse_json(self.place / INPUTS, self.files[INPUTS])["inputs"]
-        return found
+        entries: list[dict[str, Any]] = parse_json(self.place / INPUTS, self.files[INPUTS])[
+            "inputs"
+        ]
+        return entries
 
     def forms(self) -> Forms | None:
         """Return how text of the training data was read."""
@@ -222,8 +226,8 @@ _MOST_BYTES = 2**29
 
 def packed(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the files of a run as a registry keeps them, the same bytes for the same files."""
-    others = {name: payload for name, payload in files.items() if name != INPUTS}
-    return others | {_PACKED: gzip.compress(files[INPUTS], mtime=0)}
+    payloads = {name: payload for name, payload in files.items() if name != INPUTS}
+    return payloads | {_PACKED: gzip.compress(files[INPUTS], mtime=0)}
 
 
 def _unpacked(place: Location, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
@@ -317,18 +321,18 @@ def _whole(path: Location, manifest: Manifest) -> RunFiles:
 
 def headline(run: Run) -> str:
     """Return a run's result in one sentence."""
-    method, found = open_run(run)
+    method, finished = open_run(run)
     with well_formed(str(run)):
-        return method.headline(found)
+        return method.headline(finished)
 
 
 def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
     """Draw a run's report again and return its place."""
     path = find_run(run, storage_options)
-    method, found = open_run(path)
+    method, finished = open_run(path)
     target = path / "report.html"
     with well_formed(str(path)):
-        page = method.page(found).encode()
+        page = method.page(finished).encode()
     folder = RunFolder(path)
     # A driver may be at the last steps; what it enters in the manifest must not be lost.
     with folder.locked():

@@ -108,8 +108,8 @@ def parse_manifest(folder: Location, payload: bytes) -> Manifest:
     except (ValueError, RecursionError) as error:
         reason = str(error)
         if isinstance(error, ValidationError):
-            where = ".".join(map(str, error.errors()[0]["loc"])) or "it"
-            reason = f"{where}: {error.errors()[0]['msg']}"
+            entry = ".".join(map(str, error.errors()[0]["loc"])) or "it"
+            reason = f"{entry}: {error.errors()[0]['msg']}"
         raise SpecError(
             f"{folder / MANIFEST} is damaged ({reason}), so this run cannot be used. Delete "
             f"the whole folder {folder}, or name another with --out, and run the job again."
@@ -146,12 +146,12 @@ def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]
     ending = f"-{identity[:8]}"
     for path, content in places.read_each(base, MANIFEST, ending):
         try:
-            found = parse_manifest(path, content)
+            manifest = parse_manifest(path, content)
         except SpecError as error:
             # Such a run stays as it is, and is in nobody's way.
             say(f"Note: skipping the run {path}. {error}")
             continue
-        if found.identity == identity and found.status != "done":
+        if manifest.identity == identity and manifest.status != "done":
             return path
     taken, moment = set[str](), datetime.now(UTC)
     with suppress(FileNotFoundError, NotADirectoryError):
@@ -169,13 +169,13 @@ def _refuse_foreign(out: Location, identity: str) -> None:
         return
     if not out.is_dir():
         raise SpecError(f"--out {out} is a file. Name a folder.")
-    found = read_manifest(out)
-    if found is not None and found.identity != identity:
+    manifest = read_manifest(out)
+    if manifest is not None and manifest.identity != identity:
         raise SpecError(
             f"The run folder {out} belongs to another spec or other data (identity "
-            f"{found.identity[:8]}, not {identity[:8]}). Choose another folder with --out."
+            f"{manifest.identity[:8]}, not {identity[:8]}). Choose another folder with --out."
         )
-    if found is None and any(not path.name.startswith(".") for path in out.iterdir()):
+    if manifest is None and any(not path.name.startswith(".") for path in out.iterdir()):
         raise SpecError(f"--out {out} holds files that no run wrote. Name an empty or new folder.")
 
 
@@ -275,12 +275,12 @@ class RunFolder:
 
         From then on every write of this object requires that no other has done so.
         """
-        found = read_manifest(self.path) or Manifest()
+        manifest = read_manifest(self.path) or Manifest()
         with places.writing(self.path):
             owner = Record(number=self._owners.next_number())
             while not self._owners.create(owner):
                 owner = Record(number=self._owners.next_number())
-        self._owner, self._manifest = owner, found
+        self._owner, self._manifest = owner, manifest
         content = self.update(**entries, attempt=owner.number)
         self._remove_temporaries()
         return content

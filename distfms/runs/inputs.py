@@ -72,21 +72,26 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
     path: Any = section.path
     if section.builtin is not None:
         section, path = _made(section, section.builtin, say)
-    footers = tuple(_known(root, own) for own in (path, section.test_path, section.unlabelled_path))
+    footers = tuple(
+        _known(root, place) for place in (path, section.test_path, section.unlabelled_path)
+    )
     train = _open(section, path, copies, footers[0])
     test, unlabelled = (
-        None if named is None else _open(section, named, copies, known, train)
-        for named, known in zip(
+        None if named is None else _open(section, named, copies, known_footers, train)
+        for named, known_footers in zip(
             (section.test_path, section.unlabelled_path), footers[1:], strict=True
         )
     )
     if test is not None:
         _refuse_overlap(train, test)
     # Copies of embedded data have other time stamps.
-    own = train.fingerprint if section.builtin is None else f"builtin:{Path(path).parent.name}"
-    others = [data.fingerprint for data in (test, unlabelled) if data is not None]
+    of_train = train.fingerprint if section.builtin is None else f"builtin:{Path(path).parent.name}"
+    fingerprints = [data.fingerprint for data in (test, unlabelled) if data is not None]
     return Opened(
-        Inputs(train, test, section, unlabelled), (own, *others), train.notes, footers=footers
+        Inputs(train, test, section, unlabelled),
+        (of_train, *fingerprints),
+        train.notes,
+        footers=footers,
     )
 
 
@@ -108,11 +113,11 @@ def _resolved(spec: JobSpec) -> DataSection:
 
 
 def _refuse_overlap(train: Dataset, test: Dataset) -> None:
-    both = {file.path for file in train.files} & {file.path for file in test.files}
-    if both:
+    shared = {file.path for file in train.files} & {file.path for file in test.files}
+    if shared:
         raise SpecError(
-            f"The file {min(both)} is in both `data.path` and `data.test_path`; a loss on training "
-            "rows is no test. Separate the files, or hold rows out with `data.test`."
+            f"The file {min(shared)} is in both `data.path` and `data.test_path`; a loss on "
+            "training rows is no test. Separate the files, or hold rows out with `data.test`."
         )
     refuse_copies(test.files, train.files)
 
@@ -175,7 +180,7 @@ def _open_long(spec: JobSpec, data: DataSection, copies: Copies) -> Opened:
         () if path is None else list_files(path, data.storage_options)
         for path in (source, long.labels)
     )
-    fingerprints = [digest(*map(file_version, own)) for own in (files, labels) if own]
+    fingerprints = [digest(*map(file_version, listed)) for listed in (files, labels) if listed]
     out, report = converted(files, long, labels=labels, seed=spec.seed, copies=copies)
     # Where the converted files are, the way to the storage is that of the output.
     options = {} if isinstance(out, Path) else expanded(spec.output.storage_options)
@@ -193,8 +198,8 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
         "n_without_value": "rows without a value",
         "n_duplicates": "second judgments by the same rater",
     }
-    found = [f"{report[key]:,} {text}" for key, text in kinds.items() if report.get(key)]
-    notes = [f"Left out when converting the judgments: {', '.join(found)}."] if found else []
+    counts = [f"{report[key]:,} {text}" for key, text in kinds.items() if report.get(key)]
+    notes = [f"Left out when converting the judgments: {', '.join(counts)}."] if counts else []
     if spread := report.get("n_spread"):
         named = counted(spread, "object")
         notes.append(

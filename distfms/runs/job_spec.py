@@ -194,13 +194,15 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
     """Check the content of a spec; see :func:`load_spec`."""
     method = content.get("method")
     if not isinstance(method, str) or method not in METHODS:
-        found = "is missing" if method is None else f"is {method!r}, which is not a known method"
-        raise SpecError(f"In the job spec, `method` {found}.{nearest(str(method), list(METHODS))}")
+        problem = "is missing" if method is None else f"is {method!r}, which is not a known method"
+        raise SpecError(
+            f"In the job spec, `method` {problem}.{nearest(str(method), list(METHODS))}"
+        )
     sections = {"data", "engine", "output", "tune", "retrain", method}
-    known = [*TopKeys.model_fields, *sections]
+    keys = [*TopKeys.model_fields, *sections]
     for key in content:
-        if key not in known:
-            raise SpecError(f"Unknown key `{key}` in the job spec.{_hint(str(key), known, method)}")
+        if key not in keys:
+            raise SpecError(f"Unknown key `{key}` in the job spec.{_hint(str(key), keys, method)}")
     output = content.get("output", {})
     if not isinstance(output, str | Mapping):
         raise SpecError(f"`output` must be the folder or URL of all runs; found {output!r}.")
@@ -208,7 +210,7 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
     preset = _preset(top, content)
     content = {
         **content,
-        **{name: {**own, **(content.get(name) or {})} for name, own in preset.items()},
+        **{name: {**values, **(content.get(name) or {})} for name, values in preset.items()},
     }
     data = parse_section(DataSection, content.get("data"), "data")
     chosen, tune = load_method(method), None
@@ -236,17 +238,17 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
 
 def _preset(top: TopKeys, content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what the preset sets, by section: what the spec leaves out."""
-    given = {name: content.get(name) or {} for name in (top.method, "data", "tune")}
-    if top.preset is None or not all(isinstance(own, Mapping) for own in given.values()):
+    sections = {name: content.get(name) or {} for name in (top.method, "data", "tune")}
+    if top.preset is None or not all(isinstance(section, Mapping) for section in sections.values()):
         return {}
-    wanted = load_method(top.method).paper(given[top.method], given["data"])
+    paper = load_method(top.method).paper(sections[top.method], sections["data"])
     return {
-        section: {key: value for key, value in own.items() if key not in given[section]}
-        for section, own in wanted.items()
+        section: {key: value for key, value in values.items() if key not in sections[section]}
+        for section, values in paper.items()
     }
 
 
-def _hint(key: str, known: Sequence[str], method: str) -> str:
+def _hint(key: str, keys: Sequence[str], method: str) -> str:
     if key in METHODS:
         return f" This job's method is `{method}`, so its section is `{method}:`."
-    return f"{nearest(key, known)} `distfms options` lists the keys and sections."
+    return f"{nearest(key, keys)} `distfms options` lists the keys and sections."

@@ -120,10 +120,10 @@ class Look:
         """Return the same with a target that the user has named."""
         if name not in self.columns:
             raise SpecError(f"The data have no column {name!r}.{nearest(name, self.columns)}")
-        others = tuple(column for column in self.targets if column.name != name)
+        runners_up = tuple(column for column in self.targets if column.name != name)
         column = replace(self.columns[name], excluded="")
         columns = {**self.columns, name: column}
-        return replace(self, columns=columns, targets=(column, *others), is_guessed=False)
+        return replace(self, columns=columns, targets=(column, *runners_up), is_guessed=False)
 
     @property
     def features(self) -> list[Column]:
@@ -241,7 +241,9 @@ def levels_in(dataset: Dataset, name: str) -> tuple[int, int]:
 def _first_rows(dataset: Dataset, names: Sequence[str]) -> pa.Table:
     """Read some columns of the first rows."""
     reader, partition = dataset.reader, dataset.partitions[0]
-    first = reader.each_batch(partition, names, lambda own, piece: own.read(piece, names))
+    first = reader.each_batch(
+        partition, names, lambda rows_reader, piece: rows_reader.read(piece, names)
+    )
     with closing(first):
         return next(first).slice(0, _ROWS)
 
@@ -264,8 +266,8 @@ def _column(name: str, values: pa.Array) -> Column:
             values, is_text, as_numbers = numbers, False, True
         else:
             nearly = nearly_numbers(name, values)
-    found = values.drop_null()
-    distinct = found.unique()
+    observed = values.drop_null()
+    distinct = observed.unique()
     levels = sorted(distinct.to_pylist()) if len(distinct) <= _LEVELS else []
     column = Column(
         name,
@@ -276,10 +278,10 @@ def _column(name: str, values: pa.Array) -> Column:
         as_numbers=as_numbers,
         nearly=nearly,
     )
-    return _doubts(column, found, n)
+    return _doubts(column, observed, n)
 
 
-def _doubts(column: Column, found: pa.Array, n: int) -> Column:
+def _doubts(column: Column, observed: pa.Array, n: int) -> Column:
     """Return a column with what speaks against using it."""
     if not column.n_levels:
         return replace(column, excluded="has no value")
@@ -289,15 +291,15 @@ def _doubts(column: Column, found: pa.Array, n: int) -> Column:
         differ = column.n_levels > max(_MANY, n / 2)
         why = f"holds text that differs in {column.n_levels:,} of {n:,} rows"
         return replace(column, excluded=why) if differ else column
-    numbers = np.asarray(found.cast(pa.float64(), safe=False))
+    numbers = np.asarray(observed.cast(pa.float64(), safe=False))
     whole = bool((numbers == np.round(numbers)).all())
     column = replace(column, whole=whole)
     if n < _MANY or column.n_missing:
         return column
     steps = np.diff(numbers)
     if (steps > 0).all() or (steps < 0).all():
-        how = "rises" if steps[0] > 0 else "falls"
-        return replace(column, excluded=f"{how} with every row, like a row number or a time")
+        direction = "rises" if steps[0] > 0 else "falls"
+        return replace(column, excluded=f"{direction} with every row, like a row number or a time")
     if whole and column.n_levels == n:
         return replace(column, suspect="holds whole numbers that all differ, like an id")
     return column

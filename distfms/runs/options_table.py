@@ -33,12 +33,12 @@ def section_models() -> dict[str, type[Section]]:
         "engine": EngineSection,
         "output": OutputSection,
     }
-    found = {}
+    sections = {}
     for name, model in models.items():
-        found[name] = model
+        sections[name] = model
         for key, field in model.model_fields.items():
-            found.update({f"{name}.{key}": inner for inner in _sections_in(field.annotation)})
-    return found
+            sections.update({f"{name}.{key}": inner for inner in _sections_in(field.annotation)})
+    return sections
 
 
 #: What a beginner sets.
@@ -76,15 +76,15 @@ def options_lines(
     keys: Collection[str] = model.model_fields
     keys = keys if everything else _FIRST.get(section, keys)
     lines = [f"{section}: {_summary(model)}", *_keys(model, section, width, keys)]
-    left = len(model.model_fields) - len(keys)
-    return [*lines, f"{left} more: distfms options {section} --all"] if left else lines
+    n_hidden = len(model.model_fields) - len(keys)
+    return [*lines, f"{n_hidden} more: distfms options {section} --all"] if n_hidden else lines
 
 
-def _keys(model: type[Section], section: str, width: int, wanted: Collection[str]) -> Iterator[str]:
+def _keys(model: type[Section], section: str, width: int, shown: Collection[str]) -> Iterator[str]:
     """Yield a line for each key that is wanted, and its meaning below."""
     schemas, meanings = model.model_json_schema()["properties"], key_meanings(model)
     for key, field in model.model_fields.items():
-        if key not in wanted:
+        if key not in shown:
             continue
         yield f"  {key}: {_kind(schemas[key], f'{section}.{key}')}; {_default(field)}"
         indent = " " * 6
@@ -135,8 +135,8 @@ def _kind(schema: Mapping[str, Any], dotted: str) -> str:
     if "$ref" in schema:
         return f"keys of `{dotted}`"
     if "anyOf" in schema:
-        some = [one for one in schema["anyOf"] if one.get("type") != "null"]
-        return " or ".join(_kind(one, dotted) for one in some)
+        kinds = [kind for kind in schema["anyOf"] if kind.get("type") != "null"]
+        return " or ".join(_kind(kind, dotted) for kind in kinds)
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:

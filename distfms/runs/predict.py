@@ -234,14 +234,14 @@ class _Parts:
 
         plan = self.plan
         keys = None if self.key is None else self.reader.read(partition, [self.key]).column(0)
-        own = replace(partition, key=self.file_keys.get(partition.path, ""))
-        found = assign_parts(keys, partition=own, **vars(plan))
+        keyed = replace(partition, key=self.file_keys.get(partition.path, ""))
+        row_parts = assign_parts(keys, partition=keyed, **vars(plan))
         if partition.path in self.held_out:
-            found[:] = plan.test_part
-        held_out = found == plan.test_part
-        none = held_out if plan.n_folds else found >= 0
+            row_parts[:] = plan.test_part
+        held_out = row_parts == plan.test_part
+        none = held_out if plan.n_folds else row_parts >= 0
         table = table.append_column("held_out", pa.array(held_out))
-        return table.append_column("fold", pa.array(found, pa.int16(), mask=none))
+        return table.append_column("fold", pa.array(row_parts, pa.int16(), mask=none))
 
 
 def _file_keys(inputs: Sequence[Mapping[str, Any]], dataset: Dataset) -> dict[str, str]:
@@ -249,9 +249,9 @@ def _file_keys(inputs: Sequence[Mapping[str, Any]], dataset: Dataset) -> dict[st
 
     A file that was read by itself may have another name now.
     """
-    known = {(own["name"], own["footer"]): own["key"] for own in inputs}
-    alone = {own["footer"]: LONE for own in inputs if own["key"] == LONE}
-    keys = {f.path: known.get((f.name, f.footer), alone.get(f.footer)) for f in dataset.files}
+    named_keys = {(file["name"], file["footer"]): file["key"] for file in inputs}
+    alone = {file["footer"]: LONE for file in inputs if file["key"] == LONE}
+    keys = {f.path: named_keys.get((f.name, f.footer), alone.get(f.footer)) for f in dataset.files}
     return {path: key for path, key in keys.items() if key is not None}
 
 

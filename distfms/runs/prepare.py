@@ -52,8 +52,10 @@ class Prepared:
         described = dict(job.describe())
         if self.spec.preset:
             sets = self.spec.preset.items()
-            said = [f"{s}.{k} {option_text(v)}" for s, own in sets for k, v in own.items()]
-            described["preset"] = "paper sets " + ", ".join(said)
+            settings = [
+                f"{s}.{k} {option_text(v)}" for s, values in sets for k, v in values.items()
+            ]
+            described["preset"] = "paper sets " + ", ".join(settings)
         if job.tune is not None:
             described["tuned"] = tuned_in_words(job)
         cost = f", about {n_folds + 1} times the work of `folds: 0`" * job.folds_cost
@@ -67,11 +69,11 @@ class Prepared:
         """Say what actors do, and why."""
         engine = self.spec.engine
         single = engine.kind == "local" and (engine.workers or n_processors()) == 1
-        said = []
-        for what, n_operations in self.job.for_actors().items():
+        reasons = []
+        for work, n_operations in self.job.for_actors().items():
             yes, why = decide(engine.actors, n_operations, single, engine.kind)
-            said.append(f"{'' if yes else 'not '}for {what} ({why})")
-        return "; ".join(said) or "none"
+            reasons.append(f"{'' if yes else 'not '}for {work} ({why})")
+        return "; ".join(reasons) or "none"
 
     def projection(self, workers: int | None = None) -> Projection:
         """Project what the run will read, hold and write."""
@@ -126,7 +128,7 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
         f"The column {name!r} is the index of a pandas frame and is not used. To use it, name it "
         "in `features`."
         for name in index_columns(opened.inputs.train.schema)
-        if name not in job.columns and not any(fnmatchcase(name, one) for one in excluded)
+        if name not in job.columns and not any(fnmatchcase(name, pattern) for pattern in excluded)
     ]
     _refuse_many_classes(opened.inputs)
     remarks += _nearly_numbers(opened.inputs, job)

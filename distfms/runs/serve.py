@@ -135,18 +135,20 @@ class Model:
         named: Any = self._named(rows) if isinstance(rows, np.ndarray | list) else rows
         dataset, predict = self._as_last(named, budget, stop) or self._opened(named, budget, stop)
         with well_formed(self.name):
-            found = pa.concat_tables([predict(partition) for partition in dataset.partitions])
+            predicted = pa.concat_tables([predict(partition) for partition in dataset.partitions])
         if named is not rows:
-            columns = [found.column(n) for n in found.column_names if n.startswith("predicted_")]
+            columns = [
+                predicted.column(n) for n in predicted.column_names if n.startswith("predicted_")
+            ]
             arrays = [column.to_numpy() for column in columns]
             return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
         if type(rows).__module__.startswith("polars"):
             import polars
 
-            return polars.from_arrow(found)
+            return polars.from_arrow(predicted)
         if not hasattr(rows, "iloc"):
-            return found
-        frame = found.to_pandas()
+            return predicted
+        frame = predicted.to_pandas()
         frame.index = rows.index
         return frame
 
@@ -183,8 +185,8 @@ class Model:
         """Return a mapping's numbers, and the last predictor, if that reads nothing else."""
         if self._last is None or type(rows) is not dict:
             return None
-        schema, asked, predict = self._last
-        if asked != (budget, checked_stop(**stop), RowsReader()):
+        schema, request, predict = self._last
+        if request != (budget, checked_stop(**stop), RowsReader()):
             return None
         if not isinstance(predict, RowPredictor):
             return None
@@ -232,9 +234,9 @@ class Model:
         last = self._last
         alike = last is not None and (last[0] is dataset.schema or last[0].equals(dataset.schema))
         rows = checked_stop(**stop)
-        asked = (budget, rows, dataset.reader)
-        if last is None or not alike or last[1] != asked:
+        request = (budget, rows, dataset.reader)
+        if last is None or not alike or last[1] != request:
             with well_formed(self.name):
-                made = self._method.applied(self.run, dataset, budget, rows)
-            self._last = last = (dataset.schema, asked, made)
+                predict = self._method.applied(self.run, dataset, budget, rows)
+            self._last = last = (dataset.schema, request, predict)
         return last[2]

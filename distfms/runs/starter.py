@@ -137,10 +137,10 @@ def write_starter(
     if name not in METHODS:
         raise SpecError(f"Unknown method {named!r}; choose from {', '.join(METHODS)}.")
     if data is not None and not look.long and (look.target is None or not look.features):
-        told = "; ".join(reasons(list(look.columns.values())))
+        exclusions = "; ".join(reasons(list(look.columns.values())))
         raise SpecError(
             f"There is nothing to learn from {data}: it needs a target and a feature that vary. "
-            f"{told}."
+            f"{exclusions}."
         )
     stem = re.sub(r"[^A-Za-z0-9]+", "-", re.split(r"[/\\]", (data or "").rstrip("/"))[-1])
     stem = re.sub(r"-(parquet|csv|tsv|jsonl|ndjson|arrow|feather|xls[xmb]?|ods)(-gz)?$", "", stem)
@@ -172,8 +172,8 @@ def _data_lines(method: str, data: str | None, look: Look) -> Iterator[str]:
     for column in look.columns.values():
         kinds.setdefault(column.kind, []).append(column.name)
     for kind, names in kinds.items():
-        more = f", … {len(names)} in all" if len(names) > _LISTED else ""
-        yield from _commented(f"Columns of {kind}: {', '.join(names[:_LISTED])}{more}")
+        count = f", … {len(names)} in all" if len(names) > _LISTED else ""
+        yield from _commented(f"Columns of {kind}: {', '.join(names[:_LISTED])}{count}")
     columns = list(look.columns.values())
     dropped = [c for c in columns if c.excluded and c.name not in (look.id, look.rater)]
     if method == "multiselect" and look.judged:
@@ -235,10 +235,10 @@ def _long_lines(look: Look) -> Iterator[str]:
     yield from _commented(f"Attributes: {', '.join(look.labels[:_LISTED])}")
     yield "  # Columns of judgments in long form: one row per (object, attribute, rater)"
     yield "  long:"
-    own = {**look.long, "label": look.label}
+    roles = {**look.long, "label": look.label}
     if look.label == look.label_column:
-        own["label_from"] = "column"
-    yield from ("  " + line for line in _entries(LongForm, own))
+        roles["label_from"] = "column"
+    yield from ("  " + line for line in _entries(LongForm, roles))
 
 
 def _option_lines(method: str, look: Look) -> Iterator[str]:
@@ -249,16 +249,18 @@ def _option_lines(method: str, look: Look) -> Iterator[str]:
     if target is not None and target.has_classes:
         levels = ", ".join(map(str, target.levels)) or f"{target.n_levels} texts"
         two = target.n_levels == 2
-        own = {
+        of_classes = {
             "sequence": {"family": "logistic" if two else "softmax"},
             "landmarks": {"task": "ranking" if look.query else "classification"},
             "attribute_efficient": {"positive": target.levels[-1]} if two else {},
         }
         number = {"sequence": "family: gaussian", "landmarks": "task: regression"}.get(method)
-        other = f" (or, read as a number, `{number}`)" if target.kind == "number" and number else ""
-        if method in own and look.query is None:
-            yield from _commented(f"{target.name} holds classes: {levels}{other}.")
-        values |= own.get(method, {})
+        alternative = (
+            f" (or, read as a number, `{number}`)" if target.kind == "number" and number else ""
+        )
+        if method in of_classes and look.query is None:
+            yield from _commented(f"{target.name} holds classes: {levels}{alternative}.")
+        values |= of_classes.get(method, {})
     if method == "sequence":
         if look.separator:
             del values["groups"]
@@ -330,8 +332,8 @@ def _entries(
     for key, value in values.items():
         yield from _commented(f"{' '.join(meanings[key].split()).partition('. ')[0]}".rstrip("."))
         text = (shown or {}).get(key, "")
-        given = json.dumps(value, ensure_ascii=False)
-        yield f"  # {key}: {text}".rstrip() if value is None else f"  {key}: {given}"
+        text_value = json.dumps(value, ensure_ascii=False)
+        yield f"  # {key}: {text}".rstrip() if value is None else f"  {key}: {text_value}"
 
 
 def _commented(text: str) -> list[str]:

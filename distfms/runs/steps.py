@@ -73,14 +73,14 @@ class Steps:
     def step(self, name: str, make: Callable[[], T], file: str | None = None) -> T:
         """Return the value of a step; see :class:`distfms.methods.frame.contract.Run`."""
         file = file or f"{_VALUES}/{name}{_ENDING}"
-        found: list[Any] = []
+        values: list[Any] = []
 
         def files() -> Mapping[str, Any]:
-            found.append(make())
-            return {file: found[0]}
+            values.append(make())
+            return {file: values[0]}
 
         if self.files(name, files):
-            return _settled(file, found[0])
+            return _settled(file, values[0])
         try:
             return self._read(file)
         except codec.CodecError as error:
@@ -104,13 +104,13 @@ class Steps:
         self.record.event("stage", stage=name)
         start, self._now = time.perf_counter(), Told(name)
         try:
-            content, told = make(), self._now
+            content, news = make(), self._now
         finally:
             self._now = None
         seconds = time.perf_counter() - start
-        self.enter(told, content, seconds)
-        line = f"  {name}: {seconds:.1f} s{_counted(told.counts)}"
-        self.record.event("stage_done", line, stage=name, seconds=seconds, **told.counts)
+        self.enter(news, content, seconds)
+        line = f"  {name}: {seconds:.1f} s{_counted(news.counts)}"
+        self.record.event("stage_done", line, stage=name, seconds=seconds, **news.counts)
         self.record.flush()
         return True
 
@@ -136,9 +136,9 @@ class Steps:
     @property
     def notes(self) -> list[str]:
         """All that was told so far, each text once."""
-        own = [text for entry in self.entries for text in entry.notes]
+        texts = [text for entry in self.entries for text in entry.notes]
         current = [] if self._now is None else self._now.notes
-        return list(dict.fromkeys([*self._first_notes, *own, *current]))
+        return list(dict.fromkeys([*self._first_notes, *texts, *current]))
 
     @property
     def passes(self) -> int:
@@ -197,19 +197,21 @@ class Steps:
         self.loaded.remove(name)
         self._earlier = []
 
-    def enter(self, told: Told, content: Mapping[str, Any], seconds: float) -> None:
+    def enter(self, news: Told, content: Mapping[str, Any], seconds: float) -> None:
         """Write the files of a step that is done, then name it in the manifest."""
-        entry: dict[str, Any] = {"name": told.name, "seconds": round(seconds, 3), **told.counts}
-        entry |= {"notes": told.notes} if told.notes else {}
-        self.accounts |= told.entries
+        entry: dict[str, Any] = {"name": news.name, "seconds": round(seconds, 3), **news.counts}
+        entry |= {"notes": news.notes} if news.notes else {}
+        self.accounts |= news.entries
         if self.run is None:
             self.entries.append(StageEntry(**entry, files={}))
-            self.content |= {n: own for n, own in content.items() if not n.endswith(_ENDING)}
+            self.content |= {
+                n: payload for n, payload in content.items() if not n.endswith(_ENDING)
+            }
             return
         digests = self.run.write_files(content)
         self.entries.append(StageEntry(**entry, files=digests))
-        stages = [own.model_dump(exclude_defaults=True) for own in self.entries]
-        self.run.update(stages=stages, notes=self.notes, passes=self.passes, **told.entries)
+        stages = [stage.model_dump(exclude_defaults=True) for stage in self.entries]
+        self.run.update(stages=stages, notes=self.notes, passes=self.passes, **news.entries)
 
 
 def place_of(name: str, finished: Sequence[StageEntry]) -> int:

@@ -75,8 +75,8 @@ def _jobs(client: Any, address: str, prefix: str) -> list[Any]:
     with explained(address):
         jobs = client.list_jobs()
     pattern = re.compile(re.escape(prefix) + r"\d+")
-    found = [job for job in jobs if pattern.fullmatch(job.submission_id or "")]
-    return sorted(found, key=lambda job: int(job.submission_id.removeprefix(prefix)))
+    attempts = [job for job in jobs if pattern.fullmatch(job.submission_id or "")]
+    return sorted(attempts, key=lambda job: int(job.submission_id.removeprefix(prefix)))
 
 
 def _submission_prefix(content: Mapping[str, Any], verb: str) -> str:
@@ -98,7 +98,7 @@ def resolved(spec: JobSpec) -> dict[str, Any]:
 
     def absolute(path: Any) -> Any:
         if path is None or isinstance(path, list):
-            return path and [absolute(one) for one in path]
+            return path and [absolute(item) for item in path]
         expanded = expand_variables(path)
         if is_url(expanded):
             # A secret that a variable holds is looked up on the cluster.
@@ -185,8 +185,8 @@ def _own_error(job: Any, log: str, address: str) -> str:
     if errors:
         return errors[-1].removeprefix("Error: ")
     started = any(line.startswith("Running entrypoint") for line in lines)
-    told = lines[-1].strip() if started else " ".join((job.message or "").split())[:1000]
-    return f"{told} (full output: ray job logs {job.submission_id} --address {address})"
+    last_words = lines[-1].strip() if started else " ".join((job.message or "").split())[:1000]
+    return f"{last_words} (full output: ray job logs {job.submission_id} --address {address})"
 
 
 #: Variables by which Ray would silently go to another head than the one named.

@@ -250,13 +250,13 @@ def _fill(place: Location, make: Callable[[Path], None]) -> None:
     """Make files elsewhere, and put them in place: the mark last, or all by one renaming."""
     if isinstance(place, Path):
         with TemporaryDirectory(prefix=".", suffix=".tmp", dir=place.parent) as scratch:
-            made = Path(scratch) / place.name
-            made.mkdir()
-            make(made)
-            (made / _MARK).touch()
-            for file in files_below(made):
-                sync(made / file.name)
-            made.rename(place)
+            filled = Path(scratch) / place.name
+            filled.mkdir()
+            make(filled)
+            (filled / _MARK).touch()
+            for file in files_below(filled):
+                sync(filled / file.name)
+            filled.rename(place)
         return
     with TemporaryDirectory(prefix="distfms-") as scratch:
         make(Path(scratch))
@@ -312,13 +312,13 @@ def _entries(folder: Location) -> list[_Entry]:
     """List what is kept, and delete what killed writers have left."""
     entries: dict[str, _Entry] = {}
     for file in files_below(folder):
-        kind, _, rest = file.name.partition("/")
-        name = rest.partition("/")[0]
+        kind, _, below = file.name.partition("/")
+        name = below.partition("/")[0]
         if name.startswith(".") or is_temporary(file.name):
             _delete_abandoned(file)
         elif file.name.endswith(SUFFIX):
             entries[file.name] = _Entry(file.place, False, file.n_bytes, file.modified_s)
-        elif name != rest:
+        elif name != below:
             entry = entries.setdefault(f"{kind}/{name}", _Entry(folder / kind / name, True))
             entry.n_bytes += file.n_bytes
             if file.name.endswith(f"/{_MARK}"):

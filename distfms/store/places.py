@@ -91,9 +91,9 @@ def whole_file(place: Location, *, durable: bool = True) -> Iterator[Path]:
     """
     if isinstance(place, RemotePath):
         with TemporaryDirectory(prefix="distfms-") as scratch:
-            made = Path(scratch) / place.name
-            yield made
-            place.put(made)
+            written = Path(scratch) / place.name
+            yield written
+            place.put(written)
         return
     temporary = place.with_name(temporary_name(place.name))
     try:
@@ -302,10 +302,10 @@ def files_below(folder: Location, pattern: str | None = None) -> list[File]:
     if isinstance(folder, Path):
         hidden = pattern is None
         names = glob.glob(pattern or "**", root_dir=folder, recursive=True, include_hidden=hidden)
-        found = [_local_entry(folder, Path(name).as_posix()) for name in names]
+        entries = [_local_entry(folder, Path(name).as_posix()) for name in names]
     else:
-        found = _remote_entries(folder, pattern)
-    return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
+        entries = _remote_entries(folder, pattern)
+    return sorted((entry for entry in entries if entry is not None), key=lambda entry: entry.name)
 
 
 def file_entry(place: Location) -> File | None:
@@ -332,12 +332,12 @@ def _remote_entries(folder: RemotePath, pattern: str | None) -> list[File | None
     inside = folder.inside
     ask = ("find", inside) if pattern is None else ("glob", f"{inside}/{pattern}")
     try:
-        found = folder.ask(*ask, detail=True, limit_s=5 * REQUEST_S)
+        infos = folder.ask(*ask, detail=True, limit_s=5 * REQUEST_S)
     except FileNotFoundError:
         return []
     start = len(inside) + 1
     entries = []
-    for key, info in found.items():
+    for key, info in infos.items():
         name = key[start:]
         # A key that ends in a slash only marks a folder, as consoles and Hadoop write them.
         if name and not name.endswith("/"):
@@ -432,9 +432,9 @@ def storage_error(place: Location, error: OSError, done: str = "written") -> Dis
                 "work is kept; free some space, then run the same command again to resume."
             )
         is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        what = "the folder's permissions" if is_denied else "the disk or the network it is on"
+        suspect = "the folder's permissions" if is_denied else "the disk or the network it is on"
         return EngineError(
-            f"{place} could not be {done} ({reason}). Check {what}, then run the same command "
+            f"{place} could not be {done} ({reason}). Check {suspect}, then run the same command "
             "again to resume."
         )
     text = f"{place} could not be {done} ({reason}). {_advice(error)}"

@@ -107,10 +107,10 @@ class RemotePath:
     def __truediv__(self, name: str) -> RemotePath:
         return RemotePath(f"{self._url}/{name}", self.storage_options)
 
-    def with_queries_of(self, other: RemotePath) -> RemotePath:
+    def with_queries_of(self, sibling: RemotePath) -> RemotePath:
         """Return the place with a file system that also opens another web address."""
         queries = {
-            **other.storage_options.get("queries", {}),
+            **sibling.storage_options.get("queries", {}),
             **self.storage_options.get("queries", {}),
         }
         options = {**self.storage_options, "queries": queries} if queries else self.storage_options
@@ -156,8 +156,8 @@ class RemotePath:
     def iterdir(self) -> Iterator[RemotePath]:
         """Yield what is directly in the folder, in the order of names."""
         with suppress(FileNotFoundError):
-            found = self.ask("ls", self.inside, detail=False)
-            names = {str(name).rstrip("/").rpartition("/")[2] for name in found}
+            listed = self.ask("ls", self.inside, detail=False)
+            names = {str(name).rstrip("/").rpartition("/")[2] for name in listed}
             yield from (self / name for name in sorted(names - {self.name, ""}))
 
     def unlink(self, missing_ok: bool = False) -> None:
@@ -230,10 +230,10 @@ class RemotePath:
 
     def _options(self) -> Mapping[str, Any]:
         """Return the storage options, with time limits."""
-        given = self.storage_options
+        options = self.storage_options
         if self.protocol in ("s3", "s3a"):
-            return {**given, "config_kwargs": {**_S3_LIMITS, **given.get("config_kwargs", {})}}
-        return {**_SFTP_LIMITS, **given} if self.protocol == "sftp" else given
+            return {**options, "config_kwargs": {**_S3_LIMITS, **options.get("config_kwargs", {})}}
+        return {**_SFTP_LIMITS, **options} if self.protocol == "sftp" else options
 
     def driver(self) -> Any:
         """Return the class of the file system; SpecError names the package that is missing."""

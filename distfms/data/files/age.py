@@ -54,7 +54,10 @@ def remember(dataset: Dataset, forgetting: Forgetting, time: str | None = None) 
     offsets = accumulate([0, *(part.n_rows for part in counted[:-1])])
     rows = zip(counted, offsets, weight[kept].tolist(), strict=True)
     return dataset.restricted(
-        [replace(p, index=i, row_offset=at, weight=own) for i, (p, at, own) in enumerate(rows)]
+        [
+            replace(p, index=i, row_offset=offset, weight=row_weight)
+            for i, (p, offset, row_weight) in enumerate(rows)
+        ]
     )
 
 
@@ -63,7 +66,7 @@ def _ages(dataset: Dataset, unit: str, time: str | None) -> np.ndarray:
     if unit.startswith("partition"):
         return np.arange(len(dataset.partitions))[::-1].astype(float)
     dates = partition_dates(dataset, time)
-    return np.array([(max(dates) - own).total_seconds() for own in dates]) / _DAY
+    return np.array([(max(dates) - date).total_seconds() for date in dates]) / _DAY
 
 
 def partition_dates(dataset: Dataset, time: str | None) -> list[datetime]:
@@ -75,19 +78,19 @@ def partition_dates(dataset: Dataset, time: str | None) -> list[datetime]:
         If one has none, or one that is more than a day ahead of this machine's clock: everything
         else would be forgotten for its sake.
     """
-    found = [
+    dates = [
         _date_in(part.name) if time is None else _latest(dataset, part, time)
         for part in dataset.partitions
     ]
-    newest = int(np.argmax([own.timestamp() for own in found]))
+    newest = int(np.argmax([date.timestamp() for date in dates]))
     now = datetime.now(UTC)
-    if found[newest] > now + timedelta(days=1):
+    if dates[newest] > now + timedelta(days=1):
         raise DataError(
-            f"{dataset.partitions[newest].path} is dated {found[newest]:%Y-%m-%d}, but this "
+            f"{dataset.partitions[newest].path} is dated {dates[newest]:%Y-%m-%d}, but this "
             f"machine's clock says {now:%Y-%m-%d}. Older data would be forgotten by mistake. "
             "Correct the date or the clock."
         )
-    return found
+    return dates
 
 
 def _date_in(name: str) -> datetime:

@@ -105,8 +105,8 @@ def converted(
                 rows.read(files)
                 rows.settle(seed)
                 rows.label(labels, copies)
-                said = f"{len(files)} of {len(files)} files"
-                copies.say(f"Converting judgments in long form to {copies.folder}: {said}")
+                count = f"{len(files)} of {len(files)} files"
+                copies.say(f"Converting judgments in long form to {copies.folder}: {count}")
                 for number, file in enumerate(files):
                     name = f"{file.name.replace('//', '/')}.parquet"
                     rows.write(number, folder / _FOLDER / name)
@@ -152,10 +152,10 @@ class _LabelRule:
             raise DataError(
                 f"no judgment of attribute {self.attribute!r}.{nearest(self.attribute, names)}"
             )
-        left = [name for name in names if self.column is not None or name != self.attribute]
-        if not left:
+        attributes = [name for name in names if self.column is not None or name != self.attribute]
+        if not attributes:
             raise DataError("no attribute is left besides the label.")
-        return tuple(left)
+        return tuple(attributes)
 
 
 # --- rows in a database ---------------------------------------------------------------------------
@@ -246,9 +246,9 @@ class _Rows:
         row_bytes = ROW_BYTES + (WORKER_BYTES if form.worker else 0)
         return cls(db, source, form, rule, memory_bytes // row_bytes, Counter())
 
-    def found(self, query: str, **given: Any) -> list[Any]:
+    def found(self, query: str, **parameters: Any) -> list[Any]:
         """Return the rows of a query."""
-        rows: list[Any] = self.db.execute(query, given).fetchall()
+        rows: list[Any] = self.db.execute(query, parameters).fetchall()
         return rows
 
     def insert(self, name: str, table: pa.Table) -> None:
@@ -306,9 +306,11 @@ class _Rows:
             self.counts["n_duplicates"] = n
             if n and policy == "error":
                 first = f"SELECT worker, attribute, object FROM ({_SECOND})"
-                ((worker, attribute, thing),) = self.found(f"{first} ORDER BY 3, 2, place LIMIT 1")
+                ((worker, attribute, object_id),) = self.found(
+                    f"{first} ORDER BY 3, 2, place LIMIT 1"
+                )
                 raise DataError(
-                    f"rater {worker!r} judged attribute {attribute!r} of object {thing!r} more "
+                    f"rater {worker!r} judged attribute {attribute!r} of object {object_id!r} more "
                     "than once: choose `duplicates: first` to keep the first, or `keep` for all."
                 )
             if n and policy == "first":
@@ -324,8 +326,8 @@ class _Rows:
         if labels:
             self._read_labels(labels, copies)
         elif rule.name:
-            how = _LABELS["mean" if rule.column is None else "column"]
-            self.found(f"CREATE TABLE labelled AS {how}", attribute=rule.attribute)
+            query = _LABELS["mean" if rule.column is None else "column"]
+            self.found(f"CREATE TABLE labelled AS {query}", attribute=rule.attribute)
             if rule.column is not None:
                 two = "SELECT object, label, other FROM labelled WHERE differs ORDER BY 1 LIMIT 1"
                 for thing, one, other in self.found(two):
@@ -354,9 +356,9 @@ class _Rows:
             for rows in source.batches(file, _MOST_BATCH_ROWS):
                 self.insert("labelled", rows)
         twice = "SELECT object FROM labelled GROUP BY 1 HAVING count(*) > 1 ORDER BY 1 LIMIT 1"
-        for (thing,) in self.found(twice):
+        for (object_id,) in self.found(twice):
             raise DataError(
-                f"object {thing} has more than one row in the labels {self.form.labels}."
+                f"object {object_id} has more than one row in the labels {self.form.labels}."
             )
         self.found("DELETE FROM labelled WHERE label IS NULL")
 
@@ -384,17 +386,17 @@ class _Rows:
         step = max(1, -(-n_objects // n_ranges))
         yield from ((start, start + step) for start in range(0, n_objects, step))
 
-    def _wide(self, schema: pa.Schema, **some: int) -> pa.Table:
+    def _wide(self, schema: pa.Schema, **objects_range: int) -> pa.Table:
         """Return the rows of some objects of a file; lists are empty where nothing was judged."""
-        own = "owner = $owner AND number >= $start AND number < $stop"
-        query = f"SELECT object, label FROM objects WHERE {own} AND is_kept ORDER BY number"
-        objects = self.db.sql(query, params=some).to_arrow_table()
+        in_range = "owner = $owner AND number >= $start AND number < $stop"
+        query = f"SELECT object, label FROM objects WHERE {in_range} AND is_kept ORDER BY number"
+        objects = self.db.sql(query, params=objects_range).to_arrow_table()
         worker = ", worker" if self.form.worker else ""
         query = (
             f"SELECT attribute, number - $start AS number, value{worker} FROM cells "
-            f"WHERE {own} ORDER BY attribute, number, place"
+            f"WHERE {in_range} ORDER BY attribute, number, place"
         )
-        cells = self.db.sql(query, params=some).to_arrow_table()
+        cells = self.db.sql(query, params=objects_range).to_arrow_table()
         columns = {
             self.form.object: whole(objects.column("object")),
             self.rule.name: objects.column("label"),

@@ -152,10 +152,10 @@ class PartitionReader:
             true = seconds.column(name).cast(pa.int64()).fill_null(0).to_numpy()
             wrong = read // 1_000_000 != true
             if wrong.any():
-                where = self.locate_row(partition, int(wrong.argmax()))
+                position = self.locate_row(partition, int(wrong.argmax()))
                 raise DataError(
                     f"The column {name!r} of {partition.called} has {int(wrong.sum())} times that "
-                    f"are beyond what microseconds of 64 bits hold ({where}): correct them."
+                    f"are beyond what microseconds of 64 bits hold ({position}): correct them."
                 )
 
     def _stored(self, columns: Sequence[str]) -> list[str]:
@@ -209,7 +209,7 @@ class PartitionReader:
         batches = file.iter_batches(
             partition.batch_rows, list(partition.row_groups), stored, use_threads=False
         )
-        where = f"row group {partition.row_groups[0]}, first at its row"
+        position = f"row group {partition.row_groups[0]}, first at its row"
         start = 0
         with ThreadPoolExecutor(1) as ahead:
             coming = ahead.submit(next, batches, None)
@@ -219,7 +219,7 @@ class PartitionReader:
                 coming = ahead.submit(next, batches, None)
                 table = pa.Table.from_batches([batch])
                 rows = Rows(self._as_read(table, partition, columns, len(table)))
-                yield function(RowsReader(where, start), _piece(partition, start, rows))
+                yield function(RowsReader(position, start), _piece(partition, start, rows))
                 start += len(rows)
         self._verify(partition)
 
@@ -340,13 +340,13 @@ def open_dataset(
     refuse_duplicate_columns(schema, first.path)
     settled = settled_types(filesystem, with_rows, kinds)
     schema = with_types(schema, settled)
-    for file, other in with_rows[1:]:
-        check_same_schema(schema, first, with_types(other, settled), file)
+    for file, other_schema in with_rows[1:]:
+        check_same_schema(schema, first, with_types(other_schema, settled), file)
     files = tuple(f for f, _ in footers)
     refuse_copies(files)
     if not any(file.n_rows for file in files):
-        where = named[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
-        raise DataError(f"There are no rows in {where}: {without_rows}.")
+        listed = named[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
+        raise DataError(f"There are no rows in {listed}: {without_rows}.")
     keys = key_types(files, schema, forms.types)
     for name, kind in keys.items():
         schema = schema.append(pa.field(name, kind))
@@ -369,8 +369,8 @@ def open_dataset(
     named_forms, notes_of_forms = _number_forms(of_numbers, forms, plain, partitions[0], limits)
     notes += notes_of_forms
     of_text = {name for name, kind in forms.types.items() if kind == "string"}
-    others = {name: form for name, form in forms.numbers.items() if name not in of_text}
-    forms = replace(forms, numbers={**others, **named_forms, **of_model.numbers})
+    by_column = {name: form for name, form in forms.numbers.items() if name not in of_text}
+    forms = replace(forms, numbers={**by_column, **named_forms, **of_model.numbers})
     reader = replace(plain, numbers={name: forms.numbers[name] for name in of_numbers})
     if of_numbers:  # statistics depend on it
         partitions = tuple(
@@ -406,8 +406,8 @@ def _number_forms(
     columns = reader.read(first, named).columns if named else []
     for name, column in zip(named, columns, strict=True):
         texts = NumberTexts.of(pc.unique(column))
-        known = forms.numbers.get(name, texts.form)
-        numbers[name] = replace(known, below=below)
+        text_form = forms.numbers.get(name, texts.form)
+        numbers[name] = replace(text_form, below=below)
         if texts.bound:
             notes.append(
                 f"Values of {name!r} such as `{texts.bound}` count as {in_words} (`data.limits`)."

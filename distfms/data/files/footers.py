@@ -319,8 +319,8 @@ def check_same_schema(schema: pa.Schema, first: File, other: pa.Schema, file: Fi
     types = _column_types(other)
     index = {*index_columns(schema), *index_columns(other)}
     for name in (*expected, *types):
-        both = {expected.get(name), types.get(name)}
-        if len(both) == 1 or both == _NUMBERS or (name in index and None in both):
+        kinds = {expected.get(name), types.get(name)}
+        if len(kinds) == 1 or kinds == _NUMBERS or (name in index and None in kinds):
             continue
         if name not in types:
             difference = f"lacks the column {name!r}"

@@ -46,17 +46,22 @@ class FrameForms:
         texts : frozenset of str
             Columns that the job has read as text.
         """
-        kinds = {name: pa.float64() if own is None else pa.string() for name, own in levels.items()}
+        kinds = {
+            name: pa.float64() if column_levels is None else pa.string()
+            for name, column_levels in levels.items()
+        }
         plain = NumberForm(forms.decimal or ".")
         numbers = {
             name: forms.numbers.get(name, plain)
-            for name, own in levels.items()
-            if own is None and (name in forms.numbers or name in forms.types)
+            for name, column_levels in levels.items()
+            if column_levels is None and (name in forms.numbers or name in forms.types)
         }
         of_files = {
             name
-            for name, own in levels.items()
-            if own is not None and forms.types.get(name) == "string" and _say_all(own)
+            for name, column_levels in levels.items()
+            if column_levels is not None
+            and forms.types.get(name) == "string"
+            and _say_all(column_levels)
         }
         return cls(kinds, numbers, texts | of_files)
 

@@ -33,13 +33,13 @@ class KnownFooters:
         """Return the footers of files, in their order; read are those that are not known."""
         if self._cache is None or len(files) < _FEW:
             return read_footers(filesystem, files)
-        found = _unpacked(self._cache.lookup(self._name)[0])
-        new = [file for file in files if _key(file) not in found]
+        footers = _unpacked(self._cache.lookup(self._name)[0])
+        new = [file for file in files if _key(file) not in footers]
         self._n_new = len(new)
         for file, schema in read_footers(filesystem, new):
-            found[_key(file)] = (file.footer, schema, file.row_groups)
+            footers[_key(file)] = (file.footer, schema, file.row_groups)
         for file in files:
-            footer, schema, groups = found[_key(file)]
+            footer, schema, groups = footers[_key(file)]
             self._all.append((replace(file, footer=footer, row_groups=groups), schema))
         return self._all
 
@@ -69,5 +69,5 @@ def _packed(footers: Sequence[tuple[File, pa.Schema]]) -> dict[str, Any]:
 def _unpacked(packed: dict[str, Any] | None) -> dict[tuple[Any, ...], Any]:
     if packed is None:
         return {}
-    schemas = [ipc.read_schema(pa.py_buffer(bytes.fromhex(one))) for one in packed["schemas"]]
+    schemas = [ipc.read_schema(pa.py_buffer(bytes.fromhex(text))) for text in packed["schemas"]]
     return {key: (footer, schemas[n], groups) for key, footer, n, groups in packed["files"]}

@@ -138,9 +138,9 @@ def _refuse_first(bad: np.ndarray, what: str, first_row: int) -> None:
     n_bad = int(np.count_nonzero(bad))
     if n_bad:
         row = first_row + int(np.argmax(bad))
-        more = f", and in {n_bad - 1} more after it" if n_bad > 1 else ""
+        count = f", and in {n_bad - 1} more after it" if n_bad > 1 else ""
         raise DataError(
-            f"{what} row {row} (counted from 0){more}: correct it or leave the row out."
+            f"{what} row {row} (counted from 0){count}: correct it or leave the row out."
         )
 
 

@@ -226,9 +226,9 @@ class Rows:
         """Return columns of numbers as one array (n, k), if possible in place; None otherwise."""
         if self.numbers is None or not all(name in self.position for name in columns):
             return None
-        at = [self.position[name] for name in columns]
-        whole = at == list(range(self.numbers.shape[1]))
-        return self.numbers if whole else self.numbers[:, at]
+        selected = [self.position[name] for name in columns]
+        whole = selected == list(range(self.numbers.shape[1]))
+        return self.numbers if whole else self.numbers[:, selected]
 
 
 @dataclass(frozen=True)
@@ -275,8 +275,8 @@ class RowsReader:
 
     def matrix(self, partition: Any, columns: Sequence[str]) -> np.ndarray | None:
         """Return columns of numbers as one array (n, k), or None where they are no array."""
-        found: np.ndarray | None = partition.rows.matrix(columns)
-        return found
+        block: np.ndarray | None = partition.rows.matrix(columns)
+        return block
 
     def locate_row(self, partition: Partition, position: int) -> str:
         """Return where a row is, as text."""
@@ -358,12 +358,12 @@ def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Ta
         ) from error
     for position, column in enumerate(table.schema):
         if pat.is_null(column.type):
-            known = (types or {}).get(column.name, pa.float64())
+            kind = (types or {}).get(column.name, pa.float64())
         elif pat.is_list(column.type) and pat.is_null(column.type.value_type):
-            known = pa.list_(pa.float64())
+            kind = pa.list_(pa.float64())
         else:
             continue
-        cast = table.column(position).cast(known)
+        cast = table.column(position).cast(kind)
         table = table.set_column(position, column.name, cast)
     return table.replace_schema_metadata(index_metadata(table.schema))
 
@@ -434,8 +434,8 @@ def memory_dataset(rows: Rows, schema: pa.Schema, max_rows: int = MAX_ROWS) -> D
     partitions = []
     for index, start in enumerate(starts):
         numbers = None if rows.numbers is None else rows.numbers[start : start + step]
-        own = replace(rows, table=rows.table.slice(start, step), numbers=numbers)
-        partitions.append(held(own, min(step, n_rows - start), n_columns, index, start))
+        shard = replace(rows, table=rows.table.slice(start, step), numbers=numbers)
+        partitions.append(held(shard, min(step, n_rows - start), n_columns, index, start))
     return Dataset(schema, tuple(partitions), RowsReader())
 
 

@@ -65,7 +65,7 @@ def list_files(
     items = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not items:
         raise DataError("The list of data files is empty: name at least one file.")
-    found = []
+    resolved = []
     in_list = not isinstance(path, str | os.PathLike)
     for item in items:
         text = os.fspath(item)
@@ -73,17 +73,17 @@ def list_files(
             text if is_url(text) else Path(text).expanduser().absolute(), storage_options
         )
         with places.reading(place):
-            root, own = _resolve(text, place, say)
-        found += [(root, file) for file in own]
-    own_names = _own_names(root for root, _ in found)
-    lone = not in_list and found[0][1].place == place
+            root, listed = _resolve(text, place, say)
+        resolved += [(root, file) for file in listed]
+    own_names = _own_names(root for root, _ in resolved)
+    lone = not in_list and resolved[0][1].place == place
     files = tuple(
         replace(
             file,
             name=f"{own_names[root]}/{file.name}",
             key=LONE if lone else f"{own_names[root]}/{file.name}" if in_list else file.name,
         )
-        for root, file in found
+        for root, file in resolved
     )
     _refuse_repeats(files)
     for file in files:
@@ -108,34 +108,36 @@ def _resolve(item: str, place: Location, say: Callable[[str], None]) -> tuple[Lo
         return place, _folder(place, say)
     if _GLOB_CHARACTERS.search(str(place)):
         return _glob(place)
-    where = (
+    origin = (
         ""
         if is_url(item) or os.path.isabs(item)
         else f" (a relative path is taken from {os.getcwd()})"
     )
-    raise DataError(f"There is no file or folder {item}: check `data.path`{where}.")
+    raise DataError(f"There is no file or folder {item}: check `data.path`{origin}.")
 
 
 def _folder(root: Location, say: Callable[[str], None]) -> list[File]:
     """List the files under a folder in name order."""
     entries = places.files_below(root)
     _refuse_table(root, entries)
-    found = _visible(entries)
-    of_data = [file for file in found if file.name.lower().endswith(tuple(chain(*_ENDINGS)))]
+    visible = _visible(entries)
+    of_data = [file for file in visible if file.name.lower().endswith(tuple(chain(*_ENDINGS)))]
     for endings in _ENDINGS:
         files = [file for file in of_data if file.name.lower().endswith(endings)]
         if files:
             passed = [file.name for file in of_data if file not in files]
             if passed:
-                more = f" and {len(passed) - 1} more" if passed[1:] else ""
+                count = f" and {len(passed) - 1} more" if passed[1:] else ""
                 say(
-                    f"{root} holds {endings[0]} files, and only these are read: {passed[0]}{more} "
+                    f"{root} holds {endings[0]} files, and only these are read: {passed[0]}{count} "
                     "passed over."
                 )
             return files
-    other = f" (it holds {len(found)} other files, for example {found[0].name})" if found else ""
+    example = (
+        f" (it holds {len(visible)} other files, for example {visible[0].name})" if visible else ""
+    )
     raise DataError(
-        f"There is no file of data in the folder {root}{other}: names must end in "
+        f"There is no file of data in the folder {root}{example}: names must end in "
         f"{', '.join(chain(*_ENDINGS))}, and those that start with _, . or ~$ are passed over."
     )
 
@@ -144,8 +146,8 @@ def _refuse_table(root: Location, entries: Iterable[File]) -> None:
     """Refuse the folder of a table: its files hold rows that were changed or removed since."""
     for entry in entries:
         for pattern, kind in _TABLES.items():
-            if found := pattern.match(entry.name):
-                table = root / found[1] if found[1] else root
+            if matched := pattern.match(entry.name):
+                table = root / matched[1] if matched[1] else root
                 raise DataError(
                     f"{table} is {kind}: some of its files hold rows that are no longer in the "
                     "table. Write its present rows to Parquet files in another folder, with the "
@@ -166,7 +168,7 @@ def _glob(pattern: Location) -> tuple[Location, list[File]]:
         root, below = root.parent, [root.name, *below]
     for folder in ("_delta_log", ".hoodie", "metadata"):
         entries = places.files_below(root / folder)
-        _refuse_table(root, [replace(own, name=f"{folder}/{own.name}") for own in entries])
+        _refuse_table(root, [replace(entry, name=f"{folder}/{entry.name}") for entry in entries])
     files = _visible(places.files_below(root, "/".join(below)))
     if not files:
         raise DataError(f"No file matches {pattern}: check the pattern in `data.path`.")
@@ -288,11 +290,11 @@ def common_filesystem(files: Sequence[File]) -> Any:
         place, server = file.place, None
         if isinstance(place, RemotePath):
             server = tuple(str(place).split("/")[:3])
-            other = of_server.get(server)
-            place = place.with_queries_of(other) if isinstance(other, RemotePath) else place
+            sibling = of_server.get(server)
+            place = place.with_queries_of(sibling) if isinstance(sibling, RemotePath) else place
         of_server[server] = place
-    first, *others = map(arrow_filesystem, of_server.values())
-    if any(other != first for other in others):
+    first, *filesystems = map(arrow_filesystem, of_server.values())
+    if any(filesystem != first for filesystem in filesystems):
         names = ", ".join(map(str, of_server.values()))
         raise DataError(
             f"The data files {names} are on several file systems: copy them to one, or run a job "

@@ -74,14 +74,14 @@ class NumberTexts:
         """Look at texts."""
         written = trimmed(texts)
         plain = _without_bounds(written)
-        found = {decimal: _parts(plain, decimal) for decimal in ".,"}
-        is_number = pc.or_(*(parts.is_valid() for parts in found.values()))
+        parsed = {decimal: _parts(plain, decimal) for decimal in ".,"}
+        is_number = pc.or_(*(parts.is_valid() for parts in parsed.values()))
         n_numbers = is_number.true_count
         numbers = plain.filter(is_number)
-        units = {decimal: _units(parts) for decimal, parts in found.items()}
+        units = {decimal: _units(parts) for decimal, parts in parsed.items()}
         fits = [
             decimal
-            for decimal, parts in found.items()
+            for decimal, parts in parsed.items()
             if parts.is_valid().true_count == n_numbers and len(units[decimal]) == 1
         ]
         marks = [mark for mark in ".," if pc.any(pc.match_substring(numbers, mark)).as_py()]
@@ -118,26 +118,26 @@ def nearly_numbers(name: str, texts: pa.Array) -> str:
     Empty where they are not, or are codes.
     """
     plain = trimmed(texts).drop_null()
-    found = NumberTexts.of(plain)
+    numbers = NumberTexts.of(plain)
     n = len(plain)
     is_code = pc.any(pc.match_substring_regex(plain, r"^0\d+$")).as_py()
-    n_values = found.n_numbers - found.n_bounds
+    n_values = numbers.n_numbers - numbers.n_bounds
     if not n or is_code or n_values < _MOSTLY * n or n_values < 2:
         return ""
     is_number = pc.or_(*(_parts(plain, decimal).is_valid() for decimal in ".,"))
-    others = plain.filter(pc.invert(is_number))
+    odd = plain.filter(pc.invert(is_number))
     counted = f"{n_values:,} of {n:,} values of `{name}` are numbers"
-    if len(others):
-        counted += f"; `{others[0]}` is not"
-    elif not found.decimals:
+    if len(odd):
+        counted += f"; `{odd[0]}` is not"
+    elif not numbers.decimals:
         counted += ", but not all with one decimal mark and unit"
     n_different = len(pc.unique(plain))
     remedy = f"set `data.numbers: [{name}]` to read them"
-    if found.n_gaps:
+    if numbers.n_gaps:
         remedy += ", with such words for missing values"
-    if found.bound:
-        remedy += f", where `{found.bound}` counts as its bound"
-    if found.n_odd or not found.decimals:
+    if numbers.bound:
+        remedy += f", where `{numbers.bound}` counts as its bound"
+    if numbers.n_odd or not numbers.decimals:
         remedy = f"correct the others, and {remedy}"
     return (
         f"{counted}. It is read as text with {n_different:,} different values: {remedy}, or "

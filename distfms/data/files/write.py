@@ -124,11 +124,13 @@ def _without_formulas(table: pa.Table) -> pa.Table:
 
     names = [f"'{name}" if re.match(_FORMULA, name) else name for name in table.column_names]
     table = table.rename_columns(names)
-    for at, column in enumerate(table.columns):
+    for number, column in enumerate(table.columns):
         if pt.is_string(column.type):
             begins = pc.match_substring_regex(column, _FORMULA)
             quoted = pc.binary_join_element_wise("'", column, "")
-            table = table.set_column(at, table.field(at), pc.if_else(begins, quoted, column))
+            table = table.set_column(
+                number, table.field(number), pc.if_else(begins, quoted, column)
+            )
     return table
 
 
@@ -150,7 +152,7 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     import pyarrow.types as pt
 
     encodings: dict[str, str] = {}
-    others: list[str] = []
+    by_dictionary: list[str] = []
     for path, kind in zip(schema.names, schema.types, strict=True):
         if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
             path, kind = f"{path}.list.element", kind.value_type
@@ -159,10 +161,10 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
         elif pt.is_integer(kind):
             encodings[path] = "DELTA_BINARY_PACKED"
         else:
-            others.append(path)
+            by_dictionary.append(path)
     return {
         "compression": "zstd",
-        "use_dictionary": others or False,
+        "use_dictionary": by_dictionary or False,
         "column_encoding": encodings or None,
     }
 

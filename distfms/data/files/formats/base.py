@@ -60,10 +60,10 @@ class Forms:
 
 def with_fractions(schema: pa.Schema, name: str) -> pa.Schema | None:
     """Return a schema with floats in place of a column's whole numbers; None if it has none."""
-    at = schema.names.index(name)
-    if not pa.types.is_int64(schema.field(at).type):
+    number = schema.names.index(name)
+    if not pa.types.is_int64(schema.field(number).type):
         return None
-    return schema.set(at, schema.field(at).with_type(pa.float64()))
+    return schema.set(number, schema.field(number).with_type(pa.float64()))
 
 
 #: See :attr:`Format.settle`.

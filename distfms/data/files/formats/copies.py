@@ -92,22 +92,22 @@ class Copies:
             If a file cannot be parsed, a column has no name, the name of another, or is not in all
             files, or a value does not have the type of its column.
         """
-        others = [file for file in files if format_of(file.path) is not None]
+        foreign = [file for file in files if format_of(file.path) is not None]
         forms = forms or Forms()
-        if not others:
+        if not foreign:
             return list(files), forms
         with places.writing(self.folder), ThreadPoolExecutor(_THREADS) as pool:
-            found = list(pool.map(self._types, others))
-            schemas, forms = _schemas(others, found, columns, forms)
+            suggested = list(pool.map(self._types, foreign))
+            schemas, forms = _schemas(foreign, suggested, columns, forms)
             conversions = []
-            for file, schema in zip(others, schemas, strict=True):
+            for file, schema in zip(foreign, schemas, strict=True):
                 conversions.append(_Conversion(file, schema, tuple(columns or schema.names)))
             missing = [conversion for conversion in conversions if not self._has(conversion)]
             if missing:
                 # Who comes second waits, and has nothing to convert and to say.
                 with places.locked_file(self.folder / _KIND / f".{missing[0].name}.lock"):
-                    missing = [one for one in missing if not self._has(one)]
-                    for line in self._converting(missing, len(others)):
+                    missing = [conversion for conversion in missing if not self._has(conversion)]
+                    for line in self._converting(missing, len(foreign)):
                         self.say(line)
                     list(pool.map(self._copy, missing))
                 prune(self.folder, self.max_bytes)
@@ -119,15 +119,15 @@ class Copies:
         """Yield what users should know of files that are converted."""
         if not conversions:
             return
-        kinds = " and ".join(sorted({_format(own.file).name for own in conversions}))
+        kinds = " and ".join(sorted({_format(conversion.file).name for conversion in conversions}))
         yield f"Converting {kinds} to {self.folder}: {len(conversions)} of {n_files} files"
         noted: dict[str, list[str]] = {}
         for conversion in conversions:
             for text in _format(conversion.file).notes(conversion.schema):
                 noted.setdefault(text, []).append(conversion.file.path)
         for text, paths in noted.items():
-            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-            yield f"{paths[0]}{more}: {text}"
+            count = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            yield f"{paths[0]}{count}: {text}"
 
     def _has(self, conversion: _Conversion) -> bool:
         return are_kept(self.folder, _KIND, conversion.dependencies)
@@ -217,7 +217,7 @@ def _format(file: File) -> Format:
 
 def _schemas(
     files: Sequence[File],
-    found: Sequence[Types],
+    suggested_types: Sequence[Types],
     columns: Mapping[str, pa.DataType | None] | None,
     forms: Forms,
 ) -> tuple[list[pa.Schema], Forms]:
@@ -225,16 +225,16 @@ def _schemas(
     schemas: dict[int, pa.Schema] = {}
     formats = [_format(file) for file in files]
     for form in dict.fromkeys(formats):
-        numbers = [number for number, own in enumerate(formats) if own is form]
-        types = [found[number] for number in numbers]
+        numbers = [number for number, file_format in enumerate(formats) if file_format is form]
+        types = [suggested_types[number] for number in numbers]
         if form.settle is None:
             settled = _typed(types, columns or {}, form.sparse)
         else:
             suggested = [
                 pa.schema(
-                    [(name, pa.type_for_alias(kind)) for name, kind in own.columns]
-                ).with_metadata(own.metadata)
-                for own in types
+                    [(name, pa.type_for_alias(kind)) for name, kind in file_types.columns]
+                ).with_metadata(file_types.metadata)
+                for file_types in types
             ]
             settled, forms = form.settle(suggested, columns or {}, forms)
         schemas |= dict(zip(numbers, settled, strict=True))
@@ -246,20 +246,22 @@ def _schemas(
 
 
 def _typed(
-    found: Sequence[Types], given: Mapping[str, pa.DataType | None], is_sparse: bool
+    suggested_types: Sequence[Types], given: Mapping[str, pa.DataType | None], is_sparse: bool
 ) -> list[pa.Schema]:
     """Return the schemas of files that say what is text and what are numbers."""
     decided: dict[str, str] = {}
-    for types in found:
+    for types in suggested_types:
         decided |= {n: t for n, t in types.columns if decided.get(n, "null") == "null"}
     # A column without any value is one of numbers.
     decided = {name: kind if kind != "null" else "double" for name, kind in decided.items()}
     schemas = []
-    for types in found:
+    for types in suggested_types:
         kinds: dict[str, str] = {}
-        for name, own in types.columns:
-            as_found = {own, decided[name]} == {"int64", "double"} or given.get(name) is not None
-            kinds[name] = own if as_found else decided[name]
+        for name, suggestion in types.columns:
+            as_found = {suggestion, decided[name]} == {"int64", "double"} or given.get(
+                name
+            ) is not None
+            kinds[name] = suggestion if as_found else decided[name]
         if is_sparse:
             kinds |= {name: kind for name, kind in decided.items() if name not in kinds}
         schemas.append(pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()]))

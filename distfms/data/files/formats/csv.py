@@ -62,14 +62,14 @@ class Dialect:
 
     def notes(self) -> list[str]:
         """Return what is not as usual."""
-        told = {
+        remarks = {
             f"read as {self.encoding}": self.encoding != "utf8",
             f"values are separated by {self.delimiter!r}": self.delimiter not in ",\t",
             f"no line of names; the columns are c1 … c{len(self.names)}": self.names,
             "the first column has no name and is left out": self.has_index,
             f"the names of columns are in line {self.n_titles + 1}": self.n_titles,
         }
-        return [text for text, holds in told.items() if holds]
+        return [text for text, holds in remarks.items() if holds]
 
 
 def _schema(stream: Any) -> pa.Schema:
@@ -81,33 +81,37 @@ def _schema(stream: Any) -> pa.Schema:
         text = _whole_records(text)
     start = text if len(text) <= _SNIFFED_BYTES else _whole_records(text[:_SNIFFED_BYTES])
     dialect = _sniffed(encoding, start)
-    found = _table(text, dialect)
-    texts = _table(start, dialect, column_types=dict.fromkeys(found.schema.names, pa.string()))
+    table = _table(text, dialect)
+    texts = _table(start, dialect, column_types=dict.fromkeys(table.schema.names, pa.string()))
     facts: dict[str, Facts] = {}
-    for name, column in zip(found.schema.names, found.columns, strict=True):
+    for name, column in zip(table.schema.names, table.columns, strict=True):
         is_text = pa.types.is_string(column.type)
-        at = found.schema.names.index(name)
-        facts[name] = Facts.of(column.type, column if is_text else texts.column(at))
+        number = table.schema.names.index(name)
+        facts[name] = Facts.of(column.type, column if is_text else texts.column(number))
     if len(head) == _BLOCK_BYTES and stream.seekable():
         facts |= _with_late_times(stream, dialect, facts)
-    schema = found.schema.remove(0) if dialect.has_index else found.schema
+    schema = table.schema.remove(0) if dialect.has_index else table.schema
     content = {_DIALECT: json.dumps(asdict(dialect)), _FACTS: json.dumps(packed(facts))}
     return schema.with_metadata(content)
 
 
 def _with_late_times(stream: Any, dialect: Dialect, facts: Mapping[str, Facts]) -> dict[str, Facts]:
     """Return facts of times of several forms: all rows may tell which it is."""
-    found = {name: own for name, own in facts.items() if len(own.times) > 1}
-    if not found:
-        return found
+    ambiguous = {
+        name: column_facts for name, column_facts in facts.items() if len(column_facts.times) > 1
+    }
+    if not ambiguous:
+        return ambiguous
     stream.seek(0)
-    types = dict.fromkeys(found, pa.string())
-    for batch in _parsed(stream, dialect, include_columns=list(found), column_types=types):
-        for name, own in found.items():
+    types = dict.fromkeys(ambiguous, pa.string())
+    for batch in _parsed(stream, dialect, include_columns=list(ambiguous), column_types=types):
+        for name, column_facts in ambiguous.items():
             values = pc.unique(batch.column(name))
             values = values.filter(pc.invert(pc.is_in(values, pa.array(NULLS))))
-            found[name] = replace(own, times=time_forms(values, own.times) or own.times)
-    return found
+            ambiguous[name] = replace(
+                column_facts, times=time_forms(values, column_facts.times) or column_facts.times
+            )
+    return ambiguous
 
 
 def _table(text: str, dialect: Dialect, **options: Any) -> pa.Table:
@@ -122,12 +126,12 @@ def _settled(
     dialects = [_dialect_of(schema) for schema in schemas]
     facts = [unpacked(json.loads(schema.metadata[_FACTS])) for schema in schemas]
     types = {name: str(kind) for name, kind in given.items() if kind is not None}
-    known = replace(forms, types={**forms.types, **types})
-    columns = Columns.of(facts, "".join(own.delimiter for own in dialects), known)
+    known_forms = replace(forms, types={**forms.types, **types})
+    columns = Columns.of(facts, "".join(dialect.delimiter for dialect in dialects), known_forms)
     settled = []
-    for schema, own in zip(schemas, facts, strict=True):
+    for schema, file_facts in zip(schemas, facts, strict=True):
         kinds = dict(columns.types)
-        for name, fact in own.items():
+        for name, fact in file_facts.items():
             if kinds[name] == "double" and fact.kinds == ("int64",) and name not in types:
                 # As of a file alone: files that come later do not change the copy.
                 kinds[name] = "double" if name in columns.written else "int64"
@@ -221,10 +225,10 @@ def _read(
         return texts
     wrong = pc.and_(texts.is_valid(), values.is_null())
     if wrong.true_count:
-        at = pc.index(wrong, True).as_py()
-        where = _row(place[0] + at, place[1])
+        number = pc.index(wrong, True).as_py()
+        row = _row(place[0] + number, place[1])
         raise MisfitError(
-            field.name, called, where, f"invalid value {texts[at].as_py()!r}", _REMEDY
+            field.name, called, row, f"invalid value {texts[number].as_py()!r}", _REMEDY
         )
     return values
 
@@ -241,16 +245,16 @@ def _loosened(schema: pa.Schema, name: str) -> pa.Schema | None:
 def notes(schema: pa.Schema) -> list[str]:
     """Return what users should know of how a file is read."""
     used = json.loads(schema.metadata[_COLUMNS])
-    found = _dialect_of(schema).notes()
+    notes_of_file = _dialect_of(schema).notes()
     if used["decimal"] == ",":
-        found.append("decimal commas")
+        notes_of_file.append("decimal commas")
     for name, times in used["times"].items():
         if times[1:]:
-            found.append(f"dates of {name!r} are read as {times[0]}; {times[1]} fits, too")
+            notes_of_file.append(f"dates of {name!r} are read as {times[0]}; {times[1]} fits, too")
     for name, form in used["written"].items():
         if form["unit"]:
-            found.append(f"{name!r} holds numbers with the unit {form['unit']}")
-    return found
+            notes_of_file.append(f"{name!r} holds numbers with the unit {form['unit']}")
+    return notes_of_file
 
 
 def _dialect_of(schema: pa.Schema) -> Dialect:
@@ -319,16 +323,18 @@ def _facts(text: str, delimiter: str | None = None) -> dict[str, Any]:
     """Return what DuckDB finds in the beginning of a file; nothing where it finds no CSV."""
     import duckdb
 
-    with TemporaryDirectory() as folder, duckdb.connect() as own:
+    with TemporaryDirectory() as folder, duckdb.connect() as database:
         path = Path(folder) / "head.csv"
         path.write_text(text, encoding="utf8", newline="")
         try:
-            given = "" if delimiter is None else f", delim='{delimiter}'"
-            found = own.execute(f"FROM sniff_csv(?, sample_size=-1{given})", [str(path)])
+            delimiter_option = "" if delimiter is None else f", delim='{delimiter}'"
+            sniffed = database.execute(
+                f"FROM sniff_csv(?, sample_size=-1{delimiter_option})", [str(path)]
+            )
         except duckdb.Error:
             return {}
-        names = [column[0] for column in found.description]
-        return dict(zip(names, found.fetchall()[0], strict=True))
+        names = [column[0] for column in sniffed.description]
+        return dict(zip(names, sniffed.fetchall()[0], strict=True))
 
 
 def _encoding(head: bytes) -> str:

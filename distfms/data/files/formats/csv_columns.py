@@ -77,17 +77,17 @@ class Facts:
         values = different.filter(pc.invert(is_null))
         if not len(values):
             return cls(**gaps) if pa.types.is_null(kind) else cls((str(kind),), **gaps)
-        found = NumberTexts.of(values)
+        number_texts = NumberTexts.of(values)
         is_bit = pa.types.is_boolean(kind) or pc.all(pc.is_in(values, pa.array(["0", "1"]))).as_py()
         is_native = str(kind) in _NUMBERS  # also words such as inf
         return cls(
             (str(kind),),
-            found.decimals,
-            found.marks,
-            (found.unit,) if found.n_numbers else (),
-            bool(found.n_gaps or found.n_bounds) and not is_native,
-            (bool(found.n_odd) or not found.decimals) and not is_native,
-            found.is_plain,
+            number_texts.decimals,
+            number_texts.marks,
+            (number_texts.unit,) if number_texts.n_numbers else (),
+            bool(number_texts.n_gaps or number_texts.n_bounds) and not is_native,
+            (bool(number_texts.n_odd) or not number_texts.decimals) and not is_native,
+            number_texts.is_plain,
             _has_codes(kind, values),
             is_bit,
             time_forms(values, _TIMES) if pa.types.is_string(kind) else (),
@@ -127,14 +127,14 @@ class Facts:
 
     def is_number(self, decimal: str) -> bool:
         """Whether all values are numbers with a decimal mark."""
-        known = {*self.kinds} <= {*_NUMBERS, "string"} and not self.is_code
+        is_known = {*self.kinds} <= {*_NUMBERS, "string"} and not self.is_code
         is_number = not self.is_text and not self.has_words and len(self.units) == 1
-        return known and is_number and decimal in self.decimals
+        return is_known and is_number and decimal in self.decimals
 
     def number_form(self, decimal: str) -> NumberForm:
         """Return the form of numbers, where a decimal mark is that of the file."""
-        own = decimal if decimal in self.decimals else self.decimals[:1]
-        return NumberForm(own or decimal, "".join(self.units[:1]))
+        mark = decimal if decimal in self.decimals else self.decimals[:1]
+        return NumberForm(mark or decimal, "".join(self.units[:1]))
 
     def is_native(self, decimal: str) -> bool:
         """Whether a parser reads numbers with a decimal mark."""
@@ -184,8 +184,8 @@ class Columns:
         times: dict[str, tuple[str, ...]] = {}
         for name, facts in common.items():
             kind = _kind(facts, decimal)
-            if (known := forms.types.get(name)) is not None:
-                kind = _as_known(known, kind)
+            if (known_kind := forms.types.get(name)) is not None:
+                kind = _as_known(known_kind, kind)
             types[name] = kind
             if kind == "double" and name in forms.numbers:
                 written[name] = forms.numbers[name]
@@ -199,8 +199,8 @@ class Columns:
         numbers = {name: common[name].number_form(decimal) for name in texts}
         unknown = [name for name in texts if name not in forms.types]
         keeps_na = tuple(name for name in unknown if common[name].keeps_na)
-        found = Forms(types, decimal, {**numbers, **written}, times, keeps_na)
-        return cls(types, forms.beside(found), written)
+        all_forms = Forms(types, decimal, {**numbers, **written}, times, keeps_na)
+        return cls(types, forms.beside(all_forms), written)
 
 
 def _alike(times: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -244,9 +244,9 @@ def _kind(facts: Facts, decimal: str) -> str:
     return next(iter(kinds)) if len(kinds) == 1 and not kinds & {*_NUMBERS} else "string"
 
 
-def _as_known(known: str, kind: str) -> str:
+def _as_known(known_kind: str, kind: str) -> str:
     """Return the type of a column whose type is known, as of numbers of another file."""
-    return "double" if known in _NUMBERS and kind == "double" else known
+    return "double" if known_kind in _NUMBERS and kind == "double" else known_kind
 
 
 _ENTRIES = [entry.name for entry in fields(Facts)]
@@ -254,7 +254,10 @@ _ENTRIES = [entry.name for entry in fields(Facts)]
 
 def packed(facts: Mapping[str, Facts]) -> dict[str, list[Any]]:
     """Return facts as what JSON holds."""
-    return {name: [getattr(own, entry) for entry in _ENTRIES] for name, own in facts.items()}
+    return {
+        name: [getattr(column_facts, entry) for entry in _ENTRIES]
+        for name, column_facts in facts.items()
+    }
 
 
 def unpacked(content: Mapping[str, Sequence[Any]]) -> dict[str, Facts]:

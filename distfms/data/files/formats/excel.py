@@ -49,8 +49,8 @@ def _sheets(stream: Any) -> list[Sheet]:
         content = stream.read()
         require_bounded_zip(content)
         workbook = CalamineWorkbook.from_filelike(io.BytesIO(content))
-        found = [workbook.get_sheet_by_name(name) for name in workbook.sheet_names]
-        tables = [(sheet.name, sheet.to_python(skip_empty_area=False)) for sheet in found]
+        named = [workbook.get_sheet_by_name(name) for name in workbook.sheet_names]
+        tables = [(sheet.name, sheet.to_python(skip_empty_area=False)) for sheet in named]
     except CalamineError as error:
         raise FormatError(
             f"cannot be read as a workbook ({error}). Remove its password if it has one, and save "
@@ -83,8 +83,10 @@ def _table(stream: Any) -> pa.Table:
     names, n_above = _header(sheet)
     notes = []
     if len(sheets) > 1:
-        others = ", ".join(repr(other.name) for other in sheets if other is not sheet)
-        notes.append(f"the sheet {sheet.name!r}, which holds most, is read; not {others}")
+        ignored = ", ".join(
+            repr(ignored_sheet.name) for ignored_sheet in sheets if ignored_sheet is not sheet
+        )
+        notes.append(f"the sheet {sheet.name!r}, which holds most, is read; not {ignored}")
     row_of_names = sheet.first_row - 1 + n_above
     if row_of_names > 1:
         notes.append(f"the names of columns are in row {row_of_names}")
@@ -115,9 +117,9 @@ def _header(sheet: Sheet) -> tuple[dict[int, str], int]:
         if len(used) > 2 and None not in texts[1:] and _counts([row[used[0]] for row in below]):
             return _named(sheet, used[1:], texts[1:]), number + 1
         second = [below[0][k] for k in used]
-        both = None if _are_names(second) else _two_levels(texts, second)
-        if both is not None and len(below) > 1:
-            return _named(sheet, used, both), number + 2
+        joined = None if _are_names(second) else _two_levels(texts, second)
+        if joined is not None and len(below) > 1:
+            return _named(sheet, used, joined), number + 2
     raise FormatError(
         f"has no row with a name for each column above the values of the sheet {sheet.name!r}. "
         "Give every column a name of its own, in one row."
@@ -214,8 +216,8 @@ def _schema(stream: Any) -> pa.Schema:
 
 
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    wanted = pa.schema([schema.field(name) for name in columns])
-    yield from _table(stream).select(columns).cast(wanted).to_batches()
+    selected = pa.schema([schema.field(name) for name in columns])
+    yield from _table(stream).select(columns).cast(selected).to_batches()
 
 
 def notes(schema: pa.Schema) -> list[str]:

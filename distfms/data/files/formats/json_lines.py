@@ -26,16 +26,16 @@ def _schema(stream: Any) -> pa.Schema:
     for first, block in _blocks(stream):
         if first == 1 and block.lstrip().startswith(b"["):
             raise FormatError(f"holds a JSON array: {_ADVICE}")
-        known = dict(types)
-        table = _parsed(block, first, known)
+        known_types = dict(types)
+        table = _parsed(block, first, known_types)
         for column in table.schema:
             if column.type in (pa.int64(), pa.float64()):
                 is_large = _is_large(block, column.name, table.column(column.name))
                 if is_large is not None:
                     large[column.name] = is_large and large.get(column.name, True)
-            common = _common(known.get(column.name, pa.null()), column.type)
+            common = _common(known_types.get(column.name, pa.null()), column.type)
             if common is None:
-                raise _fault(block, first, known, f"{column.name!r} holds {column.type}")
+                raise _fault(block, first, known_types, f"{column.name!r} holds {column.type}")
             types[column.name] = common
     for name, is_large in large.items():
         if is_large and types[name] == pa.float64():
@@ -66,49 +66,49 @@ def _is_large(block: bytes, name: str, values: pa.ChunkedArray) -> bool | None:
     return True
 
 
-def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def _common(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the type of a column with values of two types; None if it cannot have both."""
     numbers, texts = (pa.int64(), pa.float64()), (pa.timestamp("s"), pa.string())
     for kinds in (numbers, texts, (pa.bool_(),)):
         chain = (pa.null(), *kinds)
-        if one in chain and other in chain:
-            return chain[max(chain.index(one), chain.index(other))]
+        if first in chain and second in chain:
+            return chain[max(chain.index(first), chain.index(second))]
     return None
 
 
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    wanted = pa.schema([schema.field(name) for name in columns])
-    types = dict(zip(wanted.names, wanted.types, strict=True))
+    selected = pa.schema([schema.field(name) for name in columns])
+    types = dict(zip(selected.names, selected.types, strict=True))
     for first, block in _blocks(stream):
-        yield from _parsed(block, first, types, wanted).to_batches()
+        yield from _parsed(block, first, types, selected).to_batches()
 
 
 def _blocks(stream: Any) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines, and the number of the first of them."""
-    first, rest = 1, b""
+    first, unfinished = 1, b""
     while piece := stream.read(_BLOCK_BYTES):
-        block, newline, rest = (rest + piece).rpartition(b"\n")
-        if len(rest) > _LINE_BYTES:
+        block, newline, unfinished = (unfinished + piece).rpartition(b"\n")
+        if len(unfinished) > _LINE_BYTES:
             raise FormatError(
                 f"has more than {_LINE_BYTES // 2**20} MiB in one line: write one object a line."
             )
         if block.strip():
             yield first, block
         first += block.count(b"\n") + len(newline)
-    if rest.strip():
-        yield first, rest
+    if unfinished.strip():
+        yield first, unfinished
 
 
 def _parsed(
     block: bytes, first: int, types: Mapping[str, pa.DataType], schema: pa.Schema | None = None
 ) -> pa.Table:
     """Parse lines, of which the first has a number, into the columns of a schema or into all."""
-    rest = "infer" if schema is None else "ignore"
+    unexpected = "infer" if schema is None else "ignore"
     try:
         table = pj.read_json(
             pa.BufferReader(block),
             pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
-            pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=rest),
+            pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
         )
         table.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -123,31 +123,31 @@ def _fault(
     block: bytes, first: int, types: Mapping[str, pa.DataType], otherwise: str
 ) -> FormatError:
     """Return what is wrong with the first line that cannot be read, given types of columns."""
-    known = {name: kind for name, kind in types.items() if str(kind) != "null"}
+    typed = {name: kind for name, kind in types.items() if str(kind) != "null"}
     for number, line in enumerate(block.split(b"\n"), first):
         if not line.strip():
             continue
-        where = f"line {number}"
+        line_name = f"line {number}"
         try:
             row = json.loads(line, object_pairs_hook=tuple, parse_constant=lambda _: None)
         except (ValueError, RecursionError) as error:
             why = getattr(error, "msg", error)
-            return FormatError(f"has no whole JSON object in {where} ({why}): {_ADVICE}")
+            return FormatError(f"has no whole JSON object in {line_name} ({why}): {_ADVICE}")
         if not isinstance(row, tuple):
             shown = line.decode().strip()[:_SHOWN]
-            return FormatError(f"has {shown} in {where}: {_ADVICE}")
+            return FormatError(f"has {shown} in {line_name}: {_ADVICE}")
         names = [name for name, _ in row]
         for name, value in row:
             if names.count(name) > 1:
-                return FormatError(f"has the key {name!r} twice in {where}: leave one out.")
+                return FormatError(f"has the key {name!r} twice in {line_name}: leave one out.")
             if isinstance(value, tuple | list):
                 kind = "a list" if isinstance(value, list) else "an object"
                 return FormatError(
-                    f"has {kind} in column {name!r}, {where}: a column holds numbers, text, or "
+                    f"has {kind} in column {name!r}, {line_name}: a column holds numbers, text, or "
                     "true and false. Give each value a key of its own, or leave it out."
                 )
-            if value is not None and not _fits(value, known.setdefault(name, _type_of(value))):
-                return MisfitError(name, known[name], where, json.dumps(value)[:_SHOWN])
+            if value is not None and not _fits(value, typed.setdefault(name, _type_of(value))):
+                return MisfitError(name, typed[name], line_name, json.dumps(value)[:_SHOWN])
     return FormatError(f"cannot be read as JSON lines, from line {first} on ({otherwise}).")
 
 
