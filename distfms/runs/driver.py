@@ -390,11 +390,10 @@ def keep_last(spec: JobSpec, run: Location, registry: Registry | None = None) ->
     with suppress(OSError, DistfmsError):
         registry = registry or spec.registry()
         names = sorted(path.name for path in base.iterdir() if _RUN.fullmatch(path.name))
-        facts = [registry.version(spec.name, n).facts for n in registry.in_use(spec.name)]
-        needed = {run.name} | {
-            str(version_facts.get("run")).replace("\\", "/").rpartition("/")[2]
-            for version_facts in facts
-        }
+        needed = {run.name}
+        for number in registry.in_use(spec.name):
+            place = str(registry.version(spec.name, number).facts.get("run"))
+            needed.add(place.replace("\\", "/").rpartition("/")[2])
         for name in names[:-keep]:
             manifest = None if name in needed else read_manifest(base / name)
             if manifest is not None and manifest.status in ("done", "failed"):

@@ -50,15 +50,19 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Op
     opened = _open_all(spec, root, say)
     if spec.retrain is None:
         return opened
-    inputs, forgetting = opened.inputs, spec.retrain.forget
+    inputs = opened.inputs
+    forgetting = spec.retrain.forget
     train = remember(inputs.train, forgetting, inputs.section.time)
     kept = {file.name for file in train.files}
-    forgotten = tuple(f.name for f in inputs.train.files if f.n_rows and f.name not in kept)
+    rows_of = {file.name: file.n_rows for file in inputs.train.files}
+    forgotten = tuple(name for name, n_rows in rows_of.items() if n_rows and name not in kept)
     notes = list(opened.notes)
-    if (n_left := len(inputs.train.partitions) - len(train.partitions)) > 0:
+    n_partitions = len(inputs.train.partitions)
+    n_left_out = n_partitions - len(train.partitions)
+    if n_left_out:
         notes.append(
-            f"{counted(n_left, 'partition')} of {len(inputs.train.partitions)} left out: older "
-            f"than `retrain.forget.window`, {forgetting.window}."
+            f"{counted(n_left_out, 'partition')} of {n_partitions} left out: older than "
+            f"`retrain.forget.window`, {forgetting.window}."
         )
     inputs = replace(inputs, train=train, by_age=bool(forgetting.half_life))
     return replace(opened, inputs=inputs, notes=tuple(notes), forgotten=forgotten)
@@ -173,21 +177,20 @@ def _made(section: DataSection, name: str, say: Callable[[str], None]) -> tuple[
 
 
 def _open_long(spec: JobSpec, data: DataSection, copies: Copies) -> Opened:
-    source, long = data.path, data.long
-    assert source is not None
+    long = data.long
+    assert data.path is not None
     assert long is not None
-    files, labels = (
-        () if path is None else list_files(path, data.storage_options)
-        for path in (source, long.labels)
-    )
-    fingerprints = [digest(*map(file_version, listed)) for listed in (files, labels) if listed]
-    out, report = converted(files, long, labels=labels, seed=spec.seed, copies=copies)
+    files = list_files(data.path, data.storage_options)
+    labels = list_files(long.labels, data.storage_options) if long.labels else ()
+    folder, counts = converted(files, long, labels=labels, seed=spec.seed, copies=copies)
     # Where the converted files are, the way to the storage is that of the output.
-    options = {} if isinstance(out, Path) else expanded(spec.output.storage_options)
-    place = {"path": str(out), "storage_options": options, "long": None}
-    section = data.model_copy(update={**place, "target": (report["label"],), "id": long.object})
-    opened = Inputs(_open(section, str(out), copies), None, section)
-    return Opened(opened, tuple(fingerprints), tuple(_left_out(report)))
+    options = {} if isinstance(folder, Path) else expanded(spec.output.storage_options)
+    place = {"path": str(folder), "storage_options": options, "long": None}
+    roles = {"target": (counts["label"],), "id": long.object}
+    section = data.model_copy(update={**place, **roles})
+    train = _open(section, str(folder), copies)
+    fingerprints = [digest(*map(file_version, listed)) for listed in (files, labels) if listed]
+    return Opened(Inputs(train, None, section), tuple(fingerprints), tuple(_left_out(counts)))
 
 
 def _left_out(report: Mapping[str, Any]) -> list[str]:

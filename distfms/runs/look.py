@@ -152,30 +152,38 @@ def look_at(dataset: Dataset) -> Look:
         labels = tuple(map(str, table.column(long["attribute"]).unique().to_pylist()))
         constant = _constant_by_object(table, columns, long)
         return Look(columns, dataset.n_rows, long=long, labels=labels, label_column=constant)
-    units = {name: form.unit for name, form in (dataset.forms or Forms()).numbers.items()}
-    columns = {name: replace(c, unit=units.get(name, c.unit)) for name, c in columns.items()}
-    ids = [name for name, c in columns.items() if _ID.fullmatch(name) and c.kind != "judgments"]
-    queries = [name for name, c in columns.items() if _is_query(c, table.num_rows)]
+    forms = (dataset.forms or Forms()).numbers
+    for name, form in forms.items():
+        if name in columns:
+            columns[name] = replace(columns[name], unit=form.unit)
+    queries = [name for name, column in columns.items() if _is_query(column, table.num_rows)]
     raters = [name for name in columns if _RATER.fullmatch(name)]
-    ids = [name for name in ids if name not in queries]
+    ids = [name for name, column in columns.items() if _is_id(column) and name not in queries]
     id, rater, query = (next(iter(names), None) for names in (ids, raters, queries))
     judged = _numbered(table, columns)
-    taken = {id, rater, query, *(name for names in judged.values() for name in names)}
-    able = [c for name, c in columns.items() if name not in taken and c.kind in ("number", "text")]
-    able = [c for c in able if not c.excluded]
+    taken = {id, rater, query}.union(*judged.values())
+    candidates = []
+    for name, column in columns.items():
+        if name not in taken and column.kind in ("number", "text") and not column.excluded:
+            candidates.append(column)
     if query is not None:
-        able = [c for c in able if _GRADE.fullmatch(c.name)] or able
-    targets = tuple(by_likelihood(able))
+        grades = [column for column in candidates if _GRADE.fullmatch(column.name)]
+        candidates = grades or candidates
     return Look(
         columns,
         dataset.n_rows,
         id,
         rater,
-        targets,
+        tuple(by_likelihood(candidates)),
         judged=judged,
         query=query,
         n_looked_at=table.num_rows,
     )
+
+
+def _is_id(column: Column) -> bool:
+    """Return whether a column is called as ids are."""
+    return bool(_ID.fullmatch(column.name)) and column.kind != "judgments"
 
 
 def _is_query(column: Column, n_rows: int) -> bool:
@@ -186,19 +194,21 @@ def _is_query(column: Column, n_rows: int) -> bool:
 
 def _numbered(table: pa.Table, columns: dict[str, Column]) -> dict[str, list[str]]:
     """Return columns of judgments by attribute, where they are numbered and alike."""
-    names = [name for name, c in columns.items() if c.kind == "number"]
-    strict: dict[str, list[str]] = {}
+    names = [name for name, column in columns.items() if column.kind == "number"]
+    by_base: dict[str, list[str]] = {}
     for name in names:
         base, mark, number = name.rpartition("__")
         if mark and number.isdigit():
-            strict.setdefault(base, []).append(name)
-    strict = {base: of_base for base, of_base in strict.items() if len(of_base) > 1}
-    if strict:
-        return strict
+            by_base.setdefault(base, []).append(name)
+    several = {base: judgments for base, judgments in by_base.items() if len(judgments) > 1}
+    if several:
+        return several
     numbered = [name for name in names if re.fullmatch(r".+[_. -][0-9]+", name)]
+    if 2 * len(numbered) <= len(names):
+        return {}
     judged = loosely_numbered(numbered)
-    are_alike = all(_are_alike(table.select(of_one)) for of_one in judged.values())
-    return judged if are_alike and 2 * len(numbered) > len(names) else {}
+    are_alike = all(_are_alike(table.select(judgments)) for judgments in judged.values())
+    return judged if are_alike else {}
 
 
 def _are_alike(table: pa.Table) -> bool:
@@ -308,32 +318,36 @@ def _doubts(column: Column, observed: pa.Array, n: int) -> Column:
 def _long_form(table: pa.Table, columns: dict[str, Column]) -> dict[str, str]:
     """Return the roles of columns where each row is one judgment; nothing where it is not."""
     roles: dict[str, str] = {}
-    named = {"attribute": _ATTRIBUTE, "value": _VALUE, "worker": _RATER, "object": _OBJECT}
-    for role, pattern in named.items():
+    patterns = {"attribute": _ATTRIBUTE, "value": _VALUE, "worker": _RATER, "object": _OBJECT}
+    for role, pattern in patterns.items():
         for name in columns:
             if name not in roles.values() and pattern.fullmatch(name):
                 roles.setdefault(role, name)
-    needed = {"object", "attribute", "value"}
-    if not needed <= roles.keys() or columns[roles["value"]].kind != "number":
+    if not {"object", "attribute", "value"} <= roles.keys():
         return {}
-    objects, attributes = (columns[roles[role]] for role in ("object", "attribute"))
-    repeated = objects.n_levels < table.num_rows and attributes.n_levels < table.num_rows / 2
-    return roles if repeated else {}
+    if columns[roles["value"]].kind != "number":
+        return {}
+    n_objects = columns[roles["object"]].n_levels
+    n_attributes = columns[roles["attribute"]].n_levels
+    are_repeated = n_objects < table.num_rows and n_attributes < table.num_rows / 2
+    return roles if are_repeated else {}
 
 
 def _constant_by_object(
     table: pa.Table, columns: dict[str, Column], long: dict[str, str]
 ) -> str | None:
     """Return the likeliest label among the numbers that have one value for each object."""
-    able = [c for c in columns.values() if c.kind == "number" and c.name not in long.values()]
-    able = [c for c in able if not c.excluded and c.n_levels > 1]
     constant = []
-    for column in able:
-        pairs = table.select([long["object"], column.name])
-        counted = pairs.group_by(long["object"]).aggregate([(column.name, "count_distinct")])
-        if pc.max(counted.column(f"{column.name}_count_distinct")).as_py() == 1:
+    for column in columns.values():
+        is_role = column.name in long.values()
+        if column.kind != "number" or is_role or column.excluded or column.n_levels < 2:
+            continue
+        objects = table.select([long["object"], column.name]).group_by(long["object"])
+        counts = objects.aggregate([(column.name, "count_distinct")])
+        if pc.max(counts.column(f"{column.name}_count_distinct")).as_py() == 1:
             constant.append(column)
-    return next((column.name for column in by_likelihood(constant)), None)
+    likeliest = by_likelihood(constant)
+    return likeliest[0].name if likeliest else None
 
 
 def reasons(columns: Sequence[Column]) -> list[str]:

@@ -233,15 +233,18 @@ class _Parts:
         import pyarrow as pa
 
         plan = self.plan
-        keys = None if self.key is None else self.reader.read(partition, [self.key]).column(0)
+        keys = None
+        if self.key is not None:
+            keys = self.reader.read(partition, [self.key]).column(0)
         keyed = replace(partition, key=self.file_keys.get(partition.path, ""))
         row_parts = assign_parts(keys, partition=keyed, **vars(plan))
         if partition.path in self.held_out:
             row_parts[:] = plan.test_part
         held_out = row_parts == plan.test_part
-        none = held_out if plan.n_folds else row_parts >= 0
+        without_fold = held_out if plan.n_folds else row_parts >= 0
+        folds = pa.array(row_parts, pa.int16(), mask=without_fold)
         table = table.append_column("held_out", pa.array(held_out))
-        return table.append_column("fold", pa.array(row_parts, pa.int16(), mask=none))
+        return table.append_column("fold", folds)
 
 
 def _file_keys(inputs: Sequence[Mapping[str, Any]], dataset: Dataset) -> dict[str, str]:
@@ -266,9 +269,10 @@ def _refuse_place(out: Location, data: str, options: Mapping[str, Any], into_fol
     suffix = PurePath(out.name).suffix.lower()
     if not into_folder and suffix not in ("", ".parquet", ".pq", ".csv"):
         raise SpecError(f"--out {out} ends in {suffix}; use .parquet or .csv.")
+    target = _real(out)
     folder = _real(places.locate(os.path.expanduser(data), options))
-    files = {_real(file.place) for file in list_files(data, options)}
-    if _real(out) in files or f"{_real(out)}/".startswith(f"{folder}/"):
+    is_within = f"{target}/".startswith(f"{folder}/")
+    if is_within or target in {_real(file.place) for file in list_files(data, options)}:
         raise SpecError(f"--out {out} is part of the data to predict, {data}. Name another place.")
 
 

@@ -199,17 +199,21 @@ class Steps:
 
     def enter(self, news: Told, content: Mapping[str, Any], seconds: float) -> None:
         """Write the files of a step that is done, then name it in the manifest."""
-        entry: dict[str, Any] = {"name": news.name, "seconds": round(seconds, 3), **news.counts}
-        entry |= {"notes": news.notes} if news.notes else {}
+        digests = {} if self.run is None else self.run.write_files(content)
+        entry = StageEntry(
+            name=news.name,
+            seconds=round(seconds, 3),  # type: ignore[call-arg]
+            **news.counts,
+            files=digests,
+            notes=news.notes,
+        )
+        self.entries.append(entry)
         self.accounts |= news.entries
         if self.run is None:
-            self.entries.append(StageEntry(**entry, files={}))
-            self.content |= {
-                n: payload for n, payload in content.items() if not n.endswith(_ENDING)
-            }
+            for name, payload in content.items():
+                if not name.endswith(_ENDING):
+                    self.content[name] = payload
             return
-        digests = self.run.write_files(content)
-        self.entries.append(StageEntry(**entry, files=digests))
         stages = [stage.model_dump(exclude_defaults=True) for stage in self.entries]
         self.run.update(stages=stages, notes=self.notes, passes=self.passes, **news.entries)
 

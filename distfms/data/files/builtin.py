@@ -96,23 +96,30 @@ def _digits(patch: str, judgments: int, seed: int, only: Sequence[int] = ()) -> 
 
     height, width = map(int, patch.split("x"))
     bundled = load_digits()
-    n = len(bundled.target)
-    patches = bundled.images.reshape(n, 8 // height, height, 8 // width, width)
-    patches = patches.transpose(0, 1, 3, 2, 4).reshape(n, -1, height * width)
-    d = patches.shape[1]
+    n_images = len(bundled.target)
+    patches = _patches(bundled.images, height, width)
     # Judgment after judgment, so that asking for more leaves the first ones as they were.
-    drawn = np.random.default_rng(seed).integers(height * width, size=(judgments, n, d))
+    size = (judgments, *patches.shape[:2])
+    drawn = np.random.default_rng(seed).integers(height * width, size=size)
     values = np.take_along_axis(patches, drawn.transpose(1, 2, 0), axis=2)
-    offsets = pa.array(np.arange(0, n * judgments + 1, judgments, dtype=np.int32))
+    offsets = pa.array(np.arange(0, n_images * judgments + 1, judgments, dtype=np.int32))
     columns: dict[str, pa.Array] = {
-        "image": pa.array(np.arange(n)),
+        "image": pa.array(np.arange(n_images)),
         "digit": pa.array(bundled.target.astype(np.int64)),
     }
-    for a in range(d):
-        row, column = divmod(a, 8 // width)
-        items = pa.array(np.ascontiguousarray(values[:, a]).ravel())
-        columns[f"patch_{row}_{column}"] = pa.ListArray.from_arrays(offsets, items)
-    return pa.table(columns).filter(np.isin(bundled.target, only or range(10)))
+    for number in range(patches.shape[1]):
+        row, column = divmod(number, 8 // width)
+        items = np.ascontiguousarray(values[:, number]).ravel()
+        columns[f"patch_{row}_{column}"] = pa.ListArray.from_arrays(offsets, pa.array(items))
+    table = pa.table(columns)
+    return table.filter(np.isin(bundled.target, only)) if only else table
+
+
+def _patches(images: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Return images (n, 8, 8) as patches (n, d, height * width), row by row."""
+    n_images = len(images)
+    divided = images.reshape(n_images, 8 // height, height, 8 // width, width)
+    return divided.transpose(0, 1, 3, 2, 4).reshape(n_images, -1, height * width)
 
 
 def _digits_3v5() -> pa.Table:

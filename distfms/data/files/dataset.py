@@ -167,14 +167,14 @@ class PartitionReader:
     ) -> pa.Table:
         """Return columns, in this order, with the types in which they are read."""
         table = with_keys(table, partition.folder_keys, self.keys, columns, n_rows)
-        for name in self.numbers.keys() & {*table.column_names}:
-            form = self.numbers[name]
-            read = as_numbers(table.column(name), name, partition.called, form)
-            table = table.set_column(table.column_names.index(name), name, read)
-        for name in self.settled.keys() & {*table.column_names}:
-            if table.column(name).null_count == n_rows:  # not every type can be cast
-                empty = pa.nulls(n_rows, self.settled[name])
-                table = table.set_column(table.column_names.index(name), name, empty)
+        for place, name in enumerate(table.column_names):
+            column = table.column(place)
+            if name in self.numbers:
+                column = as_numbers(column, name, partition.called, self.numbers[name])
+            if name in self.settled and column.null_count == n_rows:  # not every type can be cast
+                column = pa.nulls(n_rows, self.settled[name])
+            if column is not table.column(place):
+                table = table.set_column(place, name, column)
         types = self._types(table.schema)
         return table if types.equals(table.schema) else table.cast(types)
 

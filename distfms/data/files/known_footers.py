@@ -33,10 +33,11 @@ class KnownFooters:
         """Return the footers of files, in their order; read are those that are not known."""
         if self._cache is None or len(files) < _FEW:
             return read_footers(filesystem, files)
-        footers = _unpacked(self._cache.lookup(self._name)[0])
-        new = [file for file in files if _key(file) not in footers]
-        self._n_new = len(new)
-        for file, schema in read_footers(filesystem, new):
+        packed, _ = self._cache.lookup(self._name)
+        footers = _unpacked(packed)
+        new_files = [file for file in files if _key(file) not in footers]
+        self._n_new = len(new_files)
+        for file, schema in read_footers(filesystem, new_files):
             footers[_key(file)] = (file.footer, schema, file.row_groups)
         for file in files:
             footer, schema, groups = footers[_key(file)]

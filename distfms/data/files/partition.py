@@ -198,6 +198,11 @@ class Rows:
     def __len__(self) -> int:
         return self.table.num_rows if self.numbers is None else len(self.numbers)
 
+    def slice(self, start: int, n_rows: int) -> Rows:
+        """Return some rows that follow one another."""
+        numbers = None if self.numbers is None else self.numbers[start : start + n_rows]
+        return replace(self, table=self.table.slice(start, n_rows), numbers=numbers)
+
     @property
     def schema(self) -> pa.Schema:
         """All columns: the numbers, then those of the table."""
@@ -378,30 +383,39 @@ def _plain_frame(frame: Any) -> Any:
     """Return a pandas frame with texts for intervals, periods and other categories of objects."""
     import pandas as pd
 
-    changed = {}
-    for place, kind in enumerate(frame.dtypes):
-        values = frame.iloc[:, place]
-        if isinstance(kind, pd.CategoricalDtype):
-            labels = kind.categories
-            is_plain = labels.dtype == object or isinstance(labels.dtype, pd.StringDtype)
-            if labels.dtype.kind not in "iufb" and not (is_plain and _are_texts(labels)):
-                # Two categories may be written alike.
-                codes = values.cat.codes.to_numpy()
-                texts = np.array([str(label) for label in labels], dtype=object)
-                changed[place] = pd.Series(texts[codes]).where(codes >= 0, None)
-        elif isinstance(kind, pd.IntervalDtype | pd.PeriodDtype):
-            changed[place] = values.astype(str).where(values.notna(), None)
-        elif isinstance(kind, pd.SparseDtype):
-            changed[place] = values.sparse.to_dense()
-    if not changed:
+    columns = [frame.iloc[:, place] for place in range(frame.shape[1])]
+    plain = [_plain_column(column) for column in columns]
+    if all(after is before for before, after in zip(columns, plain, strict=True)):
         return frame
-    columns = [changed.get(place, frame.iloc[:, place]) for place in range(frame.shape[1])]
-    plain = pd.concat([column.reset_index(drop=True) for column in columns], axis=1)
-    return plain.set_axis(frame.columns, axis=1)
+    joined = pd.concat([column.reset_index(drop=True) for column in plain], axis=1)
+    return joined.set_axis(frame.columns, axis=1)
 
 
-def _are_texts(labels: Any) -> bool:
-    return all(isinstance(label, str) for label in labels)
+def _plain_column(column: Any) -> Any:
+    """Return a column of a frame as it is, or as texts or numbers that Arrow holds."""
+    import pandas as pd
+
+    kind = column.dtype
+    if isinstance(kind, pd.CategoricalDtype) and not _are_plain(kind.categories):
+        # Two categories may be written alike.
+        texts = np.array([str(label) for label in kind.categories], dtype=object)
+        codes = column.cat.codes.to_numpy()
+        return pd.Series(texts[codes]).where(codes >= 0, None)
+    if isinstance(kind, pd.IntervalDtype | pd.PeriodDtype):
+        return column.astype(str).where(column.notna(), None)
+    if isinstance(kind, pd.SparseDtype):
+        return column.sparse.to_dense()
+    return column
+
+
+def _are_plain(labels: Any) -> bool:
+    """Whether labels of categories are numbers, truths or texts."""
+    import pandas as pd
+
+    if labels.dtype.kind in "iufb":
+        return True
+    may_be_texts = labels.dtype == object or isinstance(labels.dtype, pd.StringDtype)
+    return may_be_texts and all(isinstance(label, str) for label in labels)
 
 
 def _refuse_columns(rows: Any) -> None:
@@ -426,16 +440,16 @@ def memory_dataset(rows: Rows, schema: pa.Schema, max_rows: int = MAX_ROWS) -> D
 
     Nothing is copied. A DataError says that there are no rows.
     """
-    n_rows, n_columns = len(rows), len(schema)
+    n_rows = len(rows)
+    n_columns = len(schema)
     if not n_rows:
         raise DataError("X has 0 rows, n_samples = 0: a minimum of 1 is required.")
-    step = max(1, min(max_rows, default_bytes(n_columns) // (8 * n_columns)))
-    starts = range(0, n_rows, step)
+    fitting = default_bytes(n_columns) // (8 * n_columns)
+    step = max(1, min(max_rows, fitting))
     partitions = []
-    for index, start in enumerate(starts):
-        numbers = None if rows.numbers is None else rows.numbers[start : start + step]
-        shard = replace(rows, table=rows.table.slice(start, step), numbers=numbers)
-        partitions.append(held(shard, min(step, n_rows - start), n_columns, index, start))
+    for index, start in enumerate(range(0, n_rows, step)):
+        shard = rows.slice(start, step)
+        partitions.append(held(shard, len(shard), n_columns, index, start))
     return Dataset(schema, tuple(partitions), RowsReader())
 
 

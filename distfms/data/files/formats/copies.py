@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -119,15 +119,16 @@ class Copies:
         """Yield what users should know of files that are converted."""
         if not conversions:
             return
-        kinds = " and ".join(sorted({_format(conversion.file).name for conversion in conversions}))
-        yield f"Converting {kinds} to {self.folder}: {len(conversions)} of {n_files} files"
+        kinds = sorted({_format(conversion.file).name for conversion in conversions})
+        count = f"{len(conversions)} of {n_files} files"
+        yield f"Converting {' and '.join(kinds)} to {self.folder}: {count}"
         noted: dict[str, list[str]] = {}
         for conversion in conversions:
             for text in _format(conversion.file).notes(conversion.schema):
                 noted.setdefault(text, []).append(conversion.file.path)
         for text, paths in noted.items():
-            count = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-            yield f"{paths[0]}{count}: {text}"
+            others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            yield f"{paths[0]}{others}: {text}"
 
     def _has(self, conversion: _Conversion) -> bool:
         return are_kept(self.folder, _KIND, conversion.dependencies)
@@ -230,12 +231,7 @@ def _schemas(
         if form.settle is None:
             settled = _typed(types, columns or {}, form.sparse)
         else:
-            suggested = [
-                pa.schema(
-                    [(name, pa.type_for_alias(kind)) for name, kind in file_types.columns]
-                ).with_metadata(file_types.metadata)
-                for file_types in types
-            ]
+            suggested = [_schema_of(one.columns).with_metadata(one.metadata) for one in types]
             settled, forms = form.settle(suggested, columns or {}, forms)
         schemas |= dict(zip(numbers, settled, strict=True))
     if columns is None:
@@ -251,21 +247,27 @@ def _typed(
     """Return the schemas of files that say what is text and what are numbers."""
     decided: dict[str, str] = {}
     for types in suggested_types:
-        decided |= {n: t for n, t in types.columns if decided.get(n, "null") == "null"}
-    # A column without any value is one of numbers.
-    decided = {name: kind if kind != "null" else "double" for name, kind in decided.items()}
+        for name, suggestion in types.columns:
+            if decided.get(name, "null") == "null":
+                decided[name] = suggestion
+    for name, kind in decided.items():
+        if kind == "null":
+            decided[name] = "double"  # a column without any value is one of numbers
     schemas = []
     for types in suggested_types:
         kinds: dict[str, str] = {}
         for name, suggestion in types.columns:
-            as_found = {suggestion, decided[name]} == {"int64", "double"} or given.get(
-                name
-            ) is not None
-            kinds[name] = suggestion if as_found else decided[name]
+            are_numbers = {suggestion, decided[name]} == {"int64", "double"}
+            is_given = given.get(name) is not None
+            kinds[name] = suggestion if are_numbers or is_given else decided[name]
         if is_sparse:
-            kinds |= {name: kind for name, kind in decided.items() if name not in kinds}
-        schemas.append(pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()]))
+            kinds = kinds | decided | kinds  # those of other files come last
+        schemas.append(_schema_of(kinds.items()))
     return schemas
+
+
+def _schema_of(columns: Iterable[tuple[str, str]]) -> pa.Schema:
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in columns])
 
 
 def _check(schema: pa.Schema, file: File) -> None:

@@ -75,24 +75,33 @@ class Dialect:
 def _schema(stream: Any) -> pa.Schema:
     """Return the columns of a file, and what the texts of each can be read as."""
     head = stream.read(_BLOCK_BYTES)
+    is_whole = len(head) < _BLOCK_BYTES
     encoding = _encoding(head)
     text = codecs.getincrementaldecoder(encoding)("ignore").decode(head)
-    if len(head) == _BLOCK_BYTES:
+    if not is_whole:
         text = _whole_records(text)
     start = text if len(text) <= _SNIFFED_BYTES else _whole_records(text[:_SNIFFED_BYTES])
     dialect = _sniffed(encoding, start)
-    table = _table(text, dialect)
-    texts = _table(start, dialect, column_types=dict.fromkeys(table.schema.names, pa.string()))
-    facts: dict[str, Facts] = {}
-    for name, column in zip(table.schema.names, table.columns, strict=True):
-        is_text = pa.types.is_string(column.type)
-        number = table.schema.names.index(name)
-        facts[name] = Facts.of(column.type, column if is_text else texts.column(number))
-    if len(head) == _BLOCK_BYTES and stream.seekable():
+    facts, schema = _facts_of(text, start, dialect)
+    if not is_whole and stream.seekable():
         facts |= _with_late_times(stream, dialect, facts)
-    schema = table.schema.remove(0) if dialect.has_index else table.schema
+    if dialect.has_index:
+        schema = schema.remove(0)
     content = {_DIALECT: json.dumps(asdict(dialect)), _FACTS: json.dumps(packed(facts))}
     return schema.with_metadata(content)
+
+
+def _facts_of(text: str, start: str, dialect: Dialect) -> tuple[dict[str, Facts], pa.Schema]:
+    """Return what the columns of a text can be read as, by the texts of its start, and a schema."""
+    table = _table(text, dialect)
+    names = table.schema.names
+    texts = _table(start, dialect, column_types=dict.fromkeys(names, pa.string()))
+    facts: dict[str, Facts] = {}
+    for number, name in enumerate(names):
+        column = table.column(number)
+        sample = column if pa.types.is_string(column.type) else texts.column(number)
+        facts[name] = Facts.of(column.type, sample)
+    return facts, table.schema
 
 
 def _with_late_times(stream: Any, dialect: Dialect, facts: Mapping[str, Facts]) -> dict[str, Facts]:
@@ -132,13 +141,14 @@ def _settled(
     for schema, file_facts in zip(schemas, facts, strict=True):
         kinds = dict(columns.types)
         for name, fact in file_facts.items():
-            if kinds[name] == "double" and fact.kinds == ("int64",) and name not in types:
+            is_decided = name in types or name in columns.written
+            if kinds[name] == "double" and fact.kinds == ("int64",) and not is_decided:
                 # As of a file alone: files that come later do not change the copy.
-                kinds[name] = "double" if name in columns.written else "int64"
-        read = [(name, pa.type_for_alias(kinds[name])) for name in schema.names]
+                kinds[name] = "int64"
+        fields = [(name, pa.type_for_alias(kinds[name])) for name in schema.names]
         used = json.dumps(_used(columns, schema.names))
         content = {_DIALECT: schema.metadata[_DIALECT], _COLUMNS: used}
-        settled.append(pa.schema(read, content))
+        settled.append(pa.schema(fields, content))
     return settled, columns.forms
 
 
@@ -279,15 +289,19 @@ def _sniffed(encoding: str, text: str) -> Dialect:
     """Find the dialect of a file by its first records."""
     lines = list(io.StringIO(text, newline=""))
     facts = _facts(text)
-    delimiters = {*";\t|", facts.get("Delimiter", ",")}
-    divided = (line for line in lines[: _MOST_TITLES + 1] if not delimiters.isdisjoint(line))
-    top = next(divided, "")
-    if facts.get("Delimiter", ",") not in top:
+    delimiter = facts.get("Delimiter", ",")
+    candidates = {*";\t|", delimiter}
+    first_lines = lines[: _MOST_TITLES + 1]
+    top = next((line for line in first_lines if not candidates.isdisjoint(line)), "")
+    if delimiter not in top:
         # Where all numbers have decimal commas, these are more regular than the line of names.
         delimiter = max(";\t|", key=top.count)
-        is_there = delimiter in top
-        facts = _facts(text, delimiter) if is_there else {**facts, "Delimiter": ","}
-    dialect = Dialect(encoding, facts.get("Delimiter", ","))
+        if delimiter in top:
+            facts = _facts(text, delimiter)
+            delimiter = facts.get("Delimiter", ",")
+        else:
+            delimiter = ","
+    dialect = Dialect(encoding, delimiter)
     if facts.get("Quote") == "'":
         dialect = replace(dialect, quote="'")
     n_titles = _count_titles(lines, dialect)
@@ -295,8 +309,9 @@ def _sniffed(encoding: str, text: str) -> Dialect:
         return replace(_sniffed(encoding, "".join(lines[n_titles:])), n_titles=n_titles)
     rows = csv.reader(lines, delimiter=dialect.delimiter, quotechar=dialect.quote)
     first: list[str] = next(rows, [])
-    if not facts.get("HasHeader", True) and any(map(_NUMBER.match, first)):
-        return replace(dialect, names=tuple(f"c{k}" for k in range(1, len(first) + 1)))
+    has_numbers = any(map(_NUMBER.match, first))
+    if has_numbers and not facts.get("HasHeader", True):
+        return replace(dialect, names=tuple(f"c{k + 1}" for k in range(len(first))))
     return replace(dialect, has_index=len(first) > 1 and not first[0])
 
 

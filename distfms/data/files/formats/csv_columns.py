@@ -173,11 +173,7 @@ class Columns:
 
         `delimiters` are those of all files.
         """
-        names = dict.fromkeys(name for facts in files for name in facts)
-        common = {
-            name: reduce(Facts.__or__, dict.fromkeys(f[name] for f in files if name in f))
-            for name in names
-        }
+        common = _common(files)
         decimal = forms.decimal or _decimal(list(common.values()), delimiters)
         types: dict[str, str] = {}
         written: dict[str, NumberForm] = {}
@@ -194,13 +190,21 @@ class Columns:
             fit = forms.times.get(name, () if facts.is_iso else facts.times)
             if kind.startswith("timestamp") and fit:
                 times[name] = fit
-        times = _alike(times)
         texts = [name for name, kind in types.items() if kind == "string"]
         numbers = {name: common[name].number_form(decimal) for name in texts}
         unknown = [name for name in texts if name not in forms.types]
         keeps_na = tuple(name for name in unknown if common[name].keeps_na)
-        all_forms = Forms(types, decimal, {**numbers, **written}, times, keeps_na)
+        all_forms = Forms(types, decimal, {**numbers, **written}, _alike(times), keeps_na)
         return cls(types, forms.beside(all_forms), written)
+
+
+def _common(files: Sequence[Mapping[str, Facts]]) -> dict[str, Facts]:
+    """Return what the columns of all files can be read as."""
+    of_name: dict[str, dict[Facts, None]] = {}
+    for facts in files:
+        for name, of_file in facts.items():
+            of_name.setdefault(name, {})[of_file] = None
+    return {name: reduce(Facts.__or__, different) for name, different in of_name.items()}
 
 
 def _alike(times: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -238,10 +242,13 @@ def _kind(facts: Facts, decimal: str) -> str:
         return "bool"
     if facts.times or facts.is_iso:
         return "date32[day]" if kinds == {"date32[day]"} else "timestamp[ns]"
-    if "string" in kinds and kinds & {*_NUMBERS} and not facts.is_code:
+    has_numbers = not kinds.isdisjoint(_NUMBERS)
+    if has_numbers and "string" in kinds and not facts.is_code:
         has_other_form = not facts.is_text and not facts.has_words
         return "double" if "double" in kinds or has_other_form else "string"
-    return next(iter(kinds)) if len(kinds) == 1 and not kinds & {*_NUMBERS} else "string"
+    if has_numbers or len(kinds) > 1:
+        return "string"
+    return kinds.pop()
 
 
 def _as_known(known_kind: str, kind: str) -> str:

@@ -22,6 +22,7 @@ _MOST_TITLES = 20
 #: The day of number 0, which comes as a time.
 _DAY_0 = datetime.date(1899, 12, 31)
 _MOST_WHOLE = 2.0**53
+_TIMES = {datetime.date, datetime.datetime, datetime.time}
 _NOTES = b"notes"
 
 
@@ -65,9 +66,9 @@ def _sheets(stream: Any) -> list[Sheet]:
     return sheets
 
 
-def any_value(row: Row) -> bool:
-    """Return whether a cell of a row is not empty."""
-    return any(value is not None for value in row)
+def any_value(cells: Sequence[Any]) -> bool:
+    """Return whether a cell is not empty."""
+    return any(value is not None for value in cells)
 
 
 def _value(cell: Any) -> Any:
@@ -107,15 +108,18 @@ def _header(sheet: Sheet) -> tuple[dict[int, str], int]:
     cells leave them.
     """
     for number in range(min(_MOST_TITLES, len(sheet.rows) - 1)):
+        row = sheet.rows[number]
         below = sheet.rows[number + 1 :]
-        used = [k for k in range(len(below[0])) if any(row[k] is not None for row in below)]
-        texts = [sheet.rows[number][k] for k in used]
+        used = _used(below)
+        texts = [row[k] for k in used]
         if not _are_texts(texts):
             break
         if None not in texts:
             return _named(sheet, used, texts), number + 1
-        if len(used) > 2 and None not in texts[1:] and _counts([row[used[0]] for row in below]):
-            return _named(sheet, used[1:], texts[1:]), number + 1
+        if len(used) > 2 and None not in texts[1:]:
+            first_column = [values[used[0]] for values in below]
+            if _counts(first_column):
+                return _named(sheet, used[1:], texts[1:]), number + 1
         second = [below[0][k] for k in used]
         joined = None if _are_names(second) else _two_levels(texts, second)
         if joined is not None and len(below) > 1:
@@ -124,6 +128,12 @@ def _header(sheet: Sheet) -> tuple[dict[int, str], int]:
         f"has no row with a name for each column above the values of the sheet {sheet.name!r}. "
         "Give every column a name of its own, in one row."
     )
+
+
+def _used(rows: Sequence[Row]) -> list[int]:
+    """Return the numbers of the columns that have a value."""
+    columns = enumerate(zip(*rows, strict=True))
+    return [number for number, values in columns if any_value(values)]
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
@@ -182,12 +192,19 @@ def _array(values: Sequence[Any]) -> pa.Array:
     if kinds == {bool}:
         return pa.array(kept, pa.bool_())
     if kinds <= {bool, int, float}:
-        numbers = [None if value is None else float(value) for value in kept]
-        are_whole = all(v is None or (v.is_integer() and abs(v) < _MOST_WHOLE) for v in numbers)
-        return pa.array(numbers, pa.float64()).cast(pa.int64() if are_whole else pa.float64())
-    if kinds <= {datetime.date, datetime.datetime, datetime.time} and kinds != {datetime.time}:
+        return _numbers(kept)
+    if kinds <= _TIMES and kinds != {datetime.time}:
         return pa.array([_time(value) for value in kept], pa.timestamp("us"))
     return pa.array([_text(value) for value in kept], pa.string())
+
+
+def _numbers(values: Sequence[Any]) -> pa.Array:
+    """Return numbers, whole ones if all are."""
+    numbers = [None if value is None else float(value) for value in values]
+    for number in numbers:
+        if number is not None and not (number.is_integer() and abs(number) < _MOST_WHOLE):
+            return pa.array(numbers, pa.float64())
+    return pa.array(numbers, pa.float64()).cast(pa.int64())
 
 
 def _time(value: Any) -> datetime.datetime | None:
