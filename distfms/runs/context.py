@@ -194,7 +194,8 @@ class RunContext:
         Tasks may write to the run folder, so the fence is looked at before. Progress is told where
         `what` says what they do.
         """
-        tasks, done = list(items), set[int]()
+        tasks = list(items)
+        done = set[int]()
 
         def watch(news: UnitReport | WorkerLoss) -> None:
             if what and isinstance(news, UnitReport):
@@ -219,9 +220,11 @@ class RunContext:
         """Open a pool of actors of the executor's kind, or of none where they do not pay."""
         n_actors = min(self.executor.actors, n_shards)
         if alone:
-            is_serial, why = True, "some workers do not see the run folder"
+            is_serial = True
+            why = "some workers do not see the run folder"
         elif self.steps.in_memory:
-            is_serial, why = True, "the run is in memory"
+            is_serial = True
+            why = "the run is in memory"
         else:
             single = n_actors == 1 and self.executor.name == "local"
             on_actors, why = decide(self.actors, n_operations, single, self.executor.name)

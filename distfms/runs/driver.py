@@ -219,7 +219,8 @@ def _context(
 
 def _learn(prepared: Prepared, run: RunContext) -> None:
     """Run the method's function, write what it found, and draw the report."""
-    method, steps = prepared.method, run.steps
+    method = prepared.method
+    steps = run.steps
     finished = method.learn(run, prepared.job)
     steps.files("model", partial(_files_of, finished))
     if steps.run is None:
@@ -231,11 +232,13 @@ def _learn(prepared: Prepared, run: RunContext) -> None:
 
 
 def _files_of(finished: Finished) -> dict[str, Any]:
-    selection, metrics = dict(finished.selection), dict(finished.metrics)
+    selection = dict(finished.selection)
+    metrics = dict(finished.metrics)
     files: dict[str, Any] = {"model.json": finished.model, "weights.npz": finished.weights}
     if finished.tuning is not None:
         brief = {key: finished.tuning[key] for key in ("measure", "rule", "chosen")}
-        selection, metrics = {**selection, "tuning": brief}, {**metrics, "tuning": finished.tuning}
+        selection = {**selection, "tuning": brief}
+        metrics = {**metrics, "tuning": finished.tuning}
         files["tuning.json"] = finished.tuning
     return {"selection.json": selection, **files, "metrics.json": metrics}
 
@@ -384,7 +387,8 @@ def keep_last(spec: JobSpec, run: Location, registry: Registry | None = None) ->
     that a rollback would promote, and runs that are under way or were killed. Failing is no error:
     the next run tries again.
     """
-    keep, base = spec.output.keep_runs, spec.place() / spec.name
+    keep = spec.output.keep_runs
+    base = spec.place() / spec.name
     if keep is None:
         return
     with suppress(OSError, DistfmsError):

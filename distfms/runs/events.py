@@ -243,7 +243,8 @@ class Recorder:
     def __init__(
         self, run: RunFolder | None, say: Say, display: Display, muted: Sequence[str] = ()
     ) -> None:
-        self._run, self._muted = run, muted
+        self._run = run
+        self._muted = muted
         self._say = say
         self._display = display
         self._path = None if run is None else run.path / "events.jsonl"
@@ -294,7 +295,8 @@ class Recorder:
             lines = "".join(self._waiting).encode()
             content = (self._written or b"") + lines
             write_whole(self._path, content)
-            self._written, self._waiting = content, []
+            self._written = content
+            self._waiting = []
 
     def __enter__(self) -> Self:
         return self

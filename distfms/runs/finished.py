@@ -210,7 +210,8 @@ def read_version(
 ) -> tuple[Version, RunFiles]:
     """Read a version of a model, or the current one."""
     version, files = registry.read(name, number)
-    place, called = registry.files(name, version), f"{PREFIX}{name}@{version.number}"
+    place = registry.files(name, version)
+    called = f"{PREFIX}{name}@{version.number}"
     for file in (MANIFEST, *_MODEL):
         if file not in files:
             raise SpecError(f"{called} is not the model of a run: it has no {file}.")

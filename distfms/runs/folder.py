@@ -153,7 +153,8 @@ def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]
             continue
         if manifest.identity == identity and manifest.status != "done":
             return path
-    taken, moment = set[str](), datetime.now(UTC)
+    taken = set[str]()
+    moment = datetime.now(UTC)
     with suppress(FileNotFoundError, NotADirectoryError):
         taken = {path.name.rpartition("-")[0] for path in base.iterdir()}
     while True:
@@ -198,7 +199,8 @@ def digest(path: Location) -> str:
     elif not path.is_dir():
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    result, entries = hashlib.sha256(), places.files_below(path)
+    result = hashlib.sha256()
+    entries = places.files_below(path)
     if isinstance(path, RemotePath) and not entries:
         raise FileNotFoundError(errno.ENOENT, f"{path} does not exist")
     for entry in entries:
@@ -280,7 +282,8 @@ class RunFolder:
             owner = Record(number=self._owners.next_number())
             while not self._owners.create(owner):
                 owner = Record(number=self._owners.next_number())
-        self._owner, self._manifest = owner, manifest
+        self._owner = owner
+        self._manifest = manifest
         content = self.update(**entries, attempt=owner.number)
         self._remove_temporaries()
         return content
@@ -351,7 +354,8 @@ class RunFolder:
         if content is None:
             with places.reading(self.path / name):
                 return digest(self.path / name)
-        sha256, place = hashlib.sha256(), self.path / name
+        sha256 = hashlib.sha256()
+        place = self.path / name
         pieces = chunks(content) if name.endswith(".step") else [encode(name, content)]
         with (
             places.writing(place),

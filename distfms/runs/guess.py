@@ -21,7 +21,12 @@ _WORDS_OF_OTHERS = """
 _OF_TARGETS = frozenset(_WORDS_OF_TARGETS.split())
 _OF_OTHERS = frozenset(_WORDS_OF_OTHERS.split())
 #: Points for a word, a currency, the last and the first column, two values, and against many texts.
-_WORD, _CURRENCY, _LAST, _FIRST, _TWO_VALUES, _MANY_TEXTS = 6.0, 3.0, 3.0, 1.5, 1.0, 3.0
+_WORD = 6.0
+_CURRENCY = 3.0
+_LAST = 3.0
+_FIRST = 1.5
+_TWO_VALUES = 1.0
+_MANY_TEXTS = 3.0
 #: Most levels of a target of texts, as a rule.
 _MOST_LEVELS = 12
 

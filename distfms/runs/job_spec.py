@@ -213,7 +213,8 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
         **{name: {**values, **(content.get(name) or {})} for name, values in preset.items()},
     }
     data = parse_section(DataSection, content.get("data"), "data")
-    chosen, tune = load_method(method), None
+    chosen = load_method(method)
+    tune = None
     if "tune" in content:
         tune = parse_section(TuneSection, content["tune"], "tune")
         options = options_to_tune(chosen, content.get(method), tune)

@@ -23,7 +23,8 @@ from distfms.errors import SpecError, nearest
 from distfms.runs.guess import by_likelihood
 
 #: Most rows and values that are looked at.
-_ROWS, _CELLS = 20_000, 4_000_000
+_ROWS = 20_000
+_CELLS = 4_000_000
 #: Fewest rows from which order and distinct values mean something.
 _MANY = 20
 #: Most levels of a target that is read as classes.
@@ -36,7 +37,8 @@ _GRADE = re.compile(
     re.IGNORECASE,
 )
 #: Answers of a questionnaire: most levels, fewest questions.
-_MOST_ANSWERS, _FEWEST_QUESTIONS = 11, 5
+_MOST_ANSWERS = 11
+_FEWEST_QUESTIONS = 5
 _ID = re.compile(r"(.*[_ ])?id", re.IGNORECASE)
 _OBJECT = re.compile(r"(.*[_ ])?(id|object|item|subject|image|document|product)", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
@@ -144,7 +146,8 @@ class Look:
 
 def look_at(dataset: Dataset) -> Look:
     """Look at the first rows of a dataset."""
-    schema, partition = dataset.schema, dataset.partitions[0]
+    schema = dataset.schema
+    partition = dataset.partitions[0]
     most = max(_MANY, min(_ROWS, _CELLS // max(1, len(schema))))
     table = dataset.reader.read(partition, schema.names).slice(0, most)
     columns = {name: _column(name, table.column(name).combine_chunks()) for name in schema.names}
@@ -250,7 +253,8 @@ def levels_in(dataset: Dataset, name: str) -> tuple[int, int]:
 
 def _first_rows(dataset: Dataset, names: Sequence[str]) -> pa.Table:
     """Read some columns of the first rows."""
-    reader, partition = dataset.reader, dataset.partitions[0]
+    reader = dataset.reader
+    partition = dataset.partitions[0]
     first = reader.each_batch(
         partition, names, lambda rows_reader, piece: rows_reader.read(piece, names)
     )
@@ -266,14 +270,18 @@ def _column(name: str, values: pa.Array) -> Column:
         return Column(name, "time", n, values.null_count, excluded="holds dates or times")
     if not (is_number(values.type) or is_categorical(values.type) or pt.is_null(values.type)):
         return Column(name, "other", n, values.null_count, excluded=f"holds {values.type}")
-    is_text, as_numbers, nearly = is_categorical(values.type), False, ""
+    is_text = is_categorical(values.type)
+    as_numbers = False
+    nearly = ""
     if is_text:
         values = values.cast(pa.string())
         numbers, wrong = read_numbers(values)
         codes = pc.any(pc.match_substring_regex(values, r"^0\d+$")).as_py()
         n_values = n - numbers.null_count - NumberTexts.of(values).n_bounds
         if not wrong.true_count and 2 * n_values > n and not codes:
-            values, is_text, as_numbers = numbers, False, True
+            values = numbers
+            is_text = False
+            as_numbers = True
         else:
             nearly = nearly_numbers(name, values)
     observed = values.drop_null()

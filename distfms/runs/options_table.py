@@ -82,7 +82,8 @@ def options_lines(
 
 def _keys(model: type[Section], section: str, width: int, shown: Collection[str]) -> Iterator[str]:
     """Yield a line for each key that is wanted, and its meaning below."""
-    schemas, meanings = model.model_json_schema()["properties"], key_meanings(model)
+    schemas = model.model_json_schema()["properties"]
+    meanings = key_meanings(model)
     for key, field in model.model_fields.items():
         if key not in shown:
             continue
@@ -148,7 +149,8 @@ def _kind(schema: Mapping[str, Any], dotted: str) -> str:
 
 
 def _type(schema: Mapping[str, Any], dotted: str) -> str:
-    kind, inner = schema.get("type"), schema.get("additionalProperties")
+    kind = schema.get("type")
+    inner = schema.get("additionalProperties")
     if kind == "array":
         (first,) = schema.get("prefixItems", [{}])[:1]
         return f"list of {_kind(schema.get('items') or first, dotted)}"

@@ -108,7 +108,8 @@ def predict_file(
     budget = checked_budget(budget, "--budget")
     rows = checked_stop(stop, mean_budget, confidence)
     options = expanded(storage_options or {})
-    into_folder, out = os.fspath(out).endswith("/"), os.fspath(out).rstrip("/") or "/"
+    into_folder = os.fspath(out).endswith("/")
+    out = os.fspath(out).rstrip("/") or "/"
     target = places.locate(out, options)
     files = read_run(run, storage_options, registry)
     method, finished = files.open(allow)
@@ -145,7 +146,8 @@ def predict_file(
 def open_rows(data: str, options: Mapping[str, Any] | None, run: RunFiles) -> Dataset:
     """Open data to predict, read as those of a run; judgments in long form are converted first."""
     spec = run.spec()
-    section, copies = spec["data"], Copies()
+    section = spec["data"]
+    copies = Copies()
     if section.get("long") is not None:
         form = LongForm(**section["long"]).model_copy(update={"labels": None})
         files = list_files(data, options)
@@ -153,7 +155,8 @@ def open_rows(data: str, options: Mapping[str, Any] | None, run: RunFiles) -> Da
             folder, _ = converted(
                 files, form, seed=int(spec["seed"]), copies=copies, labelled=False
             )
-            data, options = str(folder), None
+            data = str(folder)
+            options = None
     return open_dataset(
         data,
         storage_options=options,
@@ -212,7 +215,8 @@ class _Parts:
     def of(cls, run: RunFiles, dataset: Dataset) -> _Parts:
         """Read how a run divided its rows; without a key they have to be those of its files."""
         spec = run.spec()
-        section, long = spec["data"], spec["data"].get("long") or {}
+        section = spec["data"]
+        long = spec["data"].get("long") or {}
         key = section["query"] or section["id"] or long.get("object")
         inputs = run.inputs()
         file_keys = _file_keys(inputs, dataset)

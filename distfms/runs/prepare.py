@@ -48,7 +48,8 @@ class Prepared:
 
     def describe(self) -> Mapping[str, str]:
         """Return what the run will do: label → text."""
-        job, n_folds = self.job, self.job.n_folds
+        job = self.job
+        n_folds = self.job.n_folds
         described = dict(job.describe())
         if self.spec.preset:
             sets = self.spec.preset.items()
@@ -138,7 +139,8 @@ def prepare(spec: JobSpec, say: Say = silent, opened: Opened | None = None) -> P
 
 def _refuse_many_classes(inputs: Inputs) -> None:
     """Refuse a target of texts of which hardly two are the same: they are no classes."""
-    section, schema = inputs.section, inputs.train.schema
+    section = inputs.section
+    schema = inputs.train.schema
     targets = [name for name in section.target if name in schema.names]
     for name in targets:
         if not is_categorical(schema.field(name).type):
@@ -156,7 +158,8 @@ def _refuse_many_classes(inputs: Inputs) -> None:
 
 def _nearly_numbers(inputs: Inputs, job: Job) -> list[str]:
     """Return what users should know of text that a job reads, and that is nearly numbers."""
-    section, schema = inputs.section, inputs.train.schema
+    section = inputs.section
+    schema = inputs.train.schema
     roles = {section.id, section.query, section.weight, *section.text}
     names = [
         name

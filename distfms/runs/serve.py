@@ -78,7 +78,8 @@ class Model:
     """
 
     def __init__(self, files: RunFiles, budget: float | None, allow: Iterable[str]) -> None:
-        self.name, self.method = files.called, files.manifest.method
+        self.name = files.called
+        self.method = files.manifest.method
         self.files = files
         self._method, self.run = files.open(allow)
         self._budget = checked_budget(budget, "budget")
@@ -210,7 +211,8 @@ class Model:
         **options
             Of :class:`distfms.AnytimeSession`.
         """
-        rows, make = checked_stop(stop, mean_budget, confidence), self._method.require_session()
+        rows = checked_stop(stop, mean_budget, confidence)
+        make = self._method.require_session()
         budget = self._within(budget) if rows else checked_budget(budget, "budget")
         with well_formed(self.name):
             return make(self.run, budget, rows, **options)

@@ -28,7 +28,9 @@ QUESTIONS = {
     "attribute_efficient": "What can be learned from a few attributes of each example?",
 }
 #: Columns that a comment names; targets that are named; costs that are written one by one.
-_LISTED, _RUNNERS_UP, _MOST_COSTS = 20, 4, 200
+_LISTED = 20
+_RUNNERS_UP = 4
+_MOST_COSTS = 200
 #: Rows from which some are held out.
 _MANY_ROWS = 2_000
 #: Share of missing values from which learning from gaps is the question.
@@ -91,7 +93,8 @@ def _groups_said(look: Look) -> str:
     """Return what the groups of features may be."""
     answers = answers_on_one_scale(look)
     if answers:
-        low, high = answers[0].levels[0], answers[0].levels[-1]
+        low = answers[0].levels[0]
+        high = answers[0].levels[-1]
         return f"{len(answers)} columns hold answers from {low} to {high}: which questions to ask"
     if look.separator:
         return f"names of columns share beginnings before {look.separator!r}"

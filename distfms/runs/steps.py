@@ -57,7 +57,8 @@ class Steps:
     """
 
     def __init__(self, run: RunFolder | None, record: Recorder, notes: Sequence[str] = ()) -> None:
-        self.run, self.record = run, record
+        self.run = run
+        self.record = record
         self.loaded: list[str] = []
         self.entries: list[StageEntry] = []
         self._earlier = [] if run is None else list(run.manifest().stages)
@@ -102,9 +103,11 @@ class Steps:
             return False
         self._earlier = []
         self.record.event("stage", stage=name)
-        start, self._now = time.perf_counter(), Told(name)
+        start = time.perf_counter()
+        self._now = Told(name)
         try:
-            content, news = make(), self._now
+            content = make()
+            news = self._now
         finally:
             self._now = None
         seconds = time.perf_counter() - start

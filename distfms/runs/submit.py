@@ -33,7 +33,8 @@ from distfms.store.remote import is_url
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 #: Seconds between two looks at a job, and for which a head may be silent before they end.
-_POLL_S, _PATIENCE_S = 1.0, 120.0
+_POLL_S = 1.0
+_PATIENCE_S = 120.0
 
 
 def submit(client: Any, address: str, spec: JobSpec, *, say: Say, retrain: bool = False) -> str:
@@ -106,7 +107,8 @@ def resolved(spec: JobSpec) -> dict[str, Any]:
         return str(Path(expanded).expanduser().absolute())
 
     content = spec.to_mapping()
-    data, engine = content["data"], content["engine"]
+    data = content["data"]
+    engine = content["engine"]
     data |= {key: absolute(data[key]) for key in ("path", "test_path", "unlabelled_path")}
     if data["long"]:
         data["long"]["labels"] = absolute(data["long"]["labels"])
@@ -160,7 +162,8 @@ def follow(client: Any, address: str, id: str, write: Say, say: Say) -> None:
 
 def _ended(client: Any, address: str, id: str, write: Say) -> tuple[Any, str]:
     """Write what a job prints until it has ended; return its details and all it has printed."""
-    log, heard_s = "", time.monotonic()
+    log = ""
+    heard_s = time.monotonic()
     while True:
         try:
             with explained(address):

@@ -40,7 +40,8 @@ SUFFIX = ".kept"
 _MAGIC = b"distfms-kept-1\n"
 _DIGEST_BYTES = 32
 #: Tells that a folder is whole, and by its age when it was last used; renewed once an hour.
-_MARK, _RENEWED_S = ".whole", 3600.0
+_MARK = ".whole"
+_RENEWED_S = 3600.0
 #: Age at which folders may be deleted, as a job may be reading them, and what killed writers left.
 _UNUSED_S = 86_400.0
 

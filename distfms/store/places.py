@@ -350,7 +350,8 @@ def _remote_entry(place: RemotePath, name: str, info: Mapping[str, Any]) -> File
         return None
     if info.get("size") is None:  # as in the listings of web servers
         info = place.info()
-    size, modified_s = int(info.get("size") or 0), _modified_s(info)
+    size = int(info.get("size") or 0)
+    modified_s = _modified_s(info)
     return File(name, size, modified_s, stamp_of(info), place, state=etag_of(info))
 
 

@@ -8,8 +8,12 @@ from typing import NamedTuple
 
 #: Bytes of the beginning of a file that tell what it holds.
 HEAD_BYTES = 512
-PARQUET, ENCRYPTED_PARQUET = b"PAR1", b"PARE"
-ZIP, OLE, ARROW, GZIP = b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"ARROW1", b"\x1f\x8b"
+PARQUET = b"PAR1"
+ENCRYPTED_PARQUET = b"PARE"
+ZIP = b"PK\x03\x04"
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+ARROW = b"ARROW1"
+GZIP = b"\x1f\x8b"
 _UNPACK = "decompress it, or compress it with gzip and let its name end in .gz"
 _EXPORT = "write its table as Parquet or CSV"
 

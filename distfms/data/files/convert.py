@@ -34,7 +34,8 @@ from distfms.store.places import File, Location, writing
 
 MEMORY_BYTES = 2**30
 #: Bytes a long row takes at the peak of the pivot, and more with a worker: measured, rounded up.
-ROW_BYTES, WORKER_BYTES = 120, 120
+ROW_BYTES = 120
+WORKER_BYTES = 120
 _MOST_BATCH_ROWS = 2**20
 #: What DuckDB needs at least.
 _LEAST_BYTES = 2**28
@@ -43,7 +44,8 @@ _LEAST_BYTES = 2**28
 _VERSION = 1
 
 #: Folder with the converted files, and file with the counts, of a conversion.
-_FOLDER, _COUNTS = "judgments", "counts.json"
+_FOLDER = "judgments"
+_COUNTS = "counts.json"
 
 
 def converted(
@@ -137,7 +139,8 @@ class _LabelRule:
 
     @classmethod
     def of(cls, form: LongForm) -> _LabelRule:
-        label, column = form.label, form.label_from
+        label = form.label
+        column = form.label_from
         if form.labels is not None:
             return cls(label)
         if column == "mean":
@@ -261,7 +264,8 @@ class _Rows:
     def read(self, files: Sequence[File]) -> None:
         """Read the rows of files that have a value."""
         batch_rows = int(np.clip(self.memory_rows // 4, 1, _MOST_BATCH_ROWS))
-        counts, place = self.counts, 0
+        counts = self.counts
+        place = 0
         for number, file in enumerate(files):
             for rows in self.source.batches(file, batch_rows):
                 judged = rows.filter(pc.is_valid(rows.column("value")))
@@ -404,7 +408,8 @@ class _Rows:
         rows = {name: whole(cells.column(name)) for name in cells.column_names}
         names = self.attributes
         codes = number_view(pc.index_in(rows["attribute"], pa.array(names)))
-        numbers, n = number_view(rows["number"]), objects.num_rows
+        numbers = number_view(rows["number"])
+        n = objects.num_rows
         lists = {"": rows["value"]} | ({OF_ONE: rows["worker"]} if worker else {})
         for name in self.rule.attributes_besides(names):
             code = names.index(name)

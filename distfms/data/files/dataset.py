@@ -1,9 +1,4 @@
-"""Parquet datasets as a fixed sequence of partitions.
-
-The layout of the partitions depends on the files and the two limits alone, never on the machine
-or the number of workers: another layout would mean other rounding, and a result must have the
-same bits everywhere.
-"""
+"""Parquet datasets as a fixed sequence of partitions, and what reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +16,6 @@ from pyarrow import fs
 from distfms.data.files.folder_keys import key_types, keys_of, with_keys
 from distfms.data.files.footers import (
     check_same_schema,
-    describe_schema,
     is_stored,
     open_parquet,
     parsed_footer,
@@ -34,6 +28,7 @@ from distfms.data.files.footers import (
 from distfms.data.files.formats.base import Forms
 from distfms.data.files.formats.copies import Copies
 from distfms.data.files.known_footers import KnownFooters
+from distfms.data.files.layout import layout
 from distfms.data.files.partition import (
     MAX_ROWS,
     Dataset,
@@ -43,7 +38,6 @@ from distfms.data.files.partition import (
     RowsReader,
     column_runs,
     default_bytes,
-    digest,
 )
 from distfms.data.files.storage import common_filesystem, list_files, refuse_copies
 from distfms.data.files.texts import NumberForm, NumberTexts, as_numbers
@@ -53,19 +47,9 @@ from distfms.store.places import File
 
 if TYPE_CHECKING:
     import numpy as np
-# A row group beyond this many times the limits of a partition is read in batches of rows.
-_LARGE = 2
-
-# Rows of a page as pyarrow writes them. Of thirteen sizes of batches that were measured, those of
-# one, two, four, … pages are decoded fastest, others in up to a third more time: probably as the
-# decoder takes memory for the next power of two of the values, a page that it has begun included.
-_PAGE_ROWS = 20_000
-
-# Pages of a column that are read so: as they are stored, decompressed, and their dictionary.
-_PAGES_BYTES = 3 * 2**20
-
 # What is read ahead of each column of such a row group, from a local disk and from elsewhere.
-_STREAM_BYTES, _REMOTE_STREAM_BYTES = 2**14, 2**20
+_STREAM_BYTES = 2**14
+_REMOTE_STREAM_BYTES = 2**20
 
 T = TypeVar("T")
 
@@ -327,7 +311,8 @@ def open_dataset(
     """
     notes: list[str] = []
     named = list_files(path, storage_options, notes.append)
-    numbers, texts = {*numbers}, {*texts}
+    numbers = {*numbers}
+    texts = {*texts}
     of_model = forms or Forms()
     # Numbers, too, are read from texts: only so can a file hold words among them.
     forms = Forms(dict.fromkeys((*texts, *numbers), "string")).beside(of_model)
@@ -356,8 +341,9 @@ def open_dataset(
         forms = forms.beside(Forms(types))
     if dates := [name for name in keys_of(files[0]) if name not in schema.names]:
         notes.append(f"Dates in the names of folders are no columns: {', '.join(dates)}.")
-    partitions = _layout(files, schema, max_rows, max_bytes or default_bytes(len(schema)))
-    of_numbers, of_texts = [], []
+    partitions = layout(files, schema, max_rows, max_bytes or default_bytes(len(schema)))
+    of_numbers = []
+    of_texts = []
     for name in schema.names:
         kind = schema.field(name).type
         if name in numbers and is_categorical(kind):
@@ -422,65 +408,3 @@ def _require_columns(names: Sequence[str], partition: Partition, columns: Sequen
             f"The file {partition.path} has no column {missing[0]!r}: rewrite it with the columns "
             "of the other files."
         )
-
-
-def _layout(
-    files: Sequence[File], schema: pa.Schema, max_rows: int, max_bytes: int
-) -> tuple[Partition, ...]:
-    partitions: list[Partition] = []
-    row_offset, n_columns, described = 0, len(schema), describe_schema(schema)
-    for file in files:
-        file_row_offset = 0
-        for groups in _pack(file, max_rows, max_bytes):
-            n_rows, n_bytes, encoded = file.row_groups[list(groups)].sum(axis=0).tolist()
-            if n_rows:
-                # The columns decoded and the batch filled from them.
-                batch_rows, held_bytes = 0, 2 * n_bytes
-                if n_rows > _LARGE * max_rows or n_bytes > _LARGE * max_bytes:
-                    batch_rows = _whole_pages(min(max_rows, max_bytes * n_rows // (2 * n_bytes)))
-                    # Two batches as they were decoded, one filled; pages of all columns.
-                    pages = min(2 * encoded, n_columns * _PAGES_BYTES)
-                    held_bytes = 3 * n_bytes * batch_rows // n_rows + pages
-                content = (file.key, file.version, repr(groups), described)
-                partitions.append(
-                    Partition(
-                        index=len(partitions),
-                        path=file.path,
-                        name=file.name,
-                        key=file.key,
-                        source=file.source,
-                        folder_keys=keys_of(file),
-                        row_groups=groups,
-                        n_rows=n_rows,
-                        n_bytes=n_bytes,
-                        row_offset=row_offset + file_row_offset,
-                        file_row_offset=file_row_offset,
-                        fingerprint=digest(*content, *([str(batch_rows)] if batch_rows else [])),
-                        file_version=file.version,
-                        batch_rows=batch_rows,
-                        held_bytes=held_bytes,
-                    )
-                )
-            file_row_offset += n_rows
-        row_offset += file_row_offset
-    return tuple(partitions)
-
-
-def _whole_pages(most: int) -> int:
-    """Return the rows of a batch of at most so many: as those of 1, 2, 4, … pages if possible."""
-    doublings = (most // _PAGE_ROWS).bit_length() - 1
-    return max(1, most) if doublings < 0 else _PAGE_ROWS << doublings
-
-
-def _pack(file: File, max_rows: int, max_bytes: int) -> Iterator[tuple[int, ...]]:
-    """Pack consecutive row groups greedily while both limits hold."""
-    groups: list[int] = []
-    rows = size = 0
-    for group, (r, b, _) in enumerate(file.row_groups.tolist()):
-        if groups and (rows + r > max_rows or size + b > max_bytes):
-            yield tuple(groups)
-            groups, rows, size = [], 0, 0
-        groups.append(group)
-        rows, size = rows + r, size + b
-    if groups:
-        yield tuple(groups)

@@ -13,7 +13,8 @@ from distfms.store.places import File
 
 #: What Hive and Spark write for a missing value.
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
-_INTEGER, _DATE = re.compile(r"-?\d{1,18}"), re.compile(r"\d{4}-?\d{2}-?\d{2}([T _].*)?")
+_INTEGER = re.compile(r"-?\d{1,18}")
+_DATE = re.compile(r"\d{4}-?\d{2}-?\d{2}([T _].*)?")
 
 
 def keys_of(file: File) -> dict[str, str | None]:

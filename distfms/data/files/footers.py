@@ -27,7 +27,8 @@ from distfms.store.remote import os_error
 
 # Footers are small reads, dominated by latency on remote stores; on a disk more threads only leave
 # more memory in pieces.
-_FOOTER_THREADS, _LOCAL_THREADS = 16, 2
+_FOOTER_THREADS = 16
+_LOCAL_THREADS = 2
 # What is read of a file's end in one go, as pyarrow does.
 _TAIL_BYTES = 64 * 2**10
 # Numbers that a column may hold in different files.
@@ -64,7 +65,8 @@ def _read_footer(filesystem: Any, file: File, shared: dict[Any, Any]) -> tuple[F
             raise DataError(f"The file {file.path} {fault}")
         with _parse(footer) as parquet:
             # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
-            metadata, schema = parquet.metadata, parquet.schema_arrow
+            metadata = parquet.metadata
+            schema = parquet.schema_arrow
     schema = schema.with_metadata(index_metadata(schema))
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     lists: list[int] = []

@@ -26,7 +26,8 @@ class KnownFooters:
 
     def __init__(self, folder: Location | None = None, name: str = "") -> None:
         self._cache = None if folder is None else PartialCache(folder, encode, decode, _KIND)
-        self._name, self._n_new = name, 0
+        self._name = name
+        self._n_new = 0
         self._all: list[tuple[File, pa.Schema]] = []
 
     def read(self, filesystem: Any, files: Sequence[File]) -> list[tuple[File, pa.Schema]]:

@@ -30,7 +30,8 @@ LONE = "memory/X"
 MAX_ROWS = 131_072
 """Default limit of rows in a partition."""
 
-_LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 128 * 2**20
+_LEAST_BYTES = 64 * 2**20
+_MOST_BYTES = 128 * 2**20
 
 # Columns are decoded in tables of about this size: small beside a partition, large enough that the
 # cost of calls does not show (with 1 MiB, which a core's cache holds, passes of two threads took a
@@ -473,7 +474,8 @@ def dask_dataset(
 
     if np.isnan(lengths).any():
         lengths = dask.compute(*(dask.delayed(len)(part[0]) for part in parts))
-    work, first = dask.delayed(as_rows, pure=False), 0
+    work = dask.delayed(as_rows, pure=False)
+    first = 0
     partitions: list[HeldPartition] = []
     for part, length in zip(parts, lengths, strict=True):
         n_rows = int(length)

@@ -163,7 +163,8 @@ def _visible(entries: Iterable[File]) -> list[File]:
 
 def _glob(pattern: Location) -> tuple[Location, list[File]]:
     """Return the fixed head of a glob and the files it matches, in name order."""
-    root, below = pattern, list[str]()
+    root = pattern
+    below = list[str]()
     while _GLOB_CHARACTERS.search(str(root)):
         root, below = root.parent, [root.name, *below]
     for folder in ("_delta_log", ".hoodie", "metadata"):
@@ -287,7 +288,8 @@ def common_filesystem(files: Sequence[File]) -> Any:
     # One place of each server or bucket, and one of this machine.
     of_server: dict[Any, Location] = {}
     for file in files:
-        place, server = file.place, None
+        place = file.place
+        server = None
         if isinstance(place, RemotePath):
             server = tuple(str(place).split("/")[:3])
             sibling = of_server.get(server)

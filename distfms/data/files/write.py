@@ -25,7 +25,8 @@ ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 32 * 2**20
 
 #: Bytes of a text, and items of a list: they only decide where a row group ends.
-_ASSUMED_WIDTH, _ASSUMED_ITEMS = 16, 4
+_ASSUMED_WIDTH = 16
+_ASSUMED_ITEMS = 4
 
 
 def write_table(path: str | os.PathLike[str] | RemotePath, table: pa.Table) -> Location:
@@ -155,7 +156,8 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     by_dictionary: list[str] = []
     for path, kind in zip(schema.names, schema.types, strict=True):
         if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
-            path, kind = f"{path}.list.element", kind.value_type
+            path = f"{path}.list.element"
+            kind = kind.value_type
         if pt.is_float32(kind) or pt.is_float64(kind):
             encodings[path] = "BYTE_STREAM_SPLIT"
         elif pt.is_integer(kind):

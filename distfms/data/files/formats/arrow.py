@@ -25,7 +25,8 @@ def _plain(field: pa.Field) -> pa.DataType:
 
 
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    file, selected = pa.ipc.open_file(stream), pa.schema([schema.field(name) for name in columns])
+    file = pa.ipc.open_file(stream)
+    selected = pa.schema([schema.field(name) for name in columns])
     for number in range(file.num_record_batches):
         yield file.get_batch(number).select(columns).cast(selected)
 

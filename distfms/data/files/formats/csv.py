@@ -42,7 +42,9 @@ _MISFIT = re.compile(r".*column #(\d+): Row #(\d+): CSV conversion error to .*?:
 _REMEDY = ", read the column as text (`data.text`)"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
 #: Where the dialect of a file, what its columns can be and how they are read stand in metadata.
-_DIALECT, _FACTS, _COLUMNS = b"dialect", b"facts", b"columns"
+_DIALECT = b"dialect"
+_FACTS = b"facts"
+_COLUMNS = b"columns"
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,8 @@ def _used(columns: Columns, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    dialect, used = _dialect_of(schema), json.loads(schema.metadata[_COLUMNS])
+    dialect = _dialect_of(schema)
+    used = json.loads(schema.metadata[_COLUMNS])
     as_text = {*used["written"], *used["times"]}
     types = {field.name: field.type for field in schema}
     types |= dict.fromkeys(as_text & types.keys(), pa.string())
@@ -222,7 +225,8 @@ def _read(
         return texts
     nulls = [text for text in NULLS if text != NA or field.name not in used["keeps_na"]]
     texts = pc.if_else(pc.is_in(texts, pa.array(nulls)), None, texts)
-    written, times = used["written"].get(field.name), used["times"].get(field.name)
+    written = used["written"].get(field.name)
+    times = used["times"].get(field.name)
     if written is not None:
         form = NumberForm(**written)
         values = numbers_of(trimmed(texts), form)

@@ -96,7 +96,8 @@ class Facts:
 
     def __or__(self, other: Facts) -> Facts:
         """Return what holds in two files."""
-        has_na, has_gaps = self.has_na or other.has_na, self.has_gaps or other.has_gaps
+        has_na = self.has_na or other.has_na
+        has_gaps = self.has_gaps or other.has_gaps
         if not (self.kinds and other.kinds):
             only = self if self.kinds else other
             return replace(only, has_na=has_na, has_gaps=has_gaps)

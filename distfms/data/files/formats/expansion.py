@@ -12,7 +12,8 @@ from distfms.data.files.formats.base import FormatError
 
 #: Bytes that a file may expand to in any case, and how many times its size beyond. Tables of text
 #: expand 2 to 20 times, those of few different rows up to 100 times.
-_FREE_BYTES, _MOST_TIMES = 2**28, 200
+_FREE_BYTES = 2**28
+_MOST_TIMES = 200
 
 
 def require_bounded(n_bytes: int, n_compressed: int) -> None:
@@ -44,7 +45,8 @@ class Unzipped(io.RawIOBase):
 
     def __init__(self, stream: Any, n_compressed: int) -> None:
         self._stream = pa.CompressedInputStream(stream, "gzip")
-        self._n_compressed, self._n_read = n_compressed, 0
+        self._n_compressed = n_compressed
+        self._n_read = 0
 
     def readable(self) -> bool:
         """Return that it can be read."""

@@ -15,7 +15,8 @@ import pyarrow.types as pt
 from distfms.data.files.formats.base import Format, FormatError, MisfitError
 
 #: Bytes of a file that are parsed at once, and the most that a line may have.
-_BLOCK_BYTES, _LINE_BYTES = 2**24, 2**28
+_BLOCK_BYTES = 2**24
+_LINE_BYTES = 2**28
 _SHOWN = 40
 
 
@@ -68,7 +69,8 @@ def _is_large(block: bytes, name: str, values: pa.ChunkedArray) -> bool | None:
 
 def _common(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the type of a column with values of two types; None if it cannot have both."""
-    numbers, texts = (pa.int64(), pa.float64()), (pa.timestamp("s"), pa.string())
+    numbers = (pa.int64(), pa.float64())
+    texts = (pa.timestamp("s"), pa.string())
     for kinds in (numbers, texts, (pa.bool_(),)):
         chain = (pa.null(), *kinds)
         if first in chain and second in chain:
@@ -85,7 +87,8 @@ def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator
 
 def _blocks(stream: Any) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines, and the number of the first of them."""
-    first, unfinished = 1, b""
+    first = 1
+    unfinished = b""
     while piece := stream.read(_BLOCK_BYTES):
         block, newline, unfinished = (unfinished + piece).rpartition(b"\n")
         if len(unfinished) > _LINE_BYTES:
