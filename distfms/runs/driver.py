@@ -39,12 +39,11 @@ from distfms.runs.folder import (
     read_manifest,
     write_atomic,
 )
-from distfms.runs.inputs import KEPT
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.prepare import Prepared, prepare
 from distfms.runs.projection import Projection
 from distfms.runs.steps import Steps, place_of
-from distfms.store.kept import prune
+from distfms.store.kept import KEPT, prune
 from distfms.store.places import Location, hangs, missing_folders, reading, remove_tree
 from distfms.store.remote import RemotePath
 

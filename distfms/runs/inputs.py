@@ -23,10 +23,8 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.frame.contract import Inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import DataSection, expanded
+from distfms.store.kept import KEPT
 from distfms.store.places import Location
-
-#: Folder, beside all runs, of what is kept for later ones.
-KEPT = ".kept"
 
 
 @dataclass(frozen=True)

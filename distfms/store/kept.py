@@ -34,6 +34,8 @@ from distfms.store.remote import RemotePath
 
 T = TypeVar("T")
 
+#: Name of a folder in which things are kept, and nothing else is: what is in it may be deleted.
+KEPT = ".kept"
 #: What all kept things of a user may take, where no job says otherwise.
 MAX_BYTES = 10 * 2**30
 SUFFIX = ".kept"

@@ -107,8 +107,7 @@ def converted(
                 rows.read(files)
                 rows.settle(seed)
                 rows.label(labels, copies)
-                count = f"{len(files)} of {len(files)} files"
-                copies.say(f"Converting judgments in long form to {copies.folder}: {count}")
+                copies.say(f"Converting judgments in long form to {copies.folder}")
                 for number, file in enumerate(files):
                     name = f"{file.name.replace('//', '/')}.parquet"
                     rows.write(number, folder / _FOLDER / name)

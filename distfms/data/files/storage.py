@@ -20,6 +20,7 @@ from distfms.data.files.formats import FORMATS
 from distfms.data.files.partition import LONE
 from distfms.errors import DataError, SpecError
 from distfms.store import places
+from distfms.store.kept import KEPT
 from distfms.store.places import File, Location
 from distfms.store.remote import RemotePath, is_url
 
@@ -252,9 +253,13 @@ def _content_of(file: File) -> str:
 def cache_folder() -> Path:
     """Return where this user's copies of data are kept.
 
-    ``DISTFMS_CACHE``, else ``~/.cache/distfms`` or, where nothing can be written there, a folder
-    for temporary files.
+    Below ``DISTFMS_CACHE``, else ``~/.cache/distfms`` or, where nothing can be written there, a
+    folder for temporary files.
     """
+    return _cache_of_user() / KEPT
+
+
+def _cache_of_user() -> Path:
     if named := os.environ.get("DISTFMS_CACHE"):
         return Path(named).absolute()
     with suppress(OSError, RuntimeError):  # there may be no home

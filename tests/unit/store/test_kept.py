@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from distfms.data.files.storage import cache_folder
 from distfms.store.kept import PartialCache, are_kept, kept_files, kept_value, prune
 from distfms.store.places import files_below, locate
 from tests.conformance import engine_tasks as tasks
@@ -155,3 +156,16 @@ def test_readers_writers_and_pruning_at_once_never_give_a_wrong_value(tmp_path: 
         assert all(all(right) for right in pool.map(work, range(5)))
     prune(tmp_path, max_bytes=12_000)
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.kept")) <= 12_000
+
+
+def test_only_what_is_kept_is_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that the user has named may hold other things."""
+    monkeypatch.setenv("DISTFMS_CACHE", str(tmp_path))
+    foreign = [tmp_path / "project/.git/config", tmp_path / "project/data/a.kept"]
+    for path in foreign:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(bytes(100))
+        os.utime(path, (1e9, 1e9))
+    kept_value(cache_folder(), "types", [1], lambda: b"value")
+    assert prune(cache_folder(), 0) == 1
+    assert all(path.exists() for path in foreign)
