@@ -8,12 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import Field
-
 from distfms.data.files.partition import LONE, Dataset
-from distfms.errors import SpecError, nearest
+from distfms.errors import SpecError
 from distfms.methods.frame.contract import FinishedRun, Inputs, Job, Judged, Method, Run
-from distfms.registry import Record, Registry
+from distfms.registry import Registry
 from distfms.report.formatting import measure_title
 from distfms.retrain.drift import Summaries
 from distfms.runs.driver import describe_inputs
@@ -21,7 +19,6 @@ from distfms.runs.finished import read_version
 from distfms.runs.prepare import Prepared
 from distfms.spec import GateSection
 from distfms.stats.base import from_bytes
-from distfms.store.places import File
 
 Json = Mapping[str, Any]
 
@@ -94,61 +91,7 @@ def made_before(registry: Registry, name: str, identity: str) -> tuple[int | Non
 
 
 #: Files that a message names.
-_LISTED = 5
-#: In place of the version of a file that is gone.
-GONE = "gone"
-
-
-class Refusal(Record):
-    """Files that have drifted: name → version, and whether somebody has accepted it."""
-
-    files: dict[str, tuple[str, bool]] = Field(default_factory=dict)
-
-    @classmethod
-    def read(cls, registry: Registry, name: str) -> Refusal:
-        """Read the last record of a model."""
-        return registry.log(name, cls).last() or cls(number=0)
-
-    def write(self, registry: Registry, name: str, files: dict[str, tuple[str, bool]]) -> Refusal:
-        """Write the next record, unless it would say the same."""
-        log = registry.log(name, Refusal)
-        new = Refusal(number=log.next_number(), files=self.files | files)
-        if new.files != self.files:
-            log.create(new)
-        return new
-
-    @property
-    def accepted(self) -> set[str]:
-        """Names of files that somebody has accepted as they are, or as gone."""
-        return {name for name, (_, is_accepted) in self.files.items() if is_accepted}
-
-    def accept(
-        self,
-        registry: Registry,
-        name: str,
-        files: Sequence[File],
-        named: Sequence[str],
-        before: Sequence[Json] = (),
-    ) -> Refusal:
-        """Accept files by their names in the data, or parts of their paths.
-
-        Also those that the current model has learned from and that are gone: `before` are its
-        inputs.
-        """
-        files_to_accept = {file["name"]: (GONE, True) for file in before}
-        files_to_accept |= {file.name: (file.version, True) for file in files}
-        accepted = dict[str, tuple[str, bool]]()
-        for path in named:
-            matching = {
-                file: version
-                for file, version in files_to_accept.items()
-                if f"/{path}/" in f"/{file}/"
-            }
-            if not matching:
-                hint = nearest(path, files_to_accept)
-                raise SpecError(f"There is no file {path!r} to accept.{hint}")
-            accepted |= matching
-        return self.write(registry, name, accepted)
+_NAMED = 5
 
 
 def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
@@ -391,7 +334,7 @@ def checked(
     lost = changes["n_lost_rows"] / max(changes["n_before"], 1)
     finding = f"{lost:.1%} of its rows lost"
     if lost > gate.max_lost:
-        options = " ".join(f"--accept {name}" for name in changes["lost"][:_LISTED])
+        options = " ".join(f"--accept {name}" for name in changes["lost"][:_NAMED])
         finding += f". If that is meant: distfms retrain SPEC {options}"
     most = f"at most {gate.max_lost:.1%} of the rows behind the current model lost"
     require(most, finding, lost <= gate.max_lost)

@@ -21,7 +21,6 @@ from distfms.retrain.drift import Summaries, history, same_rows, summarise, wors
 from distfms.retrain.gate import (
     DRIFT,
     InPlace,
-    Refusal,
     changed_choices,
     changes_of,
     checked,
@@ -31,6 +30,7 @@ from distfms.retrain.gate import (
     require_metric,
     require_same_question,
 )
+from distfms.retrain.refusal import Refusal
 from distfms.runs.context import RunContext
 from distfms.runs.driver import keep_last, run_prepared
 from distfms.runs.events import Display, Say
