@@ -2,6 +2,8 @@
 
 import json
 import re
+from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -158,6 +160,24 @@ def test_wrong_classes_have_costs_and_trees_may_stop(finished, tmp_path):
     # Without any group a miss of every third row costs 5, or a false alarm of the others 1.
     assert first["test"]["error_cost"] == pytest.approx(0.7, abs=0.06)
     assert json.loads(json.dumps(metrics)) == metrics
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_news"),
+    [
+        ({}, True),
+        ({"mean_cost": 14.0}, False),
+        ({"log_loss": 0.9}, False),
+        ({"mean_cost": 17.0, "log_loss": 0.9}, False),
+    ],
+)
+def test_only_good_news_of_rows_is_in_the_headline(finished, changes, is_news):
+    method, opened = open_run(finished[0])
+    stop = deepcopy(opened.metrics["stop"])
+    stop["rows"]["validation"] |= changes
+    told = replace(opened, metrics={**opened.metrics, "stop": stop})
+    assert ("row by row" in method.headline(told)) == is_news
+    assert ("a greater log loss" in plain(method.page(told))) == ("log_loss" in changes)
 
 
 def test_models_that_do_not_know_say_so(tmp_path):
