@@ -161,6 +161,10 @@ def headline(run: FinishedRun) -> str:
     return f"Take {', '.join(run.selection['columns'])}"
 
 
+#: Which a report reads from this module, as the figures of its method.
+SUBTITLE = "Largest correlations"
+
+
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
     return {name: Chosen(place) for place, name in enumerate(run.selection["columns"], 1)}
 
