@@ -125,11 +125,6 @@ def test_services_estimators_and_sessions_stop_alike(finished, tmp_path):
     assert (sure | (capped["n_groups"] == 2)).all()
     # A budget decides which columns can be needed.
     model.predict(frame[["a", "b"]], stop="rows", budget=3.0)
-    # A folder holds predictions that were made in one way.
-    folder = f"{tmp_path}/parts/"
-    predict_file(run, str(data), folder, **how)
-    with pytest.raises(SpecError, match="whose stop differs"):
-        predict_file(run, str(data), folder)
     for wrong, text in (
         ({"mean_budget": 3.0}, "set stop=rows"),
         ({"stop": "row"}, "choose from"),
