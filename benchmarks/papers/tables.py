@@ -17,7 +17,9 @@ README = Path(__file__).with_name("README.md")
 
 def significant(value: float, digits: int) -> str:
     """Write a number with so many significant digits."""
-    if 0.0 < abs(value) < 1e-3:
+    if abs(value) < 1e-12:  # rounding
+        return "0"
+    if abs(value) < 1e-3:
         return f"{value:.{digits - 1}e}"
     return np.format_float_positional(value, digits, unique=False, fractional=False, trim="-")
 
