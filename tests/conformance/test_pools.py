@@ -23,8 +23,11 @@ ROUND_OF_MISHAP = 7
 @pytest.fixture(
     scope="module",
     params=[
-        *("serial-1", "local-3", "local-8", "ray-3", "dask-2"),
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local-1", "ray-1", "ray-2")),
+        *("serial-1", "local-3", "ray-3", "dask-2"),
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("local-1", "local-8", "ray-1", "ray-2")
+        ),
     ],
 )
 def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:

@@ -50,7 +50,14 @@ LEARNERS = {
 }
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+#: Learners that are judged by the code of another one, but for their models.
+SLOWLY = ("classes", "trees", "splines", "pairs")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in SLOWLY else ()) for name in LEARNERS],
+)
 def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, name, monkeypatch):
     if name == "mapped":
         monkeypatch.setattr(mapped, "ONE_PROCESS_BYTES", 0)

@@ -120,7 +120,12 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
 }
 #: One case of each way to read rows; selectors and rankers have tests of their own.
 FORMS = ("sequence", "logistic", "landmarks", "lasso")
-EACH = pytest.mark.parametrize("case", CASES)
+#: Cases that others nearly repeat.
+SIMILAR = ("sequence-tuned", "poisson", "softmax", "sparse", "margins", "lasso")
+EACH = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if case in SIMILAR else ()) for case in CASES],
+)
 
 
 def estimator_of(case: str) -> Any:
