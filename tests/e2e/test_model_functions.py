@@ -51,7 +51,7 @@ def imported(tmp_path, monkeypatch):
 
 @pytest.fixture
 def job(days, tmp_path):
-    section = {"similarity": "mine:near", "landmarks": 5, "baselines": [], "sample": 50}
+    section = {"similarity": "mine:near", "landmarks": 5, "baselines": []}
     return growing_job(days, tmp_path / "runs", method="landmarks", landmarks=section)
 
 

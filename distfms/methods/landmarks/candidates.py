@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from distfms.errors import DataError
 from distfms.methods.frame.choose import Rule, best, chosen_without
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.curves import number_or_none
@@ -94,16 +95,26 @@ class SampledRows:
         return self.where(self.fold != fold)
 
 
+#: A form and its ridge.
+Candidate = tuple[Form, float]
+
+
+def candidates_of(forms: Sequence[Form], ridges: np.ndarray) -> tuple[Candidate, ...]:
+    """Return the candidates of forms: the constant, then each other with every ridge."""
+    candidates: list[Candidate] = [(forms[0], 0.0)]
+    for form in forms[1:]:
+        candidates += [(form, float(ridge)) for ridge in ridges]
+    return tuple(candidates)
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """What folds say of candidates.
 
     Attributes
     ----------
-    forms : tuple of Form
+    candidates : tuple of (Form, float)
         The constant first.
-    form, ridge : ndarray of shape (n_candidates,)
-        Number of the form of each candidate, and its ridge.
     losses, errors : ndarray of shape (n_candidates, n_folds)
         Mean loss of the rows of each fold: squared errors in units of the variance of the target,
         of classes log losses; and the mean size of errors, of classes the share of wrong ones.
@@ -113,19 +124,24 @@ class Comparison:
         Of the target; 1 for classes.
     """
 
-    forms: tuple[Form, ...]
-    form: np.ndarray
-    ridge: np.ndarray
+    candidates: tuple[Candidate, ...]
     losses: np.ndarray
     errors: np.ndarray
     weight: np.ndarray
     variance: float
 
-    def best_of(self, labels: Sequence[str]) -> int:
-        """Return the best candidate of some similarities."""
-        known = [number for number, form in enumerate(self.forms) if form.label in labels]
-        rows = np.flatnonzero(np.isin(self.form, known))
-        return int(rows[best(self.losses[rows], self.weight)])
+    @property
+    def forms(self) -> list[Form]:
+        """All forms, the constant first."""
+        return list(dict.fromkeys(form for form, _ in self.candidates))
+
+    def best_of(self, label: str, metric: str | None = None) -> int:
+        """Return the best candidate of a similarity, or of one with a kind of metric."""
+        places = []
+        for place, (form, _) in enumerate(self.candidates):
+            if form.label == label and metric in (None, form.metric):
+                places.append(place)
+        return places[best(self.losses[places], self.weight)]
 
     @property
     def is_constant(self) -> bool:
@@ -139,29 +155,34 @@ class Comparison:
 
     def listed(self, chosen: int) -> list[dict[str, Any]]:
         """Return the best of each similarity and metric beside the chosen one, for results."""
-        kinds = {(form.label, form.metric): number for number, form in enumerate(self.forms)}
-        found = list[dict[str, Any]]()
-        for label, metric in kinds:
-            own = [n for n, f in enumerate(self.forms) if (f.label, f.metric) == (label, metric)]
-            rows = np.flatnonzero(np.isin(self.form, own))
-            if not np.isfinite(self.losses[rows][:, self.weight > 0]).all(axis=1).any():
+        entries = list[dict[str, Any]]()
+        for label, metric in dict.fromkeys((form.label, form.metric) for form in self.forms):
+            try:
+                candidate = self.best_of(label, metric)
+            except DataError:  # the same for all rows and landmarks
                 continue
-            candidate = int(rows[best(self.losses[rows], self.weight)])
+            form, ridge = self.candidates[candidate]
             behind = over_folds(self.losses[candidate] - self.losses[chosen], self.weight)
-            entry: dict[str, Any] = {"similarity": label, "metric": metric}
-            entry |= {"width": self.forms[self.form[candidate]].width}
-            entry |= {"ridge": float(self.ridge[candidate]), "loss": self.mean_loss(candidate)}
-            entry |= {"behind": float(behind.mean), "chosen": candidate == chosen}
-            entry |= {"standard_error": number_or_none(behind.standard_error)}
-            found.append(entry)
-        return found
+            entry = {
+                "similarity": label,
+                "metric": metric,
+                "width": form.width,
+                "ridge": ridge,
+                "loss": self.mean_loss(candidate),
+                "behind": float(behind.mean),
+                "chosen": candidate == chosen,
+                "standard_error": number_or_none(behind.standard_error),
+            }
+            entries.append(entry)
+        return entries
 
     def measures(self, main: str) -> dict[str, np.ndarray]:
         """Return measures (n_candidates, n_folds) by the names that metrics have of them."""
         if main == "error":
             return {"error": self.errors, "loss": self.losses}
-        known = {"mse": self.losses * self.variance, "mae": self.errors}
-        return {name: values for name, values in known.items() if name == main}
+        if main == "mse":
+            return {"mse": self.losses * self.variance}
+        return {"mae": self.errors} if main == "mae" else {}
 
     def without_a_say(self, values: np.ndarray, measured: np.ndarray) -> np.ndarray:
         """Return what folds measured of the model, had they had no say in the candidate.
@@ -185,21 +206,18 @@ class Comparison:
         return np.minimum(moved, np.maximum(measured, chosen))
 
 
-def corrections(
-    losses: np.ndarray, values: np.ndarray, weight: Sequence[float] | np.ndarray, rule: Rule
-) -> np.ndarray:
-    """Return the value on each fold of what the others choose, less that of what all chose.
+def corrections(losses: np.ndarray, weight: np.ndarray, rule: Rule) -> np.ndarray:
+    """Return the loss on each fold of what the others choose, less that of what all chose.
 
     Parameters
     ----------
-    losses, values : ndarray of shape (n_candidates, n_folds)
-        What chooses, and what is reported.
-    weight : sequence of float, length n_folds
+    losses : ndarray of shape (n_candidates, n_folds)
+    weight : ndarray of shape (n_folds,)
     rule : callable
     """
-    weight, folds = np.asarray(weight), np.arange(len(weight))
+    folds = np.arange(len(weight))
     choices = chosen_without(losses, weight, rule)
-    return np.asarray(values[choices, folds] - values[rule(losses, weight)])
+    return np.asarray(losses[choices, folds] - losses[rule(losses, weight)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,14 +239,15 @@ class FoldChoice:
     @classmethod
     def of(cls, tried: np.ndarray, answers: FoldAnswers, item: int, rule: Rule) -> FoldChoice:
         """Choose among what was tried, by what folds answered an item."""
-        losses, weight = answers.values(item, "mse"), np.array(answers.weight)
+        losses = answers.values(item, "mse")
+        weight = np.array(answers.weight)
         value = float(tried[rule(losses, weight)])
-        return cls(value, answers.folds, corrections(losses, losses, weight, rule))
+        return cls(value, answers.folds, corrections(losses, weight, rule))
 
     def corrections_of(self, folds: Sequence[int]) -> np.ndarray:
         """Return what is added to the errors of some folds."""
-        known = dict(zip(self.folds, self.added, strict=True))
-        return np.array([known.get(fold, 0.0) for fold in folds])
+        by_fold = dict(zip(self.folds, self.added, strict=True))
+        return np.array([by_fold.get(fold, 0.0) for fold in folds])
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,15 +299,13 @@ class Judging:
 
     def transforms(self, fold: int) -> dict[str, np.ndarray]:
         """Return T of each kind of metric, learned without a fold (−1: from all rows)."""
-        rows = self.rows.without(fold)
-        kinds = dict.fromkeys(form.metric for form in self.forms if form.metric != "none")
-        learned = dict[str, np.ndarray]()
-        first = rows.where(slice(_LIKELY_ROWS))
-        plain = next(iter(self.maps.values()))
-        for kind in kinds:
-            features = plain.scaled(first.features)
-            learned[kind] = learned_transform(kind, features, first.target, first.weight)
-        return learned
+        first = self.rows.without(fold).where(slice(_LIKELY_ROWS))
+        features = next(iter(self.maps.values())).scaled(first.features)
+        transforms = dict[str, np.ndarray]()
+        for kind in dict.fromkeys(form.metric for form in self.forms):
+            if kind != "none":
+                transforms[kind] = learned_transform(kind, features, first.target, first.weight)
+        return transforms
 
     def mapping(
         self, form: Form, transforms: Mapping[str, np.ndarray], ridge: float
@@ -306,20 +323,20 @@ class Judging:
 
     def __call__(self, fold: int) -> FoldAnswer:
         """Return what a fold says; for −1 no more than the metrics of all rows."""
-        transforms, is_held_out = self.transforms(fold), self.rows.fold == fold
+        transforms = self.transforms(fold)
+        is_held_out = self.rows.fold == fold
         if not is_held_out.any():
-            n_candidates = 1 + (len(self.forms) - 1) * len(self.grid)
+            n_candidates = len(candidates_of(self.forms, self.grid))
             unknown = np.full(n_candidates, np.nan)
             return FoldAnswer(unknown, unknown, transforms)
-        train, held_out = self.rows.without(fold), self.rows.where(is_held_out)
-        judged = [self._judged(self._constant(train, held_out), held_out)]
+        train = self.rows.without(fold)
+        held_out = self.rows.where(is_held_out)
+        scores = [self._constant(train, held_out)]
         for form in self.forms[1:]:
             mapping = self.mapping(form, transforms, 0.0)
             intercept = self.intercept or form.label == COLUMNS
-            scores = self._scores(mapping, train, held_out, intercept)
-            judged.append(self._judged(scores, held_out))
-        losses = np.concatenate([losses for losses, _ in judged])
-        errors = np.concatenate([errors for _, errors in judged])
+            scores.append(self._scores(mapping, train, held_out, intercept))
+        losses, errors = self._judged(np.concatenate(scores), held_out)
         return FoldAnswer(losses, errors, transforms)
 
     def _constant(self, train: SampledRows, held_out: SampledRows) -> np.ndarray:
@@ -333,46 +350,41 @@ class Judging:
         self, mapping: LandmarkMap, train: SampledRows, held_out: SampledRows, intercept: bool
     ) -> np.ndarray:
         """Return scores (n_ridges, P, m) of held-out rows by models of all ridges."""
-        name, n_landmarks = mapping.similarity.name, mapping.n_landmarks
-        most = LANDMARKS_JUDGED
-        if name == LINEAR:
-            most = 2 * len(mapping.scale)
-        if n_landmarks > most and name != PRECOMPUTED:
-            mapping = mapping.restricted(range(most))
+        mapping = _of_few_landmarks(mapping)
+        similar = mapping(train.features)
+        asked = mapping(held_out.features)
         share = train.weight / train.weight.sum()
-        similar, other = mapping(train.features), mapping(held_out.features)
-        level = np.zeros(len(train.target))
+        level = np.zeros((len(train.target), 1))
         if intercept:
             mean = (similar @ share)[:, np.newaxis]
-            similar, other = similar - mean, other - mean
-            level = train.target @ share
-        covariance = (similar * share) @ similar.T
+            similar = similar - mean
+            asked = asked - mean
+            level = (train.target @ share)[:, np.newaxis]
+        weighed = similar * share
+        covariance = weighed @ similar.T
         penalty = mapping.penalty()
         if penalty is None:
             penalty = np.mean(np.diagonal(covariance)) * np.eye(len(covariance))
         if not np.trace(penalty) > 0:  # the same for all rows and landmarks
             return np.full((len(self.grid), *held_out.target.shape), np.nan)
-        cross = (similar * share) @ (train.target - level[:, np.newaxis]).T
-        ridges = Ridges.of(covariance, cross, penalty)
+        ridges = Ridges.of(covariance, weighed @ (train.target - level).T, penalty)
         if not self.has_classes:
-            return ridges.predictions(self.grid, other) + level[:, np.newaxis]
-        known = ridges.values, ridges.basis.T @ similar, train.target, share
-        asked = ridges.basis.T @ other, held_out.target
-        return logistic_scores(self.grid, *known, *asked, intercept)
+            return ridges.predictions(self.grid, asked) + level
+        return logistic_scores(
+            self.grid,
+            ridges.values,
+            ridges.basis.T @ similar,
+            train.target,
+            share,
+            ridges.basis.T @ asked,
+            held_out.target,
+            intercept,
+        )
 
     def _judged(self, scores: np.ndarray, rows: SampledRows) -> tuple[np.ndarray, np.ndarray]:
         """Return mean losses and shares of errors (n,) of scores (n, P, m)."""
         if self.has_classes:
-            truth = class_numbers(rows.target)[np.newaxis]
-            n_classes = max(len(rows.target), 2)
-            classes = tuple(float(number) for number in range(n_classes))
-            # Chances of one class against the others are brought to one by `probabilities`.
-            chances = np.stack([probabilities(of_model.T).T for of_model in scores])
-            logs = np.log(np.maximum(chances, np.finfo(float).tiny))
-            judge = Judge(Responses(FAMILIES["softmax"], classes), in_detail=slice(0))
-            judged = JudgedRows(rows.features, truth, rows.weight)
-            measures = judge.measures(judge.of_scores(logs, judged))
-            return measures["deviance"] / 2.0, 1.0 - measures["accuracy"]
+            return _judged_classes(scores, rows)
         judge = Judge(Numbers(absolute=True))
         judged = JudgedRows(rows.features, rows.target, rows.weight)
         measures = judge.measures(judge.of_scores(scores, judged))
@@ -380,6 +392,29 @@ class Judging:
             return measures["mse"], measures["mae"]
         levels = judge.measures(judge.of_scores(np.round(scores), judged))
         return measures["mse"], levels["mae"]
+
+
+def _of_few_landmarks(mapping: LandmarkMap) -> LandmarkMap:
+    """Return a map to the first landmarks, with which candidates are judged."""
+    name = mapping.similarity.name
+    n_judged = 2 * len(mapping.scale) if name == LINEAR else LANDMARKS_JUDGED
+    if mapping.n_landmarks <= n_judged or name == PRECOMPUTED:
+        return mapping
+    return mapping.restricted(range(n_judged))
+
+
+def _judged_classes(scores: np.ndarray, rows: SampledRows) -> tuple[np.ndarray, np.ndarray]:
+    """Return log losses and shares of wrong classes of scores (n, P, m)."""
+    truth = class_numbers(rows.target)[np.newaxis]
+    n_classes = max(len(rows.target), 2)
+    classes = tuple(float(number) for number in range(n_classes))
+    # Chances of one class against the others are brought to one by `probabilities`.
+    chances = np.stack([probabilities(of_model.T).T for of_model in scores])
+    logs = np.log(np.maximum(chances, np.finfo(float).tiny))
+    judge = Judge(Responses(FAMILIES["softmax"], classes), in_detail=slice(0))
+    sums = judge.of_scores(logs, JudgedRows(rows.features, truth, rows.weight))
+    measures = judge.measures(sums)
+    return measures["deviance"] / 2.0, 1.0 - measures["accuracy"]
 
 
 def class_numbers(target: np.ndarray) -> np.ndarray:
@@ -422,17 +457,16 @@ def forms_of(
 
 def comparison(judging: Judging, answers: Sequence[FoldAnswer]) -> Comparison:
     """Gather what the folds said."""
-    rows, grid, variance = judging.rows, judging.grid, 1.0
+    rows = judging.rows
+    variance = 1.0
     if not judging.has_classes:
         level = np.average(rows.target, axis=1, weights=rows.weight)
         squares = np.sum((rows.target - level[:, np.newaxis]) ** 2, axis=0)
         variance = max(float(np.average(squares, weights=rows.weight)), np.finfo(float).tiny)
-    n_others = len(judging.forms) - 1
+    losses = np.stack([answer.losses for answer in answers], axis=1)
     return Comparison(
-        judging.forms,
-        np.append(0, np.repeat(np.arange(1, n_others + 1), len(grid))),
-        np.append(0.0, np.tile(grid, n_others)),
-        np.stack([answer.losses for answer in answers], axis=1) / variance,
+        candidates_of(judging.forms, judging.grid),
+        losses / variance,
         np.stack([answer.errors for answer in answers], axis=1),
         np.bincount(rows.fold, rows.weight, len(answers)),
         variance,

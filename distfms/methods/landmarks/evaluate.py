@@ -76,13 +76,16 @@ def beside_constant(
 ) -> dict[str, Any]:
     """Say what the best constant answers, and whether the model is better by a standard error."""
     assert data.choice is not None
-    answer, measure = "the mean", metrics["measure"]
+    comparison = data.choice.comparison
+    measure = metrics["measure"]
+    answer = "the mean"
     if data.classes is not None and measure == "error":
-        answer = f"`{data.classes.texts[int(np.argmax(data.classes.train_weight))]}`"
-    measures = data.choice.comparison.measures(measure)
-    better = not data.choice.comparison.is_constant
-    if better and validated is not None and measure in measures:
-        constant = measures[measure][0, [*validated.folds]]
+        most_frequent = int(np.argmax(data.classes.train_weight))
+        answer = f"`{data.classes.texts[most_frequent]}`"
+    better = not comparison.is_constant
+    of_candidates = comparison.measures(measure).get(measure)
+    if better and validated is not None and of_candidates is not None:
+        constant = of_candidates[0, list(validated.folds)]
         losses = np.array([entry[measure] for entry in metrics["folds"]], dtype=float)
         better = is_better(losses, constant, validated.weight)
     return {"answer": answer, "model_is_better": better}
@@ -103,25 +106,31 @@ def honest_values(
     learner: Squared, validated: FoldAnswers, choices: Sequence[FoldChoice | None]
 ) -> dict[str, np.ndarray]:
     """Return measures (n_folds,) of the model, as if no fold had a say in what was chosen."""
-    folds, choice = [*validated.folds], learner.data.choice
-    measures = {name: own[-1] for name, own in fold_measures(validated).items()}
-    found = dict[str, np.ndarray]()
+    folds = list(validated.folds)
+    measures = {name: values[-1] for name, values in fold_measures(validated).items()}
+    honest = dict[str, np.ndarray]()
+    choice = learner.data.choice
     if choice is not None and not choice.is_by_parts and choices_were_made(learner):
-        compared = choice.comparison
-        own = compared.measures(learner.data.form.main_measure)
-        for name, values in own.items():
-            known = np.full(len(compared.weight), np.nan)
-            known[folds] = measures[name]
-            found[name] = compared.without_a_say(values, known)[folds]
-    for made in choices:
-        if made is not None:
-            found["mse"] = found.get("mse", measures["mse"]) + made.corrections_of(folds)
-    if "mse" in found and "r2" in measures:
-        variance = np.full(len(folds), np.nan)
-        np.divide(measures["mse"], 1.0 - measures["r2"], out=variance, where=measures["r2"] < 1)
-        added = np.nan_to_num((found["mse"] - measures["mse"]) / variance)
-        found["r2"] = measures["r2"] - added
-    return found
+        comparison = choice.comparison
+        of_candidates = comparison.measures(learner.data.form.main_measure)
+        for name, values in of_candidates.items():
+            measured = np.full(len(comparison.weight), np.nan)
+            measured[folds] = measures[name]
+            honest[name] = comparison.without_a_say(values, measured)[folds]
+    for fold_choice in choices:
+        if fold_choice is not None:
+            mse = honest.get("mse", measures["mse"])
+            honest["mse"] = mse + fold_choice.corrections_of(folds)
+    if "mse" in honest and "r2" in measures:
+        honest["r2"] = honest_shares(measures["mse"], measures["r2"], honest["mse"])
+    return honest
+
+
+def honest_shares(mse: np.ndarray, r2: np.ndarray, honest: np.ndarray) -> np.ndarray:
+    """Return R² of other errors, whose whole variance is that of errors and R²."""
+    variance = np.full(len(mse), np.nan)
+    np.divide(mse, 1.0 - r2, out=variance, where=r2 < 1)
+    return r2 - np.nan_to_num((honest - mse) / variance)
 
 
 def choices_were_made(learner: Squared) -> bool:
@@ -139,35 +148,25 @@ def fold_measures(validated: FoldAnswers) -> dict[str, np.ndarray]:
 
 
 def report_honestly(
-    metrics: dict[str, Any], validated: FoldAnswers, honest: Mapping[str, np.ndarray]
+    metrics: Mapping[str, Any], validated: FoldAnswers, honest: Mapping[str, np.ndarray]
 ) -> None:
     """Set what folds say of the model."""
     point = metrics["curves"][0]["points"][-1]["validation"]
     for measure, values in honest.items():
-        set_fold_values(metrics, point, measure, values, validated.weight)
-
-
-def set_fold_values(
-    metrics: dict[str, Any],
-    point: dict[str, Any],
-    measure: str,
-    values: np.ndarray,
-    weight: Sequence[float],
-) -> None:
-    """Set what folds say of the model by a measure."""
-    point[measure] = number_or_none(over_folds(values, weight).mean)
-    for entry, value in zip(metrics["folds"], values, strict=True):
-        entry[measure] = number_or_none(value)
+        point[measure] = number_or_none(over_folds(values, validated.weight).mean)
+        for entry, value in zip(metrics["folds"], values, strict=True):
+            entry[measure] = number_or_none(value)
 
 
 def beside_columns(
-    learner: Squared, found: Mapping[str, Any], validated: FoldAnswers | None
+    learner: Squared, metrics: Mapping[str, Any], validated: FoldAnswers | None
 ) -> dict[str, Any]:
     """Make baselines of the last curve, of the columns: the models on none and on all.
 
     Return how far the model is behind that on all columns, where folds tell.
     """
-    points, baselines = found["curves"].pop()["points"], found["baselines"]
+    points = metrics["curves"].pop()["points"]
+    baselines = metrics["baselines"]
     del baselines[COLUMNS]
     on_none, on_all = learner.references
     baselines[on_none] = points[0]
@@ -176,22 +175,19 @@ def beside_columns(
     baselines[on_all] = points[-1]
     if validated is None:
         return {}
-    by = behind(validated, learner.data.form.main_measure, 0, len(validated.answers) - 1)
-    return {"linear": how_far(by)}
-
-
-def behind(validated: FoldAnswers, measure: str, one: int, other: int) -> FoldMeans:
-    """Return how much worse the last model of one item is than that of another, by folds."""
-    worse = validated.values(one, measure)[-1] - validated.values(other, measure)[-1]
-    return over_folds(-worse if MEASURES[measure] else worse, validated.weight)
+    measure = learner.data.form.main_measure
+    n_rules = len(validated.answers)
+    worse = validated.values(0, measure)[-1] - validated.values(n_rules - 1, measure)[-1]
+    behind = -worse if MEASURES[measure] else worse
+    return {"linear": how_far(over_folds(behind, validated.weight))}
 
 
 def behind_it(
     validated: FoldAnswers, measure: str, reference: Mapping[str, Any]
 ) -> dict[str, float | None]:
     """Return how far the model is behind a reference, which is judged on a sample of a fold."""
-    known = {own["fold"]: own[measure] for own in reference.get("folds", ())}
-    errors = np.array([known.get(fold, np.nan) for fold in validated.folds])
+    by_fold = {entry["fold"]: entry[measure] for entry in reference.get("folds", ())}
+    errors = np.array([by_fold.get(fold, np.nan) for fold in validated.folds])
     return how_far(over_folds(validated.values(0, measure)[-1] - errors, validated.weight))
 
 

@@ -216,22 +216,13 @@ def _candidate_table(run: FinishedRun) -> Table:
 
 def _metric_tables(run: FinishedRun) -> list[Block]:
     """List what the metric weighs."""
-    metric = run.selection["metric"]
-    tables = list[Block]()
-    weights = list(metric.get("weights", {}).items())
-    if weights:
-        rows = [{"Column": name, "Weight": share} for name, share in weights[:_COLUMNS_SHOWN]]
-        caption = "Share of each column in squared distances of standardised rows."
-        caption += more(len(weights), _COLUMNS_SHOWN, "in selection.json")
-        tables.append(Table(rows, caption, {"Weight": "percent"}))
-    if "directions" in metric:
-        rows = []
-        for direction in metric["directions"]:
-            entries = [f"{name} {number(w, 2)}" for name, w in direction["columns"].items()]
-            rows.append({"Share": direction["share"], "Direction": ", ".join(entries)})
-        caption = "Leading directions, and their largest entries."
-        tables.append(Table(rows, caption, {"Share": "percent"}))
-    return tables
+    weights = list(run.selection["metric"].get("weights", {}).items())
+    if not weights:
+        return []
+    rows = [{"Column": name, "Weight": share} for name, share in weights[:_COLUMNS_SHOWN]]
+    caption = "Share of each column in squared distances of standardised rows."
+    caption += more(len(weights), _COLUMNS_SHOWN, "in selection.json")
+    return [Table(rows, caption, {"Weight": "percent"})]
 
 
 def _landmark_table(run: FinishedRun) -> Table:

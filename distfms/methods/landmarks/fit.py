@@ -29,7 +29,7 @@ from distfms.methods.landmarks.squared import (
     ladder,
     stepwise,
 )
-from distfms.solve.losses import EpsilonInsensitive, Loss, Margin
+from distfms.solve.losses import EpsilonInsensitive, Loss, Margin, Slopes
 from distfms.solve.newton import Domain, NewtonMinimum, Quadratic, minimise
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
@@ -66,10 +66,9 @@ class EmbeddedRows:
 
 def joined_rows(rows: Sequence[EmbeddedRows], label: str) -> EmbeddedRows:
     """Join rows of several parts, with one similarity: few rows cost little more than none."""
-    similarities = np.concatenate([own.similarities[label] for own in rows], axis=1)
-    target, weight = (
-        np.concatenate([getattr(own, name) for own in rows]) for name in ("target", "weight")
-    )
+    similarities = np.concatenate([part.similarities[label] for part in rows], axis=1)
+    target = np.concatenate([part.target for part in rows])
+    weight = np.concatenate([part.weight for part in rows])
     return EmbeddedRows(-1, {label: similarities}, target, weight)
 
 
@@ -86,7 +85,7 @@ class FitPass:
     centre : ndarray of shape (L,)
         What is subtracted from the similarities to all landmarks.
     left_out : int or None
-    wanted : {"model", "majorant", "landmark"}
+    kind : {"model", "majorant", "landmark"}
         The loss with its derivatives; a Hessian that is nowhere less; or the gradient by the
         weights of all landmarks alone.
     """
@@ -96,41 +95,66 @@ class FitPass:
     model: Linear
     centre: np.ndarray
     left_out: int | None = None
-    wanted: Literal["model", "majorant", "landmark"] = "model"
+    kind: Literal["model", "majorant", "landmark"] = "model"
 
     def sums(self, rows: Iterable[EmbeddedRows]) -> Sums:
         """Add up over rows, some at a time."""
-        found, size = Sums({}), max(256, _BLOCK_VALUES // max(len(self.centre), 1))
-        kept = [own for own in rows if own.part != self.left_out]
-        if len(kept) > 1 and sum(len(own.target) for own in kept) <= size:
-            kept = [joined_rows(kept, self.label)]
-        for own in kept:
-            for start in range(0, len(own.target), size):
-                found = found.merge(Sums(self._sums(own, slice(start, start + size))))
-        return found
+        step = max(256, _BLOCK_VALUES // max(len(self.centre), 1))
+        parts = [part for part in rows if part.part != self.left_out]
+        if len(parts) > 1 and sum(len(part.target) for part in parts) <= step:
+            parts = [joined_rows(parts, self.label)]
+        sums = Sums({})
+        add = self._gradient if self.kind == "landmark" else self._derivatives
+        for part in parts:
+            for start in range(0, len(part.target), step):
+                sums = sums.merge(Sums(add(part, slice(start, start + step))))
+        return sums
 
-    def _sums(self, rows: EmbeddedRows, part: slice) -> dict[str, np.ndarray]:
-        model, target, weight = self.model, rows.target[part], rows.weight[part]
-        by_all = self.wanted == "landmark"
-        taken = np.arange(len(self.centre)) if by_all else model.landmarks
-        values = rows.similarities[self.label][taken, part] - self.centre[taken, np.newaxis]
-        chosen = values[model.landmarks] if by_all else values
-        scores = model.weights.T @ chosen + self.loss.offset(model.extra)[:, np.newaxis]
-        value, slope, curvature = self.loss.slopes(scores, target, model.extra)
-        if self.wanted == "majorant":
+    def _values(self, rows: EmbeddedRows, block: slice, landmarks: np.ndarray) -> np.ndarray:
+        """Return centred similarities (k, n) to some landmarks."""
+        similarities = rows.similarities[self.label][landmarks, block]
+        return similarities - self.centre[landmarks, np.newaxis]
+
+    def _slopes(self, values: np.ndarray, target: np.ndarray) -> Slopes:
+        """Return loss and derivatives at the model's scores of similarities to its landmarks."""
+        offset = self.loss.offset(self.model.extra)
+        scores = self.model.weights.T @ values + offset[:, np.newaxis]
+        return self.loss.slopes(scores, target, self.model.extra)
+
+    def _gradient(self, rows: EmbeddedRows, block: slice) -> dict[str, np.ndarray]:
+        """Return the gradient by the weights of all landmarks, (L, P)."""
+        weight = rows.weight[block]
+        values = self._values(rows, block, np.arange(len(self.centre)))
+        slopes = self._slopes(values[self.model.landmarks], rows.target[block])
+        slope = (slopes.slope * weight).sum(axis=1)
+        return {"weight": np.array(weight.sum()), "gradient": values @ slope.T}
+
+    def _derivatives(self, rows: EmbeddedRows, block: slice) -> dict[str, np.ndarray]:
+        """Return the loss (P,), its gradient (m, P) and its Hessian (P, m, m)."""
+        target = rows.target[block]
+        weight = rows.weight[block]
+        values = self._values(rows, block, self.model.landmarks)
+        slopes = self._slopes(values, target)
+        curvature = slopes.curvature
+        if self.kind == "majorant":
             curvature = np.full_like(curvature[:1], self.loss.steepest)
-        slope, curvature = slope * weight, curvature * weight
-        if by_all:
-            return {"weight": np.array(weight.sum()), "gradient": values @ slope.sum(axis=1).T}
-        designs = [np.vstack((values, own)) for own in self.loss.shifts(target)]
-        gradient = sum(own @ slope[:, t].T for t, own in enumerate(designs))
-        hessian = np.zeros((len(curvature), len(designs[0]), len(designs[0])))
-        for out, bent in zip(hessian, curvature, strict=True):
-            for own, curved in zip(designs, bent, strict=True):
-                rooted = own[:, curved > 0] * np.sqrt(curved[curved > 0])
-                out += rooted @ rooted.T
-        sums = {"weight": np.array(weight.sum()), "loss": value @ weight}
-        return {**sums, "gradient": gradient, "hessian": hessian}
+        designs = [np.vstack((values, shift)) for shift in self.loss.shifts(target)]
+        size = len(designs[0])
+        gradient = np.zeros((size, len(slopes.slope)))
+        hessian = np.zeros((len(curvature), size, size))
+        for term, design in enumerate(designs):
+            gradient += design @ (slopes.slope[:, term] * weight).T
+            for score, curvatures in enumerate(curvature):
+                curved = curvatures[term] * weight
+                is_curved = curved > 0
+                rooted = design[:, is_curved] * np.sqrt(curved[is_curved])
+                hessian[score] += rooted @ rooted.T
+        return {
+            "weight": np.array(weight.sum()),
+            "loss": slopes.value @ weight,
+            "gradient": gradient,
+            "hessian": hessian,
+        }
 
 
 #: What models are measured by on rows; numbers by all but the last.
@@ -148,34 +172,87 @@ class Fitted:
 
 
 MakePass = Callable[..., Sums]
-"""From a loss, a model and what is wanted to sums over the rows."""
+"""From a loss, a model and the kind of a pass to sums over the rows."""
 
 
 def _maker(problem: PassProblem, label: str) -> MakePass:
     """Return what passes over the rows of a problem, with the similarities of a label."""
-    centre, passed = problem.squared[label].mean[:-1], problem.make_pass
-    assert passed is not None
-    return lambda loss, model, wanted="model": passed(
-        FitPass(label, loss, model, centre, wanted=wanted)
-    )
+    centre = problem.squared[label].mean[:-1]
+    make_pass = problem.make_pass
+    assert make_pass is not None
+
+    def passed(loss: Loss, model: Linear, kind: Any = "model") -> Sums:
+        return make_pass(FitPass(label, loss, model, centre, kind=kind))
+
+    return passed
 
 
 def _path(label: str, order: np.ndarray, fits: Sequence[Fitted], ridge: float) -> LandmarkPath:
     """Return models of several sizes as a path."""
-    progress = [
-        {
-            "sizes": len(own.model.weights),
-            "tolerance": own.tolerance,
-            "n_passes": own.n_passes,
-            **{name: getattr(own.minimum, name) for name in ("status", "gap", "n_iterations")},
+    progress = []
+    for fit in fits:
+        entry = {
+            "sizes": len(fit.model.weights),
+            "tolerance": fit.tolerance,
+            "n_passes": fit.n_passes,
+            "status": fit.minimum.status,
+            "gap": fit.minimum.gap,
+            "n_iterations": fit.minimum.n_iterations,
         }
-        for own in fits
-    ]
-    models = tuple(own.model for own in fits)
+        progress.append(entry)
+    models = tuple(fit.model for fit in fits)
     return LandmarkPath(label, order, ridge, models=models, progress={"fits": progress})
 
 
+@dataclass(eq=False)
+class PenalisedLoss:
+    """The mean loss of models on some landmarks with a ridge, at parameters (k + E/P, P).
+
+    Weights come first, then the parameters beside them.
+    """
+
+    make_pass: MakePass
+    problem: SquaredProblem
+    order: np.ndarray
+    penalty: np.ndarray
+    n_passes: int = 0
+
+    def model(self, loss: Loss, parameters: np.ndarray) -> Linear:
+        """Return the model with these parameters."""
+        k = len(self.order)
+        weights = parameters[:k]
+        extra = parameters[k:].ravel()
+        offset = loss.offset(extra) - self.problem.mean[self.order] @ weights
+        return Linear(self.order, weights, offset, extra)
+
+    def at(self, loss: Loss, parameters: np.ndarray, kind: str = "model") -> Quadratic:
+        """Return value and derivatives, by a pass over the rows."""
+        self.n_passes += 1
+        sums = self.make_pass(loss, self.model(loss, parameters), kind)
+        total = sums["weight"]
+        pull = self.penalty @ parameters
+        return Quadratic(
+            sums["loss"] / total + np.sum(pull * parameters, axis=0) / 2,
+            sums["gradient"] / total + pull,
+            sums["hessian"] / total + self.penalty,
+        )
+
+
 # --- the procedure ------------------------------------------------------------------------------
+
+
+def _on_landmarks(
+    loss: Loss, problem: SquaredProblem, extra: np.ndarray, order: Any, weights: np.ndarray
+) -> Linear:
+    """Return the model with weights (k,) of landmarks."""
+    landmarks = np.array(order, dtype=np.intp)
+    offset = loss.offset(extra) - problem.mean[landmarks] @ weights
+    return Linear(landmarks, weights[:, np.newaxis], offset, extra)
+
+
+def _last_sizes(n_landmarks: int, keep: int) -> list[int]:
+    """Return the numbers of a ladder that are no less than a tenth of those kept."""
+    return [k for k in ladder(n_landmarks) if 10 * k >= keep]
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,48 +300,45 @@ class PassProcedure(LandmarkProcedure):
         start: Fitted | None = None,
     ) -> Fitted:
         """Fit a model on landmarks in an order, beginning at that of the first of them."""
-        is_number = isinstance(self.loss, EpsilonInsensitive)
-        k, n_passes, first = len(order), 0, self.start(problem).reshape(-1, self.loss.n_scores)
-        # The loss grows with the unit of the target, the squared weights with its square.
-        unit = float(np.sqrt(problem.target_variance)) or 1.0 if is_number else 1.0
+        k = len(order)
+        loss = self.loss
+        first = self.start(problem).reshape(-1, loss.n_scores)
+        unit = self._unit(problem)
         penalty = np.zeros((k + len(first), k + len(first)))
         penalty[:k, :k] = problem.added(self.ridge(problem) / unit)[np.ix_(order, order)]
-        bound = self.options.bound
-        radius = None if bound is None else bound / np.sqrt(k)
-        domain = Domain(k, radius, self.loss.least())
-
-        def model(at: np.ndarray) -> Linear:
-            weights, extra = at[:k], at[k:].ravel()
-            offset = self.loss.offset(extra) - problem.mean[order] @ weights
-            return Linear(order, weights, offset, extra)
-
-        def mean_of(loss: Loss, at: np.ndarray, wanted: str = "model") -> Quadratic:
-            nonlocal n_passes
-            n_passes += 1
-            sums, weighed = make_pass(loss, model(at), wanted), penalty @ at
-            return Quadratic(
-                sums["loss"] / sums["weight"] + np.sum(weighed * at, axis=0) / 2,
-                sums["gradient"] / sums["weight"] + weighed,
-                sums["hessian"] / sums["weight"] + penalty,
-            )
-
-        at = np.vstack((np.zeros((k, self.loss.n_scores)), first))
+        objective = PenalisedLoss(make_pass, problem, order, penalty)
+        parameters = np.vstack((np.zeros((k, loss.n_scores)), first))
+        widths: Sequence[float] = _WIDTHS
         if start is not None:
-            at[: len(start.model.weights)] = start.model.weights
-            at[k:] = start.model.extra.reshape(first.shape)
-        widths: Sequence[float] = _WIDTHS if start is None else _WIDTHS[1:]
-        if isinstance(self.loss, Margin) and self.loss.logistic:
+            parameters[: len(start.model.weights)] = start.model.weights
+            parameters[k:] = start.model.extra.reshape(first.shape)
+            widths = _WIDTHS[1:]
+        if isinstance(loss, Margin) and loss.logistic:
             widths = _WIDTHS[-1:]  # without a corner
-        steepest = mean_of(self.loss, at, "majorant").hessian[0] - penalty
+        steepest = objective.at(loss, parameters, "majorant").hessian[0] - penalty
         # Regular also without a ridge, and where landmarks are the same.
-        steepest.flat[:: len(at) + 1] += 1e-10 * np.trace(steepest) / len(at)
+        steepest.flat[:: len(steepest) + 1] += 1e-10 * np.trace(steepest) / len(steepest)
+        bound = self.options.bound
+        domain = Domain(k, None if bound is None else bound / np.sqrt(k), loss.least())
         for width in widths:
-            loss = replace(self.loss, width=width * self.loss.width)
+            rounded = replace(loss, width=width * loss.width)
             tolerance = unit * (TOLERANCE if width == _WIDTHS[-1] else _ROUGH)
-            majorant = steepest / width + penalty
-            found = minimise(partial(mean_of, loss), at, majorant, domain, tol=tolerance)
-            at = found.parameters
-        return Fitted(model(at), found, tolerance, n_passes)
+            minimum = minimise(
+                partial(objective.at, rounded),
+                parameters,
+                steepest / width + penalty,
+                domain,
+                tol=tolerance,
+            )
+            parameters = minimum.parameters
+        model = objective.model(loss, parameters)
+        return Fitted(model, minimum, tolerance, objective.n_passes)
+
+    def _unit(self, problem: SquaredProblem) -> float:
+        """Return the unit of the loss of a number, with whose square squared weights grow."""
+        if not isinstance(self.loss, EpsilonInsensitive):
+            return 1.0
+        return float(np.sqrt(problem.target_variance)) or 1.0
 
     def shards(self, problem: Any, rule: NamedRule) -> tuple[()]:
         """Return none: gradients over rows tell which landmark is next."""
@@ -273,63 +347,69 @@ class PassProcedure(LandmarkProcedure):
     def search(self, problem: Any, rule: NamedRule, **where: Any) -> Any:
         """Fit models on more and more landmarks, each beginning where the one before it ended."""
         if rule.name == DENSE:
-            rule, keep = self.rules[0], self.keep
-            own = problem.squared[rule.name]
-            sizes = [k for k in ladder(own.n_landmarks) if 10 * k >= keep]
-            return self.dense()._search(problem, rule, own, sizes)
-        own = problem.squared[rule.name]
+            squared = problem.squared[self.rules[0].name]
+            sizes = _last_sizes(squared.n_landmarks, self.keep)
+            return self.dense()._search(problem, self.rules[0], sizes)
+        squared = problem.squared[rule.name]
         if rule.name == COLUMNS:
-            given = {"task": "regression", "ridge": own.ridge, "bound": None}
-            loss = replace(self.loss, has_intercept=True)
-            plain = replace(self, options=self.options.model_copy(update=given), loss=loss)
-            return plain._search(problem, rule, own, [0, own.n_landmarks])
+            changes = {"task": "regression", "ridge": squared.ridge, "bound": None}
+            options = self.options.model_copy(update=changes)
+            plain = replace(self, options=options, loss=replace(self.loss, has_intercept=True))
+            return plain._search(problem, rule, [0, squared.n_landmarks])
         if self.options.takes_steps:
-            return self._steps(own, rule.name, _maker(problem, rule.name))
-        keep = min(self.keep, own.n_landmarks)
-        sizes = [k for k in ladder(keep) if 10 * k >= keep]
-        return self._search(problem, rule, own, sizes)
+            return self._steps(squared, rule.name, _maker(problem, rule.name))
+        keep = min(self.keep, squared.n_landmarks)
+        return self._search(problem, rule, _last_sizes(keep, keep))
 
     def _steps(self, problem: SquaredProblem, label: str, make_pass: MakePass) -> LandmarkPath:
         """Take the steps of Algorithm 2, a pass for each; with an intercept all is centred."""
-        ridge, bound, extra = self.ridge(problem), self.options.bound, self.start(problem)
-        assert bound is not None
+        extra = self.start(problem)
         unit = float(np.sqrt(problem.target_variance))
-        penalty, spread = problem.added(ridge / unit), np.diagonal(problem.covariance)[:-1]
+        ridge = self.ridge(problem)
+        penalty = problem.added(ridge / unit)
 
-        def model(order: Any, weights: np.ndarray) -> Linear:
-            own = np.array(order, dtype=np.intp)
-            offset = self.loss.offset(extra) - problem.mean[own] @ weights
-            return Linear(own, weights[:, np.newaxis], offset, extra)
+        model = partial(_on_landmarks, self.loss, problem, extra)
 
         def slope(order: Any, weights: np.ndarray) -> np.ndarray:
             sums = make_pass(self.loss, model(order, weights), "landmark")
-            found: np.ndarray = sums["gradient"][:, 0] / sums["weight"]
-            return found + penalty[:, order] @ weights
+            gradient = sums["gradient"][:, 0] / sums["weight"]
+            return np.asarray(gradient + penalty[:, order] @ weights)
 
-        smoothness = float((self.loss.steepest * spread + np.diagonal(penalty)).max())
-        most = min(self.keep, problem.n_landmarks)
-        found = stepwise(slope, most, bound, smoothness, self.options.tolerance * unit)
-        order, kept = found["order"], found["weights"]
-        models = [
-            model(order[:k], kept[k - 1, :k] if k else np.zeros(0)) for k in ladder(len(order))
-        ]
-        progress = {name: found[name].item() for name in ("n_steps", "gap")}
+        curvature = self.loss.steepest * np.diagonal(problem.covariance)[:-1]
+        bound = self.options.bound
+        assert bound is not None
+        steps = stepwise(
+            slope,
+            n_kept=min(self.keep, problem.n_landmarks),
+            bound=bound,
+            smoothness=float((curvature + np.diagonal(penalty)).max()),
+            least=self.options.tolerance * unit,
+        )
+        order = steps["order"]
+        models = [model(order[:0], np.zeros(0))]
+        if len(order):
+            sizes = ladder(len(order))
+            models = [model(order[:k], steps["weights"][k - 1, :k]) for k in sizes]
+        progress = {name: steps[name].item() for name in ("n_steps", "gap")}
         return LandmarkPath(label, order, ridge, models=tuple(models), progress=progress)
 
-    def _search(
-        self, problem: Any, rule: NamedRule, own: SquaredProblem, sizes: Sequence[int]
-    ) -> LandmarkPath:
-        keep = sizes[-1]
-        order, fits, make_pass = np.arange(keep), dict[int, Fitted](), _maker(problem, rule.name)
+    def _search(self, problem: Any, rule: NamedRule, sizes: Sequence[int]) -> LandmarkPath:
+        """Fit models of some sizes; of `sparse`, choose a landmark after each fit."""
+        squared = problem.squared[rule.name]
+        make_pass = _maker(problem, rule.name)
+        is_sparse = self.options.task == "sparse"
+        n_landmarks = sizes[-1]
+        order = np.arange(n_landmarks)
+        fits = list[Fitted]()
         last = None
-        sparse = self.options.task == "sparse"
-        for k in range(1, keep + 1) if sparse else sizes:
-            if sparse:
-                order[k - 1 :] = self._next(make_pass, own, order[: k - 1], last)
-            last = self.fitted(make_pass, own, order[:k], last)
+        for k in range(1, n_landmarks + 1) if is_sparse else sizes:
+            if is_sparse:
+                following = self._next(make_pass, squared, order[: k - 1], last)
+                order[k - 1 :] = following
+            last = self.fitted(make_pass, squared, order[:k], last)
             if k in sizes:
-                fits[k] = last
-        return _path(rule.name, order, list(fits.values()), self.ridge(own))
+                fits.append(last)
+        return _path(rule.name, order, fits, self.ridge(squared))
 
     def _next(
         self, make_pass: Any, problem: SquaredProblem, order: np.ndarray, last: Fitted | None

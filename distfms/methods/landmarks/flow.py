@@ -86,19 +86,22 @@ def with_best_ranking(learner: Squared) -> Squared:
     labels = learner.labels
     if learner.data.choice is not None or len(labels) < 2:
         return learner
+    place = learner.run.step("similarities", partial(best_ranking, learner))
+    others = [label for label in labels if label != labels[place]]
+    return replace(learner, labels=(labels[place], *others))
 
-    def best_place() -> int:
-        procedure = learner.procedure(learner.job.options)
-        ends = np.array([float(procedure.keep)])
-        items = [(rule, ends) for rule in procedure.rules[: len(labels)]]
-        work = fold_work(learner.job, partial(scored, procedure), items, [procedure] * len(items))
-        answers = learner.on_folds(work)
-        measure = learner.data.form.main_measure
-        values = [answers.values(number, measure)[0] for number in range(len(labels))]
-        return best(-np.array(values), answers.weight)
 
-    first = labels[learner.run.step("similarities", best_place)]
-    return replace(learner, labels=tuple(sorted(labels, key=lambda label: label != first)))
+def best_ranking(learner: Squared) -> int:
+    """Return the place of the similarity whose rankings are the best on the folds."""
+    procedure = learner.procedure(learner.job.options)
+    rules = procedure.rules[: len(learner.labels)]
+    ends = np.array([float(procedure.keep)])
+    items = [(rule, ends) for rule in rules]
+    work = fold_work(learner.job, partial(scored, procedure), items, [procedure] * len(items))
+    answers = learner.on_folds(work)
+    measure = learner.data.form.main_measure
+    values = [answers.values(number, measure)[0] for number in range(len(rules))]
+    return best(-np.array(values), answers.weight)
 
 
 def with_ridges(learner: Squared) -> tuple[Squared, FoldChoice | None]:
@@ -106,9 +109,10 @@ def with_ridges(learner: Squared) -> tuple[Squared, FoldChoice | None]:
 
     The sample chose among ridges with few landmarks and rows: more of them need less of a ridge.
     """
-    data, options = learner.data, learner.job.options
-    is_exact = data.is_compared_whole(learner.procedure(options).candidates)
-    if options.ridge is not None or data.form.by_passes or learner.job.n_folds < 2 or is_exact:
+    data = learner.data
+    is_given = learner.job.options.ridge is not None
+    is_exact = data.is_compared_whole(learner.procedure(learner.job.options).candidates)
+    if is_given or is_exact or data.form.by_passes or learner.job.n_folds < 2:
         return learner, None
     chosen = learner.run.step("ridges", partial(choose_ridges, learner))
     maps = dict(data.maps)
@@ -125,14 +129,15 @@ def choose_ridges(learner: Squared) -> dict[str, FoldChoice]:
     procedure = learner.procedure(learner.job.options)
     factors = _RIDGE_FACTORS if learner.data.choice is not None else _WIDE_FACTORS
     labels = [rule.name for rule in procedure.rules[: len(learner.labels)]]
-    ridges = {label: learner.data.maps[label].ridge * factors for label in labels}
+    ridges = [learner.data.maps[label].ridge * factors for label in labels]
+    items = list(zip(labels, ridges, strict=True))
     errors = partial(ridge_errors, procedure)
-    work = fold_work(learner.job, errors, [*ridges.items()], [procedure] * len(ridges))
+    work = fold_work(learner.job, errors, items, [procedure] * len(items))
     answers = learner.fitted_on_folds(work)
-    return {
-        label: FoldChoice.of(tried, answers, number, best)
-        for number, (label, tried) in enumerate(ridges.items())
-    }
+    chosen = dict[str, FoldChoice]()
+    for number, (label, tried) in enumerate(items):
+        chosen[label] = FoldChoice.of(tried, answers, number, best)
+    return chosen
 
 
 def with_number(
@@ -152,7 +157,8 @@ def with_number(
 def count_landmarks(learner: Squared, options: LandmarksOptions) -> FoldChoice:
     """Return the fewest landmarks that are not behind the best number of them, and say so."""
     procedure = learner.procedure(options)
-    most, n_rows = procedure.keep, learner.data.landmarks.sample.train().n_rows
+    most = procedure.keep
+    n_rows = learner.data.landmarks.sample.train().n_rows
     sizes = np.array(ladder(most), dtype=float)
     items = [(procedure.rules[0], sizes)]
     work = fold_work(learner.job, partial(scored, procedure), items, [procedure])
@@ -178,7 +184,8 @@ def count_landmarks(learner: Squared, options: LandmarksOptions) -> FoldChoice:
 
 def selection_of(data: LandmarkData, solved: Solved) -> dict[str, Any]:
     """Return the content of ``selection.json``."""
-    path, options = solved.path, data.form.options
+    path = solved.path
+    options = data.form.options
     mapping = data.maps[path.label]
     named = zip(data.plan.feature_names, mapping.scale, strict=True)
     names = [name for name, scale in named if scale > 0]
@@ -203,11 +210,15 @@ def selection_of(data: LandmarkData, solved: Solved) -> dict[str, Any]:
 
 def model_of(data: LandmarkData, solved: Solved) -> dict[str, Any]:
     """Return what prediction needs: the models of all sizes and their landmarks, but no data."""
-    form, plan, path, procedure = data.form, data.plan, solved.path, solved.procedure
+    form = data.form
+    plan = data.plan
+    path = solved.path
+    procedure = solved.procedure
     sizes = procedure.grid(path).astype(int)
     models = procedure.models(solved.problem, path, sizes.tolist())
     mapping = data.maps[path.label].restricted(path.order)
-    kept, sources = list(plan.feature_names), sources_of(plan)
+    kept = list(plan.feature_names)
+    sources = sources_of(plan)
     if form.options.is_precomputed:
         kept = [plan.feature_names[i] for i in path.order]
         sources = dict.fromkeys(kept)
@@ -233,12 +244,14 @@ def model_of(data: LandmarkData, solved: Solved) -> dict[str, Any]:
 
 def decoding(data: LandmarkData, procedure: Any, models: Sequence[Linear]) -> dict[str, Any]:
     """Return what ``model.json`` says of how scores become predictions."""
-    options, content = data.form.options, dict[str, Any]()
+    options = data.form.options
+    content = dict[str, Any]()
     if options.clip and options.task in ("regression", "sparse"):
         content["range"] = data.landmarks.range.tolist()
     if not data.form.by_passes:
         return content
-    content["classes"], loss = data.classes and data.classes.labels, procedure.loss
+    content["classes"] = data.classes and data.classes.labels
+    loss = procedure.loss
     if isinstance(loss, Margin):
         content["probabilities"] = loss.logistic
     if isinstance(loss, OrdinalMargin):

@@ -50,11 +50,10 @@ def share_of(n_rows: float, n_columns: int, n_needed: float) -> float:
 def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
     """Check options against columns; no row is read."""
     if options.task == "auto":
-        content = options.model_dump()
-        content["task"] = "classification" if names_classes(inputs) else "regression"
-        if names_classes(inputs) and options.loss == "epsilon_insensitive":
-            content["loss"] = "hinge"
-        options = parse_section(LandmarksOptions, content, "landmarks")
+        task = "classification" if names_classes(inputs) else "regression"
+        options = parse_section(
+            LandmarksOptions, {**options.model_dump(), "task": task}, "landmarks"
+        )
     form = LandmarkForm.of_options(options, inputs, seed)
     _check(form)
     return form.job(
@@ -234,7 +233,8 @@ class LandmarkForm(RowForm):
     @property
     def statistics_bytes(self) -> int:
         """Size of one partial statistic in memory."""
-        n_folds, n_parts = max(self.inputs.section.folds, 1), self.inputs.n_parts
+        n_folds = self.inputs.section.folds
+        n_parts = self.inputs.n_parts
         n_matrices = n_parts * self.n_similarities
         if n_folds > 1 and self.learned:
             n_matrices += (n_folds + 1) * self.n_similarities  # two parts for each fold

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -98,11 +99,11 @@ class Judged:
 
     def on_sets(self) -> dict[str, dict[str, Answer]]:
         """Return measures by rule and set of rows."""
-        found: dict[str, dict[str, Answer]] = {}
+        by_rule: dict[str, dict[str, Answer]] = {}
         for (name, rows), answer in self.answers.items():
             if isinstance(rows, str):
-                found.setdefault(name, {})[rows] = answer
-        return found
+                by_rule.setdefault(name, {})[rows] = answer
+        return by_rule
 
     def on_folds(self, validated: FoldAnswers, names: Sequence[str]) -> FoldAnswers:
         """Return the answers of folds with measures in place of the models of rules."""
@@ -217,14 +218,15 @@ class Squared:
         """Judge the models of all paths on sets of rows, and those of folds, together."""
         answers = dict[Key, Answer]()
         for name, of_path in scores_of(solved).items():
-            answers |= {(name, rows): answer for rows, answer in of_path.items()}
+            for rows, answer in of_path.items():
+                answers[name, rows] = answer
         if validated is not None:
             for name, of_rule in zip(solved.paths, validated.answers, strict=True):
-                answers |= {(name, f): a for f, a in zip(validated.folds, of_rule, strict=True)}
+                answers |= dict(zip(product([name], validated.folds), of_rule, strict=True))
         asked = dict[Key, Asked]()
-        for (name, rows), answer in answers.items():
-            label = solved.paths[name].label
-            asked[name, rows] = Asked(solved.procedure, label, answer[MODELS], rows)
+        for key, answer in answers.items():
+            label = solved.paths[key[0]].label
+            asked[key] = Asked(solved.procedure, label, answer[MODELS], key[1])
         sums = self.judged(asked)
         measures = self.measures_of(sums)
         measured = {key: with_measured(answers[key], measures[key]) for key in answers}

@@ -88,24 +88,31 @@ def unlikeliness(
     from scipy.linalg import cho_solve, cholesky
     from scipy.linalg.lapack import dpotri
 
-    scales, added = np.exp(logs[:-1]), np.exp(logs[-1]) * noise
-    moved, n_values = scales[:, np.newaxis] * features, target.size
+    scales = np.exp(logs[:-1])
+    added = np.exp(logs[-1]) * noise
+    moved = scales[:, np.newaxis] * features
     covariance = covariance_of(scales, features).T
     factor = covariance.copy(order="F")
     factor.flat[:: len(factor) + 1] += added
     factor = cholesky(factor, lower=True, overwrite_a=True)
     solved = cho_solve((factor, True), target.T).T
-    variance = max(float(np.sum(solved * target)) / n_values, np.finfo(float).tiny)
-    off = logs[:-1] - logs[:-1].mean()
-    value = 0.5 * n_values * np.log(variance) + 0.5 * (off @ off) / _APART**2
-    value += len(target) * float(np.log(np.diagonal(factor)).sum())
+    variance = max(float(np.sum(solved * target)) / target.size, np.finfo(float).tiny)
+    apart = logs[:-1] - logs[:-1].mean()
+    log_determinant = 2.0 * float(np.log(np.diagonal(factor)).sum())
+    value = 0.5 * target.size * np.log(variance) + 0.5 * len(target) * log_determinant
+    value += 0.5 * (apart @ apart) / _APART**2
     # Derivatives by the covariance, of the lower triangle alone: there the inverse counts twice.
     slope = dpotri(factor, lower=1)[0]
     slope *= len(target)
     slope.flat[:: len(slope) + 1] *= 0.5
     slope -= solved.T @ (0.5 / variance * solved)
-    weighed = slope * covariance
-    of_scales = np.einsum("ij,ij->i", moved @ weighed, moved)
-    of_scales -= moved**2 @ (weighed.sum(axis=0) + weighed.sum(axis=1)) / 2.0
+    of_scales = 2.0 * scale_slopes(slope * covariance, moved) + apart / _APART**2
     of_noise = np.sum(np.diagonal(slope) * added)
-    return value, np.append(2.0 * of_scales + off / _APART**2, of_noise)
+    return value, np.append(of_scales, of_noise)
+
+
+def scale_slopes(weighed: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """Return Σ_ij W_ij x_ci x_cj − ½ Σ_ij W_ij (x_ci² + x_cj²) of each column c of rows (d, n)."""
+    products = np.einsum("ij,ij->i", moved @ weighed, moved)
+    totals = weighed.sum(axis=0) + weighed.sum(axis=1)
+    return np.asarray(products - moved**2 @ totals / 2.0)

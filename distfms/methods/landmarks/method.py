@@ -95,11 +95,14 @@ class LandmarkModel:
             return np.clip(scores, least, most)
         if self.gives_probabilities:
             return probabilities(scores)
+        return self.classes[self._class_numbers(scores)]
+
+    def _class_numbers(self, scores: np.ndarray) -> np.ndarray:
         if self.thresholds is not None:
-            numbers = np.searchsorted(self.thresholds, scores[:, 0], side="right")
-        else:
-            numbers = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0) * 1
-        return self.classes[numbers]
+            return np.searchsorted(self.thresholds, scores[:, 0], side="right")
+        if scores.shape[1] > 1:
+            return np.asarray(scores.argmax(axis=1))
+        return (scores[:, 0] > 0).astype(np.intp)
 
 
 def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:

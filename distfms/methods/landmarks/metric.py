@@ -22,9 +22,6 @@ import numpy as np
 from distfms.methods.landmarks.likelihood import covariance_of, likely_process
 from distfms.methods.landmarks.similarity import LandmarkMap
 
-#: Directions and columns of a metric that results name.
-_DIRECTIONS_SHOWN = 5
-
 
 def learned_transform(
     kind: str, features: np.ndarray, target: np.ndarray, weight: np.ndarray
@@ -100,29 +97,12 @@ def under(mapping: LandmarkMap, transform: np.ndarray, sigma: float, ridge: floa
 
 
 def described(kind: str, transform: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
-    """Return what the results say of a metric and of the columns that it compares."""
-    content: dict[str, Any] = {"kind": kind}
+    """Return what the results say of a metric: shares of columns, the largest first."""
     if not transform.size:
-        return content
+        return {"kind": kind}
     squares = transform**2
     if transform.ndim > 1:
         squares = np.sum(squares, axis=0)  # the diagonal of TᵀT
-    content["weights"] = largest_entries(squares / squares.sum(), names, len(names))
-    if transform.ndim > 1:
-        values, vectors = np.linalg.eigh(transform.T @ transform / squares.sum())
-        n_directions = min(_DIRECTIONS_SHOWN, len(values))
-        content["directions"] = [
-            {
-                "share": float(values[-number]),
-                "columns": largest_entries(vectors[:, -number], names, _DIRECTIONS_SHOWN),
-            }
-            for number in range(1, n_directions + 1)
-        ]
-    return content
-
-
-def largest_entries(vector: np.ndarray, names: Sequence[str], most: int) -> dict[str, float]:
-    """Return the largest entries of a vector, turned so that the first of them is positive."""
-    order = np.argsort(-np.abs(vector), kind="stable")[:most]
-    sign = np.sign(vector[order[0]]) or 1.0
-    return {names[place]: float(sign * vector[place]) for place in order}
+    shares = squares / squares.sum()
+    order = np.argsort(-shares, kind="stable")
+    return {"kind": kind, "weights": {names[place]: float(shares[place]) for place in order}}

@@ -180,19 +180,19 @@ def read_data(run: Run, form: LandmarkForm) -> LandmarkData:
 
 def read_classes(run: Run, form: LandmarkForm, levels: Levels, plan: ColumnPlan) -> Classes | None:
     """Return the classes or levels of the target, where it has any; step ``classes``."""
-    known = form.options.levels
+    levels_given = form.options.levels
 
     def classes() -> Classes:
-        found = count_classes(run, form, levels, plan, f"the task `{form.options.task}`")
-        if known is None:
-            return found
-        unknown = [label for label in found.labels if found.levels or label not in known]
+        counted = count_classes(run, form, levels, plan, f"the task `{form.options.task}`")
+        if levels_given is None:
+            return counted
+        unknown = [label for label in counted.labels if counted.levels or label not in levels_given]
         if unknown:
             raise DataError(
-                f"The target {found.target!r} has the value {class_name(unknown[0])}, which is not "
-                f"among `landmarks.levels` ({', '.join(map(class_name, known))})."
+                f"The target {counted.target!r} has the value {class_name(unknown[0])}, which is "
+                f"not among `landmarks.levels` ({', '.join(map(class_name, levels_given))})."
             )
-        return replace(found, values=tuple(known))
+        return replace(counted, values=tuple(levels_given))
 
     return run.step("classes", classes) if form.has_classes else None
 
@@ -208,22 +208,29 @@ def take_landmarks(run: Run, form: LandmarkForm, plan: ColumnPlan) -> Landmarks:
     require_observed(plan.feature_names, moments.weight[: plan.n_features])
     tell_counts(run, form, plan, bundle["counts"])
     sample = Folded(tuple(with_features(plan, part) for part in bundle[SAMPLE].parts))
-    pool = landmark_pool(run, form, plan, sample)
-    arrays = landmark_arrays(pool, moments, plan.n_features, form.options, form.most_landmarks)
-    still = [name for name, s in zip(plan.feature_names, arrays["scale"], strict=True) if not s]
-    if still:
-        run.note(f"Constant columns are ignored: {', '.join(still)}.")
-    n_landmarks = len(arrays["landmarks"])
-    ids = names_of(form, plan, pool)[:n_landmarks]
-    if form.options.landmarks_from == "kmeans":
-        features = pool.values[: plan.n_features]
-        scaled = LandmarkMap.of(Similarity("linear"), arrays).scaled(features)
-        places = kmeans_rows(scaled, n_landmarks)
-        arrays["landmarks"] = features[:, places].T
-        ids = names_of(form, plan, pool)[places]
+    arrays, ids = arrays_of_landmarks(run, form, plan, moments, sample)
     limits = np.array([moments.minimum[-1], moments.maximum[-1]])
     gains = gains_of(run, bundle["queries"]) if form.is_ranking else ()
     return Landmarks(arrays, ids, limits, sample, gains)
+
+
+def arrays_of_landmarks(
+    run: Run, form: LandmarkForm, plan: ColumnPlan, moments: Moments, sample: Folded[RowSample]
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return the arrays of a map to landmarks, and what names these."""
+    n_features = plan.n_features
+    pool = landmark_pool(run, form, plan, sample)
+    arrays = landmark_arrays(pool, moments, n_features, form.options, form.most_landmarks)
+    still = [plan.feature_names[place] for place in np.flatnonzero(arrays["scale"] == 0)]
+    if still:
+        run.note(f"Constant columns are ignored: {', '.join(still)}.")
+    places = np.arange(len(arrays["landmarks"]))
+    if form.options.landmarks_from == "kmeans":
+        features = pool.values[:n_features]
+        scaled = LandmarkMap.of(Similarity("linear"), arrays).scaled(features)
+        places = kmeans_rows(scaled, len(places))
+        arrays["landmarks"] = features[:, places].T
+    return arrays, names_of(form, plan, pool)[places]
 
 
 def row_reader(

@@ -61,7 +61,8 @@ class Choice:
 
     def form(self, label: str) -> Form:
         """Return the form of a similarity."""
-        return self.comparison.forms[self.comparison.form[self.candidates[label]]]
+        form, _ = self.comparison.candidates[self.candidates[label]]
+        return form
 
     def sentence(self) -> str:
         """Say which similarity is the best, and which others are not clearly worse."""
@@ -124,24 +125,23 @@ def read_choice(
 
 def choice_of(form: LandmarkForm, judging: Judging, answers: Sequence[FoldAnswer]) -> Choice:
     """Choose among candidates by what was answered of all training rows, then of each fold."""
-    compared = comparison(judging, answers[1:])
-    best = {label: compared.best_of([label]) for label in judging.maps}
-    means = {label: compared.mean_loss(candidate) for label, candidate in best.items()}
+    of_all, *of_folds = answers
+    compared = comparison(judging, of_folds)
+    best = {label: compared.best_of(label) for label in judging.maps}
     labels = [label for label in best if label != COLUMNS]
-    labels = sorted(labels, key=lambda label: means[label])
+    labels.sort(key=lambda label: compared.mean_loss(best[label]))
     if form.options.is_auto:
         labels = labels[:1]
+    has_folds = form.inputs.section.folds > 1
     maps = dict[str, LandmarkMap]()
     for label, candidate in best.items():
-        own = compared.forms[compared.form[candidate]]
-        ridge = float(compared.ridge[candidate])
-        maps[label] = judging.mapping(own, answers[0].transforms, ridge)
-        if own.metric != "none" and form.inputs.section.folds > 1:
-            for fold, answer in enumerate(answers[1:]):
-                maps[of_fold(label, fold)] = judging.mapping(own, answer.transforms, ridge)
-    is_by_parts = form.inputs.section.folds < 2
-    n_rows = judging.rows.n_merged
-    return Choice(compared, tuple(labels), best, maps, is_by_parts, n_rows)
+        chosen, ridge = compared.candidates[candidate]
+        maps[label] = judging.mapping(chosen, of_all.transforms, ridge)
+        if chosen.metric == "none" or not has_folds:
+            continue
+        for fold, answer in enumerate(of_folds):
+            maps[of_fold(label, fold)] = judging.mapping(chosen, answer.transforms, ridge)
+    return Choice(compared, tuple(labels), best, maps, not has_folds, judging.rows.n_merged)
 
 
 def sampled_rows(
@@ -151,44 +151,53 @@ def sampled_rows(
 
     Rows of one object with the same features and target are one row of their weight.
     """
-    parts, weights = zip(*(merged_twins(part, n_features) for part in sample.folds), strict=True)
+    parts = [merged_twins(part, n_features) for part in sample.folds]
     hashes = np.concatenate([part.hashes for part in parts])
-    fold = np.repeat(np.arange(len(parts)), [part.n_rows for part in parts])
-    if len(parts) == 1:
-        keys = hashes if parts[0].ids is None else hash_keys(parts[0].ids)
-        fold = parts_of_objects(keys)
     order = np.argsort(hashes, kind="stable")[: form.compared_rows]
+    n_rows = len(order)
+    if n_rows == len(hashes):
+        n_rows = sample.train().n_rows
     values = np.concatenate([part.values for part in parts], axis=1)[:, order]
-    target = coded(None if classes is None else classes.values, values[n_features])[np.newaxis]
-    if classes is not None and form.options.task == "classification":
-        numbers = np.arange(len(classes.values))[:, np.newaxis]
-        target = (target == numbers[int(len(numbers) == 2) :]) * 1.0
-    weight = np.concatenate(weights)[order]
-    is_whole = len(order) == len(hashes)
-    n_merged = sum(part.n_rows for part in sample.folds) if is_whole else len(order)
-    return SampledRows(values[:n_features], target, weight, fold[order], n_merged)
+    features, target, weight = np.split(values, [n_features, n_features + 1])
+    if classes is not None:
+        target = coded(classes.values, target)
+        if form.options.task == "classification":
+            target = memberships(target, len(classes.values))
+    return SampledRows(features, target, weight[0], folds_of(parts)[order], n_rows)
+
+
+def folds_of(parts: Sequence[RowSample]) -> np.ndarray:
+    """Return the fold of each row; of a single part, other parts that hold objects together."""
+    if len(parts) > 1:
+        return np.repeat(np.arange(len(parts)), [part.n_rows for part in parts])
+    ids = parts[0].ids
+    return parts_of_objects(parts[0].hashes if ids is None else hash_keys(ids))
+
+
+def memberships(numbers: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return whether rows are of each class (P, n); of two classes only of the second."""
+    first = 1 if n_classes == 2 else 0
+    return (numbers == np.arange(first, n_classes)[:, np.newaxis]) * 1.0
 
 
 def parts_of_objects(keys: np.ndarray) -> np.ndarray:
     """Return numbers of parts, in each of which are some objects; of rows if there is but one."""
     part = (mix(mix(keys)) % np.uint64(_PARTS)).astype(np.intp)
-    known, part = np.unique(part, return_inverse=True)
-    return part if len(known) > 1 else np.arange(len(keys)) % 2
+    numbers, part = np.unique(part, return_inverse=True)
+    return part if len(numbers) > 1 else np.arange(len(keys)) % 2
 
 
-def merged_twins(sample: RowSample, n_features: int) -> tuple[RowSample, np.ndarray]:
-    """Return the rows that differ in id, features or target, and their weights."""
-    target = sample.values[n_features]
-    weight = np.ones(sample.n_rows)
-    if len(sample.values) > n_features + 1:
-        weight = sample.values[n_features + 1]
-    order = np.lexsort((target, sample.hashes))
-    hashes, targets = sample.hashes[order], target[order]
-    is_new = np.ones(len(order), dtype=bool)
-    is_new[1:] = (hashes[1:] != hashes[:-1]) | (targets[1:] != targets[:-1])
+def merged_twins(sample: RowSample, n_features: int) -> RowSample:
+    """Return the rows that differ in id, features or target, with the weight of all alike."""
+    rows = sample.taken(np.lexsort((sample.values[n_features], sample.hashes)))
+    is_other_row = np.diff(rows.hashes) != 0
+    is_other_target = np.diff(rows.values[n_features]) != 0
+    is_new = np.append(True, is_other_row | is_other_target)[: rows.n_rows]
     starts = np.flatnonzero(is_new)
-    totals = np.add.reduceat(weight[order], starts) if len(starts) else weight
-    return sample.taken(order[starts]), totals
+    merged = rows.taken(starts)
+    if len(starts):
+        merged.values[-1] = np.add.reduceat(rows.values[-1], starts)
+    return merged
 
 
 def all_maps(

@@ -79,18 +79,21 @@ def kernel_regression(
     n_guarded : int
         Rows whose similarities add up to about nothing, so that they were predicted by the mean.
     """
-    everyone = replace(mapping, landmarks=np.ascontiguousarray(train.T))
-    values, n_guarded = np.empty(rows.shape[1]), 0
+    to_all = replace(mapping, landmarks=np.ascontiguousarray(train.T))
+    n_rows = rows.shape[1]
+    predictions = np.empty(n_rows)
+    n_guarded = 0
     step = min(_BLOCK_ROWS, max(_SIMILARITIES // max(len(target), 1), 1))
-    for start in range(0, rows.shape[1], step):
-        own = slice(start, start + step)
-        similarities = everyone(rows[:, own])
-        total, size = similarities.sum(axis=0), np.abs(similarities).sum(axis=0)
-        guarded = np.abs(total) <= _NO_WEIGHT * size
-        total[guarded] = 1.0
-        values[own] = np.where(guarded, target.mean(), target @ similarities / total)
-        n_guarded += int(np.count_nonzero(guarded))
-    return values, n_guarded
+    for start in range(0, n_rows, step):
+        block = slice(start, start + step)
+        similarities = to_all(rows[:, block])
+        total = similarities.sum(axis=0)
+        is_guarded = np.abs(total) <= _NO_WEIGHT * np.abs(similarities).sum(axis=0)
+        total[is_guarded] = 1.0
+        means = target @ similarities / total
+        predictions[block] = np.where(is_guarded, target.mean(), means)
+        n_guarded += int(np.count_nonzero(is_guarded))
+    return predictions, n_guarded
 
 
 def boosted_trees(
@@ -128,13 +131,17 @@ def reference_errors(
 
     `fit` does tasks, as ``map`` does.
     """
-    pairs: dict[int, Pair] = {}
+    pairs = [(HELD_OUT, sample.train(), sample.test)]
     if sample.n_folds > 1:
         for fold, rows in enumerate(sample.folds):
-            pairs[fold] = (sample.train_without(fold).first(most_rows), rows)
-    pairs[HELD_OUT] = (sample.train().first(most_rows), sample.test)
-    pairs = {part: pair for part, pair in pairs.items() if min(r.n_rows for r in pair) > 1}
-    errors = dict(zip(pairs, fit(judge, list(pairs.values())), strict=True))
+            pairs.append((fold, sample.train_without(fold), rows))
+    parts = list[int]()
+    tasks = list[Pair]()
+    for part, train, rows in pairs:
+        if min(train.n_rows, rows.n_rows) > 1:
+            parts.append(part)
+            tasks.append((train.first(most_rows), rows))
+    errors = dict(zip(parts, fit(judge, tasks), strict=True))
     answer: dict[str, Any] = {}
     if HELD_OUT in errors:
         answer["test"] = errors.pop(HELD_OUT)
@@ -142,7 +149,8 @@ def reference_errors(
         answer["validation"] = mean_errors(list(errors.values()))
         answer["folds"] = []
         for fold, of_fold in errors.items():
-            answer["folds"].append({"fold": fold, **{name: of_fold[name] for name in _MEASURES}})
+            measures = {name: of_fold[name] for name in _MEASURES}
+            answer["folds"].append({"fold": fold, **measures})
     return answer
 
 

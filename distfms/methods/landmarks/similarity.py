@@ -286,17 +286,17 @@ class LandmarkMap:
         The memory is used again.
         """
         n_rows = features.shape[1]
-        width = self.n_landmarks + 1
-        step = min(max(_BLOCK_VALUES // width, _LEAST_ROWS), _MOST_ROWS)
+        height = self.n_landmarks + 1
+        step = min(max(_BLOCK_VALUES // height, _LEAST_ROWS), _MOST_ROWS)
         landmarks = np.ascontiguousarray(self.scaled(self.landmarks.T).T)
-        memory = np.empty(width * min(step, n_rows))
+        memory = np.empty(height * min(step, n_rows))
         for start in range(0, n_rows, step):
-            rows = slice(start, min(start + step, n_rows))
-            size = rows.stop - start
-            block = memory[: width * size].reshape(width, size)
-            scaled = np.ascontiguousarray(self.scaled(features[:, rows]))
-            self.similarity.fill(landmarks, scaled, block[:-1])
-            yield rows, block
+            end = min(start + step, n_rows)
+            size = height * (end - start)
+            block = memory[:size].reshape(height, -1)
+            scaled = self.scaled(features[:, start:end])
+            self.similarity.fill(landmarks, np.ascontiguousarray(scaled), block[:-1])
+            yield slice(start, end), block
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """Return similarities (L, n) of features (d, n)."""

@@ -120,11 +120,12 @@ class SquaredProblem:
 
 def _first(moments: CoMoments, n: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and covariance of the first n similarities and the target."""
-    mean, covariance = moments.mean, moments.covariance(pairwise=False)
+    mean = moments.mean
+    covariance = moments.covariance(pairwise=False)
     if n is None or n == len(mean) - 1:
         return mean, covariance
-    own = np.append(np.arange(n), len(mean) - 1)
-    return mean[own], covariance[np.ix_(own, own)]
+    places = np.append(np.arange(n), len(mean) - 1)
+    return mean[places], covariance[np.ix_(places, places)]
 
 
 def errors(problem: SquaredProblem, weights: np.ndarray, held_out: CoMoments) -> np.ndarray:
@@ -189,17 +190,21 @@ def stepwise(
         no model within the bound has a loss that is lower by more.
     """
     order: list[int] = []
-    weights, kept, gap, n_steps = np.zeros(n_kept), np.zeros((n_kept, n_kept)), np.inf, 0
-    most = 8.0 * bound * smoothness / max(least, _TINY) * bound
-    most = min(max(np.ceil(most), 1.0), _MOST_STEPS)
-    while n_steps < most:
-        own = weights[: len(order)]
-        slope = slope_of(order, own)
+    weights = np.zeros(n_kept)
+    kept = np.zeros((n_kept, n_kept))
+    gap = np.inf
+    n_steps = 0
+    n_allowed = 8.0 * bound * smoothness / max(least, _TINY) * bound
+    n_allowed = min(max(np.ceil(n_allowed), 1.0), _MOST_STEPS)
+    while n_steps < n_allowed:
+        taken = weights[: len(order)]
+        slope = slope_of(order, taken)
         landmark = int(np.argmax(np.abs(slope)))
-        gap = float(slope[order] @ own + bound * abs(slope[landmark]))
-        if gap <= least or (landmark not in order and len(order) == n_kept):
+        gap = float(slope[order] @ taken + bound * abs(slope[landmark]))
+        is_new = landmark not in order
+        if gap <= least or (is_new and len(order) == n_kept):
             break
-        if landmark not in order:
+        if is_new:
             order.append(landmark)
         share = min(1.0, gap / bound / (4.0 * bound * smoothness))
         weights *= 1.0 - share
@@ -207,15 +212,20 @@ def stepwise(
         kept[len(order) - 1] = weights
         n_steps += 1
     k = len(order)
-    found = {"order": np.array(order, dtype=np.intp), "weights": kept[:k, :k]}
-    return {**found, "n_steps": np.array(n_steps), "gap": np.array(gap)}
+    return {
+        "order": np.array(order, dtype=np.intp),
+        "weights": kept[:k, :k],
+        "n_steps": np.array(n_steps),
+        "gap": np.array(gap),
+    }
 
 
 def squared_steps(
     problem: SquaredProblem, n_kept: int, ridge: float, bound: float, tolerance: float
 ) -> dict[str, np.ndarray]:
     """Take the steps of `stepwise` for squared loss; ε is a part of the variance of the target."""
-    gram, target = problem.penalised(ridge), problem.covariance[:-1, -1]
+    gram = problem.penalised(ridge)
+    target = problem.covariance[:-1, -1]
     return stepwise(
         lambda order, weights: 2.0 * (weights @ gram[order] - target),
         n_kept,
@@ -326,10 +336,10 @@ def as_array(models: Sequence[Linear]) -> np.ndarray:
 
 def side_by_side(models: Sequence[Linear]) -> np.ndarray:
     """Return the weights of models (n, k, P), the last of which has all k landmarks."""
-    found = np.zeros((len(models), *models[-1].weights.shape))
-    for room, model in zip(found, models, strict=True):
+    weights = np.zeros((len(models), *models[-1].weights.shape))
+    for room, model in zip(weights, models, strict=True):
         room[: len(model.weights)] = model.weights
-    return found
+    return weights
 
 
 def ladder(n_landmarks: int) -> list[int]:
@@ -422,19 +432,20 @@ class LandmarkProcedure(Procedure):
         """Return the landmarks in the order of choice, or the first ones."""
         if rule.name == DENSE:
             return self.dense().search(problem, self.rules[0])
-        own, options = problem[rule.name], self.options
+        squared = problem[rule.name]
+        options = self.options
         if rule.name == COLUMNS:
-            return LandmarkPath(rule.name, np.arange(own.n_landmarks), own.ridge)
-        ridge = self.ridge(own)
+            return LandmarkPath(rule.name, np.arange(squared.n_landmarks), squared.ridge)
+        ridge = self.ridge(squared)
         if options.takes_steps and options.bound is not None:
-            steps = squared_steps(own, self.keep, ridge, options.bound, options.tolerance)
+            steps = squared_steps(squared, self.keep, ridge, options.bound, options.tolerance)
             progress = {name: steps[name].item() for name in ("n_steps", "gap")}
             return LandmarkPath(
                 rule.name, steps["order"], ridge, steps["weights"], progress=progress
             )
-        order = np.arange(min(self.keep, own.n_landmarks))
+        order = np.arange(min(self.keep, squared.n_landmarks))
         if options.task == "sparse":
-            order = greedy(own, self.keep, ridge, options.selection, **where)
+            order = greedy(squared, self.keep, ridge, options.selection, **where)
         return LandmarkPath(rule.name, order, ridge)
 
     def weights(
@@ -500,10 +511,10 @@ class LandmarkProcedure(Procedure):
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure models of several numbers of landmarks on a fold, by default the own one."""
         ends = ends or (self.options.keep,)
-        own = [self.options.model_copy(update={"keep": end}) for end in ends]
-        most = np.array([options.n_kept(self.candidates) for options in own])
-        whole = replace(self, options=own[int(np.argmax(most))])
-        return whole.evaluate(fold, self.rules[0], most.astype(float))[measure]
+        tried = [self.options.model_copy(update={"keep": end}) for end in ends]
+        sizes = np.array([options.n_kept(self.candidates) for options in tried])
+        largest = replace(self, options=tried[int(np.argmax(sizes))])
+        return largest.evaluate(fold, self.rules[0], sizes.astype(float))[measure]
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search takes, calls counted as such."""

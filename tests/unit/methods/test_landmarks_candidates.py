@@ -66,7 +66,7 @@ def test_the_constant_and_ridges_are_judged_as_their_formulas_say(intercept):
         centre = train.mean(axis=0) if intercept else np.zeros(3)
         level = y[fold != f].mean() if intercept else 0.0
         A, left = train - centre, y[fold != f] - level
-        w = np.linalg.solve(A.T @ A / 40 + found.ridge[place] * np.eye(3), A.T @ left / 40)
+        w = np.linalg.solve(A.T @ A / 40 + found.candidates[place][1] * np.eye(3), A.T @ left / 40)
         wanted = (held_out - centre) @ w + level
         mse = np.mean((wanted - y[fold == f]) ** 2)
         assert found.losses[place, f] * y.var() == pytest.approx(mse, rel=1e-3)
@@ -87,7 +87,7 @@ def test_corrections_are_what_a_fold_gained_by_having_a_say():
     weight = np.ones(3)
     # All choose the second (.93); without the first fold, the first one is chosen.
     assert best(losses, weight) == 1
-    np.testing.assert_allclose(corrections(losses, losses, weight, best), [1.0, 0.0, 0.0])
+    np.testing.assert_allclose(corrections(losses, weight, best), [1.0, 0.0, 0.0])
 
 
 def test_landmarks_are_no_worse_than_a_ridge_where_all_columns_matter():
