@@ -90,6 +90,9 @@ def test_a_default_job_of_landmarks_reads_rows_once_or_judges_by_one_pass_more(
     spec = build_spec({**job, "output": str(tmp_path / "runs")})
     fewest, _ = prepare(spec).job.passes
     assert content(run_job(spec).folder, "manifest.json")["passes"] == fewest == n_passes
+    # Rows whose similarities would fill the memory are read again.
+    monkeypatch.setattr(form, "EMBEDDED_VALUES", 100)
+    assert (prepare(spec).job.passes[1] is None) == (task == "classification")
 
 
 def test_each_point_of_a_grid_has_the_best_ridge_of_its_own(tmp_path):

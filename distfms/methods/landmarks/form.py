@@ -38,6 +38,8 @@ COMPARED_ROWS, COMPARED_VALUES = 3072, 2**21
 MOST_SCALED = 500
 #: Rows, and numbers in them, that are kept in memory: all rows where they are no more.
 SAMPLED_ROWS, SAMPLED_VALUES = 50_000, 5_000_000
+#: Numbers that rows in memory may take once they are embedded for passes, a gibibyte.
+EMBEDDED_VALUES = 2**27
 
 
 def share_of(n_rows: float, n_columns: int, n_needed: float) -> float:
@@ -223,7 +225,9 @@ class LandmarkForm(RowForm):
         """Return whether all rows are kept in memory, and count alike whatever their age."""
         shares = [self.sample_share(dataset, n_columns) for dataset in self.inputs.datasets]
         has_order = not self.is_ranking or self.roles.id is None  # of the rows of queries
-        return min(shares) >= 1.0 and has_order and not self.inputs.by_age
+        n_embedded = self.row_values * self.inputs.train.n_rows if self.by_passes else 0
+        is_small = min(shares) >= 1.0 and n_embedded <= EMBEDDED_VALUES
+        return is_small and has_order and not self.inputs.by_age
 
     @property
     def row_values(self) -> int:
