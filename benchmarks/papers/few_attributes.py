@@ -45,7 +45,7 @@ def curves(
         compared = IN_FULL if name == "by moments" else ()
         options |= {"algorithm": algorithm, "baselines": compared, "attributes_per_example": draws}
         metrics, selection = jobs.run(data, **options)
-        ratio = f"{selection['improvement_ratio']:.2f}"
+        ratio = significant(selection["improvement_ratio"], 2)
         for curve in metrics["curves"]:
             points = [_text(point["test"]) for point in reversed(curve["points"])]
             row = {"ρ": ratio, "algorithm": curve["name"], "all rows": "–"}

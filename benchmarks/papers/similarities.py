@@ -211,10 +211,10 @@ def table_row(
     return row
 
 
-def at(splits: list[Errors], algorithm: str, number: int, printed: str = "") -> Figure | str:
-    if number not in splits[0][algorithm]:
-        return "–"
-    return Figure([split[algorithm][number] for split in splits], printed)
+def at(splits: list[Errors], algorithm: str, number: int, printed: str = "") -> Figure:
+    """Errors of so many landmarks, or of the most that a selection took."""
+    paths = [errors[algorithm] for errors in splits]
+    return Figure([path[max(n for n in path if n <= number)] for path in paths], printed)
 
 
 def figure_rows(key: tuple[str, str], splits: list[Errors]) -> Iterator[dict[str, Any]]:
