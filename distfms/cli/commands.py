@@ -28,6 +28,7 @@ app = typer.Typer(
     help="Decide what is worth measuring, in which order and how often.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # which shows flags with a type
 )
 app.add_typer(models.app, name="models")
 for command in (start.init, start.options, start.explain):
@@ -172,7 +173,10 @@ def retrain(
     verbose: Verbose = False,
     set_: Sets = None,
 ) -> None:
-    """Retrain on new data; promote the model if it passes its gate, else exit with code 3."""
+    """Retrain on new data, and promote the model if it passes.
+
+    Exits with code 3 if the gate of the job refuses the model.
+    """
     from distfms.retrain.job import retrain
 
     on, how = {"kind": engine, "address": address}, {"quiet": quiet, "verbose": verbose}
@@ -210,7 +214,7 @@ def schedule(
     registry: Registry = None,
     set_: Sets = None,
 ) -> None:
-    """Retrain jobs on a schedule, one after the other, until SIGTERM."""
+    """Retrain jobs on a schedule, until SIGTERM."""
     from distfms.retrain.schedule import Scheduler, parse_times, retrain_commands
     from distfms.runs.job_spec import load_spec
 
@@ -230,14 +234,18 @@ def schedule(
 
 @app.command()
 def predict(
-    places: Annotated[
-        list[str],
+    run: Annotated[
+        str,
         typer.Argument(
-            metavar="RUN DATA",
-            help="Folder or URL of a finished run, or of a job (its last run), then the "
-            "data: folder, file, glob or URL.",
+            metavar="RUN",
+            help="Folder or URL of a finished run, or of a job (its last run); left out with "
+            "--model.",
         ),
     ],
+    *,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="Folder, file, glob or URL of rows.")
+    ] = None,
     out: Annotated[
         str,
         typer.Option(
@@ -287,12 +295,12 @@ def predict(
     from distfms.spec import EngineSection, parse_section
 
     chosen = {"kind": engine or "local", "address": address}
-    if len(places) != (1 if model else 2):
+    if (data is None) != (model is not None):
         raise SpecError("Give RUN and DATA; with --model, only DATA.")
     say(
         predict_file(
-            f"{PREFIX}{model.removeprefix(PREFIX)}" if model else places[0],
-            places[-1],
+            f"{PREFIX}{model.removeprefix(PREFIX)}" if model else run,
+            data or run,
             out,
             budget=budget,
             stop=stop,
@@ -334,7 +342,7 @@ def submit(
     ] = False,
     set_: Sets = None,
 ) -> None:
-    """Submit a job to a Ray cluster, or resume it after a stop."""
+    """Submit a job to a Ray cluster, or resume it."""
     from distfms.runs.job_spec import load_spec
     from distfms.runs.submit import connect, dashboard_url, follow, submit
 

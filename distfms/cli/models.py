@@ -15,7 +15,9 @@ from distfms.errors import SpecError
 if TYPE_CHECKING:
     from distfms import registry as models
 
-app = typer.Typer(help="List, compare and switch versions of models.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, compare and switch versions of models.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Name = Annotated[str, typer.Argument(help="Model, as in `distfms models list`.")]
 NameOrNone = Annotated[str | None, typer.Argument(help="Model; by default all.")]

@@ -27,7 +27,6 @@ def init(
     data: Annotated[
         str | None, typer.Argument(help="Folder, file, glob or URL of data to look at.")
     ] = None,
-    second: Annotated[str | None, typer.Argument(hidden=True)] = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -40,11 +39,12 @@ def init(
     ] = None,
     out: Annotated[Path, typer.Option(help="Spec file to write.")] = Path("job.yaml"),
 ) -> None:
-    """Look at data, say which questions they can answer, and write a spec to start from."""
+    """Look at data and write a spec to start from.
+
+    Also says which questions the data can answer.
+    """
     from distfms.runs.starter import QUESTIONS, answerable, look_at_data, read_prices, write_starter
 
-    if second is not None and method is None:
-        method, data = data, second  # `distfms init METHOD DATA`
     if data is None and method is None:
         for name, question in QUESTIONS.items():
             say(f"{name:20} {question}")

@@ -1,4 +1,4 @@
-"""Base of all estimators: an estimator is its job, run in memory."""
+"""Base of all estimators: each runs its job in memory."""
 
 from __future__ import annotations
 

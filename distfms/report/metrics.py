@@ -289,7 +289,7 @@ def _class_text(classes: Mapping[str, Any], confusion: np.ndarray) -> Text:
         f"{right} of the rows are classified correctly; "
         f"predicting {largest} for all rows would be right for "
         f"{percent(classes['largest_share'])}. "
-        f"Mean recall of the classes {percent(classes['balanced_accuracy'])}, macro F1 "
+        f"Mean recall over classes {percent(classes['balanced_accuracy'])}, macro F1 "
         f"{number(classes['macro_f1'], 3)}, AUROC {number(classes['auroc'], 3)} "
         f"(±{number(classes['auroc_error'], 1)}, as scores are binned)"
     )

@@ -67,7 +67,7 @@ def usage(called: str, manifest: Mapping[str, Any], columns: Sequence[str]) -> l
     """
     if not called:
         return []
-    data = manifest["inputs"][0]["path"]
+    data = _named_file(manifest)
     model = f"--model {called}" if called.startswith("registry:") else shlex.quote(called)
     named = ", ".join(columns[:_COLUMNS_NAMED])
     if len(columns) > _COLUMNS_NAMED:
@@ -84,6 +84,12 @@ def usage(called: str, manifest: Mapping[str, Any], columns: Sequence[str]) -> l
     return [Code(command, "Use this model"), Code("\n".join(python))]
 
 
+def _named_file(manifest: Mapping[str, Any]) -> str:
+    """Return the user's first file; a name to replace where the data are embedded."""
+    source: str | None = manifest.get("source")
+    return manifest["inputs"][0]["path"] if source is None else source or "new_rows.parquet"
+
+
 def _read_section(manifest: Mapping[str, Any]) -> PageSection:
     stages = manifest["stages"]
     n_read = sum(stage.get("n_read", 0) for stage in stages)
@@ -97,7 +103,7 @@ def _read_section(manifest: Mapping[str, Any]) -> PageSection:
     }
     for key, label in _ACCOUNTS.items():
         facts |= _accounted(label, manifest.get(key, {}))
-    return PageSection("What was read", [KeyValues(facts), _input_table(manifest["inputs"])])
+    return PageSection("What was read", [KeyValues(facts), _input_table(manifest)])
 
 
 def _accounted(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
@@ -113,10 +119,11 @@ def _accounted(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
     return facts
 
 
-def _input_table(inputs: Sequence[Mapping[str, Any]]) -> Table:
+def _input_table(manifest: Mapping[str, Any]) -> Table:
+    inputs, is_made = manifest["inputs"], manifest.get("source") is not None
     rows = [
         {
-            "File": entry["path"],
+            "File": entry["path"].rpartition("/")[2] if is_made else entry["path"],
             "Rows": entry["n_rows"],
             "Size": entry["n_bytes"],
             "Fingerprint": entry["fingerprint"][:_FINGERPRINT],

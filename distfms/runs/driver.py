@@ -340,6 +340,7 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
         "muted": list(spec.output.mute),
         "engine": spec.engine.model_dump(mode="json"),
         "packages": {name: metadata.version(name) for name in _PACKAGES},
+        "source": prepared.opened.source,
         **describe_inputs(prepared.opened.inputs),
     }
 

@@ -33,7 +33,8 @@ class Opened:
 
     The section of `inputs` is resolved to the files that are read; `fingerprints` are of the files
     that the spec names (not of what was converted from them); `notes` are for the user;
-    `forgotten` are the names of files that are too old to count; `footers` can be kept.
+    `forgotten` are the names of files that are too old to count; `footers` can be kept; `source` is
+    the user's own file where others were made from it, empty for embedded data.
     """
 
     inputs: Inputs
@@ -41,6 +42,7 @@ class Opened:
     notes: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
     footers: tuple[KnownFooters, ...] = ()
+    source: str | None = None
 
 
 def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
@@ -94,6 +96,7 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
         (of_train, *fingerprints),
         train.notes,
         footers=footers,
+        source=None if section.builtin is None else "",
     )
 
 
@@ -169,7 +172,7 @@ def _made(section: DataSection, name: str, say: Callable[[str], None]) -> tuple[
     """Make embedded data; return the section with their columns, and their folder."""
     folder = builtin_dataset(name, options=section.options)
     entry = BUILTIN[name]
-    say(f"Embedded data {name}: {folder}")
+    say(f"Embedded data: {name}")
     columns = {"target": section.target or (entry.target,), "id": section.id or entry.id}
     return section.model_copy(update=columns), str(folder)
 
@@ -188,7 +191,12 @@ def _open_long(spec: JobSpec, data: DataSection, copies: Copies) -> Opened:
     section = data.model_copy(update={**place, **roles})
     train = _open(section, str(folder), copies)
     fingerprints = [digest(*map(file_version, listed)) for listed in (files, labels) if listed]
-    return Opened(Inputs(train, None, section), tuple(fingerprints), tuple(_left_out(counts)))
+    return Opened(
+        Inputs(train, None, section),
+        tuple(fingerprints),
+        tuple(_left_out(counts)),
+        source=files[0].path,
+    )
 
 
 def _left_out(report: Mapping[str, Any]) -> list[str]:

@@ -49,3 +49,27 @@ def test_commands_and_python_work_as_they_stand(method, tmp_path, monkeypatch):
     exec(python.replace("model.predict(", "found = model.predict("), scope)
     assert scope["found"].equals(pq.read_table("predictions.parquet"))
     assert re.search(r"# Or a frame or mapping with .*a.*", python)
+
+
+def test_no_text_names_files_that_only_distfms_knows(tmp_path, monkeypatch, capsys):
+    """Judgments in long form are named by their own file; embedded data by none."""
+    monkeypatch.setenv("DISTFMS_CACHE", str(tmp_path / "private"))
+    data = tmp_path / "ratings.csv"
+    rows = [f"o{o},{a},{round(X[o, k], 3)}" for o in range(120) for k, a in enumerate("abc")] * 2
+    data.write_text("item,question,score\n" + "\n".join(rows))
+    long = "{object: item, attribute: question, value: score, label: c}"
+    sections = {
+        f"data: {{path: {str(data)!r}, long: {long}}}": shlex.quote(str(data)),
+        "data: {builtin: digits, options: {}}": "new_rows.parquet",
+    }
+    for number, (section, named) in enumerate(sections.items()):
+        spec = tmp_path / f"{number}.yaml"
+        out = f"output: {{path: {str(tmp_path / 'runs')!r}}}"
+        text = (
+            f"name: n{number}\nmethod: multiselect\n{section}\nmultiselect: {{budget: 4}}\n{out}\n"
+        )
+        spec.write_text(text)
+        page = (run_job(load_spec(spec), say=print).folder / "report.html").read_text()
+        assert f"  {named} \\\n  --out predictions.parquet" in unescape(page)
+        assert "/private/" not in page + capsys.readouterr().out
+        assert ".kept" not in page

@@ -4,7 +4,7 @@ Candidates are rows of a matrix of losses, from the simplest on; its columns are
 in kind (a model, an order, a ridge, a similarity, a way to buy) is chosen by `best`; what differs
 in amount (a stop, a number, a budget) by `fewest`. The losses that chose a candidate do not report
 it: `chosen_without` chooses with the other folds in turn, and each choice is scored on the fold
-that had no say in it.
+that had no part in it.
 """
 
 from __future__ import annotations

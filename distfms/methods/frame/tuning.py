@@ -282,7 +282,7 @@ def tuned_in_words(job: Job) -> str:
     """Return what the grid of a spec tries, for `check` and before a run."""
     assert job.tune is not None
     n_points = len(grid_points(job.tune.grid))
-    rule = "the best" if job.tune.rule == "best" else "the simplest within one standard error"
+    rule = "the best" if job.tune.rule == "best" else "the simplest that is not clearly worse"
     # What points leave open they may choose for themselves.
     at_least = "at least " if job.candidates(job.options) else ""
     return (

@@ -47,7 +47,7 @@ def sections(run: FinishedRun) -> list[PageSection]:
         PageSection("What the folds compared", [_candidate_table(run)]),
         PageSection("The metric", _metric_tables(run)),
         PageSection("The landmarks", [_landmark_table(run)]),
-        PageSection("How good the similarities are", [_goodness_table(run)]),
+        PageSection("Quality of the similarities", [_goodness_table(run)]),
         class_section(run.metrics),
         PageSection("The model", model),
     ]

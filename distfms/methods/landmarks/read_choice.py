@@ -73,8 +73,8 @@ class Choice:
             is_close = entry["behind"] <= (entry["standard_error"] or 0.0)
             if is_close and entry["similarity"] != chosen:
                 tied[entry["similarity"]] = None
-        text = f"Of what rows may be compared by, {chosen} is the best in cross-validation"
-        return text + (f"; within one standard error: {', '.join(tied)}." if tied else ".")
+        text = f"Of the similarities, {chosen} is the best in cross-validation"
+        return text + (f"; not clearly worse: {', '.join(tied)}." if tied else ".")
 
     def listed(self) -> list[dict[str, Any]]:
         """Return what the results say of candidates."""

@@ -322,5 +322,7 @@ def _notes(run: FinishedRun) -> list[Text]:
     if constant:
         named = ", ".join(constant[:10]) + (" and others" if len(constant) > 10 else "")
         others.append(f"{count(len(constant), 'attribute')} never varied (ignored): {named}.")
+    if not _cost_clause(run):
+        others.append("Every judgment costs 1: set `multiselect.costs` where prices differ.")
     others += [text for key, text in _STATUSES.items() if run.selection["status"] == key]
     return notes(run.manifest, others)

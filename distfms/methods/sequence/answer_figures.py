@@ -150,9 +150,17 @@ def answer_blocks(run: FinishedRun) -> list[Block]:
         *([_answer_figure(run)] if len(selection["sequence"]) > 1 else []),
         *usage(run.called, run.manifest, columns),
         decided(run.metrics, "Order and models come", explained(run, 0)[1]),
-        *notes(run.manifest, selection["notes"]),
+        *notes(run.manifest, [*selection["notes"], *_free(run)]),
         *_reference(run),
     ]
+
+
+def _free(run: FinishedRun) -> list[str]:
+    """Say once that nobody has set costs."""
+    steps = run.selection["sequence"]
+    if len(steps) < 2 or any(step["cost"] != 1 for step in steps):
+        return []
+    return ["Every group costs 1: set `sequence.costs` to what each really costs."]
 
 
 def _answer_figure(run: FinishedRun) -> Figure:

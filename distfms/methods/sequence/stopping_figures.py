@@ -96,7 +96,8 @@ def stopping_section(run: FinishedRun) -> PageSection:
         f"{said}A row may stop where its own prediction says that the next groups are not worth "
         f"their cost: {_worth(run)}. If the same mean cost were spent on prefixes drawn at random, "
         f"the {title} would be higher by {number(gain, 3)} ± {number(own['error_of_gain'], 2)} "
-        "(measured on folds that chose nothing). `distfms predict … --stop rows` stops row by row; "
+        "(measured on folds that had no part in the choice). `distfms predict … --stop rows` stops "
+        "row by row; "
         "`--mean-budget` and `--confidence` set another place to stop."
     )
     bars = [
@@ -124,9 +125,9 @@ def stopping_section(run: FinishedRun) -> PageSection:
             ),
             Table(
                 [_row(policy, measure) for policy in policies],
-                "Policies by price, which is what a unit of cost must take off the loss. "
-                "Without a price all rows have one prefix. A `--mean-budget` takes the last whose "
-                "mean cost it pays for. Bold: the default.",
+                "Policies by price: how much a unit of cost must lower the loss. Without a price, "
+                "all rows stop at one prefix. `--mean-budget` selects the last policy whose mean "
+                "cost it covers. Bold: the default.",
                 emphasis=[i for i, p in enumerate(policies) if p["mean_cost"] == own["mean_cost"]],
             ),
         ],
