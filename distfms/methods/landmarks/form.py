@@ -52,10 +52,11 @@ def share_of(n_rows: float, n_columns: int, n_needed: float) -> float:
 def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
     """Check options against columns; no row is read."""
     if options.task == "auto":
-        task = "classification" if names_classes(inputs) else "regression"
-        options = parse_section(
-            LandmarksOptions, {**options.model_dump(), "task": task}, "landmarks"
-        )
+        content = options.model_dump()
+        content["task"] = "classification" if names_classes(inputs) else "regression"
+        if names_classes(inputs) and options.loss == "epsilon_insensitive":
+            content["loss"] = "hinge"
+        options = parse_section(LandmarksOptions, content, "landmarks")
     form = LandmarkForm.of_options(options, inputs, seed)
     _check(form)
     return form.job(
