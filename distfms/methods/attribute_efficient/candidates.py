@@ -61,11 +61,13 @@ def linear_of(learned: Sequence[Learned], members: Members) -> CutLinear:
 
     Labels of −1 and 1 are predicted by scores without limits, as all is by the online learner.
     """
-    weights, intercepts = zip(*((one.weights, one.intercept) for one in learned), strict=True)
-    limits, fill = np.tile([[-np.inf], [np.inf]], len(members["moments"].mean)), fill_of(members)
+    weights = np.array([model.weights for model in learned])
+    intercepts = np.array([model.intercept for model in learned])
+    limits = np.tile([[-np.inf], [np.inf]], len(members["moments"].mean))
+    fill = fill_of(members)
     if (observed := members.get("observed")) is not None:
         limits = limits_between(observed.minimum, observed.maximum, has_labels(members))
-    return CutLinear(np.array(weights), np.array(intercepts), fill, limits)
+    return CutLinear(weights, intercepts, fill, limits)
 
 
 def predictor_of(learned: Learned, members: Members) -> Predictor:

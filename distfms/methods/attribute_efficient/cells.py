@@ -26,13 +26,16 @@ from distfms.methods.frame.trees import FIXED, feature_names, fitted, gains_by_f
 from distfms.stats.sample import RowSample
 
 #: Names of a normal model and LightGBM on what was observed, and of a mean of both.
-NORMAL, TREES, MIXED = "normal", "lightgbm", "mixed"
+NORMAL = "normal"
+TREES = "lightgbm"
+MIXED = "mixed"
 #: The mean of the target, which predicts without any attribute.
 MEAN = "mean"
 #: Shares of LightGBM in such a mean that folds compare; each model alone is among them.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Names of a ridge and LightGBM on rows in full.
-FULL_RIDGE, FULL_TREES = "full_ridge", "full_lightgbm"
+FULL_RIDGE = "full_ridge"
+FULL_TREES = "full_lightgbm"
 #: What notes call models of what was observed.
 CALLED = {
     NORMAL: "a normal model",
@@ -67,26 +70,29 @@ def learned_by(name: str, sample: RowSample, draws: Draws, n_rows: int, units: U
     Where there is nothing to learn, the weights are 0.
     """
     d = len(sample.values) - 2  # target and weight come last
-    if name not in (NORMAL, TREES):
-        sample = sample.first(max(n_rows * (draws.n_drawn or d) // d, 2))
+    if name in (FULL_RIDGE, FULL_TREES):
+        n_affordable = n_rows * (draws.n_drawn or d) // d
+        sample = sample.first(max(n_affordable, 2))
         draws = Draws(None, 0)
     keys = sample.row_ids.view(np.uint64)
-    fold, target = inner_folds(keys), sample.values[-2]
+    folds = inner_folds(keys)
+    target = sample.values[-2]
     observed = draws.observe(sample.values[:-2], keys)
-    counts, n, mean = (~np.isnan(observed)).sum(axis=1), len(target), float(target.mean())
-    nothing = Learned(np.zeros(d), n, int(counts.sum()), counts / n, intercept=mean)
+    counts = (~np.isnan(observed)).sum(axis=1)
+    n = len(target)
+    nothing = Learned(np.zeros(d), n, int(counts.sum()), counts / n, intercept=float(target.mean()))
     if name == NORMAL:
         models = [with_gaps(nothing, gaps) for gaps in normal_models(observed, target)]
         first, sharper = models or [nothing, nothing]
         return replace(first, sharper=sharper)
     if name == FULL_RIDGE:
+        pairs = Pairs.of(np.vstack([observed, target]), folds)
         try:
-            folds = FoldPairs([*Pairs.of(np.vstack([observed, target]), fold).folds.values()])
+            return solve(FoldPairs([*pairs.folds.values()]), full_candidates, units)
         except DataError:
             return nothing
-        return solve(folds, full_candidates, units)
     parameters = {**FIXED, "objective": "regression", "seed": 0}
-    text = fitted(np.ascontiguousarray(observed.T), target, parameters, fold)
+    text = fitted(np.ascontiguousarray(observed.T), target, parameters, folds)
     return replace(nothing, trees=text, share=1.0)
 
 

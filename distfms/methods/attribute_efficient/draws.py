@@ -59,13 +59,13 @@ class Draws:
         d, n = values.shape
         if self.n_drawn is None or self.n_drawn >= d:
             return values
-        found = np.full_like(values, np.nan)
+        observed = np.full_like(values, np.nan)
         step = max(1, _HELD // d)
         for start in range(0, n, step):
             drawn = self.attributes(keys[start : start + step], d).T
             rows = np.arange(start, start + drawn.shape[1])
-            found[drawn, rows] = values[drawn, rows]
-        return found
+            observed[drawn, rows] = values[drawn, rows]
+        return observed
 
     def attributes(self, keys: np.ndarray, n_attributes: int) -> np.ndarray:
         """Return the attributes drawn of rows with these keys, ascending, shape (n, n_drawn).
@@ -74,15 +74,17 @@ class Draws:
         is successive sampling without replacement.
         """
         assert self.n_drawn is not None
-        streams = mix(np.asarray(keys, dtype=np.uint64) ^ mix(np.uint64(self.seed)))
-        own = mix(np.arange(n_attributes, dtype=np.uint64))
-        uniform = (mix(streams[:, None] ^ own) >> np.uint64(11)) * 2.0**-53 + 2.0**-54
+        keys = np.asarray(keys, dtype=np.uint64)
+        streams = mix(keys ^ mix(np.uint64(self.seed)))
+        of_attributes = mix(np.arange(n_attributes, dtype=np.uint64))
+        bits = mix(streams[:, None] ^ of_attributes) >> np.uint64(11)
+        uniform = bits * 2.0**-53 + 2.0**-54
         arrivals = -np.log(uniform)
         if self.weights is not None:
-            later = ~self.first_phase(keys)
-            arrivals[later] /= self.weights
-        first = np.argpartition(arrivals, self.n_drawn - 1, axis=1)[:, : self.n_drawn]
-        return np.sort(first, axis=1)
+            is_later = ~self.first_phase(keys)
+            arrivals[is_later] /= self.weights
+        order = np.argpartition(arrivals, self.n_drawn - 1, axis=1)
+        return np.sort(order[:, : self.n_drawn], axis=1)
 
     def first_phase(self, keys: np.ndarray) -> np.ndarray:
         """Return which rows are of the first phase, shape (n,)."""
@@ -93,8 +95,8 @@ class Draws:
 
     def first_moments(self, values: np.ndarray, keys: np.ndarray) -> Moments:
         """Return the moments of what is observed of those rows (d, n) of the first phase."""
-        own = np.flatnonzero(self.first_phase(keys))
-        return Moments.from_block(self.observe(values[:, own], keys[own]))
+        rows = np.flatnonzero(self.first_phase(keys))
+        return Moments.from_block(self.observe(values[:, rows], keys[rows]))
 
     def key(self) -> dict[str, Any]:
         """Return plain values that stand for the draws."""

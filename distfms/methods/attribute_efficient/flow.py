@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -80,13 +80,14 @@ def attribute_efficient(run: Run, job: Job) -> Finished:
 
 def read_statistics(run: Run, learner: Learner) -> Bundle:
     """Add up moments of all rows; refuse what nothing can be learned from."""
-    found, form = run.reduce(learner.reader), learner.job.form
-    train = TrainMembers(found)
-    require_rows(form, [part.n_rows for part in found["counts"].parts])
+    statistics = run.reduce(learner.reader)
+    form = learner.job.form
+    train = TrainMembers(statistics)
+    require_rows(form, [part.n_rows for part in statistics["counts"].parts])
     form.check_values(train)
-    tell_counts(run, form, form.row_plan, found["counts"])
+    tell_counts(run, form, form.row_plan, statistics["counts"])
     learner.check(run, train)
-    return found
+    return statistics
 
 
 def tuned(run: Run, job: Job, statistics: Bundle) -> ChosenOptions:
@@ -111,11 +112,15 @@ def evaluate_with_rows(run: Run, job: Job, statistics: Bundle, work: FoldWork) -
     """Evaluate every item on every fold, which is given its rows, on actors where that pays."""
     fill = fill_of(TrainMembers(statistics))
     # What is solved from pairs knows by itself what to make of missing values.
-    is_online = job.options.solver == "online"
-    rows = training_rows(job, fill if is_online else np.full_like(fill, np.nan))
-    held = work.held_bytes + (rows.n_bytes if rows.keep else 0)
-    given = replace(work, evaluate=partial(on_rows, rows, work.evaluate), held_bytes=held)
-    return evaluate_on_folds(run, statistics, given)
+    if job.options.solver == "pairs":
+        fill = np.full_like(fill, np.nan)
+    rows = training_rows(job, fill)
+    held_bytes = work.held_bytes
+    if rows.keep:
+        held_bytes += rows.n_bytes
+    evaluate_rows = partial(on_rows, rows, work.evaluate)
+    work = replace(work, evaluate=evaluate_rows, held_bytes=held_bytes)
+    return evaluate_on_folds(run, statistics, work)
 
 
 # --- evaluation -----------------------------------------------------------------------------------
@@ -123,7 +128,8 @@ def evaluate_with_rows(run: Run, job: Job, statistics: Bundle, work: FoldWork) -
 
 def evaluate(run: Run, learner: Learner, solved: Solved) -> dict[str, Any]:
     """Return the content of ``metrics.json``."""
-    job, train = learner.job, solved.train
+    job = learner.job
+    train = solved.train
     by_rows = partial(evaluate_with_rows, run, job, solved.statistics)
     validated = on_folds(run, job, solved, evaluate=by_rows)
     candidate = None
@@ -133,39 +139,44 @@ def evaluate(run: Run, learner: Learner, solved: Solved) -> dict[str, Any]:
     learned = learned_by_chains(run, job, train, lessons)
     judge = judge_of(job.options, train)
     sums = sums_of(run, job, solved, learned, judge)
-    found = {part: measures_of(judge, of_part) for part, of_part in sums.items()}
-    mse, variance = found["train"]["mse"][0], train["moments"].variance[-1]
+    measures = {rows: measures_of(judge, of_rows) for rows, of_rows in sums.items()}
+    mse = measures["train"]["mse"][0]
+    variance = train["moments"].variance[-1]
     if mse > variance:
         run.note(
             f"The mean of the target predicts the training rows better (mean squared error "
             f"{variance:.4g}) than the model ({mse:.4g}): {learner.advice}."
         )
-    found_curves = at_ends = ends(solved.paths, found, validated)
+    shown = at_ends = ends(solved.paths, measures, validated)
     if lessons or not (job.form.takes_gaps or job.form.chooses):
-        own_losses = {part: own["relative_loss"][len(at_ends) :] for part, own in found.items()}
-        found_curves = curves(lessons, learned, own_losses)
-    own = {
-        part: {name: number_or_none(values[0]) for name, values in of_part.items()}
-        for part, of_part in found.items()
-    }
-    report = {}
-    if has_labels(train):
-        positive = job.options.positive
-        names = ["-1", "1"] if positive is None else ["others", f"{positive:g}"]
-        last = [*sums][-1]
-        report["classes"] = class_report(sums[last].of_classes(0), names, last, calibrated=False)
+        losses = {
+            rows: values["relative_loss"][len(at_ends) :] for rows, values in measures.items()
+        }
+        shown = curves(lessons, learned, losses)
+    of_model = {}
+    for rows, values in measures.items():
+        of_model[rows] = {name: number_or_none(value[0]) for name, value in values.items()}
+    baselines = {curve["name"]: curve["points"][-1] for curve in (*shown, *at_ends)}
+    algorithm = at_ends[0]["name"]
+    del baselines[algorithm]
     return {
-        **head_of(solved, validated, own),
-        **report,
+        **head_of(solved, validated, of_model),
+        **classes_of(job, train, sums),
         "candidate": candidate,
-        "algorithm": at_ends[0]["name"],
-        "curves": found_curves,
-        "baselines": {
-            curve["name"]: curve["points"][-1]
-            for curve in (*found_curves, *at_ends)
-            if curve["name"] != at_ends[0]["name"]
-        },
+        "algorithm": algorithm,
+        "curves": shown,
+        "baselines": baselines,
     }
+
+
+def classes_of(job: Job, train: Members, sums: Mapping[str, LossSums]) -> dict[str, Any]:
+    """Return the report of classes, where the targets are labels."""
+    if not has_labels(train):
+        return {}
+    positive = job.options.positive
+    names = ["-1", "1"] if positive is None else ["others", f"{positive:g}"]
+    rows = [*sums][-1]
+    return {"classes": class_report(sums[rows].of_classes(0), names, rows, calibrated=False)}
 
 
 def with_chosen(
@@ -182,11 +193,10 @@ def with_chosen(
     losses = validated.values(0, "mse")
     number = best(losses, validated.weight)
     choices = chosen_without(losses, validated.weight)
-    first, *others = validated.measures().answers
+    first, *compared = validated.measures().answers
     answers = [picked(first, choices)]
-    alone = alone_beside(candidates, number)
-    answers += [picked(first, np.full(len(choices), n)) for n in alone]
-    answers += [picked(answer, np.full(len(choices), -1)) for answer in others]
+    answers += [picked(first, np.full_like(choices, n)) for n in alone_beside(candidates, number)]
+    answers += [picked(answer, np.full_like(choices, -1)) for answer in compared]
     note_choice(run, procedure, candidates[number], number)
     solved = with_candidate(procedure, solved, number)
     return solved, replace(validated, answers=tuple(answers)), number
@@ -215,8 +225,8 @@ def with_candidate(procedure: LearningProcedure, solved: Solved, number: int) ->
     candidates = candidates_of(solved.path, solved.train)
     numbers = [number, *alone_beside(candidates, number)]
     paths = {name_of(candidates[n], n, procedure.linear): candidates[n] for n in numbers}
-    _, *others = solved.paths
-    paths |= {name: solved.paths[name] for name in others}
+    _, *compared = solved.paths
+    paths |= {name: solved.paths[name] for name in compared}
     return replace(solved, paths=paths)
 
 
@@ -229,7 +239,7 @@ def picked(answers: Sequence[Answer], numbers: np.ndarray) -> tuple[Answer, ...]
 
 
 def sums_of(
-    run: Run, job: Job, solved: Solved, others: Sequence[Learned], judge: Judge
+    run: Run, job: Job, solved: Solved, by_chains: Sequence[Learned], judge: Judge
 ) -> dict[str, LossSums]:
     """Judge models on training and held-out rows, by one pass for all of them.
 
@@ -237,9 +247,9 @@ def sums_of(
     """
     train = solved.train
     models = [predictor_of(learned, train) for learned in solved.paths.values()]
-    if others:
-        models.append(linear_of(others, train))
-    n_scores = len(solved.paths) + len(others)
+    if by_chains:
+        models.append(linear_of(by_chains, train))
+    n_scores = len(solved.paths) + len(by_chains)
     question = Question(SideBySide(models), judge, n_scores=n_scores)
     sums = judged_by_pass(run, job.form.labelled, {"models": question})["models"]
     by_rows = {"train": sums.train(), "test": sums.test}
@@ -251,7 +261,9 @@ def sums_of(
 
 def selection_of(learner: Learner, solved: Solved) -> dict[str, Any]:
     """Return the content of ``selection.json``."""
-    options, names, learned = learner.job.options, learner.job.features, solved.path
+    options = learner.job.options
+    names = learner.job.features
+    learned = solved.path
     moments, ratio = learner.moments(solved.train)
     linear = linear_among(solved)
     first, last = learner.said(linear, solved.train)
@@ -285,7 +297,9 @@ def linear_among(solved: Solved) -> Any:
 
 def model_of(job: Job, solved: Solved) -> dict[str, Any]:
     """Return ``model.json``, and the weights with what missing values are taken for."""
-    learned, share, form = linear_among(solved), solved.path.share, job.form
+    learned = linear_among(solved)
+    share = solved.path.share
+    form = job.form
     kind = "linear"
     if share > 0.0:
         kind = TREES if share == 1.0 else MIXED

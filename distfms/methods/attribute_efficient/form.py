@@ -42,7 +42,8 @@ def make_job(options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> J
     rows = RowForm.of(inputs, seed, class_option=option, coded_classes=(-1, 1))
     form = AttributeForm(**vars(rows), positive=options.positive)
     _check_roles(form)
-    n_attributes, has_gaps = len(form.roles.features), inputs.section.missing == "pairs"
+    n_attributes = len(form.roles.features)
+    has_gaps = inputs.section.missing == "pairs"
     options = options.of_attributes(n_attributes, has_gaps)
     n_rows = int(inputs.train.n_rows * (1.0 - inputs.section.test))
     if (options.first_examples or 0) >= n_rows:
@@ -86,7 +87,8 @@ def _check_roles(form: AttributeForm) -> None:
 
 
 def _pairs_job(form: AttributeForm, options: AttributeEfficientOptions) -> Job:
-    d, folds = len(form.roles.features), form.inputs.section.folds
+    d = len(form.roles.features)
+    folds = form.inputs.section.folds
     if d > LARGEST_PAIRS:
         raise SpecError(
             "`attribute_efficient.solver: pairs` holds the moments of all pairs of at most "
@@ -157,7 +159,8 @@ class AttributeForm(RowForm):
 
     def has_normal_model(self, options: AttributeEfficientOptions) -> bool:
         """Whether a normal model of all rows is learned, too, as these are few enough."""
-        n, d = self.inputs.train.n_rows, len(self.roles.features)
+        n = self.inputs.train.n_rows
+        d = len(self.roles.features)
         n_operations = n * (options.attributes_per_example or d) * d**2
         few = n_operations <= MOST_OPERATIONS and sample_share(n, d) == 1.0
         return self.chooses and few and (options.penalty, options.units) == ("ridge", "deviations")
@@ -174,7 +177,8 @@ class AttributeForm(RowForm):
 
     def for_actors(self, options: AttributeEfficientOptions) -> dict[str, float]:
         """Return what actors may do; see `Job.for_actors`."""
-        n_folds, once = self.inputs.section.folds, self.operations(options)
+        n_folds = self.inputs.section.folds
+        once = self.operations(options)
         n_lessons = 1 + len(options.compared) * options.sizes * options.repeats
         return {"chains": n_lessons * once, **actors_on_moments(n_folds, 1, once)}
 
@@ -202,7 +206,9 @@ class AttributeForm(RowForm):
         """Refuse rows that nothing can be learned from, by their moments and counts."""
         moments = train["moments"]
         require_observed(self.roles.features, moments.weight[:-1])
-        target, lowest, highest = self.roles.target[0], moments.minimum[-1], moments.maximum[-1]
+        target = self.roles.target[0]
+        lowest = moments.minimum[-1]
+        highest = moments.maximum[-1]
         if lowest == highest:
             label = "is the same" if self.positive is None else "has the same label"
             raise DataError(
@@ -221,23 +227,27 @@ class AttributeForm(RowForm):
 
     def describe(self, options: AttributeEfficientOptions) -> Mapping[str, str]:
         """Return what the job will do: label → text, from one partition of the data."""
-        train, drawn = self.inputs.train, options.attributes_per_example
-        found = TrainMembers(statistics_reader(self.labelled(train, False))(train.partitions[0]))
-        self.check_values(found)
-        d, n_rows, n_first = len(self.roles.features), train.n_rows, found["counts"].n_rows
-        ratio = design_of(options, found).improvement_ratio
-        what = f"{drawn} of {d} attributes" if drawn else "all that is there"
-        said = {"method": f"{options.penalty} from pairs of attributes, of {what} in each row"}
+        train = self.inputs.train
+        drawn = options.attributes_per_example
+        reader = statistics_reader(self.labelled(train, False))
+        first = TrainMembers(reader(train.partitions[0]))
+        self.check_values(first)
+        d = len(self.roles.features)
+        attributes = f"{drawn} of {d} attributes" if drawn else "all that is there"
+        lines = {
+            "method": f"{options.penalty} from pairs of attributes, of {attributes} in each row"
+        }
         if options.solver == "online":
-            said = {"method": f"{options.chosen}: {options.penalty} from {what} of each example"}
+            method = f"{options.chosen}: {options.penalty} from {attributes} of each example"
+            lines = {"method": method}
         if drawn:
-            scanned = f", after a pass over all for {options.scanned_for}"
-            said["attributes"] = (
-                f"at most {drawn * n_rows:,} of {d * n_rows:,} that the rows have"
-                f"{scanned * bool(options.scanned_for)}"
-            )
-        said["improvement ratio"] = (
+            most = f"at most {drawn * train.n_rows:,} of {d * train.n_rows:,} that the rows have"
+            if options.scanned_for:
+                most += f", after a pass over all for {options.scanned_for}"
+            lines["attributes"] = most
+        ratio = design_of(options, first).improvement_ratio
+        lines["improvement ratio"] = (
             f"{number(ratio, 2)}: drawing by second moments saves up to a factor of "
-            f"{number(1.0 / ratio, 2)} here (from the first {n_first:,} rows)"
+            f"{number(1.0 / ratio, 2)} here (from the first {first['counts'].n_rows:,} rows)"
         )
-        return {**said, **self.first_values()}
+        return {**lines, **self.first_values()}

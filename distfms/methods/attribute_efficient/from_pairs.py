@@ -50,17 +50,23 @@ SEMICIRCLE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 RIDGES = tuple(10.0 ** (e / 2) for e in range(-4, 6))
 FULL_RIDGES = tuple(10.0**e for e in range(-6, 3))
 #: Points of the lasso's path, and its end relative to the smallest λ without any weight.
-_N_LASSO, _LEAST_LASSO = 30, 1e-2
+_N_LASSO = 30
+_LEAST_LASSO = 1e-2
 #: Standard errors over the folds that are added to a held-out loss, and τ: candidates then weigh
 #: exp(−excess / (τ · standard error of the best)). Of full rows the best is taken.
-RIDGE_DOUBT, LASSO_DOUBT, FULL_DOUBT = (0.75, 0.4), (1.5, 0.25), (0.0, 0.0)
+RIDGE_DOUBT = (0.75, 0.4)
+LASSO_DOUBT = (1.5, 0.25)
+FULL_DOUBT = (0.0, 0.0)
 #: Standard errors beyond which the leading covariance cannot be chance.
 TRUSTED = 5.0
 
 #: Attributes up to which A is decomposed, and dimensions of the Krylov space beyond.
-MOST_DECOMPOSED, KRYLOV_STEPS = 1000, 128
+MOST_DECOMPOSED = 1000
+KRYLOV_STEPS = 128
 
-_LEAST, _TINY, _RANK = 1e-300, 1e-150, 1e-13
+_LEAST = 1e-300
+_TINY = 1e-150
+_RANK = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,36 +91,53 @@ class PairMoments:
     @classmethod
     def of(cls, moments: CoMoments, varies: np.ndarray) -> Self:
         """Make them of co-moments whose last column is the target, of some attributes (d,)."""
-        n, counts, block = moments.n_samples, moments.observed_weight[:-1], np.ix_(varies, varies)
-        expected = expected_pairs(counts / n, n)[varies][:, varies]
+        n_rows = moments.n_samples
+        counts = moments.observed_weight[:-1]
+        block = np.ix_(varies, varies)
+        expected = expected_pairs(counts / n_rows, n_rows)[block]
         expected[expected <= 0] = 1.0  # where there is nothing to divide
-        divisor = np.maximum(counts[varies], 1.0)
-        variance = np.diagonal(moments.comoment)[varies] / divisor
-        still = moments.constant_columns()[varies]  # but for rounding
-        variance = np.where(still, _TINY, variance)
+        n_seen = np.maximum(counts[varies], 1.0)
+        is_constant = moments.constant_columns()[varies]  # but for rounding
+        variance = np.diagonal(moments.comoment)[varies] / n_seen
+        variance[is_constant] = _TINY
+        cross = moments.comoment[varies, -1] / n_seen
+        cross[is_constant] = 0.0
         gram = moments.comoment[block] * (1.0 + PRIOR / expected)
         gram /= moments.pair_counts()[block] + PRIOR
         np.fill_diagonal(gram, variance)
-        cross = np.where(still, 0.0, moments.comoment[varies, -1] / divisor)
         return cls(gram, cross, variance, 1.0 / expected)
 
     def gram_times(self, x: np.ndarray) -> np.ndarray:
         """Return A x, for x of shape (d,) or (d, n)."""
         return self.gram @ x
 
+    def explained_by(self, weights: np.ndarray) -> np.ndarray:
+        """Return wᵀ A w of weights (n, d), shape (n,)."""
+        explained: np.ndarray = (weights * self.gram_times(weights.T).T).sum(axis=1)
+        return explained
+
+    def chance_of(self, weights: np.ndarray) -> np.ndarray:
+        """Return the sampling variance of wᵀ A w, 2 (w²)ᵀ V w², of weights (n, d), shape (n,)."""
+        squares = weights**2
+        variance: np.ndarray = 2.0 * (squares * self.noise_times(squares.T).T).sum(axis=1)
+        return variance
+
     def noise_times(self, x: np.ndarray) -> np.ndarray:
         """Return V x, for x of shape (d,) or (d, n)."""
-        found: np.ndarray = (self.variance * (self.rarity @ (self.variance * x.T).T).T).T
-        return found
+        by_row = self.variance * x.T
+        noise: np.ndarray = (self.variance * (self.rarity @ by_row.T).T).T
+        return noise
 
 
 def expected_pairs(share: np.ndarray, n_rows: int) -> np.ndarray:
     """Return E, expected counts of pairs of attributes seen in shares (d,) of n rows."""
-    rest = 1.0 - share
-    spread = float(share @ rest)
-    factor = 1.0 - np.outer(rest, rest) / spread if spread > 0 else 1.0
-    found: np.ndarray = n_rows * np.outer(share, share) * np.maximum(factor, 0.0)
-    return found
+    missing = 1.0 - share
+    spread = float(share @ missing)
+    factor = np.ones((len(share), len(share)))
+    if spread > 0:
+        factor = np.maximum(1.0 - np.outer(missing, missing) / spread, 0.0)
+    expected: np.ndarray = n_rows * np.outer(share, share) * factor
+    return expected
 
 
 class FoldPairs:
@@ -132,14 +155,15 @@ class FoldPairs:
     """
 
     def __init__(self, folds: Sequence[CoMoments]) -> None:
-        self.folds = [own for own in folds if own.n_samples > 1]
+        self.folds = [moments for moments in folds if moments.n_samples > 1]
         self.n_folds = len(self.folds)
         if self.n_folds < 2:
             raise DataError(
                 "Too few rows to choose constants on folds: at least 2 in each of 2 folds."
             )
         whole = merge_tree(self.folds)
-        self.n_rows, self.counts = whole.n_samples, whole.observed_weight[:-1]
+        self.n_rows = whole.n_samples
+        self.counts = whole.observed_weight[:-1]
         self.target_variance = float(whole.comoment[-1, -1]) / whole.n_samples
         self.varies = np.flatnonzero(~whole.constant_columns()[:-1])
         if not self.varies.size:
@@ -149,23 +173,23 @@ class FoldPairs:
 
     def without(self, fold: int | None) -> tuple[PairMoments, PairMoments | None, np.ndarray]:
         """Return moments without a fold, those of the fold about the same means, and these."""
-        train = merge_tree([own for f, own in enumerate(self.folds) if f != fold])
-        moments, held_out = self.moments(train), None
+        train = merge_tree([moments for f, moments in enumerate(self.folds) if f != fold])
+        held_out = None
         if fold is not None:
             held_out = self.moments(self.folds[fold].about(train.mean))
-        return moments, held_out, train.mean
+        return self.moments(train), held_out, train.mean
 
-    def moments(self, own: CoMoments) -> PairMoments:
+    def moments(self, rows: CoMoments) -> PairMoments:
         """Return the moments of some rows."""
-        return PairMoments.of(own, self.varies)
+        return PairMoments.of(rows, self.varies)
 
 
 class ImputedPairs(FoldPairs):
     """Moments of folds whose missing values are replaced with the means."""
 
-    def moments(self, own: CoMoments) -> PairMoments:
+    def moments(self, rows: CoMoments) -> PairMoments:
         """Return the moments of some rows."""
-        return super().moments(replace(own, pair_weight=None, cross=None))
+        return super().moments(replace(rows, pair_weight=None, cross=None))
 
 
 class Tried(NamedTuple):
@@ -189,13 +213,13 @@ Candidates = Callable[[PairMoments, float, Units], Tried]
 
 def ridge_candidates(moments: PairMoments, observed: float, units: Units) -> Tried:
     """Return the candidates of the ridge, the zero predictor among them."""
-    own, zero = Spectrum.of(moments, units), np.zeros_like(moments.cross)
-    trusting = [*own.solutions(), zero]
-    v = moments.variance
-    level = v if units == "deviations" else v.mean()
-    alone = [moments.cross / (v + c * level) for c in RIDGES]
-    found = np.vstack([*trusting, own.ridges(RIDGES, observed), *alone])
-    return Tried(found, own.noise, own.leading, len(trusting), RIDGE_DOUBT)
+    spectrum = Spectrum.of(moments, units)
+    trusting = [*spectrum.solutions(), np.zeros_like(moments.cross)]
+    variance = moments.variance
+    level = variance if units == "deviations" else variance.mean()
+    alone = [moments.cross / (variance + c * level) for c in RIDGES]
+    weights = np.vstack([*trusting, spectrum.ridges(RIDGES, observed), *alone])
+    return Tried(weights, spectrum.noise, spectrum.leading, len(trusting), RIDGE_DOUBT)
 
 
 def lasso_candidates(moments: PairMoments, _: float, units: Units) -> Tried:
@@ -203,18 +227,21 @@ def lasso_candidates(moments: PairMoments, _: float, units: Units) -> Tried:
     from sklearn.linear_model import lars_path_gram
 
     spectrum = Spectrum.of(moments, units)
-    values = np.maximum(spectrum.values, CLIPPED[0] * spectrum.noise)
+    least_value = CLIPPED[0] * spectrum.noise
+    values = np.maximum(spectrum.values, least_value)
     gram = (spectrum.vectors * values) @ spectrum.vectors.T
     cross = spectrum.vectors @ spectrum.rotated
     largest = float(np.abs(cross).max())
-    penalties = largest * np.geomspace(1.0, _LEAST_LASSO, _N_LASSO)
     path = np.zeros((_N_LASSO, len(cross)))
     if largest > 0.0:
+        penalties = largest * np.geomspace(1.0, _LEAST_LASSO, _N_LASSO)
         knots, _, corners = lars_path_gram(
             cross, gram, n_samples=1, method="lasso", alpha_min=penalties[-1]
         )
-        for column, of_column in enumerate(corners):
-            path[:, column] = np.interp(penalties, knots[::-1], of_column[::-1])
+        # `interp` needs knots that rise.
+        knots = knots[::-1]
+        for column, at_knots in enumerate(corners[:, ::-1]):
+            path[:, column] = np.interp(penalties, knots, at_knots)
     weights = path / spectrum.scale
     return Tried(weights, spectrum.noise, spectrum.leading, len(weights), LASSO_DOUBT)
 
@@ -244,24 +271,29 @@ class Spectrum:
     @classmethod
     def of(cls, moments: PairMoments, units: Units) -> Self:
         """Decompose the moments in some units."""
-        scale = np.sqrt(moments.variance) if units == "deviations" else np.ones(len(moments.cross))
-        scale = np.where(moments.variance > _TINY, scale, np.inf)  # what does not vary is left out
-        v = moments.variance / scale**2
-        uneven = moments.noise_times(1.0 / scale**2) / moments.variance
-        total = float(v.sum())
-        level = float(v @ uneven) / total if total > 0 else 0.0  # 0 where nothing varies
-        if level > 0:
-            scale = scale * np.sqrt(np.maximum(1.0, uneven / level))
+        scale = np.ones(len(moments.cross))
+        if units == "deviations":
+            scale = np.sqrt(moments.variance)
+        scale[moments.variance <= _TINY] = np.inf  # what does not vary is left out
+        scale *= _of_noise(moments, scale)
         cross = moments.cross / scale
-        if len(v) <= MOST_DECOMPOSED:
-            values, vectors = np.linalg.eigh(moments.gram / np.outer(scale, scale))
+        if len(cross) <= MOST_DECOMPOSED:
+            gram = moments.gram / np.outer(scale, scale)
+            values, vectors = np.linalg.eigh(gram)
         else:
-            values, vectors = krylov(lambda x: moments.gram_times(x / scale) / scale, cross)
+
+            def times(x: np.ndarray) -> np.ndarray:
+                product: np.ndarray = moments.gram_times(x / scale) / scale
+                return product
+
+            values, vectors = krylov(times, cross)
         squares = 1.0 / scale**2
-        chance = 2.0 * np.sqrt(squares @ moments.noise_times(squares) / len(v))
+        total_noise = squares @ moments.noise_times(squares)
+        chance = 2.0 * np.sqrt(total_noise / len(squares))
         noise = float(max(-values[0], chance, _LEAST))
-        mean = float(max(np.mean(moments.variance / scale**2), _LEAST))
-        return cls(values, vectors, vectors.T @ cross, scale, mean, noise)
+        mean_variance = float(np.mean(moments.variance / scale**2))
+        level = max(mean_variance, _LEAST)
+        return cls(values, vectors, vectors.T @ cross, scale, level, noise)
 
     @property
     def leading(self) -> np.ndarray:
@@ -270,8 +302,8 @@ class Spectrum:
 
     def at(self, spectrum: np.ndarray) -> np.ndarray:
         """Return the weights at a regularised spectrum, for attributes as they come."""
-        found: np.ndarray = self.vectors @ (self.rotated / spectrum) / self.scale
-        return found
+        weights: np.ndarray = self.vectors @ (self.rotated / spectrum) / self.scale
+        return weights
 
     def solutions(self) -> np.ndarray:
         """Return the weights at all multiples of the noise level."""
@@ -287,6 +319,18 @@ class Spectrum:
         return np.array([self.at(spectrum + c * self.level) for c in multiples])
 
 
+def _of_noise(moments: PairMoments, scale: np.ndarray) -> np.ndarray:
+    """Return by what attributes in units of `scale` are divided as they are noisier than most."""
+    variance = moments.variance / scale**2
+    noise = moments.noise_times(1.0 / scale**2) / moments.variance
+    total = float(variance.sum())
+    mean_noise = float(variance @ noise) / total if total > 0 else 0.0  # 0 where nothing varies
+    if mean_noise <= 0:
+        return np.ones_like(noise)
+    factors: np.ndarray = np.sqrt(np.maximum(1.0, noise / mean_noise))
+    return factors
+
+
 def krylov(
     times: Callable[[np.ndarray], np.ndarray], start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -298,20 +342,27 @@ def krylov(
     vectors orthogonalised twice.
     """
     n_steps = min(KRYLOV_STEPS, len(start))
-    basis, inner = np.zeros((n_steps, len(start))), np.zeros((n_steps, n_steps))
-    new, length = start, float(np.linalg.norm(start))
-    for n in range(n_steps):
-        basis[n] = new / max(length, _LEAST)
-        new = times(basis[n])
-        inner[n, n] = basis[n] @ new
+    basis = np.zeros((n_steps, len(start)))
+    inner = np.zeros((n_steps, n_steps))
+    new = start
+    length = float(np.linalg.norm(start))
+    size = 0
+    for step in range(n_steps):
+        basis[step] = new / max(length, _LEAST)
+        size = step + 1
+        so_far = basis[:size]
+        new = times(basis[step])
+        inner[step, step] = basis[step] @ new
         for _ in range(2):
-            new = new - (basis[: n + 1] @ new) @ basis[: n + 1]
+            new = new - (so_far @ new) @ so_far
         length = float(np.linalg.norm(new))
-        if length <= _RANK * np.abs(inner[: n + 1]).max() or n + 1 == n_steps:
+        largest = np.abs(inner[:size]).max()
+        if length <= _RANK * largest or size == n_steps:
             break
-        inner[n, n + 1] = inner[n + 1, n] = length
-    values, vectors = np.linalg.eigh(inner[: n + 1, : n + 1])
-    return values, basis[: n + 1].T @ vectors
+        inner[step, size] = length
+        inner[size, step] = length
+    values, vectors = np.linalg.eigh(inner[:size, :size])
+    return values, basis[:size].T @ vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,41 +396,77 @@ class Learned:
         return Learned(weights, self.n_examples, self.n_seen, self.sampling, intercept=mean)
 
 
+@dataclass(frozen=True, eq=False)
+class _HeldOut:
+    """Losses of candidates (n,) in the moments of folds, averaged, and how sure they are.
+
+    `covariance` is that of the leading eigenvector, and `chance` its standard error by chance.
+    """
+
+    loss: np.ndarray
+    error: np.ndarray
+    covariance: float
+    chance: float
+    tried: Tried
+
+
 @np.errstate(over="ignore")  # of weights of what hardly varies in a fold
 def solve(
     folds: FoldPairs, candidates: Candidates = ridge_candidates, units: Units = "deviations"
 ) -> Learned:
     """Solve from the moments of two folds or more, with an average of candidates."""
-    n, counts = folds.n_rows, folds.counts
-    observed = float(counts[folds.varies].mean()) / n
-    squares, products, covariances, chances = [], [], [], []
-    for fold in range(folds.n_folds):
-        train, held_out, _ = folds.without(fold)
-        assert held_out is not None
-        tried = candidates(train, observed, units)
-        w = np.vstack([tried.weights, tried.leading])
-        size = w**2
-        *square, leading = (w * held_out.gram_times(w.T).T).sum(axis=1)
-        squares.append(square)
-        products.append(tried.weights @ held_out.cross)
-        covariances.append(leading - size[-1] @ held_out.variance)
-        chances.append(2.0 * (size * held_out.noise_times(size.T).T).sum(axis=1))
-    losses, product = np.array(squares) - 2.0 * np.array(products), np.mean(products, axis=0)
-    least = product**2 / max(folds.target_variance, _LEAST)
-    loss = np.maximum(np.mean(squares, axis=0), least) - 2.0 * product
-    doubt, temperature = tried.doubt
-    chance = np.nan_to_num(np.sqrt(np.sum(chances, axis=0)) / folds.n_folds)
-    error = np.std(losses, axis=0, ddof=1) / np.sqrt(folds.n_folds)
-    error = np.maximum(error, chance[:-1] / 2.0)
-    doubted = loss + doubt * error
-    if np.mean(covariances) > TRUSTED * chance[-1]:
-        doubted[tried.n_trusting :] = np.inf
-    width = max(temperature * float(error[np.argmin(doubted)]), _LEAST)
-    shares = np.exp(-(doubted - doubted.min()) / width)  # zero is known without error
+    n_rows = folds.n_rows
+    counts = folds.counts
+    observed = float(counts[folds.varies].mean()) / n_rows
+    held_out = _on_folds(folds, lambda moments: candidates(moments, observed, units))
+    doubt, temperature = held_out.tried.doubt
+    doubted = held_out.loss + doubt * held_out.error
+    if held_out.covariance > TRUSTED * held_out.chance:
+        doubted[held_out.tried.n_trusting :] = np.inf
+    best = np.argmin(doubted)
+    width = max(temperature * float(held_out.error[best]), _LEAST)
+    shares = np.exp(-(doubted - doubted[best]) / width)  # zero is known without error
     shares /= shares.sum()
     whole, _, mean = folds.without(None)
     tried = candidates(whole, observed, units)
     weights = np.zeros(len(mean) - 1)
     weights[folds.varies] = shares @ tried.weights
-    intercept = float(mean[-1] - mean[:-1] @ weights)
-    return Learned(weights, n, int(counts.sum()), counts / n, 0.0, intercept, tried.noise, shares)
+    return Learned(
+        weights,
+        n_rows,
+        int(counts.sum()),
+        sampling=counts / n_rows,
+        intercept=float(mean[-1] - mean[:-1] @ weights),
+        noise_level=tried.noise,
+        shares=shares,
+    )
+
+
+def _on_folds(folds: FoldPairs, candidates: Callable[[PairMoments], Tried]) -> _HeldOut:
+    """Measure candidates in the moments of each fold, made from those of the others."""
+    squares = []
+    products = []
+    covariances = []
+    variances = []
+    for fold in range(folds.n_folds):
+        train, held_out, _ = folds.without(fold)
+        assert held_out is not None
+        tried = candidates(train)
+        weights = np.vstack([tried.weights, tried.leading])
+        explained = held_out.explained_by(weights)
+        squares.append(explained[:-1])
+        products.append(tried.weights @ held_out.cross)
+        alone = tried.leading**2 @ held_out.variance
+        covariances.append(explained[-1] - alone)
+        variances.append(held_out.chance_of(weights))
+    product = np.mean(products, axis=0)
+    least = product**2 / max(folds.target_variance, _LEAST)
+    square = np.maximum(np.mean(squares, axis=0), least)
+    loss = square - 2.0 * product
+    losses = np.array(squares) - 2.0 * np.array(products)
+    deviation = np.std(losses, axis=0, ddof=1)
+    error = deviation / np.sqrt(folds.n_folds)
+    variance = np.sum(variances, axis=0)
+    chance = np.nan_to_num(np.sqrt(variance) / folds.n_folds)
+    error = np.maximum(error, chance[:-1] / 2.0)
+    return _HeldOut(loss, error, float(np.mean(covariances)), chance[-1], tried)

@@ -66,19 +66,24 @@ def offline_ridge(gram: np.ndarray, cross: np.ndarray, bound: float) -> np.ndarr
     Conn, Gould and Toint, "Trust-Region Methods" (2000), section 7.3.
     """
     values, vectors = np.linalg.eigh(gram)
-    kept = values > len(values) * np.finfo(float).eps * values[-1]
-    values, vectors = values[kept], vectors[:, kept]
+    epsilon = np.finfo(float).eps
+    rounding = len(values) * epsilon * values[-1]
+    is_kept = values > rounding
+    values = values[is_kept]
+    vectors = vectors[:, is_kept]
     rotated = vectors.T @ cross
 
     def excess(penalty: float) -> float:
-        return 1.0 / bound - 1.0 / float(np.linalg.norm(rotated / (values + penalty)))
+        norm = float(np.linalg.norm(rotated / (values + penalty)))
+        return 1.0 / bound - 1.0 / norm
 
     penalty = 0.0
-    if np.linalg.norm(rotated / values) > bound:
+    largest = np.linalg.norm(rotated / values)
+    if largest > bound:
         most = 2.0 * np.linalg.norm(rotated) / bound
         penalty = brentq(excess, 0.0, most, xtol=1e-300, rtol=1e-15)
-    found: np.ndarray = vectors @ (rotated / (values + penalty))
-    return found
+    weights: np.ndarray = vectors @ (rotated / (values + penalty))
+    return weights
 
 
 def offline_lasso(gram: np.ndarray, cross: np.ndarray, bound: float) -> np.ndarray:
@@ -106,14 +111,23 @@ def offline_lasso(gram: np.ndarray, cross: np.ndarray, bound: float) -> np.ndarr
         return np.zeros_like(cross)
     unit, scale = unit_diagonal(gram)
     values, vectors = np.linalg.eigh(unit)
-    kept = values > _RANK * values[-1]
-    root = np.sqrt(values[kept])
-    target = vectors[:, kept].T @ (cross / scale) / root
-    columns = bound * scale * (vectors[:, kept] * root).T
-    points = np.column_stack((columns, -columns, 0.0 * target)) - target[:, None]
-    points = np.vstack((points / np.linalg.norm(target), np.ones(points.shape[1])))
+    is_kept = values > _RANK * values[-1]
+    vectors = vectors[:, is_kept]
+    root = np.sqrt(values[is_kept])
+    target = vectors.T @ (cross / scale) / root
+    columns = bound * scale * (vectors * root).T
+    origin = np.zeros_like(target)
+    corners = np.column_stack((columns, -columns, origin))
+    away = corners - target[:, None]
+    away /= np.linalg.norm(target)
+    n_corners = away.shape[1]
+    points = np.vstack((away, np.ones(n_corners)))
     lengths = np.linalg.norm(points, axis=0)
-    wanted = np.append(0.0 * target, 1.0)
-    shares = nnls(points / lengths, wanted, maxiter=30 * len(lengths))[0] / lengths
-    positive, negative, _ = np.split(shares / shares.sum(), [len(cross), 2 * len(cross)])
+    sums_to_one = np.append(origin, 1.0)
+    most_steps = 30 * n_corners
+    scaled, _ = nnls(points / lengths, sums_to_one, maxiter=most_steps)
+    shares = scaled / lengths
+    shares /= shares.sum()
+    d = len(cross)
+    positive, negative, _ = np.split(shares, [d, 2 * d])
     return bound * (positive - negative)

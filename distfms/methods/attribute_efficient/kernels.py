@@ -94,11 +94,13 @@ def _set_leaf(tree: np.ndarray, leaf: int, value: float) -> None:
 @njit
 def _find_leaf(tree: np.ndarray, share: float) -> int:
     """Return the leaf at a share of the sum of all leaves; its value is positive."""
-    rest, node, n_leaves = share * tree[1], 1, len(tree) >> 1
+    remaining = share * tree[1]
+    node = 1
+    n_leaves = len(tree) >> 1
     while node < n_leaves:
         node *= 2
-        if rest >= tree[node] and tree[node + 1] > 0.0:
-            rest -= tree[node]
+        if remaining >= tree[node] and tree[node + 1] > 0.0:
+            remaining -= tree[node]
             node += 1
     return node - n_leaves
 
@@ -114,8 +116,12 @@ def _leaf_value(value: float, inner: float, form: np.ndarray) -> float:
 @njit
 def settle(state: State) -> None:
     """Bring the average up to date, take the scale into the values, and build the tree anew."""
-    table, tree, numbers, form = state.table, state.tree, state.numbers, state.form
-    n_attributes, n_leaves = len(table), len(tree) >> 1
+    table = state.table
+    tree = state.tree
+    numbers = state.numbers
+    form = state.form
+    n_attributes = len(table)
+    n_leaves = len(tree) >> 1
     scale = numbers[SCALE]
     for i in range(n_attributes):
         table[i, GATHERED] += table[i, VALUE] * (numbers[TOTAL] - table[i, SINCE])
@@ -136,8 +142,11 @@ def settle(state: State) -> None:
         tree[n_leaves + i] = _leaf_value(table[i, VALUE], table[i, INNER], form)
     for node in range(n_leaves - 1, 0, -1):
         tree[node] = tree[2 * node] + tree[2 * node + 1]
-    numbers[NORM] = numbers[PEAK] = norm
-    numbers[SCALE] = numbers[START_SCALE] = numbers[BOUND] / norm if form[LASSO] else 1.0
+    scale = numbers[BOUND] / norm if form[LASSO] else 1.0
+    numbers[NORM] = norm
+    numbers[PEAK] = norm
+    numbers[SCALE] = scale
+    numbers[START_SCALE] = scale
     numbers[TOTAL] = 0.0
     state.counts[N_UNSETTLED] = 0
 
@@ -145,7 +154,8 @@ def settle(state: State) -> None:
 @njit
 def _hyperbolic(log: float, base: float) -> tuple[float, float]:
     """Return sinh and cosh of a logarithm, both divided by the exponential of the base."""
-    up, down = math.exp(log - base), math.exp(-log - base)
+    up = math.exp(log - base)
+    down = math.exp(-log - base)
     sine = math.sinh(log) * math.exp(-base) if abs(log) < 1.0 else 0.5 * (up - down)
     return sine, 0.5 * (up + down)
 
@@ -161,24 +171,33 @@ def draw(state: State, number: int, attributes: np.ndarray, factors: np.ndarray)
     product, which Σ factor · value estimates. There is nothing to observe for the latter while all
     weights are 0: the attribute is then −1.
     """
-    table, tree, numbers, form = state.table, state.tree, state.numbers, state.form
-    alias, n_attributes = state.alias, len(state.table)
-    n_point, n_draws = form[N_POINT], form[N_DRAWS]
+    table = state.table
+    tree = state.tree
+    numbers = state.numbers
+    alias = state.alias
+    n_attributes = len(table)
+    n_leaves = len(tree) >> 1
+    n_point = state.form[N_POINT]
+    n_draws = state.form[N_DRAWS]
+    first = number * n_draws
     for r in range(n_draws):
-        u = uniform(state.key[0], number * n_draws + r)
+        u = uniform(state.key[0], first + r)
         if r < n_point:
             place = u * n_attributes
             i = int(place)
             if place - i >= alias[i, 0]:
                 i = int(alias[i, 1])
-            attributes[r], factors[r] = i, table[i, POINT]
+            attributes[r] = i
+            factors[r] = table[i, POINT]
         elif tree[1] > 0.0:
-            j = _find_leaf(tree, u)
-            probability = tree[(len(tree) >> 1) + j] / tree[1]
-            weight = numbers[SCALE] * table[j, VALUE]
-            attributes[r], factors[r] = j, weight / (probability * numbers[INNER_UNIT])
+            i = _find_leaf(tree, u)
+            probability = tree[n_leaves + i] / tree[1]
+            weight = numbers[SCALE] * table[i, VALUE]
+            attributes[r] = i
+            factors[r] = weight / (probability * numbers[INNER_UNIT])
         else:
-            attributes[r], factors[r] = -1, 0.0
+            attributes[r] = -1
+            factors[r] = 0.0
 
 
 @inlined
@@ -186,9 +205,13 @@ def learn(
     state: State, target: float, values: np.ndarray, attributes: np.ndarray, factors: np.ndarray
 ) -> None:
     """Make a step by the observed values of one example."""
-    table, squares, numbers = state.table, state.squares, state.numbers
-    counts, form = state.counts, state.form
-    n_point, n_draws = form[N_POINT], form[N_DRAWS]
+    table = state.table
+    squares = state.squares
+    numbers = state.numbers
+    counts = state.counts
+    form = state.form
+    n_point = form[N_POINT]
+    n_draws = form[N_DRAWS]
     counts[N_EXAMPLES] += 1
     counts[N_AVERAGED] += 1
     counts[N_UNSETTLED] += 1
@@ -233,20 +256,24 @@ def learn(
 @njit
 def _move(state: State, i: int, move: float) -> None:
     """Move one weight (ridge) or its logarithm (lasso)."""
-    table, numbers, form = state.table, state.numbers, state.form
+    table = state.table
+    numbers = state.numbers
+    base = numbers[BASE]
     old = table[i, VALUE]
     table[i, GATHERED] += old * (numbers[TOTAL] - table[i, SINCE])
     table[i, SINCE] = numbers[TOTAL]
-    if form[LASSO]:
-        before = _hyperbolic(table[i, LOG], numbers[BASE])[1]
+    if state.form[LASSO]:
+        _, before = _hyperbolic(table[i, LOG], base)
         table[i, LOG] += min(max(move, -1.0), 1.0)
-        new, after = _hyperbolic(table[i, LOG], numbers[BASE])
-        numbers[NORM] += after - before
+        new, after = _hyperbolic(table[i, LOG], base)
+        difference = after - before
     else:
         new = old + move / numbers[SCALE]
-        numbers[NORM] += (new - old) * (new + old)
+        difference = (new - old) * (new + old)
+    numbers[NORM] += difference
     table[i, VALUE] = new
-    _set_leaf(state.tree, i, _leaf_value(new, table[i, INNER], form))
+    leaf = _leaf_value(new, table[i, INNER], state.form)
+    _set_leaf(state.tree, i, leaf)
 
 
 # --- many examples ------------------------------------------------------------------------------
@@ -258,18 +285,19 @@ def length(values: np.ndarray, attributes: np.ndarray, is_lasso: bool) -> float:
 
     It is that of the penalty's theory, ‖x‖₂ or ‖x‖_∞, unscaled, and NaN where a value is missing.
     """
-    found = 0.0
+    size = 0.0
     for r in range(len(attributes)):
-        i, is_new = attributes[r], True
-        for other in range(r):
-            is_new = is_new and attributes[other] != i
-        if i >= 0 and is_new:
+        i = attributes[r]
+        is_new = i >= 0
+        for earlier in range(r):
+            is_new = is_new and attributes[earlier] != i
+        if is_new:
             square = values[r] * values[r]
             if not is_lasso:
-                found += square
-            elif found == found and not square <= found:
-                found = square
-    return math.sqrt(found)
+                size += square
+            elif size == size and not square <= size:
+                size = square
+    return math.sqrt(size)
 
 
 @njit
@@ -283,7 +311,8 @@ def learn_rows(
     """
     n_draws = state.form[N_DRAWS]
     attributes = np.empty(n_draws, dtype=np.int64)
-    factors, values = np.empty(n_draws), np.empty(n_draws)
+    factors = np.empty(n_draws)
+    values = np.empty(n_draws)
     for place in range(len(order)):
         row = order[place]
         draw(state, state.counts[N_EXAMPLES], attributes, factors)
@@ -313,12 +342,13 @@ def add_pairs(
     """
     for r in range(len(starts) - 1):
         for a in range(starts[r], starts[r + 1]):
-            i, value = columns[a], values[a]
+            i = columns[a]
+            value = values[a]
             totals[0, i] += value * value
             totals[1, i] += 1.0
             totals[2, i] += value
             for b in range(starts[r], starts[r + 1]):
-                j, other = columns[b], values[b]
-                sums[0, i, j] += value * other
+                j = columns[b]
+                sums[0, i, j] += value * values[b]
                 sums[1, i, j] += 1.0
                 sums[2, i, j] += value

@@ -66,15 +66,16 @@ def alias_table(probabilities: np.ndarray) -> np.ndarray:
     """
     n = len(probabilities)
     table = np.column_stack((np.ones(n), np.arange(n, dtype=np.float64)))
-    rest = probabilities * n
+    remaining = probabilities * n
     # What is left at the end, 1 but for rounding, has its cell for itself.
-    small = [i for i in range(n) if rest[i] < 1.0]
-    large = [i for i in range(n) if rest[i] >= 1.0]
+    small = np.flatnonzero(remaining < 1.0).tolist()
+    large = np.flatnonzero(remaining >= 1.0).tolist()
     while small and large:
-        own, other = small.pop(), large[-1]
-        table[own] = rest[own], other
-        rest[other] -= 1.0 - rest[own]
-        if rest[other] < 1.0:
+        cell = small.pop()
+        filler = large[-1]
+        table[cell] = remaining[cell], filler
+        remaining[filler] -= 1.0 - remaining[cell]
+        if remaining[filler] < 1.0:
             small.append(large.pop())
     return table
 
@@ -106,29 +107,50 @@ class Phase:
         return self._ridge_step() if self.penalty == "ridge" else self._lasso_step()
 
     def _ridge_step(self) -> float:
-        d, k, m = self.n_attributes, self.n_point, self.n_examples
-        uniform = math.sqrt(k / (2.0 * d * m))  # 2B/(G√m), G² = 8B²d/k
+        d = self.n_attributes
+        k = self.n_point
+        m = self.n_examples
         if self.moments is None:
-            return uniform
+            # 2B/(G√m), G² = 8B²d/k
+            square = k / (2.0 * d * m)
+            return math.sqrt(square)
         if self.doubt is None:
-            norm = float(np.sqrt(self.moments).sum() ** 2)
-            return 1.0 / math.sqrt(m * (norm / k + 1.0))  # Theorem 3.3
-        norm = float(np.sqrt(2.0 * self.moments + 10.0 / 3.0 * self.doubt).sum() ** 2)
+            # Theorem 3.3
+            norm = _half_norm(self.moments)
+            return 1.0 / math.sqrt(m * (norm / k + 1.0))
+        # Theorem 3.4
+        upper = 2.0 * self.moments + 10.0 / 3.0 * self.doubt
+        norm = _half_norm(upper)
         norm += d * math.sqrt(5.0 / 3.0 * self.doubt * norm)
-        own = math.sqrt(k / m / (2.0 * norm + k))
-        return max(math.sqrt(k / (6.0 * d * m)), own)  # Theorem 3.4
+        by_moments = k / m / (2.0 * norm + k)
+        uniform = k / (6.0 * d * m)
+        square = max(uniform, by_moments)
+        return math.sqrt(square)
 
     def _lasso_step(self) -> float:
-        d, k, m = self.n_attributes, self.n_point, self.n_examples
+        d = self.n_attributes
+        k = self.n_point
+        m = self.n_examples
         log = math.log(2.0 * d)
         if self.moments is None:
             # The minimum of Theorem 4.1 at G² = 8B²d/k, as Hazan and Koren have it.
-            return math.sqrt(k * log / (40.0 * d * m)) / self.bound
+            square = k * log / (40.0 * d * m)
+            return math.sqrt(square) / self.bound
         norm = float(self.moments.sum())
         if self.doubt is None:
-            return math.sqrt(log / (20.0 * m * (norm / k + 1.0))) / self.bound  # Theorem 4.4
-        norm = 8.0 * norm + 20.0 * d * min(self.doubt, 1.0)
-        return math.sqrt(k * log / (20.0 * m * (norm + k))) / self.bound  # Theorem 4.5
+            # Theorem 4.4
+            square = log / (20.0 * m * (norm / k + 1.0))
+            return math.sqrt(square) / self.bound
+        # Theorem 4.5
+        doubt = min(self.doubt, 1.0)
+        norm = 8.0 * norm + 20.0 * d * doubt
+        square = k * log / (20.0 * m * (norm + k))
+        return math.sqrt(square) / self.bound
+
+
+def _half_norm(moments: np.ndarray) -> float:
+    """Return ‖s‖_½ = (Σ √s)²."""
+    return float(np.sqrt(moments).sum() ** 2)
 
 
 # --- chains ---------------------------------------------------------------------------------------
@@ -224,10 +246,13 @@ class Design:
 
     def phase(self, estimated: np.ndarray | None = None) -> Phase:
         """Return the only or first phase, or the second with the moments that the first found."""
-        moments, doubt = self.moments if self.sampling == "moments" else None, None
-        d, n_examples = self.n_attributes, self.first_examples or self.n_examples
+        d = self.n_attributes
+        moments = self.moments if self.sampling == "moments" else None
+        n_examples = self.first_examples or self.n_examples
+        doubt = None
         if estimated is not None:
-            moments, n_examples = estimated, max(1, self.n_examples - self.first_examples)
+            moments = estimated
+            n_examples = max(1, self.n_examples - self.first_examples)
             doubt = 0.0
             if self.confidence:
                 log = math.log(2 * d / (1 - self.confidence))
@@ -261,7 +286,8 @@ class Chain:
     probabilities: np.ndarray
 
     def __init__(self, design: Design, key: int) -> None:
-        kernels, self.design = self._kernels, design
+        kernels = self._kernels
+        self.design = design
         n_attributes = design.n_attributes
         n_leaves = 1 << max(n_attributes - 1, 1).bit_length()
         self.state = kernels.State(
@@ -274,7 +300,8 @@ class Chain:
             form=np.zeros(5, dtype=np.int64),
             key=np.array([key], dtype=np.uint64),
         )
-        self.n_draws, self._before = design.n_draws, list[np.ndarray]()
+        self.n_draws = design.n_draws
+        self._before = list[np.ndarray]()
         self._begin(design.phase(), np.zeros(n_attributes))
 
     # --- learning ---
@@ -293,14 +320,16 @@ class Chain:
         """
         order = np.arange(len(rows)) if order is None else np.asarray(order, dtype=np.int64)
         target = target - self.design.offset
-        first, n_done = max(self.design.first_examples - self.n_examples, 0), 0
+        first = max(self.design.first_examples - self.n_examples, 0)
+        n_done = 0
         for part in (order[:first], order[first:]):
-            if part.size:
-                n_own = self._kernels.learn_rows(self.state, rows, target, part, longest)
-                n_done += n_own
-                if n_own < part.size:
-                    break
-                self._end_phase()
+            if not part.size:
+                continue
+            n_learned = self._kernels.learn_rows(self.state, rows, target, part, longest)
+            n_done += n_learned
+            if n_learned < part.size:
+                break
+            self._end_phase()
         return n_done
 
     def learn_rows(self, rows: np.ndarray, target: np.ndarray, number: int) -> None:
@@ -309,7 +338,8 @@ class Chain:
             self._before = self._before or [np.empty_like(array) for array in self.state]
             for kept, array in zip(self._before, self.state, strict=True):
                 kept[...] = array
-        design, probabilities = self.design, self.probabilities
+        design = self.design
+        probabilities = self.probabilities
         n_done = self.learn(rows, target, longest=LONGEST * design.norm)
         if n_done == len(rows):
             return
@@ -330,12 +360,15 @@ class Chain:
         n_first = min(self.design.first_examples or len(order), len(order), MOST_FOR_NORM)
         drawn = [self.draw(number)[0][: self.design.n_point] for number in range(n_first)]
         squares = rows[order[:n_first, None], drawn] ** 2
-        is_lasso, d = self.design.penalty == "lasso", self.design.n_attributes
-        return float(np.sqrt(squares.max() if is_lasso else 2.25 * d * squares.mean())) or 1.0
+        square = 2.25 * self.design.n_attributes * squares.mean()
+        if self.design.penalty == "lasso":
+            square = squares.max()
+        return float(np.sqrt(square)) or 1.0
 
     def check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
         """Raise DataError if an example cannot be learned from."""
-        design, length = self.design, self.length(values, attributes)
+        design = self.design
+        length = self.length(values, attributes)
         if not (length <= LONGEST and abs(target - design.offset) <= design.bound):
             raise design.refuse(length, target, name)
 
@@ -355,8 +388,8 @@ class Chain:
     def length(self, values: np.ndarray, attributes: np.ndarray) -> float:
         """Return the norm of observed values of an example, scaled."""
         is_lasso = self.design.penalty == "lasso"
-        found: float = self._kernels.length(values, attributes, is_lasso) / self.design.norm
-        return found
+        length: float = self._kernels.length(values, attributes, is_lasso)
+        return length / self.design.norm
 
     # --- what was learned ---
 
@@ -376,7 +409,8 @@ class Chain:
         n_averaged = int(self.state.counts[self._kernels.N_AVERAGED])
         if not n_averaged:
             return self.current / self.design.norm
-        kernels, table = self._kernels, self.state.table
+        kernels = self._kernels
+        table = self.state.table
         scales = self.state.numbers[kernels.TOTAL] - table[:, kernels.SINCE]
         gathered: np.ndarray = table[:, kernels.GATHERED] + table[:, kernels.VALUE] * scales
         return gathered / n_averaged / self.design.norm
@@ -431,30 +465,37 @@ class Chain:
     def _end_phase(self) -> None:
         """Begin the second phase where the first is complete: from its result, by its moments."""
         if self.state.form[self._kernels.GATHERS] and self.n_examples == self.design.first_examples:
-            start, moments = self.weights * self.design.norm, self.estimated_moments
-            known = moments if moments.any() else np.ones_like(moments)
-            self._begin(self.design.phase(known), start)
+            moments = self.estimated_moments
+            if not moments.any():
+                moments = np.ones_like(moments)
+            start = self.weights * self.design.norm
+            self._begin(self.design.phase(moments), start)
 
     def _begin(self, phase: Phase, start: np.ndarray) -> None:
-        kernels, design = self._kernels, self.design
-        first = design.sampling == "two_phase" and phase.moments is None
-        self.probabilities = probabilities = phase.probabilities()
-        known = phase.moments if design.improved else None
-        squares = design.penalty == "ridge" and known is None
-        state, drawn = self.state, probabilities > 0
-        state.alias[:] = alias_table(probabilities)
-        state.form[:] = (design.penalty == "lasso", squares, design.n_point, design.n_draws, first)
-        table, numbers = state.table, state.numbers
+        kernels = self._kernels
+        design = self.design
+        state = self.state
+        is_lasso = design.penalty == "lasso"
+        is_first = design.sampling == "two_phase" and phase.moments is None
+        moments = phase.moments if design.improved else None
+        by_squares = not is_lasso and moments is None
+        self.probabilities = phase.probabilities()
+        state.alias[:] = alias_table(self.probabilities)
+        state.form[:] = (is_lasso, by_squares, design.n_point, design.n_draws, is_first)
+        table = state.table
         table[:] = 0.0
-        divisors = design.n_point * probabilities[drawn] * design.norm
+        drawn = self.probabilities > 0
+        divisors = design.n_point * self.probabilities[drawn] * design.norm
         table[drawn, kernels.POINT] = 1.0 / divisors
-        table[:, kernels.INNER] = 1.0 if known is None else np.sqrt(known)
+        table[:, kernels.INNER] = 1.0 if moments is None else np.sqrt(moments)
+        numbers = state.numbers
         numbers[:] = 0.0
-        numbers[kernels.SCALE], numbers[kernels.BOUND] = 1.0, design.bound
+        numbers[kernels.SCALE] = 1.0
+        numbers[kernels.BOUND] = design.bound
         numbers[kernels.INNER_UNIT] = (design.n_draws - design.n_point) * design.norm
-        factor = design.first_step_factor if first else design.step_factor
+        factor = design.first_step_factor if is_first else design.step_factor
         numbers[kernels.STEP] = factor * phase.step()
-        if design.penalty == "lasso":
+        if is_lasso:
             table[:, kernels.LOG] = logarithms(start, design.bound)
             numbers[kernels.BASE] = np.abs(table[:, kernels.LOG]).max()
         else:
@@ -476,7 +517,8 @@ def logarithms(weights: np.ndarray, bound: float) -> np.ndarray:
     shares = np.abs(weights) / bound
     if not shares.any():
         return np.zeros_like(weights)
-    inside, total = 1.0 - 1e-9, shares.sum()
+    inside = 1.0 - 1e-9
+    total = shares.sum()
     if total > inside:  # on the boundary logarithms are infinite
         shares *= inside / total
 

@@ -88,10 +88,10 @@ class Online:
     def said(self, learned: Learned, train: Members) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return entries of ``selection.json`` before and after those that both learners have."""
         design = design_of(self.job.options, train)
-        own = {"bound": design.bound, "norm": learned.norm, "step": learned.step}
+        entries = {"bound": design.bound, "norm": learned.norm, "step": learned.step}
         if design.first_examples:
-            own["first_examples"] = design.first_examples
-        return own, {}
+            entries["first_examples"] = design.first_examples
+        return entries, {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ def drawing_weights_of(run: Run, job: Job, alike: Draws) -> np.ndarray:
     if not alike.phases:
         moments = run.reduce(Online(job).reader)["moments"].train()
         return drawing_weights(moments.second_moment[:-1])
-    first = run.reduce(lambda *of: first_phase_reader(job.form.labelled(*of), alike))
+    first = run.reduce(lambda *rows: first_phase_reader(job.form.labelled(*rows), alike))
     return weights_after(first["observed"].train())
 
 
@@ -177,18 +177,19 @@ def procedure_of(
 
     With `draws`, also what pairs are compared with.
     """
-    n_operations, takes_gaps = job.form.operations(options), job.form.takes_gaps
-    others: tuple[str, ...] = ("imputed",) if takes_gaps else ()
+    n_operations = job.form.operations(options)
+    takes_gaps = job.form.takes_gaps
+    compared: tuple[str, ...] = ("imputed",) if takes_gaps else ()
     if draws is not None:
         if job.form.chooses:
             name = MIXED
         else:
-            others += (TREES,)
-        is_part = not takes_gaps and (draws.n_drawn or 0) < len(job.features)
-        others += (FULL_RIDGE, FULL_TREES) * is_part
+            compared += (TREES,)
+        if not takes_gaps and (draws.n_drawn or 0) < len(job.features):
+            compared += (FULL_RIDGE, FULL_TREES)
     linear = NORMAL if job.form.has_normal_model(options) else "pairs"
     key = stream(job.seed, 0)
-    return LearningProcedure(options, key, n_operations, name, others, draws, linear)
+    return LearningProcedure(options, key, n_operations, name, compared, draws, linear)
 
 
 def training_rows(job: Job, fill: np.ndarray) -> TrainingRows:

@@ -111,57 +111,88 @@ def learned_from(
     """Solve from pairs of attributes; with `takes_gaps` also for rows that lack values."""
     candidates = lasso_candidates if penalty == "lasso" else ridge_candidates
     folds = FoldPairs([*pairs.folds.values()])
-    found = solve(folds, candidates, units)
-    return replace(found, gaps=solve_gaps(folds, units)) if takes_gaps else found
+    learned = solve(folds, candidates, units)
+    if takes_gaps:
+        learned = replace(learned, gaps=solve_gaps(folds, units))
+    return learned
 
 
-def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
+def _on_folds(lesson: Lesson, blocks: list[Ordered]) -> Learned:
     """Solve from the pairs that are drawn of the examples, by their number in the order."""
-    design, draws = lesson.design, Draws(None, lesson.key)
+    draws = Draws(None, lesson.key)
     if lesson.name == "pairs":
-        phases = design.sampling == "two_phase"
-        draws = Draws(design.n_draws, lesson.key, phases=phases)
-        if phases:
-            firsts = [draws.first_moments(x, keys) for x, _, keys in _numbered(found)]
-            draws = replace(draws, weights=weights_after(reduce(Moments.merge, firsts)))
-        elif design.sampling == "moments" and design.moments is not None:
-            draws = replace(draws, weights=drawing_weights(design.moments))
+        draws = _draws_of(lesson, blocks)
     pairs = Pairs({})
-    for values, target, keys in _numbered(found):
+    for values, target, keys in _numbered(blocks):
         observed = np.vstack([draws.observe(values, keys), target])
         pairs = pairs.merge(Pairs.of(observed, inner_folds(keys)))
     if lesson.name == "pairs":
-        return learned_from(pairs, design.penalty, lesson.units)
+        return learned_from(pairs, lesson.design.penalty, lesson.units)
     return solve(FoldPairs([*pairs.folds.values()]), full_candidates, lesson.units)
 
 
-def _in_full(lesson: Lesson, found: list[Ordered]) -> Learned:
+def _draws_of(lesson: Lesson, blocks: list[Ordered]) -> Draws:
+    """Return how attributes of the examples are drawn."""
+    design = lesson.design
+    draws = Draws(design.n_draws, lesson.key)
+    if design.sampling == "two_phase":
+        draws = replace(draws, phases=True)
+        firsts = [draws.first_moments(x, keys) for x, _, keys in _numbered(blocks)]
+        return replace(draws, weights=weights_after(reduce(Moments.merge, firsts)))
+    if design.sampling == "moments" and design.moments is not None:
+        return replace(draws, weights=drawing_weights(design.moments))
+    return draws
+
+
+def _in_full(lesson: Lesson, blocks: list[Ordered]) -> Learned:
     """Learn within the bound from all attributes of the examples: row by row, or at once."""
-    from distfms.methods.attribute_efficient.full_information import (
-        offline_lasso,
-        offline_ridge,
-        online,
+    design = lesson.design
+    scaled = []
+    n_examples = 0
+    for rows, target, order in blocks:
+        scaled.append((rows[order] / design.norm, target[order] - design.offset))
+        n_examples += len(order)
+    if lesson.name == "offline":
+        weights = _offline(design, scaled, n_examples)
+        step = 0.0
+    else:
+        step = design.step_factor * design.in_full(design.n_examples).step()
+        weights = _online(design, scaled, step) / n_examples
+    return Learned(
+        weights / design.norm,
+        n_examples,
+        design.n_attributes * n_examples,
+        step=step,
+        intercept=design.offset,
     )
 
-    design, n = lesson.design, sum(len(order) for *_, order in found)
-    d, bound, is_lasso = design.n_attributes, design.bound, design.penalty == "lasso"
-    scaled = ((rows[own] / design.norm, target[own] - design.offset) for rows, target, own in found)
-    if lesson.name == "offline":
-        sums = reduce(np.add, (np.vstack([x.T, y]) @ x / n for x, y in scaled))
-        solve_within = offline_lasso if is_lasso else offline_ridge
-        weights = solve_within(sums[:-1], sums[-1], bound) / design.norm
-        return Learned(weights, n, d * n, intercept=design.offset)
-    step = design.step_factor * design.in_full(design.n_examples).step()
-    weights, total = np.zeros(d), np.zeros(d)
-    for x, y in scaled:
-        online(x, y, weights, total, is_lasso, step, bound)
-    return Learned(total / n / design.norm, n, d * n, step=step, intercept=design.offset)
+
+def _offline(
+    design: Design, scaled: list[tuple[np.ndarray, np.ndarray]], n_examples: int
+) -> np.ndarray:
+    from distfms.methods.attribute_efficient.full_information import offline_lasso, offline_ridge
+
+    products = [np.vstack([rows.T, target]) @ rows / n_examples for rows, target in scaled]
+    sums = reduce(np.add, products)
+    solve_within = offline_lasso if design.penalty == "lasso" else offline_ridge
+    return solve_within(sums[:-1], sums[-1], design.bound)
 
 
-def _numbered(found: list[Ordered]) -> Iterator[Ordered]:
+def _online(design: Design, scaled: list[tuple[np.ndarray, np.ndarray]], step: float) -> np.ndarray:
+    """Return the sum of all weights that predicted."""
+    from distfms.methods.attribute_efficient.full_information import online
+
+    weights = np.zeros(design.n_attributes)
+    total = np.zeros(design.n_attributes)
+    for rows, target in scaled:
+        online(rows, target, weights, total, design.penalty == "lasso", step, design.bound)
+    return total
+
+
+def _numbered(blocks: list[Ordered]) -> Iterator[Ordered]:
     """Iterate over values (d, n), targets and numbers of examples in their order."""
     start = 0
-    for rows, target, order in found:
+    for rows, target, order in blocks:
         numbers = np.arange(start, start + len(order), dtype=np.uint64)
         yield rows[order].T, target[order], numbers
         start += len(order)
@@ -183,16 +214,17 @@ def design_of(
     The norm is 1 where a chain observes it, unless rows are observed `in_full`. A DataError says
     that targets are beyond the bound.
     """
-    moments, n_rows = members["moments"], members["counts"].n_rows
+    moments = members["moments"]
+    n_rows = members["counts"].n_rows
     n_examples = n_rows if n_examples is None else n_examples
     offset = constant_of(options, moments)
     farthest = float(max(moments.maximum[-1] - offset, offset - moments.minimum[-1]))
     bound = farthest if options.bound is None else options.bound
     if farthest > bound:
-        where = f"{farthest:g} from its mean" if options.intercept else f"{farthest:g}"
+        distance = f"{farthest:g} from its mean" if options.intercept else f"{farthest:g}"
         raise DataError(
-            f"The target goes up to {where}, beyond `bound` ({bound:g}), as no prediction can: set "
-            f"it to at least {farthest:g}, leave it out, or divide the target."
+            f"The target goes up to {distance}, beyond `bound` ({bound:g}), as no prediction can: "
+            f"set it to at least {farthest:g}, leave it out, or divide the target."
         )
     second = moments.second_moment[:-1]
     if isinstance(options.norm, float):
@@ -222,22 +254,22 @@ def norm_of(penalty: Penalty, members: Members) -> float:
 
 
 def design_with(
-    options: AttributeEfficientOptions, n_examples: int, n_rows: int, **known: Any
+    options: AttributeEfficientOptions, n_examples: int, n_rows: int, **facts: Any
 ) -> Design:
     """Return what a chain learns from examples, which are some of the rows."""
     if options.first_examples is not None:
-        known["first_share"] = Fraction(options.first_examples, n_rows)
+        facts["first_share"] = Fraction(options.first_examples, n_rows)
     return Design(
         penalty=options.penalty,
         sampling=options.sampling,
-        n_draws=options.attributes_per_example or known["n_attributes"],
+        n_draws=options.attributes_per_example or facts["n_attributes"],
         n_examples=max(1, n_examples),
         even_split=options.split == "even",
         improved=options.inner_product == "improved",
         step_factor=options.step_factor,
         first_step_factor=options.first_step_factor,
         confidence=options.confidence,
-        **known,
+        **facts,
     )
 
 
@@ -246,20 +278,26 @@ def lessons_of(options: AttributeEfficientOptions, members: Members, seed: int) 
 
     Rows that are observed in full have as many attributes in fewer examples, and all rows.
     """
-    n_rows, n_attributes = members["counts"].n_rows, len(members["moments"].mean) - 1
+    n_rows = members["counts"].n_rows
+    n_attributes = len(members["moments"].mean) - 1
     drawn = options.attributes_per_example or n_attributes
     sizes = [n_rows >> i for i in reversed(range(options.sizes))]
     sizes = [size for size in sizes if size >= 2]
-    at_once = (*ON_FOLDS, "offline")
-    full = sorted({size * drawn // n_attributes for size in sizes} | {n_rows})
-    return [
-        lesson_of(name, size, stream(seed, repeat), options, members)
-        for name in options.compared
-        if name not in at_once or name == options.chosen or n_attributes <= MOST_CURVES
-        for size in (full if name in FULL else sizes)
-        if size >= (2 * INNER_FOLDS if name in ON_FOLDS else 2)
-        for repeat in range(options.repeats)
-    ]
+    at_most_costs = [size * drawn // n_attributes for size in sizes]
+    full_sizes = sorted({*at_most_costs, n_rows})
+    lessons = []
+    for name in options.compared:
+        is_solved = name in ON_FOLDS or name == "offline"
+        if is_solved and name != options.chosen and n_attributes > MOST_CURVES:
+            continue
+        least = 2 * INNER_FOLDS if name in ON_FOLDS else 2
+        for size in full_sizes if name in FULL else sizes:
+            if size < least:
+                continue
+            for repeat in range(options.repeats):
+                key = stream(seed, repeat)
+                lessons.append(lesson_of(name, size, key, options, members))
+    return lessons
 
 
 def lesson_of(
@@ -271,32 +309,37 @@ def lesson_of(
         return Lesson(design, key, size, name=name, units=options.units)
     # Beside a solver that centres the target, the online learner centres it too.
     online = {"solver": "online", "algorithm": name, "intercept": options.centred}
-    own = options.model_copy(update=online)
-    design, observes_norm = design_of(own, members, size), own.observes_norm
-    return Lesson(design, key, size, name, observes_norm=observes_norm)
+    options = options.model_copy(update=online)
+    design = design_of(options, members, size)
+    return Lesson(design, key, size, name, observes_norm=options.observes_norm)
 
 
 def curves(
     lessons: Sequence[Lesson], learned: Sequence[Learned], losses: Mapping[str, np.ndarray]
 ) -> list[dict[str, Any]]:
     """Summarise the repeats of each algorithm at each size, by the rows of the losses."""
-    found = []
-    for name, places in groupby(range(len(lessons)), lambda i: lessons[i].name):
-        own = [list(repeats) for _, repeats in groupby(places, lambda i: lessons[i].n_examples)]
-        counts = {
-            "budget": [float(np.mean([learned[i].n_seen for i in repeats])) for repeats in own],
-            "examples": [lessons[repeats[0]].n_examples for repeats in own],
-            "repeats": [len(repeats) for repeats in own],
-        }
-        scores = {
-            rows: {
-                "relative_loss": [loss[repeats].mean() for repeats in own],
-                "deviation": [loss[r].std(ddof=1) if len(r) > 1 else np.nan for r in own],
-            }
-            for rows, loss in losses.items()
-        }
-        found.append({"name": name, "points": points_of(counts, scores)})
-    return found
+    drawn = []
+    for name, places in groupby(range(len(lessons)), lambda place: lessons[place].name):
+        of_sizes = groupby(places, lambda place: lessons[place].n_examples)
+        by_size = [list(repeats) for _, repeats in of_sizes]
+        counts: dict[str, list[Any]] = {"budget": [], "examples": [], "repeats": []}
+        for repeats in by_size:
+            n_seen = [learned[i].n_seen for i in repeats]
+            counts["budget"].append(float(np.mean(n_seen)))
+            counts["examples"].append(lessons[repeats[0]].n_examples)
+            counts["repeats"].append(len(repeats))
+        scores = {}
+        for rows, of_rows in losses.items():
+            means = [of_rows[repeats].mean() for repeats in by_size]
+            deviations = [_deviation(of_rows[repeats]) for repeats in by_size]
+            scores[rows] = {"relative_loss": means, "deviation": deviations}
+        points = points_of(counts, scores)
+        drawn.append({"name": name, "points": points})
+    return drawn
+
+
+def _deviation(losses: np.ndarray) -> float:
+    return float(losses.std(ddof=1)) if len(losses) > 1 else np.nan
 
 
 def ends(
@@ -308,22 +351,22 @@ def ends(
 
     ``ahead`` is how much less a relative loss is than that of the first, with its standard error.
     """
-    found, loss, folds = [], "relative_loss", list[dict[str, Any]]()
+    loss = "relative_loss"
+    curves_of_ends = []
     for number, (name, path) in enumerate(paths.items()):
         counts = {"budget": [path.n_seen], "examples": [path.n_examples], "repeats": [1]}
-        scores = {
-            rows: {measure: values[number : number + 1] for measure, values in own.items()}
-            for rows, own in measured.items()
-        }
+        scores: dict[str, dict[str, Any]] = {}
+        for rows, measures in measured.items():
+            scores[rows] = {measure: values[[number]] for measure, values in measures.items()}
+        folds = []
         if validated is not None:
-            scores["validation"] = {
-                measure: validated.means(number, measure).mean for measure in scores["train"]
-            }
-            own = validated.values(number, loss)
-            over = over_folds(validated.values(0, loss) - own, validated.weight)
-            scores["validation"] |= {"ahead": over.mean, "ahead_error": over.standard_error}
-            pairs = zip(validated.folds, own[0].tolist(), strict=True)
-            folds = [{"fold": fold, loss: number_or_none(value)} for fold, value in pairs]
+            of_folds = validated.values(number, loss)
+            ahead = over_folds(validated.values(0, loss) - of_folds, validated.weight)
+            means = {measure: validated.means(number, measure).mean for measure in scores["train"]}
+            means |= {"ahead": ahead.mean, "ahead_error": ahead.standard_error}
+            scores["validation"] = means
+            for fold, value in zip(validated.folds, of_folds[0].tolist(), strict=True):
+                folds.append({"fold": fold, loss: number_or_none(value)})
         points = [{**point, "folds": folds} for point in points_of(counts, scores)]
-        found.append({"name": name, "points": points})
-    return found
+        curves_of_ends.append({"name": name, "points": points})
+    return curves_of_ends

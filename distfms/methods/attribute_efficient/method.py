@@ -46,36 +46,47 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
             "This model observes few attributes while it learns, and all of them when it "
             "predicts: leave the budget out."
         )
-    model, arrays = run.model, run.weights
-    gaps = Gaps.from_arrays(own) if (own := below("gaps/", arrays)) else None
-    used = np.flatnonzero(arrays["weights"]) if gaps is None else gaps.columns
-    trees, kind = None, run.model["kind"]
+    kind = run.model["kind"]
+    names = run.model["names"]
+    arrays = run.weights
+    gap_arrays = below("gaps/", arrays)
+    gaps = Gaps.from_arrays(gap_arrays) if gap_arrays else None
+    columns = np.flatnonzero(arrays["weights"]) if gaps is None else gaps.columns
+    trees = None
     if kind in (TREES, MIXED):
         trees = Trees(arrays["trees"].tobytes().decode())
         gaining = np.flatnonzero(trees.gains())
-        used = gaining if kind == TREES else np.union1d(used, gaining)
-        trees = replace(trees, columns=used)
-    names = [model["names"][i] for i in used]
-    limits = arrays["limits"][:, [*used, -1]]
-    weights, intercept = arrays["weights"][None, used], np.array([model["intercept"]])
-    whole = CutLinear(weights, intercept, arrays["fill"][used], limits)
-    predictor: Predictor = whole
-    said = "replaced with the training mean"
-    if gaps is not None and kind != TREES:
-        predictor = ByPattern(whole, replace(gaps, columns=np.searchsorted(used, gaps.columns)))
-        said = "predicted from their other values"
-    if trees is not None:
-        predictor = trees if kind == TREES else Mixed(predictor, trees, [model["share"]])
-        said = "taken by LightGBM as missing" if kind == TREES else f"{said}, and by LightGBM"
-    plan = plan_of_model(dataset, names, model["sources"], model["id"])
-    predict = partial(predicted, predictor, names)
-    return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), predict, gaps=said)
+        columns = gaining if kind == TREES else np.union1d(columns, gaining)
+        trees = replace(trees, columns=columns)
+    linear = CutLinear(
+        arrays["weights"][None, columns],
+        np.array([run.model["intercept"]]),
+        arrays["fill"][columns],
+        arrays["limits"][:, [*columns, -1]],
+    )
+    predictor: Predictor = linear
+    missing = "replaced with the training mean"
+    if trees is not None and kind == TREES:
+        predictor = trees
+        missing = "taken by LightGBM as missing"
+    elif gaps is not None:
+        places = np.searchsorted(columns, gaps.columns)
+        predictor = ByPattern(linear, replace(gaps, columns=places))
+        missing = "predicted from their other values"
+    if trees is not None and kind == MIXED:
+        predictor = Mixed(predictor, trees, [run.model["share"]])
+        missing = f"{missing}, and by LightGBM"
+    used = [names[column] for column in columns]
+    plan = plan_of_model(dataset, used, run.model["sources"], run.model["id"])
+    predict = partial(predicted, predictor, used)
+    output = f"predicted_{run.model['target']}"
+    return RowPredictor(dataset.reader, plan, (output,), predict, gaps=missing)
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
     """Return the weights of attributes, or the gains of trees; see `Method`."""
-    found = run.selection.get("gains", run.selection["coefficients"])
-    return {name: Chosen(float(w)) for name, w in found.items() if w}
+    amounts = run.selection.get("gains", run.selection["coefficients"])
+    return {name: Chosen(float(amount)) for name, amount in amounts.items() if amount}
 
 
 METHOD = Method(

@@ -22,17 +22,22 @@ References
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from distfms.methods.attribute_efficient.predictors import Gaps
+from distfms.methods.attribute_efficient.predictors import Gaps, blocks_of, columns_seen
 from distfms.stats.comoments import Moments
 
 #: Multiplications of a step, up to which models are learned: some tenths of a second.
 MOST_OPERATIONS = 5e7
 #: Most steps, and the change of a weight, in deviations, at which they end.
-_STEPS, _CLOSE = 100, 3e-4
+_STEPS = 100
+_CLOSE = 3e-4
 #: The first and the greatest λ, and the least share of the target's variance that is noise.
-_RIDGE, _GREATEST_RIDGE, _LEAST_NOISE = 10.0, 1e4, 1e-6
+_RIDGE = 10.0
+_GREATEST_RIDGE = 1e4
+_LEAST_NOISE = 1e-6
 #: Least λ, of which folds choose: 1 where the evidence trusts outliers too much, .1 where the
 #: differences of columns that are correlated at .97 matter.
 LEAST_RIDGES = (1.0, 0.1)
@@ -65,51 +70,88 @@ def _fitted(
     """Return the model with a least λ, and the λ that it has."""
     rows = np.vstack([observed, target])
     moments = Moments.from_block(rows)
-    own = np.append(np.flatnonzero(~moments.constant_columns()[:-1]), len(observed))
-    mean, scale, d = moments.mean[own], np.sqrt(moments.variance[own]), len(own) - 1
-    if not d or not scale[-1]:
+    varies = np.flatnonzero(~moments.constant_columns()[:-1])
+    columns = np.append(varies, len(observed))
+    mean = moments.mean[columns]
+    scale = np.sqrt(moments.variance[columns])
+    if not varies.size or not scale[-1]:
         return None
-    rows = ((rows[own] - mean[:, None]) / scale[:, None]).T
-    seen, n = ~np.isnan(rows), len(rows)
-    rows = np.where(seen, rows, 0.0)
-    share, prior, ridge = seen[:, :-1].mean(), _prior(rows[:, :-1], seen[:, :-1]), _RIDGE
-    centre, covariance, weights, unit = np.zeros(d + 1), np.eye(d + 1), np.zeros(d), np.eye(d)
-    for _ in range(_STEPS):
-        whole, rest = _expected(rows, seen, centre, covariance)
-        centre = whole.mean(axis=0)
-        away = whole - centre
-        sums = away.T @ away + rest
-        gram, cross, before = sums[:-1, :-1], sums[:-1, -1], weights
-        weights = np.linalg.solve(gram + ridge * unit, cross)
-        noise = max((sums[-1, -1] - weights @ cross) / n, _LEAST_NOISE)
-        doubt = noise * np.trace(np.linalg.inv(share * gram + ridge * unit))
-        ridge = float(d * noise / (weights @ weights + doubt))
-        ridge = min(max(ridge, least_ridge), _GREATEST_RIDGE)
-        gram = (gram + prior * unit) / (n + prior)
-        covariance[:-1, :-1] = gram
-        covariance[:-1, -1] = covariance[-1, :-1] = gram @ weights
-        covariance[-1, -1] = weights @ gram @ weights + noise
-        if np.abs(weights - before).max() <= _CLOSE:
-            break
-    labels = np.isin(target, (-1.0, 1.0)).all()
+    rows = ((rows[columns] - mean[:, None]) / scale[:, None]).T
+    seen = ~np.isnan(rows)
+    normal, ridge = _maximised(np.where(seen, rows, 0.0), seen, least_ridge)
+    has_labels = np.isin(target, (-1.0, 1.0)).all()
     model = Gaps(
-        own[:-1],
-        covariance[:-1, :-1],
-        covariance[:-1, -1] * scale[-1],
+        varies,
+        normal.covariance[:-1, :-1],
+        normal.covariance[:-1, -1] * scale[-1],
         scale[:-1],
-        mean + scale * centre,
-        float(labels * scale[-1] ** 2),
+        mean + scale * normal.centre,
+        float(scale[-1] ** 2) if has_labels else 0.0,
     )
     return model, ridge
+
+
+class _Normal(NamedTuple):
+    """Means (d + 1,) and covariances of a normal vector of attributes and the target, the last."""
+
+    centre: np.ndarray
+    covariance: np.ndarray
+
+
+def _maximised(rows: np.ndarray, seen: np.ndarray, least_ridge: float) -> tuple[_Normal, float]:
+    """Return the normal model of standardised rows (n, d + 1), 0 where not `seen`, and its λ."""
+    n_rows = len(rows)
+    d = rows.shape[1] - 1
+    share = seen[:, :-1].mean()
+    prior = _prior(rows[:, :-1], seen[:, :-1])
+    unit = np.eye(d)
+    ridge = _RIDGE
+    normal = _Normal(np.zeros(d + 1), np.eye(d + 1))
+    weights = np.zeros(d)
+    for _ in range(_STEPS):
+        before = weights
+        whole, covariances = _expected(rows, seen, *normal)
+        centre = whole.mean(axis=0)
+        away = whole - centre
+        sums = away.T @ away + covariances
+        gram = sums[:-1, :-1]
+        cross = sums[:-1, -1]
+        weights = np.linalg.solve(gram + ridge * unit, cross)
+        unexplained = sums[-1, -1] - weights @ cross
+        noise = max(unexplained / n_rows, _LEAST_NOISE)
+        inverse = np.linalg.inv(share * gram + ridge * unit)
+        doubt = noise * np.trace(inverse)
+        size = weights @ weights + doubt
+        ridge = float(d * noise / size)
+        ridge = min(max(ridge, least_ridge), _GREATEST_RIDGE)
+        shrunk = (gram + prior * unit) / (n_rows + prior)
+        normal = _Normal(centre, _covariance_of(shrunk, weights, noise))
+        change = np.abs(weights - before).max()
+        if change <= _CLOSE:
+            break
+    return normal, ridge
+
+
+def _covariance_of(attributes: np.ndarray, weights: np.ndarray, noise: float) -> np.ndarray:
+    """Return the covariances of attributes and of the target, a linear function with noise."""
+    with_target = attributes @ weights
+    covariance = np.empty((len(weights) + 1, len(weights) + 1))
+    covariance[:-1, :-1] = attributes
+    covariance[:-1, -1] = with_target
+    covariance[-1, :-1] = with_target
+    covariance[-1, -1] = weights @ attributes @ weights + noise
+    return covariance
 
 
 def _prior(rows: np.ndarray, seen: np.ndarray) -> float:
     """Return p for standardised rows (n, d), 0 where nothing is known: from 1 to n."""
     counts = seen.T.astype(float) @ seen
     np.fill_diagonal(counts, 0.0)
-    known = counts > 0
-    squares = ((rows.T @ rows)[known] ** 2 / counts[known]).sum() - np.count_nonzero(known)
-    return float(1.0 / np.clip(squares / max(counts.sum(), 1.0), 1.0 / len(rows), 1.0))
+    are_pairs = counts > 0
+    products = (rows.T @ rows)[are_pairs]
+    squares = (products**2 / counts[are_pairs]).sum() - np.count_nonzero(are_pairs)
+    mean_square = squares / max(counts.sum(), 1.0)
+    return float(1.0 / np.clip(mean_square, 1.0 / len(rows), 1.0))
 
 
 def _expected(
@@ -124,22 +166,22 @@ def _expected(
     sizes = seen.sum(axis=1)
     z = np.zeros_like(rows)
     inverse_sums = np.zeros(n_columns**2)
+    covariances = covariance.ravel()
     for size in np.unique(sizes).tolist():
-        alike = np.flatnonzero(sizes == size)
-        step = max(1, _HELD // size**2)
-        for start in range(0, len(alike), step):
-            block = alike[start : start + step]
-            columns = np.nonzero(seen[block])[1].reshape(len(block), size).T
+        for block in blocks_of(sizes == size, _HELD // size**2):
+            columns = columns_seen(seen[block], size).T
             cells = columns[:, np.newaxis] * n_columns + columns
-            inverses = inverses_of(covariance.ravel()[cells])
+            inverses = inverses_of(covariances[cells])
             inverse_sums += np.bincount(cells.ravel(), inverses.ravel(), n_columns**2)
             away = rows[block, columns] - centre[columns]
             z[block, columns] = (inverses * away).sum(axis=1)
-    whole = np.where(seen, rows, centre + z @ covariance)
-    explained = covariance @ inverse_sums.reshape(n_columns, n_columns) @ covariance
-    rest = n_rows * covariance - explained
+    expected = centre + z @ covariance
+    whole = np.where(seen, rows, expected)
+    inverse_sum = inverse_sums.reshape(covariance.shape)
+    explained = covariance @ inverse_sum @ covariance
+    unknown = n_rows * covariance - explained
     # What rounding leaves of asymmetry would grow from step to step.
-    return whole, (rest + rest.T) / 2.0
+    return whole, (unknown + unknown.T) / 2.0
 
 
 def inverses_of(matrices: np.ndarray) -> np.ndarray:

@@ -18,10 +18,12 @@ ALGORITHMS: dict[str, dict[str, Drawing]] = {
     "lasso": {"ddaelr": "moments", "two_phase_ddaelr": "two_phase", "aelr": "uniform"},
 }
 #: What is solved at once, with constants chosen on folds; and what observes all attributes.
-ON_FOLDS, FULL = ("pairs", "rows"), ("online", "offline", "rows")
+ON_FOLDS = ("pairs", "rows")
+FULL = ("online", "offline", "rows")
 #: Attributes up to which `solver: auto` keeps the moments of all pairs (1 GiB), and the most that
 #: can be asked for.
-MOST_PAIRS, LARGEST_PAIRS = 3000, 5000
+MOST_PAIRS = 3000
+LARGEST_PAIRS = 5000
 #: Attributes up to which what is solved at once has curves, of a solve for each point and repeat.
 MOST_CURVES = 2000
 #: Attributes that are drawn of an example by default.
@@ -139,8 +141,8 @@ class AttributeEfficientOptions(Section):
             raise ValueError(f"`{self.algorithm}` is not for {self.penalty}; choose from {listed}")
         for name in self.baselines or ():
             if name not in self._all_baselines:
-                known = ", ".join(self._all_baselines)
-                raise ValueError(f"unknown baseline `{name}`; choose from {known}")
+                listed = ", ".join(self._all_baselines)
+                raise ValueError(f"unknown baseline `{name}`; choose from {listed}")
         if self.solver == "pairs" and self.online_options:
             raise ValueError(f"`{self.online_options[0]}` is an option of `solver: online`")
         return self
@@ -194,10 +196,10 @@ class AttributeEfficientOptions(Section):
         draws_by_moments = self.sampling == "moments"
         if self.solver == "pairs":
             return "the second moments" if draws_by_moments else ""
-        found = ["the scale"] if self.scans_norm else []
+        purposes = ["the scale"] if self.scans_norm else []
         if draws_by_moments:
-            found.append("the second moments")
-        return " and ".join(found)
+            purposes.append("the second moments")
+        return " and ".join(purposes)
 
     @property
     def scans_norm(self) -> bool:
@@ -216,13 +218,13 @@ class AttributeEfficientOptions(Section):
     @property
     def compared(self) -> tuple[str, ...]:
         """Names of the algorithms of the curves, the chosen one first."""
-        wanted = self.baselines
-        if wanted is None and self.solver == "pairs":
-            drawn_so = {how: name for name, how in ALGORITHMS[self.penalty].items()}
-            wanted = ("rows", drawn_so[self.draws])
-        elif wanted is None:
-            wanted = self._all_baselines
-        return tuple(dict.fromkeys((self.chosen, *wanted)))
+        baselines = self.baselines
+        if baselines is None and self.solver == "pairs":
+            by_drawing = {drawing: name for name, drawing in ALGORITHMS[self.penalty].items()}
+            baselines = ("rows", by_drawing[self.draws])
+        elif baselines is None:
+            baselines = self._all_baselines
+        return tuple(dict.fromkeys((self.chosen, *baselines)))
 
 
 _STATES = "it defines costs and shares of examples, not how to learn"
@@ -244,15 +246,21 @@ MEASURES = {"relative_loss": False, "mse": False}
 
 
 #: Multiples of the theory's steps, and bounds where targets are −1 and 1, of the paper's folds.
-PAPER_STEPS, PAPER_BOUNDS = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0], [1.0, 3.0, 10.0]
+PAPER_STEPS = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0]
+PAPER_BOUNDS = [1.0, 3.0, 10.0]
 
 
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return what the paper's experiments set (section 5), if examples are learned online."""
     if options.get("solver", "online") != "online":
         return {}
-    compared = [*ALGORITHMS.get(options.get("penalty", "ridge"), {}), "online", "offline"]
-    section = {"solver": "online", "norm": "largest", "baselines": compared, "repeats": 100}
+    penalty = options.get("penalty", "ridge")
+    section = {
+        "solver": "online",
+        "norm": "largest",
+        "baselines": [*ALGORITHMS.get(penalty, {}), "online", "offline"],
+        "repeats": 100,
+    }
     grid = {"step_factor": PAPER_STEPS}
     if str(options.get("algorithm")).startswith("two_phase"):
         grid["first_step_factor"] = PAPER_STEPS

@@ -11,11 +11,13 @@ from distfms.stats.base import merge_tree
 from distfms.stats.comoments import CoMoments
 
 #: Folds that constants are chosen on where the data have fewer than so many.
-INNER_FOLDS, LEAST_FOLDS = 5, 4
+INNER_FOLDS = 5
+LEAST_FOLDS = 4
 #: Bytes of the sums of a pair of columns.
 PAIR_BYTES = 24
 #: Columns from which on, and share of values up to which, pairs are added up one by one.
-_MANY_COLUMNS, _FEW_VALUES = 512, 1 / 8
+_MANY_COLUMNS = 512
+_FEW_VALUES = 1 / 8
 
 
 def inner_folds(keys: np.ndarray) -> np.ndarray:
@@ -103,76 +105,91 @@ class RunningPairs:
         from distfms.methods.attribute_efficient.kernels import add_pairs
 
         self.begin(columns, values)
-        if fold not in self.sums:
-            d = len(self.origin)
-            self.sums[fold] = np.zeros((3, d, d))
-            self.totals[fold], self.n_rows_of[fold] = np.zeros((3, d)), 0
+        self._open(fold)
         self.n_rows_of[fold] += len(starts) - 1
-        np.minimum.at(self.limits[0], columns, values)
-        np.maximum.at(self.limits[1], columns, values)
-        values = values - self.origin[columns]
-        add_pairs(self.sums[fold], self.totals[fold], columns, starts, values)
+        least, greatest = self.limits
+        np.minimum.at(least, columns, values)
+        np.maximum.at(greatest, columns, values)
+        from_origin = values - self.origin[columns]
+        add_pairs(self.sums[fold], self.totals[fold], columns, starts, from_origin)
+
+    def _open(self, fold: int) -> None:
+        """Begin the sums of a fold."""
+        if fold in self.sums:
+            return
+        n_columns = len(self.origin)
+        self.sums[fold] = np.zeros((3, n_columns, n_columns))
+        self.totals[fold] = np.zeros((3, n_columns))
+        self.n_rows_of[fold] = 0
 
     def begin(self, columns: np.ndarray, values: np.ndarray) -> None:
         """Take first values for the origin."""
         is_new = np.isnan(self.origin[columns])
-        own, at = np.unique(columns[is_new], return_index=True)
-        self.origin[own] = values[is_new][at]
+        new_columns, firsts = np.unique(columns[is_new], return_index=True)
+        self.origin[new_columns] = values[is_new][firsts]
 
     def merge(self, other: RunningPairs) -> None:
         """Add the rows of another."""
         self.begin(np.arange(len(other.origin)), other.origin)
-        self.limits[0] = np.minimum(self.limits[0], other.limits[0])
-        self.limits[1] = np.maximum(self.limits[1], other.limits[1])
+        least, greatest = other.limits
+        self.limits[0] = np.minimum(self.limits[0], least)
+        self.limits[1] = np.maximum(self.limits[1], greatest)
         shift = np.nan_to_num(other.origin - self.origin)
-        for fold, theirs in other._moments().items():
-            moved = theirs.about(np.nan_to_num(self.origin))
-            sums = np.array([moved.comoment, moved.pair_weight, moved.cross])
-            squares, counts, first = other.totals[fold]
-            squares = squares + shift * (2.0 * first + shift * counts)
-            totals = np.array([squares, counts, first + shift * counts])
-            self.sums[fold] = self.sums.get(fold, 0.0) + sums
-            self.totals[fold] = self.totals.get(fold, 0.0) + totals
-            self.n_rows_of[fold] = self.n_rows_of.get(fold, 0) + theirs.n_samples
+        origin = np.nan_to_num(self.origin)
+        for fold, moments in other._moments().items():
+            moved = moments.about(origin)
+            self._open(fold)
+            self.sums[fold] += [moved.comoment, moved.pair_weight, moved.cross]
+            self.totals[fold] += _shifted(other.totals[fold], shift)
+            self.n_rows_of[fold] += moments.n_samples
 
     def pairs(self) -> Pairs:
         """Return the statistic of all rows."""
-        found = {}
-        for fold, own in sorted(self._moments().items()):
+        folds = {}
+        for fold, moments in sorted(self._moments().items()):
             _, counts, first = self.totals[fold]
-            mean = own.mean + first / np.maximum(counts, 1.0)
-            found[fold] = own.about(np.where(counts > 0, mean, 0.0))
-        return Pairs(found)
+            mean = moments.mean + first / np.maximum(counts, 1.0)
+            folds[fold] = moments.about(np.where(counts > 0, mean, 0.0))
+        return Pairs(folds)
 
     def squares(self) -> np.ndarray:
         """Return sums of squares and counts of what was observed of each column, shape (2, d)."""
-        squares, counts, first = np.sum([*self.totals.values()], axis=0)
-        origin = np.nan_to_num(self.origin)
-        return np.array([squares + origin * (2.0 * first + origin * counts), counts])
+        totals = np.sum([*self.totals.values()], axis=0)
+        return _shifted(totals, np.nan_to_num(self.origin))[:2]
 
     def _moments(self) -> dict[int, CoMoments]:
         """Return co-moments about the origin instead of the means."""
-        origin, found = np.nan_to_num(self.origin), {}
-        for fold, n in self.n_rows_of.items():
-            found[fold] = CoMoments(n, float(n), origin, *self.sums[fold])
-        return found
+        origin = np.nan_to_num(self.origin)
+        moments = {}
+        for fold, n_rows in self.n_rows_of.items():
+            moments[fold] = CoMoments(n_rows, float(n_rows), origin, *self.sums[fold])
+        return moments
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the content as named arrays."""
         folds = np.array([*self.sums], dtype=np.int64)
         rows = np.array([*self.n_rows_of.values()], dtype=np.int64)
-        sums = {f"sums/{fold}": own for fold, own in self.sums.items()}
-        totals = {f"totals/{fold}": own for fold, own in self.totals.items()}
-        own = {"origin": self.origin, "limits": self.limits, "folds": folds, "rows": rows}
-        return {**own, **sums, **totals}
+        arrays = {"origin": self.origin, "limits": self.limits, "folds": folds, "rows": rows}
+        for fold, sums in self.sums.items():
+            arrays[f"sums/{fold}"] = sums
+            arrays[f"totals/{fold}"] = self.totals[fold]
+        return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RunningPairs:
         """Inverse of `to_arrays`."""
-        found = cls(len(arrays["origin"]))
-        found.origin, found.limits = arrays["origin"], arrays["limits"]
+        pairs = cls(len(arrays["origin"]))
+        pairs.origin = arrays["origin"]
+        pairs.limits = arrays["limits"]
         folds = arrays["folds"].tolist()
-        found.n_rows_of = dict(zip(folds, arrays["rows"].tolist(), strict=True))
-        found.sums = {fold: arrays[f"sums/{fold}"] for fold in folds}
-        found.totals = {fold: arrays[f"totals/{fold}"] for fold in folds}
-        return found
+        pairs.n_rows_of = dict(zip(folds, arrays["rows"].tolist(), strict=True))
+        pairs.sums = {fold: arrays[f"sums/{fold}"] for fold in folds}
+        pairs.totals = {fold: arrays[f"totals/{fold}"] for fold in folds}
+        return pairs
+
+
+def _shifted(totals: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Return sums of squares, ones and values (3, d) for values greater by a shift (d,)."""
+    squares, counts, first = totals
+    squares = squares + shift * (2.0 * first + shift * counts)
+    return np.array([squares, counts, first + shift * counts])

@@ -7,7 +7,7 @@ has decides how its weights are solved for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,8 @@ from distfms.stats.base import Fields
 
 #: Attributes up to which weights are solved for directly; beyond, by conjugate gradients to a
 #: relative residual.
-MOST_DIRECT, _CLOSE = 512, 1e-10
+MOST_DIRECT = 512
+_CLOSE = 1e-10
 #: Numbers that are held at a time.
 _HELD = 2**22
 #: Least share of the variance of labels that is taken for noise.
@@ -50,15 +51,15 @@ class CutLinear:
         within = self.within(values)
         whole = np.where(np.isnan(within), self.fill[:, None], within)
         if len(self.weights) == 1:
-            found = summed(self.weights.T, self.intercept[0], whole)[None]
+            predictions = summed(self.weights.T, self.intercept[0], whole)[None]
         else:
-            found = self.weights @ whole + self.intercept[:, None]
-        return np.clip(found, *self.limits[:, -1])
+            predictions = self.weights @ whole + self.intercept[:, None]
+        return np.clip(predictions, *self.limits[:, -1])
 
     def within(self, values: np.ndarray) -> np.ndarray:
         """Return values (d, n) within the limits of their attributes."""
-        found: np.ndarray = np.clip(values, *self.limits[:, :-1, None])
-        return found
+        within: np.ndarray = np.clip(values, *self.limits[:, :-1, None])
+        return within
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +89,15 @@ class Gaps(Fields):
 
     def weights(self, seen: np.ndarray) -> np.ndarray:
         """Return the weights of patterns (n, v), 0 where an attribute is not seen."""
-        found, sizes = np.zeros(seen.shape), seen.sum(axis=1)
+        weights = np.zeros(seen.shape)
+        sizes = seen.sum(axis=1)
         for size in np.unique(sizes[sizes > 0]).tolist():
-            rows, step = np.flatnonzero(sizes == size), max(1, _HELD // size**2)
-            for start in range(0, len(rows), step):
-                own = rows[start : start + step]
-                at = np.nonzero(seen[own])[1].reshape(len(own), size)
-                gram, cross = self.gram[at[:, :, None], at[:, None, :]], self.cross[at]
-                found[own[:, None], at] = _solved(gram, cross) / self.scale[at]
-        return found
+            for block in blocks_of(sizes == size, _HELD // size**2):
+                columns = columns_seen(seen[block], size)
+                gram = self.gram[columns[:, :, None], columns[:, None, :]]
+                solved = _solved(gram, self.cross[columns])
+                weights[block[:, None], columns] = solved / self.scale[columns]
+        return weights
 
     def expected(self, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return the expected labels of rows, from scores (n,) by weights (v, n) or (v, 1).
@@ -106,17 +107,31 @@ class Gaps(Fields):
         """
         covariances = np.broadcast_to((self.cross * self.scale)[:, None], weights.shape)
         explained = summed(weights, 0.0, covariances)
-        variance, mean = self.label_variance, self.mean[-1]
+        variance = self.label_variance
+        mean = self.mean[-1]
         noise = np.maximum(variance - explained, _LEAST_NOISE * variance)
-        found: np.ndarray = np.tanh(np.arctanh(mean) - mean / variance + score / noise)
-        return found
+        labels: np.ndarray = np.tanh(np.arctanh(mean) - mean / variance + score / noise)
+        return labels
+
+
+def blocks_of(is_row: np.ndarray, most: int) -> Iterator[np.ndarray]:
+    """Iterate over the numbers of some rows, at most so many (but one) at a time."""
+    rows = np.flatnonzero(is_row)
+    step = max(1, most)
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
+
+
+def columns_seen(seen: np.ndarray, size: int) -> np.ndarray:
+    """Return the columns that rows (n, d) have, of which each has as many, shape (n, size)."""
+    return np.nonzero(seen)[1].reshape(len(seen), size)
 
 
 def _solved(gram: np.ndarray, cross: np.ndarray) -> np.ndarray:
     """Solve positive definite systems (n, s, s), each by itself."""
     if cross.shape[1] <= MOST_DIRECT:
-        found: np.ndarray = np.linalg.solve(gram, cross[..., None])[..., 0]
-        return found
+        solved: np.ndarray = np.linalg.solve(gram, cross[..., None])[..., 0]
+        return solved
     from scipy.sparse.linalg import cg
 
     return np.array([cg(A, b, rtol=_CLOSE)[0] for A, b in zip(gram, cross, strict=True)])
@@ -131,20 +146,26 @@ class ByPattern:
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Predict rows (d, n), shape (1, n)."""
-        found, columns, labels = self.whole(values), self.gaps.columns, self.gaps.label_variance > 0
-        if labels:
-            found = self.gaps.expected(found[0], self.whole.weights[0, columns, None])[None]
-        lacking = np.flatnonzero(np.isnan(values[columns]).any(axis=0))
-        step = max(1, _HELD // max(len(columns), 1))
-        for start in range(0, len(lacking), step):
-            own = lacking[start : start + step]
-            within = self.whole.within(values[:, own])[columns]
-            seen, pattern = np.unique(~np.isnan(within.T), axis=0, return_inverse=True)
-            weights = self.gaps.weights(seen)[pattern.reshape(-1)].T
-            away = np.nan_to_num(within - self.gaps.mean[:-1, None])
-            scores = summed(weights, self.gaps.mean[-1], away)
-            found[0, own] = self.gaps.expected(scores, weights) if labels else scores
-        return np.clip(found, *self.whole.limits[:, -1])
+        gaps = self.gaps
+        columns = gaps.columns
+        predictions = self.whole(values)
+        if gaps.label_variance > 0:
+            weights = self.whole.weights[0, columns, None]
+            predictions = gaps.expected(predictions[0], weights)[None]
+        is_lacking = np.isnan(values[columns]).any(axis=0)
+        for block in blocks_of(is_lacking, _HELD // max(len(columns), 1)):
+            predictions[0, block] = self._lacking(values[:, block])
+        return np.clip(predictions, *self.whole.limits[:, -1])
+
+    def _lacking(self, values: np.ndarray) -> np.ndarray:
+        """Predict rows (d, n) that lack values, shape (n,)."""
+        gaps = self.gaps
+        within = self.whole.within(values)[gaps.columns]
+        patterns, pattern = np.unique(~np.isnan(within.T), axis=0, return_inverse=True)
+        weights = gaps.weights(patterns)[pattern.reshape(-1)].T
+        away = np.nan_to_num(within - gaps.mean[:-1, None])
+        scores = summed(weights, gaps.mean[-1], away)
+        return gaps.expected(scores, weights) if gaps.label_variance > 0 else scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,16 +200,16 @@ def limits_between(lowest: np.ndarray, highest: np.ndarray, is_label: bool) -> n
     There are none where nothing was (`lowest` is above `highest`), and for predictions of labels,
     which are scores.
     """
-    found = np.array([lowest, highest])
-    free = lowest > highest
-    free[-1] |= is_label
-    found[:, free] = [[-np.inf], [np.inf]]
-    return found
+    limits = np.array([lowest, highest])
+    is_free = lowest > highest
+    is_free[-1] |= is_label
+    limits[:, is_free] = [[-np.inf], [np.inf]]
+    return limits
 
 
 def summed(weights: np.ndarray, intercept: float, values: np.ndarray) -> np.ndarray:
     """Return the intercept plus weights (d, n) or (d, 1) times values (d, n), in their order."""
-    found = np.full(values.shape[1], float(intercept))
+    total = np.full(values.shape[1], float(intercept))
     for weight, row in zip(weights, values, strict=True):
-        found += weight * row
-    return found
+        total += weight * row
+    return total

@@ -45,7 +45,7 @@ class LearningProcedure(Procedure):
     #: What is learned by, where it is not the chosen algorithm.
     name: str = ""
     #: What pairs are compared with on the same rows, of which these attributes were drawn.
-    others: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
     draws: Draws | None = None
     #: What is mixed with LightGBM.
     linear: str = "pairs"
@@ -53,7 +53,7 @@ class LearningProcedure(Procedure):
     @property
     def rules(self) -> tuple[NamedRule, ...]:  # type: ignore[override]
         """The chosen algorithm and what is compared with it on folds; the rest is, by curves."""
-        return tuple(NamedRule(name) for name in (self.name or self.options.chosen, *self.others))
+        return tuple(NamedRule(name) for name in (self.name or self.options.chosen, *self.compared))
 
     def size(self, members: Members) -> tuple[int, float]:
         """Return the number of rows, also as their weight."""
@@ -71,17 +71,19 @@ class LearningProcedure(Procedure):
 
     def lesson(self, train: Members) -> Lesson:
         """Return what is learned of all training rows, or of those without a fold."""
-        options, n_examples = self.options, train["counts"].n_rows
+        options = self.options
+        n_examples = train["counts"].n_rows
         lesson = lesson_of(self.name or options.chosen, n_examples, self.key, options, train)
         return replace(lesson, fold=train.get("left_out", -1))
 
     def search(self, problem: Members, rule: NamedRule) -> Learned:
         """Solve from pairs, or learn from rows."""
         if "pairs" in problem:
-            pairs, units = problem["pairs"], self.options.units
+            pairs = problem["pairs"]
+            units = self.options.units
             if rule.name == "imputed":
                 return solve(ImputedPairs([*pairs.folds.values()]), full_candidates, units)
-            if self.draws is not None and rule.name in self.others:
+            if self.draws is not None and rule.name in self.compared:
                 n_rows = problem["counts"].n_rows
                 return learned_by(rule.name, problem[SAMPLE], self.draws, n_rows, units)
             if rule.name == MIXED:
@@ -92,7 +94,8 @@ class LearningProcedure(Procedure):
     def _mixed(self, problem: Members) -> Learned:
         """Return a linear model and LightGBM, between which the share is to be chosen."""
         assert self.draws is not None
-        sample, n_rows = problem[SAMPLE], problem["counts"].n_rows
+        sample = problem[SAMPLE]
+        n_rows = problem["counts"].n_rows
         trees = learned_by(TREES, sample, self.draws, n_rows, self.options.units)
         return replace(self._linear(problem, self.linear), trees=trees.trees, share=0.5)
 
@@ -103,7 +106,7 @@ class LearningProcedure(Procedure):
             assert self.draws is not None
             n_rows = problem["counts"].n_rows
             return learned_by(NORMAL, problem[SAMPLE], self.draws, n_rows, options.units)
-        takes_gaps = "imputed" in self.others
+        takes_gaps = "imputed" in self.compared
         return learned_from(problem["pairs"], options.penalty, options.units, takes_gaps)
 
     def grid(self, path: Learned) -> np.ndarray:

@@ -59,7 +59,7 @@ def _summary(batch: RowBatch, part: int) -> dict[str, Any]:
 def _with_pairs(draws: Draws, on_folds: bool, batch: RowBatch, part: int) -> dict[str, Any]:
     summary = _summary(batch, part)
     rows = batch.part_slices[part]
-    keys = row_keys(batch, rows)
+    keys = batch.rows.keys[rows]  # hashes of ids, or numbers of rows
     drawn = draws.observe(batch.features[:, rows], keys)
     observed = np.vstack([drawn, batch.target[:1, rows]])
     pairs = Pairs({})
@@ -69,9 +69,9 @@ def _with_pairs(draws: Draws, on_folds: bool, batch: RowBatch, part: int) -> dic
     return {**summary, "observed": Moments.from_block(observed), "pairs": pairs}
 
 
-def refuse_far(batch: RowBatch, own: slice) -> None:
+def refuse_far(batch: RowBatch, rows: slice) -> None:
     """Refuse some rows if they hold values whose squares cannot be summed up."""
-    largest = np.fmax.reduce(np.abs(batch.values[:, own]), axis=1, initial=0.0)
+    largest = np.fmax.reduce(np.abs(batch.values[:, rows]), axis=1, initial=0.0)
     if (largest > LARGEST_VALUE).any():
         column = int(np.argmax(largest))
         raise DataError(
@@ -83,19 +83,15 @@ def refuse_far(batch: RowBatch, own: slice) -> None:
 
 def first_phase_reader(source: RowSource, draws: Draws) -> SummaryReader:
     """Return the reader of moments of what is observed of the rows of the first phase."""
-    summarise, known = partial(_of_first_phase, draws), {"draws": draws.key()}
-    return SummaryReader(source, "first phase", summarise, known)
+    summarise = partial(_of_first_phase, draws)
+    return SummaryReader(source, "first phase", summarise, {"draws": draws.key()})
 
 
 def _of_first_phase(draws: Draws, batch: RowBatch, part: int) -> dict[str, Any]:
-    own = batch.part_slices[part]
-    refuse_far(batch, own)
-    return {"observed": draws.first_moments(batch.features[:, own], row_keys(batch, own))}
-
-
-def row_keys(batch: RowBatch, own: slice) -> np.ndarray:
-    """Return what decides the place and draws of some rows: hashes of ids, or their numbers."""
-    return batch.rows.keys[own]
+    rows = batch.part_slices[part]
+    refuse_far(batch, rows)
+    keys = batch.rows.keys[rows]
+    return {"observed": draws.first_moments(batch.features[:, rows], keys)}
 
 
 # --- rows to learn from -------------------------------------------------------------------------
@@ -168,19 +164,21 @@ class TrainingRows:
         """Read a window, or return it where it was kept."""
         if number in self._kept:
             return self._kept[number]
-        each = self.source.each_batch
-        pieces = [own for partition in partitions for own in each(partition, self._read)]
-        rows, target, part, keys = (np.concatenate(own) for own in zip(*pieces, strict=True))
+        pieces: list[Window] = []
+        for partition in partitions:
+            pieces += self.source.each_batch(partition, self._read)
+        rows, target, part, keys = map(np.concatenate, zip(*pieces, strict=True))
         window = rows, target, part, keys
         if self.keep:
             self._kept[number] = window
         return window
 
-    def _read(self, source: RowSource, partition: Partition) -> tuple[np.ndarray, ...]:
+    def _read(self, source: RowSource, partition: Partition) -> Window:
         batch = source.read(partition)
-        own = slice(0, batch.part_slices[-1].start)  # the held-out rows come last
-        values = np.array(batch.features[:, own].T, order="C")  # of no buffer
+        train = slice(0, batch.part_slices[-1].start)  # the held-out rows come last
+        values = np.array(batch.features[:, train].T, order="C")  # of no buffer
         missing = np.isnan(values)
         if missing.any():
             values = np.where(missing, self.fill, values)
-        return values, batch.target[0, own].copy(), batch.rows.part[own], row_keys(batch, own)
+        target = batch.target[0, train].copy()
+        return values, target, batch.rows.part[train], batch.rows.keys[train]

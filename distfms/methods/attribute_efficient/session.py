@@ -70,10 +70,15 @@ class PairsLearner:
         n_first: int = 0,
         units: Units = "deviations",
     ) -> None:
-        self.n_attributes, self.penalty, self.takes_gaps = n_attributes, penalty, takes_gaps
+        self.n_attributes = n_attributes
+        self.draws = draws
+        self.penalty = penalty
+        self.takes_gaps = takes_gaps
+        self.n_first = n_first
+        self.units = units
         self.n_draws = min(draws.n_drawn or n_attributes, n_attributes)
-        self.draws, self.n_first, self.units = draws, n_first, units
-        self.sums, self.streams = RunningPairs(n_attributes + 1), {draws.seed}
+        self.sums = RunningPairs(n_attributes + 1)
+        self.streams = {draws.seed}
         self._learned: Learned | None = None
 
     def learn_rows(self, rows: np.ndarray, target: np.ndarray, number: int) -> None:
@@ -81,18 +86,27 @@ class PairsLearner:
         n_first = min(max(self.n_first - self.sums.n_rows, 0), len(rows))
         for start, stop in ((0, n_first), (n_first, len(rows))):
             numbers = np.arange(number + start, number + stop)
-            own = self._drawing().observe(rows[start:stop].T, numbers.astype(np.uint64))
-            observed = np.vstack([own, target[start:stop]])
-            n_seen = np.isfinite(own).sum(axis=0)
-            bad = (np.abs(observed) > LARGEST_VALUE).any(axis=0) | np.isnan(observed[-1])
-            bad |= (n_seen < self.n_draws) & (not self.takes_gaps)
-            if bad.any():
+            keys = numbers.astype(np.uint64)
+            drawing = self._drawing()
+            drawn = drawing.observe(rows[start:stop].T, keys)
+            observed = np.vstack([drawn, target[start:stop]])
+            is_bad = self._is_bad(observed)
+            if is_bad.any():
                 before = f" The {start} rows before have been learned from." if start else ""
                 raise DataError(
-                    f"A value or the target of row {start + np.argmax(bad)} is missing, infinite "
-                    f"or beyond ±{LARGEST_VALUE:g}: leave the row out.{before}"
+                    f"A value or the target of row {start + np.argmax(is_bad)} is missing, "
+                    f"infinite or beyond ±{LARGEST_VALUE:g}: leave the row out.{before}"
                 )
             self.sums.learn(observed, numbers % INNER_FOLDS)
+
+    def _is_bad(self, observed: np.ndarray) -> np.ndarray:
+        """Return which rows (d + 1, n) nothing can be learned from, shape (n,)."""
+        is_far = (np.abs(observed) > LARGEST_VALUE).any(axis=0)
+        is_bad: np.ndarray = is_far | np.isnan(observed[-1])
+        if not self.takes_gaps:
+            n_seen = np.isfinite(observed[:-1]).sum(axis=0)
+            is_bad |= n_seen < self.n_draws
+        return is_bad
 
     def _drawing(self) -> Draws:
         """Return the draws, by second moments once the first phase is complete."""
@@ -121,10 +135,11 @@ class PairsLearner:
             raise DataError(f"The target of {name} is missing or infinite.")
         far = np.abs(np.append(values, target)) > LARGEST_VALUE
         if far.any():
-            what = [*(f"value of attribute {a}" for a in attributes), "target"][np.argmax(far)]
+            names = [f"value of attribute {a}" for a in attributes]
+            name_of_far = [*names, "target"][np.argmax(far)]
             raise DataError(
-                f"The {what} of {name} is beyond ±{LARGEST_VALUE:g}, too large to be squared: "
-                "correct it, or divide all of them by a constant."
+                f"The {name_of_far} of {name} is beyond ±{LARGEST_VALUE:g}, too large to be "
+                "squared: correct it, or divide all of them by a constant."
             )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -151,14 +166,15 @@ class PairsLearner:
 
     def _solved(self) -> Learned:
         if self._learned is None or self._learned.n_examples != self.n_examples:
-            pairs, how = self.sums.pairs(), (self.penalty, self.units, self.takes_gaps)
-            self._learned = learned_from(pairs, *how)
+            pairs = self.sums.pairs()
+            self._learned = learned_from(pairs, self.penalty, self.units, self.takes_gaps)
         return self._learned
 
     @property
     def predictor(self) -> Predictor:
         """What predicts rows, of which those with gaps need a learner that takes them."""
-        learned, (lowest, highest) = self._solved(), self.sums.limits
+        learned = self._solved()
+        lowest, highest = self.sums.limits
         is_label = lowest[-1] == -1.0 and highest[-1] == 1.0
         fill = np.full(self.n_attributes, np.nan)
         limits = limits_between(lowest, highest, is_label)
@@ -209,7 +225,8 @@ class Session:
     """
 
     def __init__(self, learner: Chain | PairsLearner) -> None:
-        self.learner, self.n_asked = learner, 0
+        self.learner = learner
+        self.n_asked = 0
         self._open: dict[int, Drawn] = {}
 
     def learn(self, rows: np.ndarray, target: np.ndarray) -> None:
@@ -271,13 +288,15 @@ class Session:
                 f"There are {len(target)} targets, but {len(numbers)} examples that were asked for "
                 "and not told: ask for more, or tell fewer."
             )
-        if values.shape != (shape := (len(numbers), self.learner.n_draws)):
+        shape = (len(numbers), self.learner.n_draws)
+        if values.shape != shape:
             raise DataError(
                 f"The values have the shape {values.shape}, not {shape}: one row for each example, "
                 "with the attributes in the order of the questions."
             )
         for place, number in enumerate(numbers):
-            if number in numbers[:place] or (0 <= number < self.n_asked) > (number in self._open):
+            was_asked = 0 <= number < self.n_asked
+            if number in numbers[:place] or (was_asked and number not in self._open):
                 raise DataError(f"Example {number} was already told: tell every example once.")
             if number not in self._open:
                 raise DataError(
@@ -285,8 +304,10 @@ class Session:
                     f"{self.n_asked}."
                 )
             attributes, _ = self._open[number]
-            known = np.isfinite(values[place]) | (np.isnan(values[place]) & self.learner.takes_gaps)
-            lacking = ~known & (attributes >= 0)
+            is_known = np.isfinite(values[place])
+            if self.learner.takes_gaps:
+                is_known |= np.isnan(values[place])
+            lacking = ~is_known & (attributes >= 0)
             if lacking.any():
                 raise DataError(
                     f"The value of attribute {attributes[np.argmax(lacking)]} of example {number} "
