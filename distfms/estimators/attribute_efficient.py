@@ -119,23 +119,31 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
 
     def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray, Any]:
         """Read all rows and their targets into memory; return also the names of the columns."""
-        floats = all(type(v) is np.ndarray and v.dtype == np.float64 for v in (X, y))
-        if floats and not reset and self._array and X.shape == (*y.shape, self.n_features_in_):
+        is_plain = all(type(v) is np.ndarray and v.dtype == np.float64 for v in (X, y))
+        if is_plain and not reset and self._array and X.shape == (*y.shape, self.n_features_in_):
             return X, y, None  # as it is: checks would look at all of it
-        gaps = self.missing == "pairs"
         if kind_of(X) == kind_of(y) == "array":
-            finite: Any = "allow-nan" if gaps else True
+            finite: Any = "allow-nan" if self.missing == "pairs" else True
             X = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=finite)
-            return X, np.asarray(checked_target(self, y, len(X)), dtype=np.float64), None
-        given, named = self._given(X, y, {}, {}, reset=reset)
-        roles = resolve_roles(given.schema, target=named["target"])
-        names = roles.features
+            target = np.asarray(checked_target(self, y, len(X)), dtype=np.float64)
+            return X, target, None
+        return self._rows_of_partitions(X, y, reset)
+
+    def _rows_of_partitions(
+        self, X: Any, y: Any, reset: bool
+    ) -> tuple[np.ndarray, np.ndarray, Any]:
+        opened, named = self._given(X, y, {}, {}, reset=reset)
+        roles = resolve_roles(opened.schema, target=named["target"])
         plan = ColumnPlan.of(roles)
-        reader, partitions = given.dataset.reader, given.dataset.partitions
-        policy: Any = "mean" if gaps else "error"
-        blocks = [read_rows(reader, own, plan, missing=policy).values.copy() for own in partitions]
+        reader = opened.dataset.reader
+        policy: Any = "mean" if self.missing == "pairs" else "error"
+        blocks = []
+        for partition in opened.dataset.partitions:
+            batch = read_rows(reader, partition, plan, missing=policy)
+            blocks.append(batch.values.copy())
         block = np.concatenate(blocks, axis=1)
-        return np.ascontiguousarray(block[:-1].T), block[-1], names if given.named else None
+        names = roles.features if opened.named else None
+        return np.ascontiguousarray(block[:-1].T), block[-1], names
 
     # --- learning from answers ---
 
@@ -169,7 +177,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     def _begin(self, names: Sequence[str], n_examples: int | None = None) -> None:
         n_examples = self.n_examples if n_examples is None else n_examples
         self.session_ = Session(self._new_learner(len(names), n_examples))
-        self._planned, self._taken = n_examples, []
+        self._planned = n_examples
+        self._taken = []
         self._name_columns(names)
 
     def ask(self, n: int = 1) -> Questions:
@@ -209,7 +218,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 raise SpecError(
                     "The two sessions have different attributes: merge sessions of the same ones."
                 )
-            ours, theirs = session.learner, other._started().learner
+            ours = session.learner
+            theirs = other._started().learner
             if not (isinstance(ours, PairsLearner) and isinstance(theirs, PairsLearner)):
                 raise SpecError(
                     "The online learner cannot merge sessions, as each step builds on the last: "
@@ -277,17 +287,17 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     # --- what was learned ---
 
     def _read(self, run: FinishedRun) -> None:
-        found = run.selection
+        selection = run.selection
         self._of_run = SimpleNamespace(
             weights=run.weights["weights"],
             intercept=run.model["intercept"],
-            n_seen=found["attributes_seen"],
-            n_examples=found["examples"],
-            improvement_ratio=found["improvement_ratio"],
+            n_seen=selection["attributes_seen"],
+            n_examples=selection["examples"],
+            improvement_ratio=selection["improvement_ratio"],
         )
 
     @property
-    def _found(self) -> Any:
+    def _learned(self) -> Any:
         """Return what a session has learned, or what the run says of it."""
         if hasattr(self, "session_"):
             return self.session_.learner
@@ -298,36 +308,37 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     def coef_(self) -> np.ndarray:
         """Weights of the unscaled attributes, shape (d,)."""
         with single_threaded_blas():
-            weights: np.ndarray = self._found.weights
+            weights: np.ndarray = self._learned.weights
         return weights
 
     @property
     def intercept_(self) -> float:
         """Prediction when all attributes are 0."""
         with single_threaded_blas():
-            return float(self._found.intercept)
+            return float(self._learned.intercept)
 
     @property
     def attributes_seen_(self) -> int:
         """Attributes that were observed."""
-        return int(self._found.n_seen)
+        return int(self._learned.n_seen)
 
     @property
     def n_examples_seen_(self) -> int:
         """Examples learned from."""
-        return int(self._found.n_examples)
+        return int(self._learned.n_examples)
 
     @property
     def improvement_ratio_(self) -> float:
         """ρ: drawing by second moments can save a factor of up to 1/ρ; NaN while none are known."""
-        return float(self._found.improvement_ratio)
+        return float(self._learned.improvement_ratio)
 
     def predict(self, X: Any, budget: float | None = None, **stop: Any) -> Any:
         """Predict targets from all attributes; takes no `budget`."""
         check_is_fitted(self)
         if not hasattr(self, "session_"):
             return super().predict(X, budget, **stop)
-        learner, products = self.session_.learner, partial(_products, self.coef_, self.intercept_)
+        learner = self.session_.learner
+        products = partial(_products, self.coef_, self.intercept_)
         if isinstance(learner, PairsLearner):
             products = partial(_predicted, learner.predictor)
         return self._from_batches(X, list(self._levels), products)
@@ -373,24 +384,28 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             raise SpecError(
                 "Before any example is seen, the largest norm is unknown: set `norm` to a number."
             )
-        moments, sampling = self._moments(n_attributes), options.sampling
+        moments = self._moments(n_attributes)
+        sampling = options.sampling
         lacking = {
             "bound": self.bound is None and not by_pairs,
             "n_examples": n_examples is None and (not by_pairs or sampling == "two_phase"),
             "second_moments": moments is None and sampling == "moments",
         }
-        for name in (name for name, is_lacking in lacking.items() if is_lacking):
+        for name, is_lacking in lacking.items():
+            if not is_lacking:
+                continue
             by_moments = name == "second_moments" and not by_pairs
-            other = " or an algorithm of two phases" if by_moments else ""
-            raise SpecError(f"Before any example is seen, `{name}` must be given{other}.")
+            instead = " or an algorithm of two phases" if by_moments else ""
+            raise SpecError(f"Before any example is seen, `{name}` must be given{instead}.")
         seed = stream(int(self.random_state or 0), 0)
         if by_pairs:
             weights = drawing_weights(moments) if sampling == "moments" else None
             n_first = max(1, (n_examples or 0) // FIRST_PHASE) if sampling == "two_phase" else 0
             draws = Draws(options.attributes_per_example, seed, weights)
-            gaps = self.missing == "pairs"
-            penalty, units = options.penalty, options.units
-            return PairsLearner(n_attributes, draws, penalty, gaps, n_first, units)
+            takes_gaps = self.missing == "pairs"
+            return PairsLearner(
+                n_attributes, draws, options.penalty, takes_gaps, n_first, options.units
+            )
         planned = int(n_examples or 1)
         design = design_with(
             options,

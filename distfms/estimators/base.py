@@ -10,6 +10,7 @@ from functools import partial
 from html import escape
 from inspect import Parameter, Signature
 from pathlib import Path
+from textwrap import indent
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -85,7 +86,7 @@ class JobEstimator(BaseEstimator):
     """
 
     #: All estimators that are loaded.
-    known: ClassVar[list[type[JobEstimator]]] = []
+    loaded: ClassVar[list[type[JobEstimator]]] = []
     #: Name of the method, and the model of its section.
     _method: ClassVar[str]
     _Options: ClassVar[type[Section]]
@@ -114,26 +115,25 @@ class JobEstimator(BaseEstimator):
         super().__init_subclass__(**options)
         if not hasattr(cls, "_Options"):
             return
-        JobEstimator.known.append(cls)
+        JobEstimator.loaded.append(cls)
         left_out = (*cls._left_out, *(n for n in cls._fixed if n not in cls._defaults))
         signature = signature_of(cls._Options, cls._first, cls._defaults, left_out)
 
-        def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807
+        def __init__(self: Any, *args: Any, **named: Any) -> None:  # noqa: N807
             try:
-                bound = signature.bind(*args, **given)
+                bound = signature.bind(*args, **named)
             except TypeError as error:
                 raise TypeError(f"{type(self).__name__}: {error}") from error
             bound.apply_defaults()
             vars(self).update(bound.arguments)
 
         me = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-        own = Signature([me, *signature.parameters.values()])
-        __init__.__signature__ = own  # type: ignore[attr-defined]
+        with_self = Signature([me, *signature.parameters.values()])
+        __init__.__signature__ = with_self  # type: ignore[attr-defined]
         cls.__init__ = __init__  # type: ignore[method-assign]
-        doc, marker = cls.__doc__ or "", "    Attributes\n    ----------"
-        text = described(signature, cls._Options, cls._meanings)
-        text = "\n".join(f"    {line}" if line else "" for line in text.splitlines())
-        cls.__doc__ = doc.replace(marker, f"{text}\n\n{marker}", 1)
+        marker = "    Attributes\n    ----------"
+        text = indent(described(signature, cls._Options, cls._meanings), "    ")
+        cls.__doc__ = (cls.__doc__ or "").replace(marker, f"{text}\n\n{marker}", 1)
 
     # --- fitting ---
 
@@ -181,39 +181,39 @@ class JobEstimator(BaseEstimator):
             Of ``data.unlabelled_path``.
         """
         with in_words_of_python(self._method), single_threaded_blas():
-            given, named = self._given(X, y, dict(roles), dict(beside))
-            others = unlabelled
-            if others is not None:
-                others = self._opened(self._with_names(others, True), {}, reset=True).dataset
-            files, functions = self._run(given, named, others)
+            opened, named = self._given(X, y, dict(roles), dict(beside))
+            if unlabelled is not None:
+                unlabelled = self._with_names(unlabelled, True)
+                unlabelled = self._opened(unlabelled, {}, reset=True).dataset
+            files, functions = self._run(opened, named, unlabelled)
         self._target = list(named["target"])
         if get_tags(self).estimator_type == "classifier":
-            kind = given.schema.field(self._target[0]).type
+            kind = opened.schema.field(self._target[0]).type
             kind = kind.value_type if pat.is_dictionary(kind) else kind
             self._class_type = kind.to_pandas_dtype()
         roles_of = (v for k, v in named.items() if k != "target")
-        self._taken = [*self._target, *roles_of, *index_columns(given.schema)]
-        self._array = given.without_rows() if given.kind == "array" else None
+        self._taken = [*self._target, *roles_of, *index_columns(opened.schema)]
+        self._array = opened.without_rows() if opened.kind == "array" else None
         self._take(files, functions)
         return self
 
-    def _run(self, given: Given, named: Mapping[str, Any], unlabelled: Dataset | None) -> Any:
+    def _run(self, opened: Given, named: Mapping[str, Any], unlabelled: Dataset | None) -> Any:
         from distfms.runs.driver import run_in_memory
         from distfms.runs.events import silent
         from distfms.runs.inputs import Opened
         from distfms.runs.job_spec import build_spec
         from distfms.runs.prepare import prepare
 
-        others = (*named["target"], *named.values(), *index_columns(given.schema))
-        names = [name for name in given.schema.names if name not in others]
-        options = self._options(names, given, named["target"])
+        no_features = (*named["target"], *named.values(), *index_columns(opened.schema))
+        names = [name for name in opened.schema.names if name not in no_features]
+        options = self._options(names, opened, named["target"])
         data = {name: plain(getattr(self, name)) for name in ("missing", "folds", "exclude")}
         n_jobs = plain(getattr(self, "n_jobs", None))  # −1 and None: as many as there are cores
         content: dict[str, Any] = {
             "name": type(self).__name__,
             "method": self._method,
             "seed": seed_of(self.random_state),
-            "data": {"path": given.path or NAME, **data, **named},
+            "data": {"path": opened.path or NAME, **data, **named},
             self._method: options,
             "engine": {"workers": n_jobs if n_jobs and n_jobs > 0 else None, "cache": False},
             "output": f"memory://distfms-{uuid.uuid4().hex}",
@@ -221,15 +221,17 @@ class JobEstimator(BaseEstimator):
         if (tune := plain(getattr(self, "tune", None))) is not None:
             content["tune"] = tune if "grid" in tune else {"grid": tune}
         spec = build_spec(content)
-        inputs = Inputs(given.within(spec.partition_rows), None, spec.data, unlabelled)
+        inputs = Inputs(opened.within(spec.partition_rows), None, spec.data, unlabelled)
         if inputs.train.n_rows < 2:
             raise DataError("At least 2 rows are needed; there are n_samples = 1.")
         prepared = prepare(spec, opened=Opened(inputs, (inputs.train.fingerprint,)))
-        check_columns(self, self._names_seen(names, prepared.job), given.named, reset=True)
+        check_columns(self, self._names_seen(names, prepared.job), opened.named, reset=True)
         say = print if getattr(self, "verbose", False) else silent
         return run_in_memory(prepared, say), spec.options.functions
 
-    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
+    def _options(
+        self, names: Sequence[str], opened: Given, target: Sequence[str]
+    ) -> dict[str, Any]:
         """Return the section of the method for data whose columns have these `names`."""
         return self._section()
 
@@ -239,13 +241,14 @@ class JobEstimator(BaseEstimator):
 
     def _section(self) -> dict[str, Any]:
         """Return the section of the method as the parameters have it."""
-        found: dict[str, Any] = {}
+        section: dict[str, Any] = {}
         for name, option in self._Options.model_fields.items():
-            if name not in self._left_out and hasattr(self, name):
-                value = plain(getattr(self, name))
-                if value is not None or option.default is None:
-                    found[name] = value
-        return {**found, **self._fixed}
+            if name in self._left_out or not hasattr(self, name):
+                continue
+            value = plain(getattr(self, name))
+            if value is not None or option.default is None:
+                section[name] = value
+        return {**section, **self._fixed}
 
     def _given(
         self, X: Any, y: Any, roles: Any, beside: Any, reset: bool = True
@@ -257,13 +260,15 @@ class JobEstimator(BaseEstimator):
                 "is None: give values, or the name of their column."
             )
         X = collected(X)
-        X, has_names = self._with_names(X, reset), are_named(X)
-        given_roles = {"target": y, **{k: v for k, v in roles.items() if v is not None}}
+        has_names = are_named(X)
+        X = self._with_names(X, reset)
         named: dict[str, Any] = {}
         values: dict[Any, Any] = {}
         is_class = get_tags(self).estimator_type == "classifier"
-        known = set() if kind_of(X).endswith("array") else set(column_names(X))
-        for role, value in given_roles.items():
+        taken_names = set() if kind_of(X).endswith("array") else set(column_names(X))
+        for role, value in {"target": y, **roles}.items():
+            if value is None:
+                continue
             names = named_columns(X, value)
             if not names:
                 if kind_of(X) == "parquet":
@@ -271,18 +276,18 @@ class JobEstimator(BaseEstimator):
                         "With a path of Parquet files, y, weights, queries and groups must be "
                         "names of columns."
                     )
-                own = target_names(value) if role == "target" else [_ROLES[role]]
-                names = [free_name(name, known) for name in own]
+                names = target_names(value) if role == "target" else [_ROLES[role]]
+                names = [free_name(name, taken_names) for name in names]
                 values[tuple(names)] = value
                 if role == "weight" and kind_of(value) == "array":
                     values[tuple(names)] = weights_of(value, X)
             elif role == "target" and kind_of(X) == "frame" and not is_class and len(names) == 1:
                 tell_classes(self, in_memory(X, names[0]))
-            known |= set(names)
+            taken_names |= set(names)
             named[role] = names if role == "target" else names[0]
         values |= {(name,): value for name, value in beside.items()}
-        given = self._opened(X, values, tuple(named["target"]), reset=reset)
-        return replace(given, named=has_names), named
+        opened = self._opened(X, values, tuple(named["target"]), reset=reset)
+        return replace(opened, named=has_names), named
 
     def _with_names(self, X: Any, reset: bool = False) -> Any:
         """Return a frame whose columns have names, by position as in scikit-learn.
@@ -294,8 +299,7 @@ class JobEstimator(BaseEstimator):
             return X
         if reset:
             return X if are_named(X) else renamed(X, array_names((0, len(column_names(X)))))
-        known = getattr(self, "feature_names_in_", None)
-        if known is not None and are_named(X):
+        if hasattr(self, "feature_names_in_") and are_named(X):
             return X
         check_columns(self, column_names(X), are_named(X))
         return renamed(X, self._input_names)
@@ -309,7 +313,8 @@ class JobEstimator(BaseEstimator):
         self, X: Any, beside: dict[Any, Any], target: tuple[str, ...] = (), reset: bool = False
     ) -> Given:
         """Open rows and what stands beside them, after scikit-learn's checks."""
-        kind, tags = kind_of(X), get_tags(self)
+        kind = kind_of(X)
+        tags = get_tags(self)
         if kind == "parquet":
             return of_files(X)
         if kind == "frame" and not hasattr(X, "iloc"):
@@ -326,14 +331,14 @@ class JobEstimator(BaseEstimator):
                     ensure_all_finite="allow-nan" if tags.input_tags.allow_nan else True,
                 )
             # As in scikit-learn, which warns: columns without names are those of the fit, in order.
-            known_names = None if reset else getattr(self, "feature_names_in_", None)
-            names = array_names(X.shape, known_names)
+            names_of_fit = None if reset else getattr(self, "feature_names_in_", None)
+            names = array_names(X.shape, names_of_fit)
         if target in beside and not kind_of(beside[target]).startswith("dask"):
             n_rows = len(X) if not kind.startswith("dask") else len(beside[target])
             beside[target] = checked_target(self, beside[target], n_rows)
-        known = None if reset or beside else self._array
-        if kind == "array" and known is not None and tuple(names or ()) == known.as_rows.names:
-            return known.like(X)
+        fit = None if reset or beside else self._array
+        if kind == "array" and fit is not None and fit.as_rows.names == tuple(names or ()):
+            return fit.like(X)
         model = None if reset else getattr(self, "model_", None)
         forms = AS_THEY_ARE if model is None else model.frame_forms
         if kind.startswith("dask"):
@@ -344,16 +349,16 @@ class JobEstimator(BaseEstimator):
     @property
     def _levels(self) -> Mapping[str, Any]:
         """Return the levels of the columns that a model knows, None for numbers."""
-        found: Mapping[str, Any] = self.model_.run.model.get("sources", {})
-        return found
+        levels: Mapping[str, Any] = self.model_.run.model.get("sources", {})
+        return levels
 
     # --- the finished run ---
 
     @classmethod
     def fits(cls, options: Mapping[str, Any]) -> bool:
         """Return whether a job with these options is that of this estimator."""
-        own = all(options[name] in values for name, values in cls._takes.items())
-        return own and cls._fixed.items() <= options.items()
+        takes = all(options[name] in values for name, values in cls._takes.items())
+        return takes and cls._fixed.items() <= options.items()
 
     def _take(self, files: Any, functions: Iterable[str] = ()) -> None:
         """Take a finished run, whose model may call some functions, for what was learned."""
@@ -372,7 +377,8 @@ class JobEstimator(BaseEstimator):
 
     def _name_columns(self, columns: Sequence[str]) -> None:
         """Take names for those of the columns of a fit; ``x0``, … are those of an array."""
-        self.n_features_in_, self._array = len(columns), None
+        self.n_features_in_ = len(columns)
+        self._array = None
         if list(columns) == array_names((0, len(columns))):
             self._array = of_memory(np.zeros((1, len(columns))), columns, {}).without_rows()
         else:
@@ -427,18 +433,18 @@ class JobEstimator(BaseEstimator):
         """Apply the run's predictor; return the columns of predictions with a prefix."""
         check_is_fitted(self)
         with in_words_of_python(self._method), single_threaded_blas():
-            given = self._apply(X, self._needed(budget, **stop))
-            predict = self.model_.predictor(given.head, budget, **stop)
-            return given.stack(partial(_picked, predict, prefix, dtype), tail, dtype)
+            opened = self._apply(X, self._needed(budget, **stop))
+            predict = self.model_.predictor(opened.head, budget, **stop)
+            return opened.stack(partial(_picked, predict, prefix, dtype), tail, dtype)
 
     def _from_batches(
         self, X: Any, needed: Sequence[str], function: Callable[[RowBatch], Any],
         tail: tuple[int, ...] = (),
     ) -> Any:  # fmt: skip
         """Apply a picklable function to batches of rows, of columns as the model reads them."""
-        given = self._apply(X, needed=needed)
-        plan = plan_of_model(given.head, needed, self._levels, None)
-        return given.stack(partial(_of_batch, given.head.reader, plan, function), tail)
+        opened = self._apply(X, needed=needed)
+        plan = plan_of_model(opened.head, needed, self._levels, None)
+        return opened.stack(partial(_of_batch, opened.head.reader, plan, function), tail)
 
     def _apply(
         self, X: Any, needed: Sequence[str], beside: Mapping[str, Any] | None = None
@@ -457,11 +463,15 @@ class JobEstimator(BaseEstimator):
 
     def _check_names(self, X: Any, needed: Sequence[str]) -> None:
         """Check the names of a frame, which may lack columns that are not needed."""
-        names, known = self._names_of(X), set(self.feature_names_in_)
-        if set(needed) <= set(names) and not known <= set(names):
+        names = self._names_of(X)
+        names_of_fit = set(self.feature_names_in_)
+        if set(needed) <= set(names) and not names_of_fit <= set(names):
             return
-        excluded = {name for pattern in self._excluded for name in fnmatch.filter(names, pattern)}
-        check_columns(self, [name for name in names if name not in excluded - known], True)
+        excluded = set[str]()
+        for pattern in self._excluded:
+            excluded.update(fnmatch.filter(names, pattern))
+        excluded -= names_of_fit
+        check_columns(self, [name for name in names if name not in excluded], True)
 
     def _names_of(self, X: Any) -> Sequence[str]:
         """Return the features that a frame has."""
@@ -487,8 +497,9 @@ def _picked(predict: Any, prefix: str, dtype: Any, partition: Any) -> np.ndarray
     """Return the columns of a partition's predictions with a prefix, shape (n,) or (n, P)."""
     table = predict(partition)
     names = [name for name in table.column_names if name.startswith(prefix)]
-    found = np.stack([in_numpy(table.column(name)) for name in names], axis=1)
-    return (found if len(names) > 1 else found[:, 0]).astype(dtype, copy=False)
+    columns = [in_numpy(table.column(name)) for name in names]
+    values = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+    return values.astype(dtype, copy=False)
 
 
 def _of_batch(reader: Any, plan: ColumnPlan, function: Any, partition: Any) -> np.ndarray:
@@ -497,5 +508,5 @@ def _of_batch(reader: Any, plan: ColumnPlan, function: Any, partition: Any) -> n
     for column in plan.columns:
         if column.levels is not None:
             set_missing(batch.values, column)
-    found: np.ndarray = function(batch)
-    return found
+    result: np.ndarray = function(batch)
+    return result

@@ -168,8 +168,8 @@ class Given:
     ) -> Any:
         """Apply a picklable function to all partitions, lazily where they are; join the arrays."""
         if not self.lazy:
-            found = [function(partition) for partition in self.dataset.partitions]
-            return found[0] if len(found) == 1 else np.concatenate(found)
+            arrays = [function(partition) for partition in self.dataset.partitions]
+            return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
         import dask
         import dask.array as da
 
@@ -185,16 +185,17 @@ class Given:
 
 
 def _column(reader: Any, name: str, partition: Any) -> np.ndarray:
-    found: np.ndarray = reader.read(partition, [name]).column(0).to_numpy()
-    return found
+    column: np.ndarray = reader.read(partition, [name]).column(0).to_numpy()
+    return column
 
 
 def _apply(function: Any, as_rows: AsRows, nothing: np.ndarray, *part: Any) -> np.ndarray:
     n_rows = len(part[0])
     if not n_rows:
         return nothing
-    found: np.ndarray = function(held(as_rows(*part), n_rows, 1))
-    return found
+    rows = held(as_rows(*part), n_rows, 1)
+    result: np.ndarray = function(rows)
+    return result
 
 
 def of_memory(
@@ -228,10 +229,13 @@ def of_dask(
     if names is None:
         fields = pa.Schema.from_pandas(X._meta, preserve_index=False)
         types = {f.name: empty if pat.is_null(f.type) else f.type for f in fields}
-        parts, lengths, head = list(X.to_delayed()), [np.nan] * X.npartitions, X._meta
+        parts = list(X.to_delayed())
+        lengths = [np.nan] * X.npartitions
+        head = X._meta
     else:
         X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
-        parts, lengths = list(X.to_delayed().ravel()), X.chunks[0]
+        parts = list(X.to_delayed().ravel())
+        lengths = X.chunks[0]
         head = np.empty((0, *X.shape[1:]))
     of_array = None if names is None else tuple(names)
     as_rows = AsRows(of_array, types, tuple(beside), forms)
@@ -255,10 +259,13 @@ def _divided(X: Any, parts: Sequence[Any], values: Any) -> list[Any]:
     """
     import dask
 
-    known = hasattr(X, "chunks") and not np.isnan(X.chunks[0]).any()
+    lengths = None
+    if hasattr(X, "chunks") and not np.isnan(X.chunks[0]).any():
+        lengths = X.chunks[0]
     if dask.is_dask_collection(values):
-        if known and hasattr(values, "rechunk") and sum(X.chunks[0]) == values.shape[0]:
-            values = values.rechunk({0: X.chunks[0], **dict.fromkeys(range(1, values.ndim), -1)})
+        if lengths and hasattr(values, "rechunk") and sum(lengths) == values.shape[0]:
+            whole = dict.fromkeys(range(1, values.ndim), -1)
+            values = values.rechunk({0: lengths, **whole})
         divided = list(np.ravel(values.to_delayed()))
         if len(divided) != len(parts):
             raise DataError(
@@ -266,12 +273,13 @@ def _divided(X: Any, parts: Sequence[Any], values: Any) -> list[Any]:
                 "alike."
             )
         return divided
-    lengths = X.chunks[0] if known else dask.compute(*map(dask.delayed(len), parts))
+    if lengths is None:
+        lengths = dask.compute(*map(dask.delayed(len), parts))
     values = np.asarray(values)
     if sum(lengths) != len(values):
         raise DataError(f"X has {sum(lengths)} rows, y (or the weights) {len(values)}.")
     bounds = np.cumsum([0, *lengths])
-    return [dask.delayed(values[lo:hi]) for lo, hi in itertools.pairwise(bounds)]
+    return [dask.delayed(values[start:stop]) for start, stop in itertools.pairwise(bounds)]
 
 
 def of_files(path: Any) -> Given:
@@ -280,9 +288,9 @@ def of_files(path: Any) -> Given:
     return Given("parquet", dataset.schema, path=os.fspath(path))
 
 
-def array_names(shape: Sequence[int], known: Sequence[str] | None = None) -> list[str]:
-    """Return names of columns: `known` or ``x0``, …; of three dimensions ``x0__1``, …."""
-    names = [f"x{i}" for i in range(shape[1])] if known is None else list(known)
+def array_names(shape: Sequence[int], seen: Sequence[str] | None = None) -> list[str]:
+    """Return names of columns: `seen` or ``x0``, …; of three dimensions ``x0__1``, …."""
+    names = [f"x{i}" for i in range(shape[1])] if seen is None else list(seen)
     if len(shape) == 3:
         names = [f"{name}__{k + 1}" for name in names for k in range(shape[2])]
     return names
@@ -295,17 +303,22 @@ def free_name(name: str, taken: Any) -> str:
 
 def named_columns(X: Any, values: Any) -> list[str]:
     """Return columns of X that y or weights name; none where these are the values themselves."""
-    listed = [values] if isinstance(values, str) else values
-    are_names = isinstance(listed, list | tuple) and all(isinstance(v, str) for v in listed)
-    if not are_names or (kind_of(X).endswith("array") and not isinstance(values, str)):
+    is_one = isinstance(values, str)
+    listed = [values] if is_one else values
+    if not isinstance(listed, list | tuple):
         return []
-    known = column_names(X)
-    are_columns = len(set(listed)) == len(listed) and set(known) >= set(listed)
-    if isinstance(values, str) or are_columns:
-        for name in set(listed).difference(known):
-            raise DataError(f"X has no column {name!r}.{nearest(name, known)}")
-        return list(listed)
-    return []
+    if not all(isinstance(name, str) for name in listed):
+        return []
+    if kind_of(X).endswith("array") and not is_one:
+        return []
+    columns = column_names(X)
+    unknown = set(listed).difference(columns)
+    is_unique = len(set(listed)) == len(listed)
+    if not is_one and (unknown or not is_unique):
+        return []
+    for name in unknown:
+        raise DataError(f"X has no column {name!r}.{nearest(name, columns)}")
+    return list(listed)
 
 
 def column_names(X: Any) -> list[str]:
@@ -354,10 +367,12 @@ def taken(X: Any, rows: np.ndarray) -> Any:
 
 def without(X: Any, names: Sequence[str]) -> Any:
     """Return a frame without some columns, as far as it has them."""
-    own = [name for name in column_names(X) if name in names]
-    if not own:
+    present = [name for name in column_names(X) if name in names]
+    if not present:
         return X
-    return X.drop(columns=own) if hasattr(X, "iloc") else as_table(X).drop_columns(own)
+    if hasattr(X, "iloc"):
+        return X.drop(columns=present)
+    return as_table(X).drop_columns(present)
 
 
 def weights_of(values: Any, X: Any) -> Any:

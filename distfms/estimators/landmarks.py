@@ -69,7 +69,8 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         super()._read(run)
         self._model = LandmarkModel.of(run.model, run.weights, None)
         self.map_: LandmarkMap = self._model.mapping
-        weights, offset = self._model.weights, self._model.intercept
+        weights = self._model.weights
+        offset = self._model.intercept
         flat = weights.shape[1] == 1
         self.weights_ = weights[:, 0] if flat else weights.T
         self.intercept_ = float(offset[0]) if flat else offset
@@ -93,7 +94,8 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
     def _scores(self, X: Any) -> Any:
         """Linear scores (n, P)."""
         check_is_fitted(self)
-        weights, offset = self._model.weights, self._model.intercept
+        weights = self._model.weights
+        offset = self._model.intercept
         scores = partial(self.map_.scores, weights=weights, intercept=offset)
         return self._similar(X, scores, (weights.shape[1],))
 
@@ -111,16 +113,16 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         """
         check_is_fitted(self)
         if kind_of(X) == "dask-array" and self.missing == "error":
-            found = _by_dask_ml(self.map_, X)
-            if found is not None:
-                return found
+            similarities = _by_dask_ml(self.map_, X)
+            if similarities is not None:
+                return similarities
         return self._similar(X, partial(_similarities, self.map_), (self._model.n_landmarks,))
 
 
 def _of_features(names: tuple[str, ...], function: Any, batch: RowBatch) -> np.ndarray:
     place = {name: i for i, name in enumerate(batch.names)}
-    found: np.ndarray = function(batch.values[[place[name] for name in names]])
-    return found
+    result: np.ndarray = function(batch.values[[place[name] for name in names]])
+    return result
 
 
 def _similarities(mapping: LandmarkMap, features: np.ndarray) -> np.ndarray:
@@ -129,23 +131,27 @@ def _similarities(mapping: LandmarkMap, features: np.ndarray) -> np.ndarray:
 
 def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     """Return similarities of a Dask array by dask-ml, None where it does not have the kernel."""
-    name, p = mapping.similarity.name, dict(mapping.similarity.parameters)
+    name = mapping.similarity.name
+    parameters = dict(mapping.similarity.parameters)
     if name not in ("linear", "gaussian", "sigmoid"):
         return None
     from dask_ml.metrics import pairwise
 
     used = np.flatnonzero(mapping.scale > 0)
-    rows = ((X[:, used] - mapping.shift[used]) / mapping.scale[used]).rechunk({1: -1})
-    if mapping.transform.size:
-        t = mapping.transform
-        rows = rows * t if t.ndim == 1 else rows @ t.T
-    landmarks = np.ascontiguousarray(mapping.scaled(mapping.landmarks.T).T)
+    rows = (X[:, used] - mapping.shift[used]) / mapping.scale[used]
+    rows = rows.rechunk({1: -1})
+    transform = mapping.transform
+    if transform.size:
+        rows = rows * transform if transform.ndim == 1 else rows @ transform.T
+    landmarks = mapping.scaled(mapping.landmarks.T).T
+    landmarks = np.ascontiguousarray(landmarks)
     if name == "gaussian":
-        return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / max(p["sigma"] ** 2, 1e-300))
+        variance = max(parameters["sigma"] ** 2, 1e-300)
+        return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / variance)
     names = {"a": "gamma", "r": "coef0"}
-    return getattr(pairwise, f"{name}_kernel")(
-        rows, landmarks, **{names[key]: value for key, value in p.items()}
-    )
+    kernel = getattr(pairwise, f"{name}_kernel")
+    options = {names[key]: value for key, value in parameters.items()}
+    return kernel(rows, landmarks, **options)
 
 
 class LandmarkRegressor(JobRegressor, LandmarkBase):
@@ -418,9 +424,11 @@ class LandmarkRanker(PredictingEstimator, LandmarkBase):
 
         Over the queries that have a relevant row.
         """
-        keys, relevance = hash_keys(in_memory(X, query)), np.asarray(in_memory(X, y), dtype=float)
+        keys = hash_keys(in_memory(X, query))
+        relevance = np.asarray(in_memory(X, y), dtype=float)
         if keys.shape != relevance.shape:
             raise DataError(f"There are {len(relevance)} relevances and {len(keys)} queries.")
-        found, order = np.asarray(self.predict(X)), np.argsort(keys, kind="stable")
-        rows = (keys[order], relevance[order], found[order, np.newaxis])
+        predicted = np.asarray(self.predict(X))
+        order = np.argsort(keys, kind="stable")
+        rows = (keys[order], relevance[order], predicted[order, np.newaxis])
         return float(RankingScores.from_rows(*rows, (cutoff or WHOLE,)).mean[0, 0])

@@ -44,23 +44,27 @@ def load_estimator(
     """
     files = read_run(run, storage_options, registry)
     spec = files.spec()
-    method, options = spec["method"], dict(spec[spec["method"]])
+    method = spec["method"]
+    options = dict(spec[spec["method"]])
     selection = json.loads(files.files["selection.json"])
-    told = [name for name in ("family", "task") if options.get(name) == "auto"]
-    options |= {name: selection[name] for name in told}
+    open_options = [name for name in ("family", "task") if options.get(name) == "auto"]
+    options |= {name: selection[name] for name in open_options}
     if method in METHODS:
         with suppress(ModuleNotFoundError):
             import_module(f"distfms.estimators.{method}")
     # Classes that have subclasses are their bases.
-    kinds = [k for k in JobEstimator.known if k._method == method and not k.__subclasses__()]
+    kinds = [k for k in JobEstimator.loaded if k._method == method and not k.__subclasses__()]
     kind = next((kind for kind in kinds if kind.fits(options)), None)
     if kind is None:
         raise SpecError(f"{run} is a run of `{method}`, which has no estimator with these options.")
-    known = {**spec["data"], **options, "random_state": spec["seed"], "tune": spec.get("tune")}
+    parameters = {**spec["data"], **options, "random_state": spec["seed"], "tune": spec.get("tune")}
     names = kind._get_param_names()
-    estimator = kind(**{name: known[name] for name in names if known.get(name) is not None})
+    estimator = kind(
+        **{name: parameters[name] for name in names if parameters.get(name) is not None}
+    )
     target = spec["data"]["target"]
-    estimator._target, estimator._class_type = target, None
+    estimator._target = target
+    estimator._class_type = None
     estimator._taken = [*target, *(spec["data"].get(k) for k in ("weight", "query", "id"))]
     estimator._excluded = spec["data"]["exclude"]
     estimator._take(files, allow)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from distfms.data.rows.roles import OF_ALL, OF_ONE, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator
-from distfms.estimators.inputs import Given, column_names, kind_of
+from distfms.estimators.inputs import Given, array_names, column_names, kind_of
 from distfms.estimators.parameters import in_words_of_python, plain
 from distfms.estimators.predicting import JobRegressor
 from distfms.methods.frame.contract import FinishedRun, Job, checked_budget
@@ -165,7 +166,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             If data or parameters cannot be used, for example if an attribute has no object with two
             judgments and no given internal variance.
         """
-        X, self._how = _as_array(X), how_known(raters)
+        X = _as_array(X)
+        self._how = how_known(raters)
         self._apart = raters is not None and not isinstance(raters, str)
         beside = self._rater_columns(X, raters)
         try:
@@ -178,17 +180,19 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
                 "dataframe.convert-string off.)"
             ) from error
 
-    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
-        others = set(given.schema.names).difference(names, target)
-        excluded = (*plain(list(self.exclude)), *others)
-        roles = resolve_roles(given.schema, target=target, exclude=excluded, judgments=True)
-        attributes = detect_layout(given.schema, roles).names
-        found = {**super()._options(names, given, target), "raters": self._how}
+    def _options(
+        self, names: Sequence[str], opened: Given, target: Sequence[str]
+    ) -> dict[str, Any]:
+        not_judged = set(opened.schema.names).difference(names, target)
+        excluded = (*plain(list(self.exclude)), *not_judged)
+        roles = resolve_roles(opened.schema, target=target, exclude=excluded, judgments=True)
+        attributes = detect_layout(opened.schema, roles).names
+        section = {**super()._options(names, opened, target), "raters": self._how}
         if self._apart:  # predictions do not know who judged
-            found["screen_raters"] = False
+            section["screen_raters"] = False
         for name in ("costs", "internal_variance"):
-            found[name] = _by_name(getattr(self, name), attributes, name)
-        return found
+            section[name] = _by_name(getattr(self, name), attributes, name)
+        return section
 
     def _rater_columns(self, X: Any, raters: Any) -> dict[str, Any]:
         """Return ids of raters as columns beside the judgments."""
@@ -198,13 +202,17 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         if kind not in ("array", "frame"):
             raise DataError("raters of files and Dask collections are columns of X or `positions`.")
         rows = [list(row) for row in raters]
-        if not any(isinstance(ids, list | tuple | np.ndarray) for row in rows for ids in row):
+        cells = itertools.chain.from_iterable(rows)
+        if not any(isinstance(ids, list | tuple | np.ndarray) for ids in cells):
             return {OF_ALL: _lists(rows)}
-        names = [f"x{i}" for i in range(X.shape[1])] if kind == "array" else column_names(X)
+        names = column_names(X) if kind == "frame" else array_names(X.shape[:2])
         if {len(row) for row in rows} != {len(names)}:
             raise DataError(f"raters must have ids for {len(names)} attributes.")
         columns = zip(*rows, strict=True)
-        return {n + OF_ONE: _lists(own) for n, own in zip(names, columns, strict=True)}
+        beside = {}
+        for name, ids in zip(names, columns, strict=True):
+            beside[name + OF_ONE] = _lists(ids)
+        return beside
 
     def _names_seen(self, names: Sequence[str], job: Job) -> Sequence[str]:
         """Return the attributes that are judged."""
@@ -213,22 +221,28 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     def _names_of(self, X: Any) -> Sequence[str]:
         """Return the attributes of a frame that judges them."""
         names = column_names(X)
-        known = set(self._known_columns())
-        bases = {name: name.rpartition("__")[0] if name not in known else name for name in names}
-        own = {name: base for name, base in bases.items() if base in known}
-        return list(dict.fromkeys(own.values())) if own else names
+        attributes = set(self._known_columns())
+        judged = []
+        for name in names:
+            base = name if name in attributes else name.rpartition("__")[0]
+            if base in attributes:
+                judged.append(base)
+        return list(dict.fromkeys(judged)) or names
 
     # --- the finished run ---
 
     def _read(self, run: FinishedRun) -> None:
         super()._read(run)
-        selection, names = run.selection, self._known_columns()
-        self.repeats_ = np.array([selection["repeats"].get(name, 0) for name in names])
+        selection = run.selection
+        repeats = [selection["repeats"].get(name, 0) for name in self._known_columns()]
+        self.repeats_ = np.array(repeats)
         self._model: LinearModel = trained_model(run)
-        self.coef_ = np.zeros(len(names))
+        self.coef_ = np.zeros(len(repeats))
         self.coef_[self.repeats_ > 0] = self._model.weights
-        self.intercept_, self.spent_ = self._model.intercept, selection["spent"]
-        self.objective_, self.status_ = selection["objective"], selection["status"]
+        self.intercept_ = self._model.intercept
+        self.spent_ = selection["spent"]
+        self.objective_ = selection["objective"]
+        self.status_ = selection["status"]
         self.projected_loss_ = selection["projected_loss"]
         self.validation_loss_ = run.metrics["chosen"].get("validation", {}).get("projected_loss")
         self.label_variance_ = selection["label_variance"]
@@ -257,14 +271,16 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         if within is None:
             return self.repeats_
         selection = self.model_.run.selection
-        places = {name: at for at, name in enumerate(self._known_columns())}
+        places = {name: place for place, name in enumerate(self._known_columns())}
         costs = np.array([attribute["cost"] for attribute in selection["attributes"]])
-        path = selection["path"]
-        steps = np.array([places[step["attribute"]] for step in path], dtype=np.int64)
-        bought = np.repeat(steps, [step["count"] for step in path])
-        spent, limit = np.cumsum(costs[bought]), within * (1.0 + BUDGET_TOLERANCE)
-        paid = bought[: np.searchsorted(spent, limit, side="right")]
-        return np.bincount(paid, minlength=len(places))
+        bought: list[int] = []
+        for step in selection["path"]:
+            bought += [places[step["attribute"]]] * step["count"]
+        attributes = np.array(bought, dtype=np.int64)
+        spent = np.cumsum(costs[attributes])
+        limit = within * (1.0 + BUDGET_TOLERANCE)
+        n_paid = np.searchsorted(spent, limit, side="right")
+        return np.bincount(attributes[:n_paid], minlength=len(places))
 
     # --- applying ---
 
@@ -286,8 +302,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             The training mean where an object has no judgment; a lazy Dask array for Dask
             collections. ``transform(X) @ coef_[get_support()] + intercept_`` is ``predict(X)``.
         """
-        given, predictor = self._reads(X)
-        return given.stack(partial(_means, predictor, self._model), (len(self._model.names),))
+        opened, predictor = self._reads(X)
+        return opened.stack(partial(_means, predictor, self._model), (len(self._model.names),))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, raters: Any = None) -> float:
         """Share of the label's variance on these objects that `repeats_` judgments explain.
@@ -336,20 +352,26 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     def _held_out(self, X: Any, y: Any, sample_weight: Any, raters: Any) -> tuple[float, float]:
         """Return the variance of the label, and the loss."""
         check_is_fitted(self)
-        X, model = _as_array(X), self._model
-        y = self._target[0] if y is None and kind_of(X) == "parquet" else y
+        X = _as_array(X)
+        if y is None and kind_of(X) == "parquet":
+            (y,) = self._target
         beside = self._rater_columns(X, raters)
         with in_words_of_python(self._method), single_threaded_blas():
-            given, named = self._given(X, y, {"weight": sample_weight}, beside, reset=False)
-            predictor = self._reader_of(given, how_known(raters))
-            roles = replace(predictor.roles, target=(*named["target"],), weight=named.get("weight"))
+            opened, named = self._given(X, y, {"weight": sample_weight}, beside, reset=False)
+            predictor = self._reader_of(opened, how_known(raters))
+            target = tuple(named["target"])
+            roles = replace(predictor.roles, target=target, weight=named.get("weight"))
             section = DataSection.model_construct(folds=0)
             source = JudgmentSource(predictor.reader, section, 0, False, predictor.layout, roles)
-            statistics = _summed(judgment_reader(source), given.dataset.partitions)
-            by_name = _by_name(self.internal_variance, self._known_columns(), "internal_variance")
-            known = np.array([by_name.get(name, np.nan) for name in model.names])
+            statistics = _summed(judgment_reader(source), opened.dataset.partitions)
+            internal = self._internal_variances()
             variance = float(statistics.means.variance()[-1])
-            return variance, loss_on(self.model_.run, statistics, known, self.buy_from)
+            return variance, loss_on(self.model_.run, statistics, internal, self.buy_from)
+
+    def _internal_variances(self) -> np.ndarray:
+        """Return the variances of the attributes of the model, NaN where they are not known."""
+        by_name = _by_name(self.internal_variance, self._known_columns(), "internal_variance")
+        return np.array([by_name.get(name, np.nan) for name in self._model.names])
 
     def acquisition_plan(self, X: Any, raters: Any = None) -> pd.DataFrame:
         """List the judgments that objects lack to reach `repeats_`.
@@ -373,38 +395,39 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         import pandas as pd
 
         X = _as_array(X)
-        given, predictor = self._reads(X, how_known(raters), self._rater_columns(X, raters))
-        chosen = {a["name"]: a["cost"] for a in self.model_.run.selection["attributes"]}
-        costs = np.array([chosen[name] for name in self._model.names])
+        opened, predictor = self._reads(X, how_known(raters), self._rater_columns(X, raters))
+        cost_of = {a["name"]: a["cost"] for a in self.model_.run.selection["attributes"]}
+        costs = np.array([cost_of[name] for name in self._model.names])
         plans = []
-        for partition in given.dataset.partitions:
+        for partition in opened.dataset.partitions:
             batch = read_judgments(predictor.reader, partition, predictor.layout, predictor.roles)
-            own = np.arange(batch.n_rows)
-            plan = plan_of(batch, own, self._model.repeats, costs, batch.row_ids, self.buy_from)
-            plans.append(pd.DataFrame(plan))
-        found = pd.concat(plans, ignore_index=True)
+            rows = np.arange(batch.n_rows)
+            repeats = self._model.repeats
+            columns = plan_of(batch, rows, repeats, costs, batch.row_ids, self.buy_from)
+            plans.append(pd.DataFrame(columns))
+        plan = pd.concat(plans, ignore_index=True)
         if not isinstance(X, pd.DataFrame):
-            return found
+            return plan
         index: Any = X.index
-        found["object"] = np.asarray(index)[found["object"]]
-        return found.rename(columns={"object": object_column(index.name)})
+        plan["object"] = np.asarray(index)[plan["object"]]
+        return plan.rename(columns={"object": object_column(index.name)})
 
     def _reads(
-        self, X: Any, how: Any = "ignore", beside: Mapping[str, Any] | None = None
+        self, X: Any, source: Any = "ignore", beside: Mapping[str, Any] | None = None
     ) -> tuple[Given, JudgmentPredictor]:
         """Open objects to apply the model to, and find the columns of its attributes."""
         check_is_fitted(self)
-        given = self._apply(X, self._model.names, beside)
-        return given, self._reader_of(given, how)
+        opened = self._apply(X, self._model.names, beside)
+        return opened, self._reader_of(opened, source)
 
-    def _reader_of(self, given: Given, how: Any) -> JudgmentPredictor:
-        predictor: JudgmentPredictor = self.model_.predictor(given.head)
-        known = predictor.layout
-        if how == "ignore" or not known.names:
+    def _reader_of(self, opened: Given, source: Any) -> JudgmentPredictor:
+        predictor: JudgmentPredictor = self.model_.predictor(opened.head)
+        learned = predictor.layout
+        if source == "ignore" or not learned.names:
             return predictor
-        layout = detect_layout(given.schema, predictor.roles, how, known.names)
-        layout = layout.restricted(known.names)
-        layout = replace(layout.within(known.limits), left_out=known.left_out)
+        layout = detect_layout(opened.schema, predictor.roles, source, learned.names)
+        layout = layout.restricted(learned.names).within(learned.limits)
+        layout = replace(layout, left_out=learned.left_out)
         return replace(predictor, layout=layout)
 
     # --- scikit-learn's contract ---
@@ -440,10 +463,10 @@ def how_known(raters: Any) -> str:
     """Return how it is known who judged: text as options have it, ids as columns."""
     if raters is not None and not isinstance(raters, str):
         return "columns"
-    how = raters or "auto"
-    if how not in get_args(Raters):
-        raise SpecError(f"raters is {how!r}; choose from {', '.join(get_args(Raters))}, or ids.")
-    return how
+    source = raters or "auto"
+    if source not in get_args(Raters):
+        raise SpecError(f"raters is {source!r}; choose from {', '.join(get_args(Raters))}, or ids.")
+    return source
 
 
 def _lists(rows: Sequence[Any]) -> pa.Array:
@@ -461,29 +484,33 @@ def _id_of(rater: Any) -> str | None:
 def _as_array(X: Any) -> Any:
     """Return nested lists of judgments as an array (n, d, k); anything else as it is."""
     lists = (list, tuple, np.ndarray)
-    of_objects = isinstance(X, lists) and getattr(X, "dtype", np.dtype(object)).kind == "O"
-    cells = [list(row) for row in X if isinstance(row, lists)] if of_objects else []
-    if not any(isinstance(cell, lists) for row in cells for cell in row):
+    if not isinstance(X, lists) or getattr(X, "dtype", np.dtype(object)).kind != "O":
         return X
-    for i, row in enumerate(cells):
-        if len(row) != len(cells[0]):
+    rows = [list(row) for row in X if isinstance(row, lists)]
+    cells = list(itertools.chain.from_iterable(rows))
+    if not any(isinstance(cell, lists) for cell in cells):
+        return X
+    n_attributes = len(rows[0])
+    for i, row in enumerate(rows):
+        if len(row) != n_attributes:
             raise DataError(
-                f"Object {i} has {len(row)} attributes, but object 0 has {len(cells[0])}."
+                f"Object {i} has {len(row)} attributes, but object 0 has {n_attributes}."
             )
-    most = max(len(cell or ()) for row in cells for cell in row)
-    array = np.full((len(cells), len(cells[0]), max(most, 1)), np.nan)
-    for i, row in enumerate(cells):
+    most = max(len(cell or ()) for cell in cells)
+    array = np.full((len(rows), n_attributes, max(most, 1)), np.nan)
+    for i, row in enumerate(rows):
         for a, cell in enumerate(row):
             try:
-                array[i, a, : len(cell or ())] = np.array(cell or (), dtype=float)
+                judgments = np.array(cell or (), dtype=float)
+                array[i, a, : len(judgments)] = judgments
             except (TypeError, ValueError) as error:
                 raise DataError(f"Object {i} holds {cell!r}: judgments are numbers.") from error
     return array
 
 
-def _by_name(given: Any, names: Sequence[str], what: str) -> dict[str, float]:
+def _by_name(opened: Any, names: Sequence[str], what: str) -> dict[str, float]:
     """Return values by attribute; of one number for all of them, or one for each."""
-    value = plain(given)
+    value = plain(opened)
     if value is None or isinstance(value, dict):
         return dict(value or {})
     if not isinstance(value, list):

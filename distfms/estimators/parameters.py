@@ -52,17 +52,17 @@ def signature_of(
     left_out : sequence of str
         Options that are no parameters.
     """
-    found: dict[str, Any] = {}
+    defaults_of: dict[str, Any] = {}
     for name in (*first, *options.model_fields):
         option = options.model_fields[name]
         plain = isinstance(option.default, str | int | float) or option.default == ()
-        found[name] = option.default if plain else None
+        defaults_of[name] = option.default if plain else None
         if option.is_required():
-            found[name] = Parameter.empty
-    found |= dict.fromkeys(COMMON)
+            defaults_of[name] = Parameter.empty
+    defaults_of |= dict.fromkeys(COMMON)
     for name in ("exclude", "missing", "folds"):
-        found[name] = DataSection.model_fields[name].default
-    found |= {"random_state": 0, "verbose": False, **defaults}
+        defaults_of[name] = DataSection.model_fields[name].default
+    defaults_of |= {"random_state": 0, "verbose": False, **defaults}
     return Signature(
         [
             Parameter(
@@ -70,7 +70,7 @@ def signature_of(
                 Parameter.POSITIONAL_OR_KEYWORD if name in first else Parameter.KEYWORD_ONLY,
                 default=value,
             )
-            for name, value in found.items()
+            for name, value in defaults_of.items()
             if name not in left_out
         ]
     )
@@ -173,14 +173,17 @@ def as_stored(y: Any) -> Any:
     if not hasattr(y, "dtype"):
         return y
     values = getattr(y.dtype, "categories", y)
-    kind = getattr(values.dtype, "kind", "")  # polars has none
-    is_nullable = kind in ("b", "i", "u") and not isinstance(values.dtype, np.dtype)
-    is_truth = kind == "b"
+    dtype = values.dtype
+    kind = getattr(dtype, "kind", "")  # polars has none
+    is_changed = kind == "b"
     if kind == "O" and len(values):
-        is_truth = all(isinstance(value, bool | np.bool_) for value in values)
-    if not (is_nullable or is_truth) or getattr(y, "hasnans", False):
+        is_changed = all(isinstance(value, bool | np.bool_) for value in values)
+    elif kind in ("i", "u"):
+        is_changed = not isinstance(dtype, np.dtype)
+    if not is_changed or getattr(y, "hasnans", False):
         return y
-    return np.asarray(y.tolist() if hasattr(y, "tolist") else list(y))
+    listed = y.tolist() if hasattr(y, "tolist") else list(y)
+    return np.asarray(listed)
 
 
 def tell_classes(estimator: Any, y: Any) -> None:
@@ -197,7 +200,8 @@ def tell_classes(estimator: Any, y: Any) -> None:
     if not classifier or values.ndim != 1 or values.dtype.kind not in "buif":
         return
     if values.dtype.kind == "b" or (np.isin(values, (0, 1)).all() and np.ptp(values) == 1):
-        low, high = values.min(), values.max()
+        low = values.min()
+        high = values.max()
         warnings.warn(
             f"The target holds two values, {low} and {high}, which {name} predicts as numbers. If "
             f"they are classes, use {classifier}.",

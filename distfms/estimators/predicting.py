@@ -61,9 +61,9 @@ class PredictingEstimator(JobEstimator):
         if y is None and kind_of(X) == "parquet":
             y = self._target if len(self._target) > 1 else self._target[0]
         truth = in_memory(X, as_stored(y))
-        found = in_memory(X, self.predict(X))
+        predicted = in_memory(X, self.predict(X))
         weight = in_memory(X, sample_weight)
-        return float(getattr(metrics, self._measure)(truth, found, sample_weight=weight))
+        return float(getattr(metrics, self._measure)(truth, predicted, sample_weight=weight))
 
 
 class JobRegressor(RegressorMixin, PredictingEstimator):

@@ -45,31 +45,35 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
     costs: Any
     prefix_separator: str | None
 
-    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
+    def _options(
+        self, names: Sequence[str], opened: Given, target: Sequence[str]
+    ) -> dict[str, Any]:
         if self.family not in ("auto", *self._takes["family"]):
             raise SpecError(
                 f"family is {self.family!r}; GroupSequencer takes 'gaussian' and 'poisson', "
                 "GroupSequenceClassifier 'auto', 'logistic' and 'softmax'."
             )
-        found = super()._options(names, given, target)
-        groups = found["groups"] = _named_groups(self.groups, names)
+        section = super()._options(names, opened, target)
+        groups = section["groups"] = _named_groups(self.groups, names)
         costs = plain(self.costs)
         if isinstance(costs, int | float):
             costs = [costs] * len(resolve_groups(names, groups, self.prefix_separator).names)
         if isinstance(costs, list):
-            known = resolve_groups(names, groups, self.prefix_separator).names
-            if len(costs) != len(known):
+            group_names = resolve_groups(names, groups, self.prefix_separator).names
+            if len(costs) != len(group_names):
                 raise DataError(
-                    f"costs has {len(costs)} values; give one for each of the {len(known)} groups."
+                    f"costs has {len(costs)} values; give one for each of the "
+                    f"{len(group_names)} groups."
                 )
-            found["costs"] = dict(zip(known, costs, strict=True))
-        return found
+            section["costs"] = dict(zip(group_names, costs, strict=True))
+        return section
 
     def _read(self, run: FinishedRun) -> None:
         super()._read(run)
         selection = run.selection
         self.predictor_ = model = AnytimePredictor.from_arrays(run.weights, run.model)
-        self.family_, self.criterion_ = selection["family"], selection["criterion"]
+        self.family_ = selection["family"]
+        self.criterion_ = selection["criterion"]
         self.sequence_ = list(model.groups)
         self.groups_ = {
             group: tuple(model.feature_names[c] for c in columns)
@@ -85,13 +89,15 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         coefficients = model.models.coefficients.transpose(0, 2, 1)
         intercept = model.models.intercept - model.prior
         if coefficients.shape[1] == 1 and run.model["classes"] is None:
-            coefficients, intercept = coefficients[:, 0], intercept[:, 0]
+            coefficients = coefficients[:, 0]
+            intercept = intercept[:, 0]
         advised_model = model.model_of(advised(run.model))
         self.intercept_ = intercept[advised_model]
         if list(model.feature_names) == list(self._levels):  # one coefficient a column
             self.coef_ = coefficients[advised_model]
         prefixes = [model.model_of(number) for number in range(len(model.groups) + 1)]
-        self.coef_path_, self.intercept_path_ = coefficients[prefixes], intercept[prefixes]
+        self.coef_path_ = coefficients[prefixes]
+        self.intercept_path_ = intercept[prefixes]
 
     @property
     def feature_importances_(self) -> np.ndarray:
@@ -331,11 +337,13 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
     }
     _takes: ClassVar[Mapping[str, Sequence[str]]] = {"family": ("logistic", "softmax")}
 
-    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
-        found = super()._options(names, given, target)
+    def _options(
+        self, names: Sequence[str], opened: Given, target: Sequence[str]
+    ) -> dict[str, Any]:
+        section = super()._options(names, opened, target)
         if self.family == "auto":
-            found["family"] = "softmax"  # which is logistic for two classes
-        return found
+            section["family"] = "softmax"  # which is logistic for two classes
+        return section
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -352,17 +360,23 @@ def _values(names: Sequence[str], batch: RowBatch) -> np.ndarray:
 
 def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str]]:
     """Names and globs by group, from the parameter `groups`; positions become names."""
-    if groups is None or isinstance(groups, Mapping):
-        return {str(name): _patterns(value, columns) for name, value in (groups or {}).items()}
+    if groups is None:
+        return {}
+    if isinstance(groups, Mapping):
+        return {str(name): _patterns(listed, columns) for name, listed in groups.items()}
     if isinstance(groups, list | tuple) and any(map(_is_listing, groups)):
-        return {str(number): _patterns(value, columns) for number, value in enumerate(groups)}
+        return {str(number): _patterns(listed, columns) for number, listed in enumerate(groups)}
     ids = np.asarray(groups)
     if ids.shape != (len(columns),):
         raise DataError(
             f"groups has the shape {ids.shape}: give an id for each of the {len(columns)} columns, "
             "a list of columns for each group, or a mapping of names to columns."
         )
-    return {str(g): [columns[c] for c in np.flatnonzero(ids == g).tolist()] for g in np.unique(ids)}
+    named = {}
+    for group in np.unique(ids):
+        places = np.flatnonzero(ids == group)
+        named[str(group)] = [columns[place] for place in places.tolist()]
+    return named
 
 
 def _is_listing(group: Any) -> bool:
