@@ -82,13 +82,15 @@ _NOISE = "of covariances from pairs"
 
 def headline(run: FinishedRun) -> str:
     """Return in one sentence whether to use the model, what it saw, and how good it is."""
-    selection, (rows, loss) = run.selection, _judged(run)
-    target, n_rows = called(run.model["target"]), count(selection["examples"], "row")
+    selection = run.selection
+    target = called(run.model["target"])
+    n_rows = count(selection["examples"], "row")
     share = selection["attributes_seen"] / max(selection["attributes_in_all"], 1)
     seen = f"{percent(share)} of the cells of {n_rows}"
     constant = constant_answer(run.metrics) if selection["intercept"] else called(0)
     if selection["algorithm"] == "mean":
         return sentence(f"Use no model: from {seen} none predicts {target} better than its mean")
+    rows, loss = _judged(run)
     if loss is None:
         return sentence(f"This model of {target} was learned from {seen}")
     unmeasured = UNMEASURED if rows == "train" else ""
@@ -103,25 +105,31 @@ def headline(run: FinishedRun) -> str:
 def _beside(run: FinishedRun) -> str:
     """Say how well LightGBM, or else a ridge, does on the same cells."""
     for name in ("lightgbm", "imputed"):
-        if (found := _compared(run, name)) is not None:
-            return f"; {_BESIDE[name]} {found[0]}"
+        comparison = _compared(run, name)
+        if comparison is not None:
+            share, *_ = comparison
+            return f"; {_BESIDE[name]} {share}"
     return ""
 
 
 def _better_on_cells(run: FinishedRun) -> str:
     """Say which other model of the same cells explains most, where that is more."""
-    if (best := _clearly_better(run, _BESIDE)) is None:
+    best = _clearly_better(run, _BESIDE)
+    if best is None:
         return ""
-    title = _BESIDE[best[0]]
-    return sentence(f"{title[0].upper()}{title[1:]} explains more: {best[1]}")
+    name, share = best
+    title = _BESIDE[name]
+    return sentence(f"{title[0].upper()}{title[1:]} explains more: {share}")
 
 
 def _better_in_full(run: FinishedRun) -> str:
     """Say what rows observed in full explain for the same cost, where that is more."""
-    if (best := _clearly_better(run, _FULL)) is None:
+    best = _clearly_better(run, _FULL)
+    if best is None:
         return ""
-    n_rows = count(run.metrics["baselines"][best[0]]["examples"], "whole row")
-    return sentence(f"Buy {n_rows} instead: for the same cost {_FULL[best[0]]} explains {best[1]}")
+    name, share = best
+    n_rows = count(run.metrics["baselines"][name]["examples"], "whole row")
+    return sentence(f"Buy {n_rows} instead: for the same cost {_FULL[name]} explains {share}")
 
 
 def _clearly_better(run: FinishedRun, names: Iterable[str]) -> tuple[str, str] | None:
@@ -129,9 +137,13 @@ def _clearly_better(run: FinishedRun, names: Iterable[str]) -> tuple[str, str] |
     ahead_of = dict[str, float]()
     shares = dict[str, str]()
     for name in names:
-        compared = _compared(run, name)
-        if compared is not None and compared[1] > max(_LEVEL, compared[2]):
-            shares[name], ahead_of[name], _ = compared
+        comparison = _compared(run, name)
+        if comparison is None:
+            continue
+        share, ahead, error = comparison
+        if ahead > max(_LEVEL, error):
+            shares[name] = share
+            ahead_of[name] = ahead
     if not shares:
         return None
     best = max(ahead_of, key=ahead_of.__getitem__)
@@ -143,25 +155,29 @@ def _compared(run: FinishedRun, name: str) -> tuple[str, float, float] | None:
 
     There is nothing where rows cannot compare them.
     """
-    point, (rows, own) = run.metrics["baselines"].get(name, {}), _judged(run)
+    point = run.metrics["baselines"].get(name, {})
+    rows, loss_of_model = _judged(run)
     loss = measured(point, rows, _LOSS)
-    if own is None or loss is None or (rows == "train" and name != "imputed"):
+    if loss_of_model is None or loss is None or (rows == "train" and name != "imputed"):
         return None
-    share = interval(1 - loss, error_of(run.metrics, rows, point.get("folds", ()), _LOSS))
-    return share, own - loss, measured(point, "validation", "ahead_error") or 0.0
+    error = error_of(run.metrics, rows, point.get("folds", ()), _LOSS)
+    error_of_difference = measured(point, "validation", "ahead_error") or 0.0
+    return interval(1 - loss, error), loss_of_model - loss, error_of_difference
 
 
 def _in_full(run: FinishedRun) -> str:
     """Say how many rows, observed in full, do as well; nothing where all of them do not."""
-    curves, chosen = curves_of(run.metrics), run.selection["algorithm"]
-    if "rows" not in curves or chosen not in curves:
+    curves = curves_of(run.metrics)
+    chosen = curves.get(run.selection["algorithm"])
+    full = curves.get("rows")
+    if full is None or chosen is None:
         return ""
     rows = trusted(curves.values(), _LOSS)
-    own, full = curves[chosen], curves["rows"]
-    reached, total = own.values(rows, _LOSS)[-1], own.x[-1]
+    reached = chosen.values(rows, _LOSS)[-1]
     for point, loss in zip(full.points, full.values(rows, _LOSS), strict=True):
-        as_good = reached is not None and loss is not None and loss <= reached
-        if as_good and point["budget"] <= total:
+        if reached is None or loss is None or loss > reached:
+            continue
+        if point["budget"] <= chosen.x[-1]:
             return f"; {count(point['examples'], 'whole row')} would do as well"
     return ""
 
@@ -209,7 +225,8 @@ def _constant(run: FinishedRun) -> str:
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
     selection = run.selection
-    drawn, d = selection["attributes_per_example"], len(selection["coefficients"])
+    drawn = selection["attributes_per_example"]
+    d = len(selection["coefficients"])
     scanned = selection["scanned_for"]
     passed = f"; a pass over all of them found {scanned}" if scanned else ""
     if first := selection.get("first_examples"):
@@ -236,7 +253,8 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
 
 def _draw_numbers(selection: Json) -> KeyNumbers:
     """Return what the paper's theory says of these attributes."""
-    ratio, noise = selection["improvement_ratio"], selection.get("noise_level")
+    ratio = selection["improvement_ratio"]
+    noise = selection.get("noise_level")
     saved = f"drawing by second moments saves up to a factor of {number(1 / ratio, 2)}"
     numbers = [KeyNumber(number(ratio, 2), "improvement ratio ρ", saved)]
     if noise:
@@ -248,7 +266,8 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
     curves = list(curves_of(run.metrics).values())
     if not curves:
         return [Text("There are no curves: `repeats` is 0.")]
-    rows, chosen = trusted(curves, _LOSS), run.selection["algorithm"]
+    rows = trusted(curves, _LOSS)
+    chosen = run.selection["algorithm"]
     if all(len(curve.points) == 1 for curve in curves):
         return [_comparison_table(curves, rows, chosen, _ENDS.format(_ROWS[rows]))]
     lines = [_line(curve, rows, curve.name == chosen) for curve in curves]
@@ -275,18 +294,24 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
 
 def _on_same_cells(run: FinishedRun) -> list[Table]:
     """Compare the model with what learned from a sample, as far as no curve is in another table."""
-    names = run.metrics["baselines"].keys() & {*_BESIDE, *_FULL} - curves_of(run.metrics).keys()
-    judged, chosen = _judged(run)[0], run.selection["algorithm"]
-    curves = [Curve(name, [run.metrics["baselines"][name]]) for name in _TITLES if name in names]
+    baselines = run.metrics["baselines"]
+    names = {*_BESIDE, *_FULL} & baselines.keys()
+    names -= curves_of(run.metrics).keys()
+    curves = [Curve(name, [baselines[name]]) for name in _TITLES if name in names]
+    if not curves:
+        return []
+    judged, _ = _judged(run)
     caption = _SAME_CELLS.format(_ROWS[judged])
-    return [_comparison_table(curves, judged, chosen, caption)] if curves else []
+    return [_comparison_table(curves, judged, run.selection["algorithm"], caption)]
 
 
 def _line(curve: Curve, rows: str, bold: bool) -> Line:
-    pairs = list(zip(curve.values(rows, _LOSS), curve.values(rows, "deviation"), strict=True))
-    lower, upper = (
-        [None if m is None else m + s * (e or 0.0) for m, e in pairs] for s in (-1.0, 1.0)
-    )
+    lower: list[float | None] = []
+    upper: list[float | None] = []
+    deviations = curve.values(rows, "deviation")
+    for mean, deviation in zip(curve.values(rows, _LOSS), deviations, strict=True):
+        lower.append(None if mean is None else mean - (deviation or 0.0))
+        upper.append(None if mean is None else mean + (deviation or 0.0))
     return curve.line(rows, _LOSS, _TITLES[curve.name], bold=bold, lower=lower, upper=upper)
 
 
@@ -312,7 +337,8 @@ def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str, caption
 
 
 def _coefficient_table(selection: Json) -> Table:
-    gains, weights = selection.get("gains", {}), selection["coefficients"]
+    gains = selection.get("gains", {})
+    weights = selection["coefficients"]
     ranked = sorted({**weights, **gains}.items(), key=lambda item: -abs(item[1]))
     rows = [
         {
