@@ -23,7 +23,8 @@ LEVEL = 0.95
 #: What drifts, in the order of the table.
 QUANTITIES = ("mean", "spread", "correlation", "disagreement")
 #: Columns with most drift that are drawn, and points of their lines.
-_DRAWN, _POINTS = 5, 200
+_DRAWN = 5
+_POINTS = 200
 #: Columns with most drift that the report lists.
 _LISTED = 40
 

@@ -101,7 +101,8 @@ def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
     ------
     SpecError
     """
-    spec, before = prepared.spec.to_mapping(), in_place.spec
+    spec = prepared.spec.to_mapping()
+    before = in_place.spec
     if before["method"] != spec["method"]:
         raise SpecError(
             f"Version {in_place.number} of {spec['name']!r}, the current model, is of the method "
@@ -324,8 +325,8 @@ def checked(
     """
     conditions: list[dict[str, Any]] = []
 
-    def require(text: str, found: str, holds: bool) -> None:
-        conditions.append({"text": text, "found": found, "holds": holds})
+    def require(text: str, finding: str, holds: bool) -> None:
+        conditions.append({"text": text, "found": finding, "holds": holds})
 
     if changes["new"] or changes["changed"]:
         n_rows = changes["n_new_rows"]

@@ -293,7 +293,8 @@ def _counts(manifest: Mapping[str, Any]) -> dict[str, int]:
 
 def _promote(retraining: Retraining, registry: Registry, folder: Location, say: Say) -> Outcome:
     """Add a finished run to the registry and promote it, if the gate let it."""
-    spec, in_place = retraining.prepared.spec, retraining.in_place
+    spec = retraining.prepared.spec
+    in_place = retraining.in_place
     _, run = open_run(folder)
     content = run.retraining or {}
     reasons = tuple(

@@ -46,8 +46,8 @@ class Times:
     def _next(self, moment: datetime, reverse: bool) -> datetime:
         from cronsim import CronSim
 
-        found: datetime = next(CronSim(self.cron, moment.astimezone(self.zone), reverse=reverse))
-        return found.astimezone(UTC)
+        start: datetime = next(CronSim(self.cron, moment.astimezone(self.zone), reverse=reverse))
+        return start.astimezone(UTC)
 
 
 def parse_times(cron: str, zone: str) -> Times:
@@ -173,7 +173,8 @@ class Scheduler:
         """Return the next start; of those missed since the last one, the latest or none."""
         now = self.clock()
         last = now if last - now > _AHEAD else last
-        start, latest = self.times.after(last), self.times.before(now)
+        start = self.times.after(last)
+        latest = self.times.before(now)
         if latest > last and (now - start).total_seconds() > _LATE_S:
             if self.missed == "once":
                 self.say(f"Missed the start of {latest:%Y-%m-%d %H:%M} UTC: starting now.")
@@ -185,9 +186,9 @@ class Scheduler:
     def _wait_until(self, start: datetime) -> bool:
         """Wait for a time of the clock, which may be set; return whether to stop."""
         self._state["next_start"] = start.isoformat()
-        while (left := (start - self.clock()).total_seconds()) > 0:
+        while (remaining := (start - self.clock()).total_seconds()) > 0:
             self._tell("waiting")
-            if self._stop.wait(min(left, self.look_s)):
+            if self._stop.wait(min(remaining, self.look_s)):
                 return True
         return self._stop.is_set()
 
