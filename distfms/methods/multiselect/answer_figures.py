@@ -102,7 +102,8 @@ def unreliable(run: FinishedRun) -> str | None:
     """
     coefficients = dict[str, float]()
     for attribute in run.selection["attributes"]:
-        between, within = attribute["sigma"] ** 2, attribute["v"]
+        between = attribute["sigma"] ** 2
+        within = attribute["v"]
         k = max(attribute["mean_judgments"], 2.0)
         n = run.metrics["train"]["n_objects"] - attribute["n_missing"]
         if not within or not n:
@@ -163,7 +164,8 @@ class TrustedLoss:
         n_objects = train["n_objects"]
         spread = SpreadOfFolds.of(folds)
         if test is not None:
-            value, n_held_out = as_number(test["projected_loss"]), test["n_objects"]
+            value = as_number(test["projected_loss"])
+            n_held_out = test["n_objects"]
             least = 0 if spread is None else max(FEW_OBJECTS, n_objects / len(folds))
             if value is not None and n_held_out >= least:
                 error = None if spread is None else spread.error_of(n_held_out / n_objects)
@@ -209,16 +211,19 @@ class SpreadOfFolds:
     @classmethod
     def of(cls, folds: Sequence[Mapping[str, Any]]) -> SpreadOfFolds | None:
         """Return what the folds say together; None where fewer than two say anything."""
-        known = [fold for fold in folds if as_number(fold["projected_loss"]) is not None]
-        if len(known) < 2:
+        judged = [fold for fold in folds if as_number(fold["projected_loss"]) is not None]
+        if len(judged) < 2:
             return None
-        columns = ("projected_loss", "loss_of_mean", "weight")
-        losses, of_mean, weights = (np.array([fold[name] for fold in known]) for name in columns)
-        loss, mean_loss = (float(over_folds(own, weights).mean) for own in (losses, of_mean))
+        losses = np.array([fold["projected_loss"] for fold in judged])
+        of_mean = np.array([fold["loss_of_mean"] for fold in judged])
+        weights = np.array([fold["weight"] for fold in judged])
+        loss = float(over_folds(losses, weights).mean)
+        loss_of_mean = float(over_folds(of_mean, weights).mean)
         # Of a ratio to first order: what a fold's loss is beyond its share of the mean label's.
-        unexplained = loss / mean_loss if mean_loss else 0.0
-        spread = over_folds(losses - unexplained * of_mean, weights)
-        return cls(loss, mean_loss, spread, len(known))
+        unexplained = loss / loss_of_mean if loss_of_mean else 0.0
+        differences = losses - unexplained * of_mean
+        spread = over_folds(differences, weights)
+        return cls(loss, loss_of_mean, spread, len(judged))
 
     def error_of(self, share: float) -> float:
         """Return the standard error of the share explained, of so large a share of the objects."""
@@ -243,8 +248,8 @@ def _explained_by_others(run: FinishedRun, loss: TrustedLoss) -> dict[str, float
 
 def _simple(run: FinishedRun, loss: TrustedLoss) -> list[KeyNumber]:
     """Return what the best of the baselines explains of the same objects."""
-    found = _explained_by_others(run, loss)
-    explained = {name: share for name, share in found.items() if share is not None}
+    shares = _explained_by_others(run, loss)
+    explained = {name: share for name, share in shares.items() if share is not None}
     if not explained:
         return []
     best = max(explained, key=explained.__getitem__)
@@ -254,17 +259,20 @@ def _simple(run: FinishedRun, loss: TrustedLoss) -> list[KeyNumber]:
 
 def key_numbers(run: FinishedRun) -> KeyNumbers:
     """Return what a reader of the report should see first."""
-    selection, repeats, loss = run.selection, repeats_of(run.selection), TrustedLoss.of(run)
-    where, projected = READINGS[loss.rows], loss.rows == "train"
+    selection = run.selection
+    repeats = repeats_of(run.selection)
+    loss = TrustedLoss.of(run)
+    reading = READINGS[loss.rows]
+    projected = loss.rows == "train"
     share = None if projected else loss.explained
-    caution = "expect a larger loss on new objects" if projected else where
+    caution = "expect a larger loss on new objects" if projected else reading
     unknown = _UNSEEN if projected and loss.explained is not None else loss.why_not
     return KeyNumbers(
         [
             KeyNumber(
                 percent(share),
                 "of the label's variance explained",
-                unknown if share is None else where,
+                unknown if share is None else reading,
             ),
             KeyNumber(
                 number(selection["spent"]),
@@ -301,11 +309,13 @@ def _repeats_blocks(run: FinishedRun) -> list[Block]:
         return []
     costs = {a["name"]: a["cost"] for a in run.selection["attributes"]}
     ranked = sorted(repeats.items(), key=lambda item: -item[1])
-    bars = [
-        Bar(name, r, str(r) if cost == 1 else f"{r} × {number(cost)} = {number(r * cost)}")
-        for name, r in ranked
-        for cost in (costs[name],)
-    ]
+    bars = []
+    for name, bought in ranked:
+        cost = costs[name]
+        label = str(bought)
+        if cost != 1:
+            label += f" × {number(cost)} = {number(bought * cost)}"
+        bars.append(Bar(name, bought, label))
     chart = bar_chart(
         bars,
         title="Judgments to buy of each attribute",
@@ -313,12 +323,13 @@ def _repeats_blocks(run: FinishedRun) -> list[Block]:
         n_bars=_BARS_SHOWN,
     )
     caption = "How many judgments of each attribute to buy for one object."
-    rest = more(len(bars), _BARS_SHOWN, "in the table", "with most judgments")
-    return [Figure(chart, caption + rest)]
+    caption += more(len(bars), _BARS_SHOWN, "in the table", "with most judgments")
+    return [Figure(chart, caption)]
 
 
 def _notes(run: FinishedRun) -> list[Text]:
-    constant, others = run.selection["constant"], []
+    constant = run.selection["constant"]
+    others = []
     if constant:
         named = ", ".join(constant[:10]) + (" and others" if len(constant) > 10 else "")
         others.append(f"{count(len(constant), 'attribute')} never varied (ignored): {named}.")

@@ -162,7 +162,8 @@ def _of_averages(
     problem: Problem, estimates: JudgmentEstimates, n_judgments: int, noise: np.ndarray
 ) -> Problem:
     """Return the problem of averages that have some noise, as if free of it."""
-    moment, own = estimates.second_moment.copy(), np.diag_indices(problem.n_attributes)
+    moment = estimates.second_moment.copy()
+    own = np.diag_indices(problem.n_attributes)
     if estimates.noise_covariance is not None:
         # Of two attributes, as of the raters that will judge.
         moment = estimates.external.copy()
@@ -192,8 +193,8 @@ def copies(
     of judgments rather than from those in their places. The r copies of an attribute then weigh
     the same and explain what r judgments do, with the external covariance as it is estimated.
     """
-    known: Any = {"costs": problem.costs, "ridge": problem.ridge, "names": problem.names}
-    raw = Problem.from_estimates(estimates, psd="none", **known)
+    terms: Any = {"costs": problem.costs, "ridge": problem.ridge, "names": problem.names}
+    raw = Problem.from_estimates(estimates, psd="none", **terms)
     raw = replace(raw, noise_covariance=problem.noise_covariance)
     return greedy_path(raw, full_state(raw), budget, "copies", most=n_judgments)
 

@@ -212,14 +212,16 @@ def loss_without_folds(training: Training, repeats: np.ndarray, n_objects: float
     """
     problem = training.problem
     support = np.flatnonzero(repeats)
+    block = np.ix_(support, support)
+    moment = training.estimates.second_moment[block]
     penalised = covariance_of_averages(problem, repeats, support)
-    moment = training.estimates.second_moment[np.ix_(support, support)]
     smoother = inverse_of(penalised) @ moment
     freedom = 1.0 + float(np.trace(smoother))
     weights = full_weights(problem, repeats)[support]
     of_averages = float(weights @ moment @ weights)
-    residual = problem.label_variance - 2.0 * float(weights @ problem.b[support]) + of_averages
-    ridge = problem.ridge[support]
-    of_bought = float(weights @ penalised @ weights - ridge @ weights**2)
+    explained = 2.0 * float(weights @ problem.b[support])
+    residual = problem.label_variance - explained + of_averages
+    penalty = problem.ridge[support] @ weights**2
+    of_bought = float(weights @ penalised @ weights - penalty)
     loss = float(generalised_loss(residual, freedom, n_objects))
     return loss + of_bought - of_averages

@@ -237,7 +237,9 @@ def path_content(
     procedure: SelectionProcedure, problem: Problem, path: SelectionPath
 ) -> dict[str, Any]:
     """Return ``selection.json`` but for its entries of single attributes."""
-    names, repeats, rule = problem.names, path.final_repeats, procedure.rules[0]
+    names = problem.names
+    repeats = path.final_repeats
+    rule = procedure.rules[0]
     return {
         "method": "multiselect",
         "algorithm": rule.name,
@@ -319,7 +321,8 @@ def selection_remarks(train: JudgmentStatistics, loss: float) -> list[str]:
             f"Some training objects have no judgment of {lacking} ({cells} in all); each "
             "covariance is computed from the objects that have both attributes."
         )
-    weight, pairs = train.means.pair_weight, len(missing) * (len(missing) - 1) // 2
+    weight = train.means.pair_weight
+    pairs = len(missing) * (len(missing) - 1) // 2
     together = pairs if weight is None else int(np.count_nonzero(np.triu(weight[:-1, :-1], 1)))
     if together < pairs:
         remarks.append(
@@ -339,7 +342,9 @@ def evaluation_remarks(
     procedure: SelectionProcedure, judgments: Folded[JudgmentStatistics], folds: Sequence[int]
 ) -> list[str]:
     """Return which attributes cannot be followed into every fold and the held-out objects."""
-    unknown, train, test = np.isnan(procedure.internal_variance), judgments.train(), judgments.test
+    unknown = np.isnan(procedure.internal_variance)
+    train = judgments.train()
+    test = judgments.test
     lost, unjudged = np.zeros((2, len(procedure.names)), dtype=bool)
     for fold in (judgments.folds[f] for f in folds):
         lost |= train.n_judged == fold.n_judged

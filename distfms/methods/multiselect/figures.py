@@ -75,13 +75,13 @@ def sections(run: FinishedRun) -> list[PageSection]:
 
 def _loss_blocks(run: FinishedRun) -> list[Block]:
     curves = curves_of(run.metrics)
-    own = curves.get(run.selection["algorithm"])
-    blocks: list[Block] = [] if own is None else [_own_figure(run, own)]
+    chosen = curves.get(run.selection["algorithm"])
+    blocks: list[Block] = [] if chosen is None else [_own_figure(run, chosen)]
     drawn = list(curves.values())
     if len(drawn) > 1:
         rows = trusted(drawn, _LOSS)
-        said = f"Mean squared error of all ways to spend the same budget, {READINGS[rows]}."
-        blocks.append(_comparison_figure(run, drawn, rows, said))
+        caption = f"Mean squared error of all ways to spend the same budget, {READINGS[rows]}."
+        blocks.append(_comparison_figure(run, drawn, rows, caption))
     return [*blocks, *_baseline_tables(run)]
 
 
@@ -110,10 +110,12 @@ def _comparison_figure(
 
 
 def _loss_figure(run: FinishedRun, lines: Sequence[Line], title: str, caption: list[str]) -> Figure:
-    budget, variance = run.selection["budget"], run.selection["label_variance"]
+    budget = run.selection["budget"]
+    variance = run.selection["label_variance"]
     bottom, top = value_range(lines)
     # A loss far from the label's own variance leaves the chart, unless all do.
-    top, bottom = min(top, max(1.3 * variance, 1.1 * bottom)), max(bottom, -0.25 * variance)
+    top = min(top, max(1.3 * variance, 1.1 * bottom))
+    bottom = max(bottom, -0.25 * variance)
     if cut := 0.5 * top <= bottom < top:
         caption.append("The scale does not begin at zero.")
     chart = line_chart(
@@ -127,22 +129,27 @@ def _loss_figure(run: FinishedRun, lines: Sequence[Line], title: str, caption: l
     return Figure(chart, " ".join(caption))
 
 
+def _n_bought(repeats: Mapping[str, int]) -> int:
+    return sum(count > 0 for count in repeats.values())
+
+
 def _baseline_tables(run: FinishedRun) -> list[Table]:
     """Compare the selection with the baselines at the whole budget."""
-    selection, metrics = run.selection, run.metrics
+    selection = run.selection
+    metrics = run.metrics
     if not metrics["baselines"]:
         return []
-    own = {**metrics["chosen"], "repeats": selection["repeats"], "spent": selection["spent"]}
+    chosen = {**metrics["chosen"], "repeats": selection["repeats"], "spent": selection["spent"]}
     rows = [
         {
             "Way to spend": title_of(name),
             "Spent": entry["spent"],
-            "Attributes": sum(1 for r in entry["repeats"].values() if r),
+            "Attributes": _n_bought(entry["repeats"]),
             "Projected loss": measured(entry, "train", _LOSS),
             "Cross-validated loss": measured(entry, "validation", _LOSS),
             "Held-out loss": measured(entry, "test", _LOSS),
         }
-        for name, entry in {selection["algorithm"]: own, **metrics["baselines"]}.items()
+        for name, entry in {selection["algorithm"]: chosen, **metrics["baselines"]}.items()
     ]
     variances = f"{number(selection['label_variance'])} among the training objects"
     if metrics["test"] is not None:
@@ -181,8 +188,8 @@ def _attribute_blocks(run: FinishedRun) -> list[Block]:
         "standard deviation between objects; have: judgments of an object on average; without: "
         "objects that have none."
     )
-    rest = more(len(rows), _ATTRIBUTES_SHOWN, "in selection.json")
-    table = Table(rows[:_ATTRIBUTES_SHOWN], caption + rest)
+    caption += more(len(rows), _ATTRIBUTES_SHOWN, "in selection.json")
+    table = Table(rows[:_ATTRIBUTES_SHOWN], caption)
     return [*_attribute_figures(points, len(rows) - len(points)), table]
 
 
@@ -194,7 +201,8 @@ def _reliability(attribute: Mapping[str, Any], n_judgments: int) -> float | None
 
 def _attribute_rows(run: FinishedRun) -> list[dict[str, Any]]:
     """Return what is known of each attribute, the most bought first."""
-    selection, deviation = run.selection, math.sqrt(run.selection["label_variance"])
+    selection = run.selection
+    deviation = math.sqrt(run.selection["label_variance"])
     weights = dict(zip(run.model["attributes"], run.weights["weights"].tolist(), strict=True))
     rows = [
         {
@@ -244,7 +252,8 @@ def _attribute_figures(points: Sequence[Point], n_left: int) -> list[Figure]:
 
 def rater_blocks(run: FinishedRun) -> list[Block]:
     """Show what raters who judge several attributes share, and what it does to the loss."""
-    train, test = run.metrics["train"]["raters"], (run.metrics["test"] or {}).get("raters")
+    train = run.metrics["train"]["raters"]
+    test = (run.metrics["test"] or {}).get("raters")
     if not train["known"]:
         return [
             Text(
@@ -305,7 +314,8 @@ def _model_blocks(run: FinishedRun) -> list[Block]:
     rows = measure_rows(run.metrics, "objects")
     for label in [label for label in ("Training objects", "Held-out objects") if label in rows]:
         own = rows[label]
-        n_complete, error = own.pop("n_objects_with_all_judgments"), own.pop("mse")
+        n_complete = own.pop("n_objects_with_all_judgments")
+        error = own.pop("mse")
         if own["n_objects"] < FEW_OBJECTS:
             own["r2"] = None
         if error is not None:

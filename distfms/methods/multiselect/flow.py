@@ -86,8 +86,10 @@ def multiselect(run: Run, job: Job) -> Finished:
 def search(run: Run, job: Job, statistics: Bundle) -> Selected:
     """Search by every rule, and describe what the chosen one found."""
     form: JudgmentForm = job.form
-    procedure, train = form.procedure(job.options), TrainMembers(statistics)
-    training, judgments = procedure.problem(train), train["judgments"]
+    procedure = form.procedure(job.options)
+    train = TrainMembers(statistics)
+    training = procedure.problem(train)
+    judgments = train["judgments"]
     paths = search_all(run, procedure, training)
     path = next(iter(paths.values()))
     run.count(n_candidates=path.n_candidates)
@@ -102,7 +104,8 @@ def search(run: Run, job: Job, statistics: Bundle) -> Selected:
 
 def solved_by(job: Job, statistics: Bundle, selected: Selected) -> Solved:
     """Return what was found with the problem it was found for."""
-    procedure, train = job.form.procedure(job.options), TrainMembers(statistics)
+    procedure = job.form.procedure(job.options)
+    train = TrainMembers(statistics)
     training = procedure.problem(train, selected.dear)
     return Solved(procedure, statistics, train, training, selected.paths)
 
@@ -131,7 +134,8 @@ def bought_averages(run: Run, job: Job, solved: Solved) -> Bundle:
 
 def fitted(solved: Solved, averages: Bundle | None) -> LinearModel:
     """Fit the model on what is bought."""
-    problem, repeats = solved.problem.problem, solved.path.final_repeats
+    problem = solved.problem.problem
+    repeats = solved.path.final_repeats
     if averages is None:
         return projected_model(problem, repeats)
     return refit(averages["taught"].train(), problem.names, repeats, ridge=problem.ridge)
@@ -142,7 +146,8 @@ def model_of(job: Job, solved: Solved, model: LinearModel) -> dict[str, Any]:
 
     A model that is not refitted has the path and its problem too, for smaller budgets.
     """
-    path, problem = solved.path, solved.problem.problem
+    path = solved.path
+    problem = solved.problem.problem
     form, support = bought(job.form, path.final_repeats)
     weights = {
         "weights": model.weights[support],
@@ -219,7 +224,8 @@ def judge_of(job: Job, statistics: Bundle) -> Callable[[Run, Sequence[FinishedRu
     size = form.procedure(job.options).size
 
     def judge(run: Run, models: Sequence[FinishedRun]) -> Judged:
-        n_rows, scores = 0, list[Any]()
+        n_rows = 0
+        scores = list[Any]()
         for model in models:  # by judgments within its own limits, of its own raters
             limits = form.layout.limits
             limits[:, used_by(model)] = model.weights["limits"]
@@ -250,7 +256,9 @@ def write_plan(run: Run, job: Job, repeats: np.ndarray) -> None:
     import pyarrow as pa
 
     form, support = bought(job.form, repeats)
-    train, id_, place = form.inputs.train, form.roles.id, run.path(PLAN)
+    train = form.inputs.train
+    id_ = form.roles.id
+    place = run.path(PLAN)
     id_type = pa.int64() if id_ is None else train.schema.field(id_).type
     writer = WritePlan(
         source=form.source(train, False),

@@ -13,7 +13,7 @@ import numpy as np
 from distfms.data.files.partition import Dataset
 from distfms.data.rows.judgments import JudgmentLayout, detect_layout
 from distfms.data.rows.roles import Roles, require_same_kinds
-from distfms.errors import SpecError, nearest
+from distfms.errors import SpecError, first_of, nearest
 from distfms.methods.frame import slab_search
 from distfms.methods.frame.contract import NO_GAIN, Inputs, Job
 from distfms.methods.frame.moments import actors_on_moments
@@ -75,15 +75,15 @@ class JudgmentForm:
         _check_names(options, layout.names)
         if options.buy_from == "same":
             check_buying(len(layout.names), layout.knows_raters)
-        known = options.internal_variance
-        _require_two_judgments(layout, known)
+        variance_of = options.internal_variance
+        _require_two_judgments(layout, variance_of)
         form = cls(
             inputs,
             seed,
             roles,
             layout,
             costs=resolve_costs(options.costs, layout.names),
-            internal_variance=np.array([known.get(name, np.nan) for name in layout.names]),
+            internal_variance=np.array([variance_of.get(name, np.nan) for name in layout.names]),
             buy_from=options.buy_from,
             of_raters=options.screen_raters is not False and bool(layout.rater_columns),
         )
@@ -100,7 +100,8 @@ class JudgmentForm:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns the job reads."""
-        layout, time = self.layout, self.roles.time
+        layout = self.layout
+        time = self.roles.time
         names = (*layout.columns, *layout.rater_columns, *self.roles.target)
         return (*self.roles.with_row_columns(names), *([] if time is None else [time]))
 
@@ -120,14 +121,22 @@ class JudgmentForm:
 
     def job(self, options: MultiselectOptions, **facts: Any) -> Job:
         """Return the record of a job on these judgments; `facts` are those that differ."""
-        own: dict[str, Any] = {name: getattr(self, name) for name in ("inputs", "seed", "columns")}
-        own |= {"features": self.names, "describe": partial(self.describe, options), "form": self}
-        return Job(name="multiselect", options=options, **own, **facts)
+        return Job(
+            name="multiselect",
+            options=options,
+            inputs=self.inputs,
+            seed=self.seed,
+            columns=self.columns,
+            features=self.names,
+            describe=partial(self.describe, options),
+            form=self,
+            **facts,
+        )
 
     def rules(self, options: MultiselectOptions) -> tuple[BuyingRule, ...]:
         """Return the rules that the spec names, the chosen one first."""
-        way = preferred(options, self.inputs.section.folds)["selection"]
-        chosen = options.algorithm if way == "greedy" else way
+        selection = preferred(options, self.inputs.section.folds)["selection"]
+        chosen = options.algorithm if selection == "greedy" else selection
         names = dict.fromkeys((chosen, options.algorithm, *options.baselines))
         return tuple(BuyingRule(name) for name in names)
 
@@ -149,20 +158,26 @@ class JudgmentForm:
 
     def describe(self, options: MultiselectOptions) -> dict[str, str]:
         """Return what the job will do: label → text."""
-        low, high = self.costs.min(), self.costs.max()
-        price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        lowest = self.costs.min()
+        highest = self.costs.max()
+        price = f"{lowest:g}"
+        if highest > lowest:
+            price += f" to {highest:g}"
         n_steps = most_steps(options.budget, self.costs, self.names)
-        baselines = ", ".join(rule.name for rule in self.procedure(options).rules[1:])
-        return {
+        _, *baselines = self.procedure(options).rules
+        names = ", ".join(rule.name for rule in baselines)
+        lines = {
             "method": f"feature multi-selection, {options.algorithm}",
             "label": self.roles.target[0],
             "attributes": f"{len(self.names)} (cost {price} per judgment)",
             "budget": f"{options.budget:g} per object",
             "search": f"up to {n_steps:,} judgments, bought one at a time",
             "raters": raters_in_words(self.layout.knows_raters, self.buy_from),
-            "baselines": baselines or "none",
-            **({} if self.slabs is None else self.slabs.describe()),
+            "baselines": names or "none",
         }
+        if self.slabs is not None:
+            lines |= self.slabs.describe()
+        return lines
 
     def one_process_bytes(self, n_attributes: int, n_folds: int) -> int:
         """Project what one process would hold at least, where no judgment is missing.
@@ -182,7 +197,8 @@ class JudgmentForm:
 def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     """Return the job, in slabs of attributes where they are too many for one process."""
     form = JudgmentForm.of(options, inputs, seed)
-    n, n_folds = len(form.names), inputs.section.folds
+    n = len(form.names)
+    n_folds = inputs.section.folds
     left_open(options, n_folds)
     most_steps(options.budget, form.costs, form.names)
     able = options.algorithm == "full" and options.psd == "none"
@@ -206,7 +222,8 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
 
 
 def _job_in_slabs(form: JudgmentForm, options: MultiselectOptions) -> Job:
-    n, n_folds = len(form.names), form.inputs.section.folds
+    n = len(form.names)
+    n_folds = form.inputs.section.folds
     needed = form.one_process_bytes(n, n_folds)
     form = replace(form, inputs=form.inputs.changed(folds=0))
     # Most attributes that a path can buy; each path buys from few.
@@ -255,7 +272,8 @@ def _passes(form: JudgmentForm, options: MultiselectOptions) -> tuple[int, int]:
 def _for_actors(
     form: JudgmentForm, options: MultiselectOptions, candidates: float
 ) -> dict[str, float]:
-    procedure, n_folds = form.procedure(options), form.inputs.section.folds
+    procedure = form.procedure(options)
+    n_folds = form.inputs.section.folds
     folds = actors_on_moments(n_folds, len(procedure.rules), procedure.n_operations())
     return {"candidates": candidates, **folds} if procedure.has_slabs else folds
 
@@ -265,8 +283,9 @@ def _for_actors(
 
 def _check_names(options: MultiselectOptions, names: Sequence[str]) -> None:
     singles = [b.removeprefix("single:") for b in options.baselines if b.startswith("single:")]
-    for key, given in (("internal_variance", options.internal_variance), ("baselines", singles)):
-        for name in given:
+    named = {"internal_variance": options.internal_variance, "baselines": singles}
+    for key, attributes in named.items():
+        for name in attributes:
             if name not in names:
                 raise SpecError(
                     f"`multiselect.{key}` names `{name}`, which is not an attribute of the "
@@ -279,9 +298,8 @@ def _require_two_judgments(layout: JudgmentLayout, internal_variance: Mapping[st
     single = [a.name for a in layout.attributes if a.most_judgments < 2]
     single = [name for name in single if name not in internal_variance]
     if single and len(single) == len(layout.attributes):
-        more = f" and {len(single) - 5} more" if len(single) > 5 else ""
         raise SpecError(
-            f"Attributes {', '.join(single[:5])}{more} have one judgment of each object, so "
+            f"Attributes {first_of(single)} have one judgment of each object, so "
             "nothing tells how far judgments differ: give two or more (`NAME__1`, `NAME__2`, or "
             "lists), or set `internal_variance`."
         )

@@ -19,7 +19,8 @@ from distfms.methods.multiselect.predictor import make_predictor
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
     """Return the repeats of attributes, and what they add to the objective."""
-    path, gains = run.selection["path"], dict[str, float]()
+    path = run.selection["path"]
+    gains = dict[str, float]()
     for step, gain in zip(
         path, np.diff([0.0, *(step["objective"] for step in path)]).tolist(), strict=True
     ):

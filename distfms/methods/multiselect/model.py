@@ -98,7 +98,8 @@ def _follow(
     problem: Problem, path: SelectionPath, used: np.ndarray, steps: np.ndarray
 ) -> Iterator[FullState | SameState]:
     """Buy along a path; yield the state on the attributes used after each of `steps`."""
-    state, taken = full_state(problem.take(used)), 0
+    state = full_state(problem.take(used))
+    taken = 0
     attributes = np.searchsorted(used, path.attributes)
     for step in steps.tolist():
         bought = attributes[taken:step]
@@ -158,7 +159,8 @@ def refit(
     varying = np.flatnonzero(~comoments.constant_columns()[:-1])
     added = np.broadcast_to(ridge, r.shape)[support[varying]]
     gram = covariance[np.ix_(varying, varying)] + np.diag(added)
-    weights, means = np.zeros(len(names)), np.zeros(len(names))
+    weights = np.zeros(len(names))
+    means = np.zeros(len(names))
     weights[support[varying]] = symmetric_pinv(gram, RANK_RTOL) @ covariance[varying, -1]
     means[support] = comoments.mean[:-1]
     intercept = float(comoments.mean[-1] - weights @ means)

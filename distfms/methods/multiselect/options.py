@@ -109,8 +109,8 @@ class MultiselectOptions(Section):
     def _known_baselines(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             if name not in BASELINES and not name.startswith("single:"):
-                known = ", ".join([*BASELINES, "single:ATTRIBUTE"])
-                raise ValueError(f"unknown baseline `{name}`; choose from {known}")
+                listed = ", ".join([*BASELINES, "single:ATTRIBUTE"])
+                raise ValueError(f"unknown baseline `{name}`; choose from {listed}")
         return value
 
 

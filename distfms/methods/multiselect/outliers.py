@@ -12,9 +12,12 @@ import numpy as np
 
 #: Limits in median absolute deviations from the median; how many of these make a standard deviation
 #: of normal judgments, and how many standard deviations are far.
-_CLIPPED, _NORMAL, _FAR = 3.0, 1.4826, 3.0
+_CLIPPED = 3.0
+_NORMAL = 1.4826
+_FAR = 3.0
 #: Share of far judgments above which they are clipped, and the least number of them that counts.
-MANY, LEAST = 0.01, 10
+MANY = 0.01
+LEAST = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +30,8 @@ class SomeJudgments:
     @classmethod
     def of(cls, sampled: np.ndarray, n_attributes: int, left_out: np.ndarray) -> SomeJudgments:
         """Take a sample apart, without judgments of raters whose keys are `left_out`."""
-        judgments, labels = sampled[:n_attributes], sampled[n_attributes : 2 * n_attributes]
+        judgments = sampled[:n_attributes]
+        labels = sampled[n_attributes : 2 * n_attributes]
         if left_out.size:
             is_left_out = np.isin(sampled[2 * n_attributes :], left_out)
             judgments = np.where(is_left_out, np.nan, judgments)
@@ -70,8 +74,9 @@ class SomeJudgments:
         """Sum the squared correlations of judgments with the label over attributes."""
         total = 0.0
         for values, labels in zip(judgments, self.labels, strict=True):
-            known = ~np.isnan(values)
-            x, y = values[known], labels[known]
+            is_known = ~np.isnan(values)
+            x = values[is_known]
+            y = labels[is_known]
             if x.size < 2 or not (np.ptp(x) and np.ptp(y)):
                 continue
             total += float(np.corrcoef(x, y)[0, 1]) ** 2

@@ -238,7 +238,9 @@ class SelectionProcedure(Procedure):
 
     def search(self, training: Training, rule: BuyingRule, **slabs: Any) -> SelectionPath:
         """Run the chosen algorithm, or a baseline; Full may have slabs on a pool."""
-        problem, budget, name = training.problem, self.budget, rule.name
+        problem = training.problem
+        budget = self.budget
+        name = rule.name
         costs = problem.costs[problem.candidates]
         if costs.size and costs.min() > budget * (1.0 + BUDGET_TOLERANCE):
             # Without an attribute that a fold lacks there may be none that can be paid.
@@ -281,7 +283,8 @@ class SelectionProcedure(Procedure):
         whose: Whose | None = None,
     ) -> np.ndarray:
         """Return the unbiased losses of models on other objects, shape (n_models,)."""
-        attributes, estimates = training.attributes, training.estimates
+        attributes = training.attributes
+        estimates = training.estimates
         trained = Trained(
             training.problem.names,
             self.internal_variance[attributes],
@@ -336,6 +339,7 @@ class SelectionProcedure(Procedure):
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search by one rule takes."""
-        d, n_steps = float(len(self.names)), self.budget / float(self.costs.min())
+        d = float(len(self.names))
+        n_steps = self.budget / float(self.costs.min())
         project = _EIGEN * d**3 if self.psd != "none" else 0.0
         return project + d**2 * min(n_steps, d) + (d + CALLS) * n_steps

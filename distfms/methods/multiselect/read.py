@@ -136,8 +136,8 @@ def _some(batch: JudgmentBatch, part: int, of_raters: bool) -> RowSample:
         rows.append(ragged.content()[chosen])
         labels.append(label[_rows_at(ragged, chosen)])
     rows += labels
-    raters = batch.raters_of(batch.part_slices[part]) if of_raters else None
-    if raters is not None:
+    raters = batch.raters_of(batch.part_slices[part])
+    if of_raters and raters is not None:
         keys = np.append(keys_of_raters(batch.rater_names), np.nan)  # −1 is not known
         for codes, chosen in zip(raters, places, strict=True):
             rows.append(keys[codes.content()[chosen]])
@@ -145,8 +145,10 @@ def _some(batch: JudgmentBatch, part: int, of_raters: bool) -> RowSample:
     values = np.full((len(rows), n_values), np.nan)
     for row, numbers in zip(values, rows, strict=True):
         row[: numbers.size] = numbers
-    row_ids = np.arange(n_values, dtype=np.uint64) + np.uint64(part * _SOME)
-    hashes = mix(row_ids ^ mix(np.uint64(batch.place)))
+    first = np.uint64(part * _SOME)
+    row_ids = np.arange(n_values, dtype=np.uint64) + first
+    stream = mix(np.uint64(batch.place))
+    hashes = mix(row_ids ^ stream)
     return RowSample.from_rows(most, hashes, row_ids.view(np.int64), values)
 
 

@@ -33,9 +33,9 @@ HOW_TO_TELL = (
 )
 
 
-def check_buying(n_attributes: int, known: bool) -> None:
+def check_buying(n_attributes: int, are_known: bool) -> None:
     """Refuse to buy from the same raters where that cannot be judged, or takes too long."""
-    if not known:
+    if not are_known:
         raise SpecError(
             "`multiselect.buy_from: same` needs known raters, to estimate the errors that a "
             f"rater's judgments share: {HOW_TO_TELL}."
@@ -47,9 +47,9 @@ def check_buying(n_attributes: int, known: bool) -> None:
         )
 
 
-def raters_in_words(known: bool, buy_from: BuyFrom) -> str:
+def raters_in_words(are_known: bool, buy_from: BuyFrom) -> str:
     """Say what is known of raters, for `check`, and how to tell where nothing is."""
-    if not known:
+    if not are_known:
         return (
             f"unknown, treated as independent. If a rater judges several attributes, {HOW_TO_TELL}"
         )
@@ -66,7 +66,8 @@ def rater_remarks(train: JudgmentStatistics, buy_from: BuyFrom) -> list[str]:
         return []
     n_unknown, n_second, n_alone = train.raters.counts.tolist()
     pairs = np.triu(np.ones((train.n_attributes,) * 2, dtype=bool), 1)
-    together, apart = train.raters.together[pairs], train.raters.apart[pairs]
+    together = train.raters.together[pairs]
+    apart = train.raters.apart[pairs]
     if together.any() and not apart.any():
         raise DataError(
             "No object has judgments of two attributes by different raters, so correlations of "
@@ -115,31 +116,37 @@ def assigned(
     """
     present = ~np.isnan(spread)
     n_raters, _, n = present.shape
+    numbers = np.arange(n_raters)
     if buy_from == "same":
-        order = np.argsort(-present.sum(axis=1), axis=0, kind="stable")
+        n_judged = present.sum(axis=1)
+        order = np.argsort(-n_judged, axis=0, kind="stable")
         ordered = np.take_along_axis(present, order[:, None], axis=0)
-        return order, ordered & (np.arange(n_raters)[:, None, None] < repeats[:, None])
-    taken, free = np.zeros_like(present), np.ones((n_raters, n), dtype=bool)
+        is_asked = numbers[:, None, None] < repeats[:, None]
+        return order, ordered & is_asked
+    taken = np.zeros_like(present)
+    free = np.ones((n_raters, n), dtype=bool)
     for a in np.argsort(-repeats, kind="stable").tolist():
-        able = present[:, a] & free
-        taken[:, a] = able & (np.cumsum(able, axis=0) <= repeats[a])
+        is_able = present[:, a] & free
+        n_able = np.cumsum(is_able, axis=0)
+        taken[:, a] = is_able & (n_able <= repeats[a])
         free &= ~taken[:, a]
-    return np.broadcast_to(np.arange(n_raters)[:, None], (n_raters, n)), taken
+    return np.broadcast_to(numbers[:, None], (n_raters, n)), taken
 
 
 def averages_of_raters(
     judgments: Sequence[Ragged], raters: Sequence[Ragged], repeats: np.ndarray, buy_from: BuyFrom
 ) -> np.ndarray:
     """Average the judgments that the selection asks for, shape (d, n); NaN where some lack."""
-    n, found = judgments[0].n_rows, [np.empty((len(judgments), 0))]
+    n = judgments[0].n_rows
+    averages = [np.empty((len(judgments), 0))]
     for start in range(0, n, _OBJECTS_AT_A_TIME):
-        rows = slice(start, min(start + _OBJECTS_AT_A_TIME, n))
-        own, codes = (
-            [each.rows(rows.start, rows.stop) for each in held] for held in (judgments, raters)
-        )
-        spread, _, _ = by_rater(own, codes)
+        stop = min(start + _OBJECTS_AT_A_TIME, n)
+        values = [attribute.rows(start, stop) for attribute in judgments]
+        codes = [attribute.rows(start, stop) for attribute in raters]
+        spread, _, _ = by_rater(values, codes)
         order, taken = assigned(spread, repeats, buy_from)
-        values = np.where(taken, np.take_along_axis(spread, order[:, None], axis=0), 0.0)
-        complete = taken.sum(axis=0) == repeats[:, None]
-        found.append(np.where(complete, values.sum(axis=0) / repeats[:, None], np.nan))
-    return np.concatenate(found, axis=1)
+        ordered = np.take_along_axis(spread, order[:, None], axis=0)
+        total = np.where(taken, ordered, 0.0).sum(axis=0)
+        is_complete = taken.sum(axis=0) == repeats[:, None]
+        averages.append(np.where(is_complete, total / repeats[:, None], np.nan))
+    return np.concatenate(averages, axis=1)

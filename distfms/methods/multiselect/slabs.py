@@ -60,8 +60,10 @@ def read_in_slabs(run: Run, form: JudgmentForm) -> Slabs:
 
 def search_in_slabs(run: Run, job: Job, slabs: Slabs) -> Selected:
     """Search by every rule on actors; Scoring needs no covariance and no actors."""
-    form, options = job.form, job.options
-    outline, procedure = _outline(job, slabs), form.procedure(options)
+    form = job.form
+    options = job.options
+    outline = _outline(job, slabs)
+    procedure = form.procedure(options)
     shards = [
         AttributeSlab.of(outline, *bounds, StoredMatrix(place, "external"))
         for bounds, place in zip(pairwise(form.slabs.starts), slabs.places, strict=True)
@@ -114,7 +116,8 @@ def on_chosen(run: Run, job: Job, slabs: Slabs, selected: Selected) -> tuple[Job
 
 def _outline(job: Job, slabs: Slabs) -> Problem:
     """Return the problem of all attributes without their covariance."""
-    form, estimates = job.form, slabs.estimates
+    form = job.form
+    estimates = slabs.estimates
     problem = Problem.from_estimates(estimates, names=form.names, costs=form.costs, psd="none")
     problem = replace(problem, external_variance=estimates.external_variance)
     return form.procedure(job.options).with_ridge(problem)

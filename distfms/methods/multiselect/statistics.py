@@ -34,8 +34,8 @@ def outlying(statistics: Bundle) -> list[dict[str, Any]]:
     """Return the raters that `read_statistics` has left out, the farthest from the others first."""
     if "disagreement" not in statistics.members:
         return []
-    found = statistics["disagreement"].train().outlying()
-    return [{"rater": rater, "objects": n, "times": times} for rater, n, times in found]
+    outlying_raters = statistics["disagreement"].train().outlying()
+    return [{"rater": rater, "objects": n, "times": times} for rater, n, times in outlying_raters]
 
 
 def as_read(job: Job, statistics: Bundle) -> Job:
@@ -62,21 +62,23 @@ def read_statistics(run: Run, job: Job) -> Bundle:
     first = read_judgments(run, job.form)
     raters = outlying(first)
     left_out = [entry["rater"] for entry in raters]
-    some = _some_judgments(first, left_out)
-    share, clips = some.far_share(), job.options.clip
+    sampled = _some_judgments(first, left_out)
+    share = sampled.far_share()
+    clips = job.options.clip
     if clips == "auto":
-        clips = share > MANY and some.clipping_helps()
+        clips = share > MANY and sampled.clipping_helps()
     whole = {name: first[name] for name in ("judgments", "signs")}
     if not (clips or raters):
         return Bundle(whole)
-    limits = some.limits() if clips else job.form.layout.limits
+    limits = sampled.limits() if clips else job.form.layout.limits
     second = run.reduce(partial(bundle_reader, within(job, limits, left_out).form))
-    judgments, rest = first["judgments"].train(), second["judgments"].train()
-    if (rest.n_repeated < np.minimum(judgments.n_repeated, LEAST)).any():
+    judgments = first["judgments"].train()
+    remaining = second["judgments"].train()
+    if (remaining.n_repeated < np.minimum(judgments.n_repeated, LEAST)).any():
         return Bundle(whole)
     kept = {name: second[name] for name in whole}
     if raters:
-        _note_raters(run, raters, judgments, rest)
+        _note_raters(run, raters, judgments, remaining)
         kept["disagreement"] = first["disagreement"]
     if clips:
         run.note(
@@ -92,11 +94,11 @@ def _note_raters(
     run: Run,
     raters: Sequence[Mapping[str, Any]],
     judgments: JudgmentStatistics,
-    rest: JudgmentStatistics,
+    remaining: JudgmentStatistics,
 ) -> None:
     named = first_of([f"{entry['rater']} ({entry['times']:.1f} times)" for entry in raters])
     n_judgments = int(judgments.n_judgments.sum())
-    n_left_out = n_judgments - int(rest.n_judgments.sum())
+    n_left_out = n_judgments - int(remaining.n_judgments.sum())
     run.note(
         f"Raters are left out: {n_left_out:,} of {n_judgments:,} judgments are theirs, and their "
         f"mean squared difference from others is more than twice that of the median rater: {named} "
@@ -111,9 +113,11 @@ def bundle_reader(form: JudgmentForm, dataset: Dataset, held_out: bool) -> Summa
 
 def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
     """Read statistics of judgments; refuse, count and note what was read."""
-    found = run.reduce(partial(bundle_reader, form))
-    judgments: Folded[JudgmentStatistics] = found["judgments"]
-    train, test, names = judgments.train(), judgments.test, form.names
+    statistics = run.reduce(partial(bundle_reader, form))
+    judgments: Folded[JudgmentStatistics] = statistics["judgments"]
+    train = judgments.train()
+    test = judgments.test
+    names = form.names
     n_objects = [part.n_objects for part in judgments.parts]
     require_divided(n_objects, form.roles.fold_key, form.inputs.train.place, "objects")
     _check_label(train, form.inputs)
@@ -124,7 +128,8 @@ def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
         run.note(
             f"{left_out:,} of {n_rows:,} objects were left out: they have no label, or weight 0."
         )
-    columns, signs = (*names, form.roles.target[0]), found["signs"].parts[0]
+    columns = (*names, form.roles.target[0])
+    signs = statistics["signs"].parts[0]
     far = far_remarks(signs, columns, form.inputs.datasets)
     unresolved = unresolved_remarks(signs, columns, len(names))
     for text in (*far, *unresolved, *rater_remarks(train, form.buy_from)):
@@ -138,7 +143,7 @@ def read_judgments(run: Run, form: JudgmentForm) -> Bundle:
             "train": dict(zip(names, train.n_judgments.tolist(), strict=True)),
         },
     )
-    return found
+    return statistics
 
 
 def _check_label(train: JudgmentStatistics, inputs: Inputs) -> None:
@@ -153,5 +158,6 @@ def _check_label(train: JudgmentStatistics, inputs: Inputs) -> None:
 def read_averages(run: Run, form: JudgmentForm, repeats: np.ndarray) -> Bundle:
     """Read averages of so many judgments of the attributes that have any; see `averages_reader`."""
     support = np.flatnonzero(repeats)
-    bought, counts = form.on(support), tuple(repeats[support].tolist())
-    return run.reduce(lambda *of: averages_reader(bought.source(*of), counts, form.buy_from))
+    bought = form.on(support)
+    counts = tuple(repeats[support].tolist())
+    return run.reduce(lambda *rows: averages_reader(bought.source(*rows), counts, form.buy_from))
