@@ -23,7 +23,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distfms.data.files.frames import AS_THEY_ARE
 from distfms.data.files.partition import NAME, Dataset, as_table, collected
 from distfms.data.rows.batches import ColumnPlan, RowBatch, read_rows
-from distfms.data.rows.columns import in_numpy
 from distfms.data.rows.roles import index_columns
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
@@ -39,6 +38,7 @@ from distfms.estimators.inputs import (
     of_dask,
     of_files,
     of_memory,
+    predictions_of,
     renamed,
     weights_of,
     without,
@@ -435,7 +435,7 @@ class JobEstimator(BaseEstimator):
         with in_words_of_python(self._method), single_threaded_blas():
             opened = self._apply(X, self._needed(budget, **stop))
             predict = self.model_.predictor(opened.head, budget, **stop)
-            return opened.stack(partial(_picked, predict, prefix, dtype), tail, dtype)
+            return opened.stack(partial(predictions_of, predict, prefix, dtype), tail, dtype)
 
     def _from_batches(
         self, X: Any, needed: Sequence[str], function: Callable[[RowBatch], Any],
@@ -491,15 +491,6 @@ class JobEstimator(BaseEstimator):
 
 
 _ROLES = {"weight": "sample_weight", "query": "query", "id": "groups"}
-
-
-def _picked(predict: Any, prefix: str, dtype: Any, partition: Any) -> np.ndarray:
-    """Return the columns of a partition's predictions with a prefix, shape (n,) or (n, P)."""
-    table = predict(partition)
-    names = [name for name in table.column_names if name.startswith(prefix)]
-    columns = [in_numpy(table.column(name)) for name in names]
-    values = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-    return values.astype(dtype, copy=False)
 
 
 def _of_batch(reader: Any, plan: ColumnPlan, function: Any, partition: Any) -> np.ndarray:

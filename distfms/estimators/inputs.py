@@ -28,7 +28,7 @@ from distfms.data.files.partition import (
     held,
     memory_dataset,
 )
-from distfms.data.rows.columns import as_arrow
+from distfms.data.rows.columns import as_arrow, in_numpy
 from distfms.errors import DataError, nearest
 
 Kind = Literal["array", "frame", "dask-array", "dask-frame", "parquet"]
@@ -399,3 +399,12 @@ def in_memory(X: Any, values: Any) -> Any:
         arrays = [column.to_numpy() for column in pa.concat_tables(tables).columns]
         return arrays[0] if isinstance(values, str) else np.stack(arrays, axis=1)
     return np.asarray(values.compute() if kind_of(values).startswith("dask") else values)
+
+
+def predictions_of(predict: Any, prefix: str, dtype: Any, partition: Any) -> np.ndarray:
+    """Return the columns of a partition's predictions with a prefix, shape (n,) or (n, P)."""
+    table = predict(partition)
+    names = [name for name in table.column_names if name.startswith(prefix)]
+    columns = [in_numpy(table.column(name)) for name in names]
+    values = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+    return values.astype(dtype, copy=False)
