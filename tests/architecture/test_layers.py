@@ -16,6 +16,7 @@ SOURCES = sorted((ROOT / "distfms").rglob("*.py"))
 # or shows; trees are learned and kept by LightGBM, from rows, and k-means is that of dask-ml.
 IMPURE = {"flow", "form", "data", "slabs", "method", "read", "draws", "learners", "choices"}
 IMPURE |= {"statistics", "references", "options", "predictor", "figures", "trees", "kmeans"}
+IMPURE |= {"sample", "fits", "race"}
 METHOD_FOLDERS = {p.name for p in (ROOT / "distfms" / "methods").iterdir() if p.is_dir()}
 METHOD_FOLDERS -= {"frame"}  # what all of them share
 PURE_PACKAGES = {"numpy", "scipy", "sklearn", "numba", "distfms"}

@@ -95,6 +95,21 @@ def test_a_default_job_of_landmarks_reads_rows_once_or_judges_by_one_pass_more(
     assert (prepare(spec).job.passes[1] is None) == (task == "classification")
 
 
+@pytest.mark.parametrize("target", ["y", "flag", "text"])
+def test_a_default_sequence_reads_texts_first_and_the_rest_at_once(tmp_path, target):
+    frame = rows().assign(ward=np.where(rows()["c"] > 0, "east", "west"))
+    frame["flag"] = (frame["y"] > 0) * 1
+    frame["text"] = np.where(frame["y"] > 0, "yes", "no")
+    frame.to_parquet(tmp_path / "rows.parquet")
+    others = [name for name in ("y", "flag", "text") if name != target]
+    data = {"path": str(tmp_path / "rows.parquet"), "target": target, "exclude": others}
+    job = {"name": "job", "method": "sequence", "data": {**data, "test": 0.2}}
+    options = {"family": "gaussian" if target == "y" else "softmax"}
+    spec = build_spec({**job, "sequence": options, "output": str(tmp_path / "runs")})
+    fewest, _ = prepare(spec).job.passes
+    assert content(run_job(spec).folder, "manifest.json")["passes"] == fewest == 2
+
+
 def test_each_point_of_a_grid_has_the_best_ridge_of_its_own(tmp_path):
     write_judgments(tmp_path / "data", 80)
     spec = judgments_job(

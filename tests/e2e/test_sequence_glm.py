@@ -282,7 +282,7 @@ def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
         reads.append(next(s.get("n_read", 0) for s in stages if s["name"] == "select"))
         cached = list((output / ".kept").rglob("*.kept"))
         # Classes, and moments with rows for trees, of three partitions; nothing of passes.
-        assert len(cached) == 6
+        assert len(cached) == 3
     assert results(folders[0]) == results(folders[1])
     # Where all rows are in memory from the first, they are not read again.
     assert reads == [3, 3 * selection["n_passes"], 0]

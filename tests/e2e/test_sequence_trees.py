@@ -10,7 +10,7 @@ import pytest
 from distfms.data.rows.folds import assign_parts
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import DEFAULTS, FIXED
-from distfms.methods.sequence.read_sample import inputs_of
+from distfms.methods.sequence.trees import inputs_of
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content, spec_of

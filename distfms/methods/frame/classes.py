@@ -70,8 +70,24 @@ def count_classes(
     ------
     DataError
     """
-    target = form.roles.target[0]
     counts = summary_of_target(run, form, plan, "classes", class_counts)
+    return classes_of(run, form, levels, plan, counts, what, most)
+
+
+def classes_of(
+    run: Run,
+    form: RowForm,
+    levels: Levels,
+    plan: ColumnPlan,
+    counts: Folded[ClassCounts],
+    what: str,
+    most: int | None = None,
+) -> Classes:
+    """Return the classes of the counts of a plan; see `count_classes`.
+
+    Exact numbers beyond float64, and texts in another order than their labels, are counted again.
+    """
+    target = form.roles.target[0]
     refuse_dropped(form, len(counts.train().values) + len(counts.test.values))
     texts, labels = levels.get(target), None
     if texts is None and _exceeds_floats(form, counts):

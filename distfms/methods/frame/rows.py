@@ -312,30 +312,6 @@ def moment_reader(source: RowSource, slab: slice | None = None) -> SummaryReader
     return SummaryReader(source, "moments", summarise, known)
 
 
-def moment_reader_with(
-    source: RowSource,
-    known: Mapping[str, Any],
-    summarise: Callable[[RowBatch, int], Mapping[str, Any]],
-) -> SummaryReader:
-    """Return the reader of the same and of what a picklable function makes of a batch.
-
-    It depends on what is `known`.
-    """
-    both = partial(_moments_and_more, summarise, source.section.missing == "mean")
-    return SummaryReader(source, "moments and more", both, known)
-
-
-def _moments_and_more(
-    summarise: Callable[[RowBatch, int], Mapping[str, Any]],
-    count_missing: bool,
-    batch: RowBatch,
-    part: int,
-) -> Mapping[str, Any]:
-    # The moments use the batch as scratch, so all that reads it comes before.
-    more = summarise(batch, part)
-    return {**more, **_moments(None, count_missing, batch, part)}
-
-
 def _moments(
     slab: slice | None, count_missing: bool, batch: RowBatch, part: int
 ) -> Mapping[str, Any]:

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from distfms.data.rows.batches import ColumnPlan, RowBatch
-from distfms.errors import SpecError
-from distfms.methods.frame.classes import Classes, count_classes
-from distfms.methods.frame.contract import Run
+from distfms.data.rows.batches import ColumnPlan
+from distfms.errors import SpecError, nearest
+from distfms.methods.frame.classes import Classes
 from distfms.methods.frame.judge import HELD_OUT
-from distfms.methods.frame.mapped import MappedForm, read_mapped
 from distfms.methods.frame.outcomes import Responses
-from distfms.methods.frame.row_data import Levels, check_moments, read_levels
-from distfms.methods.frame.rows import SummaryReader, moment_reader, moment_reader_with
 from distfms.methods.sequence.choice import Candidate
 from distfms.methods.sequence.form import SequenceForm
-from distfms.methods.sequence.options import ExpandSection, SequenceOptions
-from distfms.methods.sequence.problem import FeatureGroups, outline_from_comoments
+from distfms.methods.sequence.options import SequenceOptions
+from distfms.methods.sequence.problem import FeatureGroups, Path
 from distfms.methods.sequence.procedure import RIDGES, SequenceProcedure
-from distfms.methods.sequence.read import expanded, knots_of, weights_of_classes
-from distfms.methods.sequence.read_sample import (
-    ROWS,
-    Sample,
-    TreeRows,
-    in_order,
-    sampled_rows,
-    spans_of,
-)
 from distfms.methods.sequence.rules import Rules
+from distfms.methods.sequence.sample import Sample, TreeRows
 from distfms.solve.losses import FAMILIES
 from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
@@ -126,12 +114,15 @@ class SequenceData:
     @cached_property
     def rows(self) -> TreeRows | None:
         """Training rows in memory, where a job keeps any."""
-        return None if self.sample is None else TreeRows.of_block(self.sample.train, self.outcome)
+        return None if self.sample is None else self.sample.for_trees(self.outcome)
 
     @property
     def memory(self) -> Sample | None:
         """All rows, where they are in memory and do not count less with age."""
-        return self.sample if self.form.is_in_memory else None
+        sample = self.sample
+        if sample is None or not sample.is_all or self.form.inputs.by_age:
+            return None
+        return sample
 
     @cached_property
     def least_scale(self) -> np.ndarray | None:
@@ -171,116 +162,43 @@ class SequenceData:
         )
 
 
-def read_columns(run: Run, form: SequenceForm) -> SequenceData:
-    """Read levels of text, knots and classes; steps ``categories``, ``expand``, ``classes``."""
-    levels = read_levels(run, form)
-    plain = plan = form.plan(levels)
-    if isinstance(form.options.expand, ExpandSection):
-        plan = expanded(run, form, form.options.expand, plain)
-    data = SequenceData(form, plain, plan)
-    if not form.has_classes:
-        return data
-    classes = run.step("classes", lambda: _classes(run, data, levels))
-    if form.options.family == "softmax" and len(classes.values) == 2:
-        form = replace(form, options=form.options.model_copy(update={"family": "logistic"}))
-    plain, plan = classes.planned(plain), classes.planned(plan)
-    return replace(data, form=form, plain=plain, plan=plan, classes=classes)
-
-
-def read_statistics(run: Run, data: SequenceData) -> SequenceData:
-    """Read co-moments, and the rows that trees learn from, in one pass.
-
-    Steps ``statistics`` and ``rows``; where co-moments are in mapped files, these take passes of
-    their own.
-    """
-    share = data.form.sample_share
-    if data.form.mapped is not None:
-        return _with_rows(run, _with_files(run, data, data.form.mapped), share)
-    if not share:
-        return replace(data, statistics=run.step("statistics", lambda: _statistics(run, data)))
-    bundles = list[Bundle]()
-
-    def read() -> Bundle:
-        if not bundles:
-            summarise = _sampling(data, share)
-            bundle = run.reduce(
-                lambda *of: moment_reader_with(
-                    data.form.source(data.plan, *of), {"sample": share}, summarise
-                )
+def weights_of_classes(
+    wanted: Mapping[str, float] | str, own: Sequence[float], names: Sequence[str]
+) -> tuple[float, ...]:
+    """Return what a row of each class weighs in fits, from what the rows of each weigh together."""
+    if isinstance(wanted, str):  # balanced
+        return tuple(sum(own) / (len(own) * weight) for weight in own)
+    for name in wanted:
+        if name not in names:
+            raise SpecError(
+                f"`sequence.class_weights` names {name!r}, which is not a class of the "
+                f"target.{nearest(name, names)}"
             )
-            bundles.append(bundle)
-        return bundles[0]
-
-    def statistics() -> Bundle:
-        members = {name: part for name, part in read().members.items() if name != ROWS}
-        return _checked(run, data, Bundle(members))
-
-    moments = run.step("statistics", statistics)
-    block = run.step("rows", lambda: _block_of(read()))
-    return replace(data, statistics=moments, sample=_sample_of(data, block, share))
+    return tuple(wanted.get(name, 1.0) for name in names)
 
 
-def _with_files(run: Run, data: SequenceData, files: MappedForm) -> SequenceData:
-    """Read co-moments into mapped files; steps ``statistics 1 of n`` …, and ``statistics``."""
-
-    def reader(rows: slice, *of: Any) -> SummaryReader:
-        return moment_reader(data.form.source(data.plan, *of), rows)
-
-    statistics = read_mapped(run, files, data.plan.n_columns, reader)
-
-    def checked() -> Bundle:
-        _checked(run, data, statistics)
-        run.note(files.note())
-        return Bundle({"counts": statistics["counts"]})
-
-    run.step("statistics", checked)
-    return replace(data, statistics=statistics, step="")
-
-
-def _with_rows(run: Run, data: SequenceData, share: float) -> SequenceData:
-    """Read the rows that are kept, if any, in a pass; step ``rows``."""
-    if not share:
-        return data
-    summarise = _sampling(data, share)
-
-    def read() -> np.ndarray:
-        bundle = run.reduce(
-            lambda *of: SummaryReader(
-                data.form.source(data.plan, *of), ROWS, summarise, {"sample": share}
-            )
-        )
-        return _block_of(bundle)
-
-    return replace(data, sample=_sample_of(data, run.step("rows", read), share))
-
-
-def _block_of(bundle: Bundle) -> np.ndarray:
-    """Return the sampled rows, training rows first."""
-    sampled = bundle[ROWS]
-    return np.concatenate((in_order(sampled.train()), in_order(sampled.test)), axis=1)
-
-
-def _sample_of(data: SequenceData, block: np.ndarray, share: float) -> Sample:
-    return Sample(block, share, data.form.inputs.section.folds)
-
-
-def _sampling(data: SequenceData, share: float) -> Callable[[RowBatch, int], Mapping[str, Any]]:
-    """Return what samples the rows of a batch."""
-    return partial(sampled_rows, spans_of(data.plan), data.form.seed, share)
+def knots_of(values: np.ndarray, n_knots: int) -> list[float]:
+    """Return the inner quantiles of values, at most so many, each between two values."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return []
+    levels = np.arange(1, n_knots + 1) / (n_knots + 1)
+    found = np.unique(np.quantile(known, levels, method="inverted_cdf"))
+    return found[(found > known.min()) & (found < known.max())].tolist()
 
 
 def on_sample(data: SequenceData) -> SequenceData:
     """Return what kinds and ridges are compared on: the rows in memory, as if these were all."""
     if data.sample is None or data.memory is not None:
         return data
-    return thinned(data, data.sample.train.shape[1])
+    return thinned(data, data.sample.n_train)
 
 
 def splines_of_sample(data: SequenceData) -> SequenceData:
     """Return splines of the rows in memory, with co-moments of these, none of held-out rows."""
     assert data.sample is not None
-    n_rows = data.sample.train.shape[1]
-    return thinned(replace(data, plan=with_knots(data)), n_rows)
+    plan = with_knots(data, data.form.expand.splines)
+    return thinned(replace(data, plan=plan), data.sample.n_train)
 
 
 def thinned(data: SequenceData, n_rows: int) -> SequenceData:
@@ -302,52 +220,39 @@ def moments_of_sample(data: SequenceData, sample: Sample) -> Bundle:
     return Bundle({"moments": Folded(tuple(parts)), "counts": data.statistics["counts"]})
 
 
-def with_knots(data: SequenceData) -> ColumnPlan:
-    """Return the plan with knots of numbers at quantiles of the rows in memory."""
-    assert data.rows is not None
-    n_knots = data.form.expand.splines
+def with_knots(data: SequenceData, n_knots: int, flagged: Sequence[str] = ()) -> ColumnPlan:
+    """Return the plan with knots of numbers at quantiles of the rows in memory, and flags."""
+    assert data.sample is not None
+    is_train = data.sample.fold != HELD_OUT
     knots, limits = dict[str, list[float]](), dict[str, tuple[float, float]]()
-    for column, values in zip(data.plan.columns, data.rows.inputs.T, strict=False):
-        if column.levels is None and (found := knots_of(values, n_knots)):
-            knots[column.name] = found
+    for column, inputs in zip(data.plan.columns, data.sample.inputs, strict=False):
+        if column.levels is not None:
+            continue
+        values = inputs[is_train]
+        of_column = knots_of(values, n_knots)
+        if of_column:
+            knots[column.name] = of_column
             limits[column.name] = (float(np.nanmin(values)), float(np.nanmax(values)))
-    return data.plan.expanded(knots, (), limits)
+    return data.plan.expanded(knots, flagged, limits)
 
 
-def read_splines(run: Run, data: SequenceData) -> SequenceData:
-    """Return data with co-moments of splines of all rows; step ``statistics of splines``."""
-    data = replace(data, plan=with_knots(data), ridges=None)
-    step = "statistics of splines"
+def step_entries(plan: ColumnPlan, path: Path, explained: np.ndarray) -> list[dict[str, Any]]:
+    """Return entries of ``selection.json`` for the steps of a path.
 
-    def statistics() -> Bundle:
-        if data.memory is not None:
-            return moments_of_sample(data, data.memory)
-        return _statistics(run, data)
-
-    return replace(data, statistics=run.step(step, statistics), step=step)
-
-
-def _statistics(run: Run, data: SequenceData) -> Bundle:
-    found = run.reduce(lambda *of: moment_reader(data.form.source(data.plan, *of)))
-    return _checked(run, data, found)
-
-
-def _checked(run: Run, data: SequenceData, found: Bundle) -> Bundle:
-    check_moments(run, data.form, data.plan, found)
-    # What else can be wrong with the data shows here, before anything is written.
-    procedure = replace(data, statistics=found).procedure(data.form.options)
-    outline_from_comoments(found["moments"].train(), **procedure.posed)
-    return found
-
-
-def _classes(run: Run, data: SequenceData, levels: Levels) -> Classes:
-    options = data.form.options
-    most = 2 if options.family == "logistic" else None
-    what = f"`sequence.family` {options.family}"
-    found = count_classes(run, data.form, levels, data.plan, what, most)
-    if options.threshold != 0.5 and len(found.values) != 2:
-        raise SpecError(
-            f"`sequence.threshold` is for two classes; {found.target!r} has "
-            f"{len(found.values)}. Leave it out: the most probable class is predicted."
-        )
-    return found
+    `explained` (K + 1,) are the shares of the training rows.
+    """
+    source = {name: column.name for column in plan.columns for name in column.value_names}
+    columns, spent = path.columns, path.spent
+    details, fitted = path.step_details(), set(path.fitted.tolist())
+    return [
+        {
+            "group": group,
+            "columns": list(dict.fromkeys(source[name] for name in columns[k])),
+            "cost": float(path.cost[k]),
+            "spent": float(spent[k]),
+            "explained_variance": float(explained[k + 1]),
+            **{name: values[k].item() for name, values in details.items()},
+            **({} if k + 1 in fitted else {"gain": None}),
+        }
+        for k, group in enumerate(path.groups)
+    ]

@@ -21,7 +21,7 @@ from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import LeftOpen, choose_options
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.choice import Candidate, grid_of
-from distfms.methods.sequence.data import SequenceData, read_columns, read_statistics
+from distfms.methods.sequence.data import SequenceData, step_entries
 from distfms.methods.sequence.evaluate import (
     NATURAL,
     SequenceCurve,
@@ -43,12 +43,12 @@ from distfms.methods.sequence.judged import few_rows
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
-from distfms.methods.sequence.read import step_entries
-from distfms.methods.sequence.read_race import with_kind
-from distfms.methods.sequence.read_ridge import chooses_ridge, with_ridge
-from distfms.methods.sequence.read_stages import learn_stopping
+from distfms.methods.sequence.race import with_kind
+from distfms.methods.sequence.read import read_data
 from distfms.methods.sequence.reference import beside_sequence, fit_reference
 from distfms.methods.sequence.ridge import near
+from distfms.methods.sequence.ridge_choice import chooses_ridge, with_ridge
+from distfms.methods.sequence.stages import learn_stopping
 from distfms.methods.sequence.stopping import Stopping
 from distfms.stats.base import over_folds
 from distfms.stats.classification import at_threshold, best_threshold, class_report
@@ -72,10 +72,9 @@ def sequence(run: Run, job: Job) -> Finished:
     rows, and where to stop), `stopping` (where each row stops, from predictions of the folds by
     row).
     """
-    data = read_columns(run, job.form)
+    data = read_data(run, job.form)
     form = data.form  # with what the classes of the target say of it
     job = replace(job, form=form, options=form.options)
-    data = read_statistics(run, data)
     job, data = with_ridge(run, job, data)
     reference = None
     if form.has_reference and data.rows is not None:

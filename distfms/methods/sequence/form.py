@@ -13,9 +13,8 @@ from distfms.methods.frame.contract import NO_GAIN, Grid, Inputs, Job
 from distfms.methods.frame.mapped import MATRICES_WITH_GAPS, MappedForm
 from distfms.methods.frame.moments import actors_on_moments
 from distfms.methods.frame.passes import operations_of_passes, said_rows
+from distfms.methods.frame.read import sample_share
 from distfms.methods.frame.row_data import LEVELS_GUESSED, RowForm, names_classes
-from distfms.methods.frame.trees import MOST_ROWS as SAMPLED_ROWS
-from distfms.methods.frame.trees import MOST_VALUES as SAMPLED_VALUES
 from distfms.methods.sequence.options import (
     GAIN,
     N_SPLINES,
@@ -33,6 +32,8 @@ from distfms.solve.costs import GroupCosts
 
 #: Rows and columns up to which a job compares its linear models with trees unless told otherwise.
 MOST_ROWS, MOST_COLUMNS = 10**6, 10**3
+#: Rows, and numbers in them, of the sample: the trees of `model: auto` are fitted to these.
+SAMPLED_ROWS, SAMPLED_VALUES = 100_000, 20_000_000
 #: Largest statistics of splines that only put groups in order.
 MOST_OF_SPLINES_BYTES = 256 * 2**20
 NO_FOLDS = (
@@ -229,13 +230,20 @@ class SequenceForm(RowForm):
 
     @property
     def sample_share(self) -> float:
-        """Share of the rows that are kept in memory for trees and other fits; 0 for none."""
-        is_wanted = self.has_reference or not self.options.by_statistics
-        if not is_wanted or len(self.roles.target) > 1:
+        """Share of the rows that are kept in memory for knots, trees, other fits; 0 for none."""
+        is_of_one = len(self.roles.target) == 1
+        is_wanted = is_of_one and (self.has_reference or not self.options.by_statistics)
+        if not is_wanted and not self.has_derived:
             return 0.0
-        most = min(SAMPLED_ROWS, SAMPLED_VALUES // len(self.roles.features))
         n_rows = self.inputs.train.n_rows * (1 - self.inputs.section.test)
-        return min(1.0, most / max(n_rows, 1.0))
+        n_features = len(self.roles.features)
+        return sample_share(n_rows, n_features, SAMPLED_ROWS, SAMPLED_VALUES)
+
+    @property
+    def has_derived(self) -> bool:
+        """Whether columns are to be derived whatever the folds say."""
+        expand = self.options.expand
+        return isinstance(expand, ExpandSection) and expand != ExpandSection()
 
     @property
     def is_in_memory(self) -> bool:
@@ -321,13 +329,15 @@ class SequenceForm(RowForm):
     @property
     def passes(self) -> tuple[int, int | None]:
         """Fewest and most passes over the rows; see `Job.passes`."""
-        fewest = self.n_first_passes + (1 if self.mapped is None else self.mapped.n_passes)
+        fewest = 1 + bool(self.roles.text_features or self.roles.text_targets)
+        if self.mapped is not None:
+            fewest += self.mapped.n_passes - (not self.sample_share)
         if self.options.family != "gaussian" and not self.is_in_memory:
             return fewest + 1, None
-        # Knots of numbers, and measures that statistics do not tell.
+        # Columns with knots, and measures that statistics do not tell.
         most = fewest + 2
         if not self.options.by_statistics:
-            most += 3  # of splines, of trees, and of these on held-out rows
+            most += 1  # of trees
         return fewest, most
 
     def for_actors(self, rules: Rules) -> dict[str, float]:

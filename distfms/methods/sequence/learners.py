@@ -28,11 +28,11 @@ from distfms.methods.frame.moments import Solved, TrainMembers, fold_work, on_fo
 from distfms.methods.frame.outcomes import Numbers
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.evaluate import RANKED, kept_prefixes
+from distfms.methods.sequence.fits import Key, Search, by_passes, with_trees
 from distfms.methods.sequence.judged import PrefixScores, are_of_one_class, measures_of, pooled
 from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.problem import LinearModels, Path, PrefixModels
 from distfms.methods.sequence.procedure import FOUND, SequenceProcedure
-from distfms.methods.sequence.read_models import Key, Search, by_passes, share_of_auto, with_trees
 from distfms.methods.sequence.rules import Rules
 from distfms.report.formatting import percent
 from distfms.stats.base import Folded, merge_tree
@@ -282,10 +282,11 @@ class ByRows(Learner):
     def _models(self, orders: Mapping[str, Any]) -> Models:
         paths, own = self._refitted(self._of_rules(), orders), self.procedure
         if own.model != "linear":
-            if (share := share_of_auto(self.data.form)) < 1.0:
+            sample = self.data.sample
+            if self.data.form.options.model == "auto" and sample and not sample.is_all:
                 self.run.note(
-                    f"LightGBM was fitted to {percent(share)} of the training rows, drawn by their "
-                    "hashes (`sequence.model: auto`). `model: lightgbm` takes all of them."
+                    f"LightGBM was fitted to {percent(sample.share)} of the training rows, drawn "
+                    "by their hashes (`sequence.model: auto`). `model: lightgbm` takes all of them."
                 )
             # What trees explain of the training rows, nobody knows so far.
             asked = {name: (own.prefix_models(), self.train_parts) for name, own in paths.items()}

@@ -280,8 +280,8 @@ class SequenceOptions(Section):
     """Model of a prefix. Linear models, or those of splines (`expand`), decide the order of the
     groups, unless `criterion` is `gain`. `lightgbm` needs one target, and takes missing values and
     categories as LightGBM does. `auto`: the best in cross-validation of `linear`, linear models of
-    splines (with `expand: auto`, for up to 50,000 rows and five million numbers, where these take
-    seconds) and `lightgbm` (on up to about 100,000 rows and 20 million numbers), on average over
+    splines (with `expand: auto`, where the sample is all rows and these take seconds) and
+    `lightgbm` (on a sample of up to 100,000 rows and 20 million numbers), on average over
     budgets of 5 to 100% of the cost. One that is behind another on all columns by more than two
     standard errors, paired by fold, is out before. `linear` for several targets, without
     `data.folds`, and for more than 10⁶ rows or 10³ columns.
@@ -317,8 +317,8 @@ class SequenceOptions(Section):
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
     `random`, `sparse` (the order in which groups enter a cost-weighted group lasso; for the family
     `gaussian`, and left out where `auto` finds classes); and `lightgbm`, boosted trees on all
-    columns, fitted to about 50,000 rows at most and judged on about 100,000 rows of the folds at
-    most, and all held-out rows. `oracle:omp` is the oracle of `omp`, which is then compared too;
+    columns, fitted to about 100,000 rows at most and judged on these by the folds, and on all
+    held-out rows. `oracle:omp` is the oracle of `omp`, which is then compared too;
     `oracle` that of the chosen rule. Left out: `omp`, `fr-blind` (where costs differ) and `oracle`,
     for families other than `gaussian` `oracle`; and for one target, up to 10⁶ rows and 10³ columns,
     `lightgbm`.

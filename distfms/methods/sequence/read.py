@@ -1,95 +1,189 @@
-"""What group sequencing reads beside co-moments: expanded columns, and rows to fit."""
+"""What group sequencing reads: classes, co-moments and one sample of rows in one pass."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from distfms.data.files.partition import Partition
+from distfms.data.files.partition import Dataset, Partition
 from distfms.data.rows.batches import ColumnPlan, RowBatch
-from distfms.data.rows.folds import with_seed
-from distfms.errors import SpecError, nearest
+from distfms.errors import SpecError
+from distfms.methods.frame.classes import Classes, class_counts, classes_of
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.judge import JudgedRows
+from distfms.methods.frame.mapped import MappedForm, read_mapped
 from distfms.methods.frame.outcomes import Responses
 from distfms.methods.frame.passes import Sums
-from distfms.methods.frame.row_data import RowForm
-from distfms.methods.frame.rows import RowCounts, RowSource, SummaryReader, missing_by_source
+from distfms.methods.frame.read import SAMPLE, sampling_reader
+from distfms.methods.frame.row_data import Levels, check_moments, read_levels
+from distfms.methods.frame.rows import (
+    RowCounts,
+    RowSource,
+    SummaryReader,
+    missing_by_source,
+    moment_reader,
+)
+from distfms.methods.sequence.data import SequenceData, moments_of_sample, with_knots
+from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.glm import GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.options import ExpandSection
-from distfms.methods.sequence.problem import Path
-from distfms.stats.sample import RowSample
+from distfms.methods.sequence.problem import outline_from_comoments
+from distfms.methods.sequence.sample import Sample
+from distfms.stats.base import Bundle
 
-# --- columns in place of numbers: piecewise linear functions, indicators of missing values -------
-
-#: Rows whose quantiles are knots.
-_SAMPLED = 2000
-
-
-def _sampled(seed: int, batch: RowBatch, part: int) -> dict[str, Any]:
-    """Sample the features of a part, whose rows are told apart by their hashes alone."""
-    own = batch.part_slices[part]
-    hashes, numbers = with_seed(batch.rows.hashes[own], seed), np.zeros_like(batch.row_ids[own])
-    sample = RowSample.from_rows(_SAMPLED, hashes, numbers, batch.features[:, own])
-    return {"sample": sample, "counts": RowCounts.from_block(batch, part)}
+OF_SPLINES = "statistics of splines"
+"""Step that reads co-moments of columns with knots."""
 
 
-def knots_of(values: np.ndarray, n_knots: int) -> list[float]:
-    """Return the inner quantiles of values, at most so many, each between two values."""
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return []
-    levels = np.arange(1, n_knots + 1) / (n_knots + 1)
-    found = np.unique(np.quantile(known, levels, method="inverted_cdf"))
-    return found[(found > known.min()) & (found < known.max())].tolist()
+@dataclass(eq=False)
+class FirstPass:
+    """The pass that tells everything, which the first step that asks for it makes."""
+
+    run: Run
+    form: SequenceForm
+    plan: ColumnPlan | None = None
+    bundle: Bundle = field(default_factory=lambda: Bundle({}))
+
+    def of(self, plan: ColumnPlan) -> Bundle:
+        """Return statistics by fold and a sample; of mapped co-moments, counts and a sample."""
+        if plan != self.plan:
+            self.bundle = self.run.reduce(partial(self._reader, plan))
+            self.plan = plan
+        return self.bundle
+
+    def _reader(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> SummaryReader:
+        source = self.form.source(plan, dataset, held_out)
+        reader = moment_reader(source)
+        if self.form.mapped is not None:
+            reader = SummaryReader(source, "counts", _counts)
+        elif self.form.has_classes:
+            summarise = partial(_with_classes, reader.summarise)
+            reader = replace(reader, kind="moments and classes", summarise=summarise)
+        return sampling_reader(reader, self.form.sample_share)
 
 
-def expanded(run: Run, form: RowForm, wanted: ExpandSection, plan: ColumnPlan) -> ColumnPlan:
-    """Return a plan with knots of numbers, and flags of missing values; step ``expand``."""
-
-    def find() -> dict[str, Any]:
-        found = run.reduce(
-            lambda *of: SummaryReader(
-                form.source(plan, *of),
-                "quantiles",
-                partial(_sampled, form.seed),
-                {"size": _SAMPLED},
-            )
-        )
-        sample, counts = found["sample"].train(), found["counts"].train()
-        knots = {
-            column.name: knots_of(sample.values[column.start], wanted.splines)
-            for column in plan.columns[: len(form.roles.features)]
-            if column.levels is None
-        }
-        rows = {c.name: sample.values[c.start] for c in plan.columns if knots.get(c.name)}
-        limits = {name: (np.nanmin(own), np.nanmax(own)) for name, own in rows.items()}
-        missing = list(missing_by_source(plan, counts.n_missing)) if wanted.missing else []
-        return {"knots": knots, "flagged": missing, "limits": limits}
-
-    return plan.expanded(**run.step("expand", find))
+def _counts(batch: RowBatch, part: int) -> dict[str, Any]:
+    return {"counts": RowCounts.from_block(batch, part)}
 
 
-# --- rows to fit ---------------------------------------------------------------------------------
+def _with_classes(
+    summarise: Callable[[RowBatch, int], Mapping[str, Any]], batch: RowBatch, part: int
+) -> dict[str, Any]:
+    # Moments use the batch as scratch, so classes come before.
+    return {**class_counts(batch, part), **summarise(batch, part)}
 
 
-def weights_of_classes(
-    wanted: Mapping[str, float] | str, own: Sequence[float], names: Sequence[str]
-) -> tuple[float, ...]:
-    """Return what a row of each class weighs in fits, from what the rows of each weigh together."""
-    if isinstance(wanted, str):  # balanced
-        return tuple(sum(own) / (len(own) * weight) for weight in own)
-    for name in wanted:
-        if name not in names:
+def read_data(run: Run, form: SequenceForm) -> SequenceData:
+    """Read levels of text, then classes, co-moments and a sample of rows in one pass.
+
+    Steps ``categories``, ``classes``, ``statistics``, ``rows`` and ``expand``, as far as there are
+    any. Co-moments in mapped files, and those of columns with knots where the sample is not all
+    rows, take passes of their own.
+    """
+    first = FirstPass(run, form)
+    data = _read_classes(first, read_levels(run, form))
+    if form.mapped is None:
+        data = replace(data, statistics=run.step("statistics", partial(_statistics, first, data)))
+    if form.sample_share:
+        data = replace(data, sample=run.step("rows", partial(_sample, first, data)))
+    section = form.options.expand
+    if form.has_derived and isinstance(section, ExpandSection):
+        data = replace(data, plan=run.step("expand", partial(_expanded, first, data, section)))
+    if form.mapped is not None:
+        return _with_files(run, data, form.mapped)
+    return data if data.plan == data.plain else read_splines(run, data)
+
+
+def _read_classes(first: FirstPass, levels: Levels) -> SequenceData:
+    form = first.form
+    plan = form.plan(levels)
+    if not form.has_classes:
+        return SequenceData(form, plan, plan)
+    options = form.options
+
+    def find() -> Classes:
+        counts = first.of(plan)["classes"]
+        most = 2 if options.family == "logistic" else None
+        what = f"`sequence.family` {options.family}"
+        classes = classes_of(first.run, form, levels, plan, counts, what, most)
+        if options.threshold != 0.5 and len(classes.values) != 2:
             raise SpecError(
-                f"`sequence.class_weights` names {name!r}, which is not a class of the "
-                f"target.{nearest(name, names)}"
+                f"`sequence.threshold` is for two classes; {classes.target!r} has "
+                f"{len(classes.values)}. Leave it out: the most probable class is predicted."
             )
-    return tuple(wanted.get(name, 1.0) for name in names)
+        return classes
+
+    classes = first.run.step("classes", find)
+    if options.family == "softmax" and len(classes.values) == 2:
+        form = replace(form, options=options.model_copy(update={"family": "logistic"}))
+    plan = classes.planned(plan)
+    return SequenceData(form, plan, plan, classes)
+
+
+def _statistics(first: FirstPass, data: SequenceData) -> Bundle:
+    bundle = first.of(data.plain)
+    statistics = Bundle({name: bundle[name] for name in ("moments", "counts")})
+    return _checked(first.run, data, statistics)
+
+
+def _sample(first: FirstPass, data: SequenceData) -> Sample:
+    form = data.form
+    sampled = first.of(data.plain)[SAMPLE]
+    n_folds = form.inputs.section.folds
+    return Sample.of_parts(sampled, len(form.roles.target), form.sample_share, n_folds)
+
+
+def _expanded(first: FirstPass, data: SequenceData, section: ExpandSection) -> ColumnPlan:
+    """Return the plan with knots of numbers, and flags of missing values."""
+    flagged: Sequence[str] = ()
+    if section.missing:
+        counts = data.statistics.members.get("counts") or first.of(data.plain)["counts"]
+        flagged = list(missing_by_source(data.plain, counts.train().n_missing))
+    return with_knots(data, section.splines, flagged)
+
+
+def _with_files(run: Run, data: SequenceData, files: MappedForm) -> SequenceData:
+    """Read co-moments into mapped files; steps ``statistics 1 of n`` …, and ``statistics``."""
+
+    def reader(rows: slice, *of: Any) -> SummaryReader:
+        return moment_reader(data.form.source(data.plan, *of), rows)
+
+    statistics = read_mapped(run, files, data.plan.n_columns, reader)
+
+    def checked() -> Bundle:
+        _checked(run, data, statistics)
+        run.note(files.note())
+        return Bundle({"counts": statistics["counts"]})
+
+    run.step("statistics", checked)
+    return replace(data, statistics=statistics, step="")
+
+
+def read_splines(run: Run, data: SequenceData) -> SequenceData:
+    """Return data with co-moments of the columns of its plan; step ``statistics of splines``."""
+
+    def statistics() -> Bundle:
+        if data.memory is not None:
+            return moments_of_sample(data, data.memory)
+        return run.reduce(lambda *of: moment_reader(data.form.source(data.plan, *of)))
+
+    moments = run.step(OF_SPLINES, statistics)
+    return replace(data, statistics=moments, step=OF_SPLINES, ridges=None)
+
+
+def _checked(run: Run, data: SequenceData, statistics: Bundle) -> Bundle:
+    check_moments(run, data.form, data.plan, statistics)
+    # What else can be wrong with the data shows here, before anything is written.
+    procedure = replace(data, statistics=statistics).procedure(data.form.options)
+    outline_from_comoments(statistics["moments"].train(), **procedure.posed)
+    return statistics
+
+
+# --- rows to fit ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,25 +222,3 @@ def rows_to_fit(
     else:
         weight = weight * rows.weight
     return design.rows(rows.features, outcome.response(rows.target), weight, fold)
-
-
-def step_entries(plan: ColumnPlan, path: Path, explained: np.ndarray) -> list[dict[str, Any]]:
-    """Return entries of ``selection.json`` for the steps of a path.
-
-    `explained` (K + 1,) are the shares of the training rows.
-    """
-    source = {name: column.name for column in plan.columns for name in column.value_names}
-    columns, spent = path.columns, path.spent
-    details, fitted = path.step_details(), set(path.fitted.tolist())
-    return [
-        {
-            "group": group,
-            "columns": list(dict.fromkeys(source[name] for name in columns[k])),
-            "cost": float(path.cost[k]),
-            "spent": float(spent[k]),
-            "explained_variance": float(explained[k + 1]),
-            **{name: values[k].item() for name, values in details.items()},
-            **({} if k + 1 in fitted else {"gain": None}),
-        }
-        for k, group in enumerate(path.groups)
-    ]

@@ -14,15 +14,14 @@ from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.judge import HELD_OUT
 from distfms.methods.frame.trees import QUICK, gains_by_feature
 from distfms.methods.sequence.data import SequenceData, thinned
+from distfms.methods.sequence.fits import tree_fit
 from distfms.methods.sequence.judged import PrefixScores
 from distfms.methods.sequence.learners import Learner
 from distfms.methods.sequence.options import TREES
 from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import RIDGES
-from distfms.methods.sequence.read_models import tree_fit
-from distfms.methods.sequence.read_ridge import losses_of_all_columns
-from distfms.methods.sequence.read_sample import spans_of
-from distfms.methods.sequence.trees import Grown, TreeModels
+from distfms.methods.sequence.ridge_choice import losses_of_all_columns
+from distfms.methods.sequence.trees import Grown, TreeModels, spans_of
 from distfms.stats.base import over_folds
 
 #: What a reference explains more than a sequence and that is worth another kind of model.
@@ -94,8 +93,7 @@ def fit_reference(run: Run, learner: Learner) -> Reference:
         reference = _fitted_to(run, learner, some)
         if is_behind(run, learner, reference, some):
             return replace(reference, is_out=True, fitted={})
-    whole = replace(learner.data, sample=replace(sample, block=sample.train, share=1.0))
-    reference = _fitted_to(run, learner, whole)
+    reference = _fitted_to(run, learner, learner.data)
     return reference if sample.is_all else replace(reference, fitted={})
 
 
@@ -127,7 +125,7 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
     if has_held_out or not numbers or data.form.options.model == TREES:
         numbers = [HELD_OUT, *numbers]
     tasks = [(features, number) for number in numbers]
-    grown = run.map(tree_fit(run, data, rows), tasks, _WHAT)
+    grown = run.map(tree_fit(data, to_sample=True), tasks, _WHAT)
     models: dict[int, Grown] = dict(zip(numbers, grown, strict=True))
     spans = spans_of(data.plan)
     loss = "mse" if learner.procedure.family == "gaussian" else "deviance"
@@ -178,7 +176,7 @@ def gains_of(text: str, groups: FeatureGroups) -> tuple[tuple[str, float], ...]:
 def gains_of_all(run: Run, data: SequenceData) -> tuple[tuple[str, float], ...]:
     """Return what LightGBM on all columns of all rows gains by each group, by its name."""
     features = tuple(range(len(data.plan.roles.features)))
-    (model,) = run.map(tree_fit(run, data, data.rows), [(features, -1)], _WHAT)
+    (model,) = run.map(tree_fit(data, to_sample=True), [(features, -1)], _WHAT)
     return gains_of(model.text, data.form.groups)
 
 

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from distfms.data.rows.batches import ColumnPlan
 from distfms.errors import SpecError
 from distfms.methods.frame.trees import FIXED, feature_names, fitted, scores
 from distfms.methods.sequence.problem import Path, PrefixModels, RefittedPath
-from distfms.methods.sequence.read_sample import TreeRows, TreeSource, inputs_of
+from distfms.methods.sequence.sample import TreeRows, TreeSource
 from distfms.solve.losses import FAMILIES
 from distfms.stats.base import Fields
 
@@ -36,6 +37,30 @@ def require_trees(parameters: Mapping[str, Any], n_targets: int) -> None:
             f"LightGBM takes one target; `data.target` names {n_targets}. Run a job for each, or "
             "leave it out of `sequence.model` and `sequence.baselines`."
         )
+
+
+def spans_of(plan: ColumnPlan) -> np.ndarray:
+    """Return first row, last row + 1 and whether it is a category of each feature (S, 3)."""
+    own = plan.columns[: len(plan.roles.features)]
+    found = [(column.start, column.stop, column.levels is not None) for column in own]
+    return np.array(found, dtype=np.intp).reshape(-1, 3)
+
+
+def inputs_of(values: np.ndarray, rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Return what LightGBM takes (n, S): numbers, and codes of categories, NaN where missing.
+
+    `values` (u, n); `rows` (D,) say which of them is a row of a batch, −1 for none.
+    """
+    found = np.full((values.shape[1], len(spans)), np.nan)
+    for column, (start, stop, is_category) in enumerate(spans):
+        levels = np.flatnonzero(rows[start:stop] >= 0)
+        own = values[rows[start:stop][levels]]
+        if is_category:
+            known = (own > 0).any(axis=0)
+            found[known, column] = levels[own[:, known].argmax(axis=0)]
+        elif len(own):
+            found[:, column] = own[0]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,14 +235,14 @@ class TreeFit:
 
     def _told(self, features: Sequence[int], rows: TreeRows) -> dict[str, Any]:
         return {
-            "weight": rows.fit_weight,
+            "weight": rows.weight,
             "feature_name": [str(f) for f in features],
             "categorical_feature": np.flatnonzero(self.is_category[list(features)]).tolist(),
         }
 
     def _null(self, rows: TreeRows) -> np.ndarray:
         if self.family == "gaussian":
-            return np.array([np.average(rows.response, weights=rows.fit_weight)])
+            return np.array([np.average(rows.response, weights=rows.weight)])
         family = FAMILIES[self.family]
         shares = family.responses(rows.response[np.newaxis], self.n_classes)
-        return family.link(np.average(shares, axis=1, weights=rows.fit_weight))
+        return family.link(np.average(shares, axis=1, weights=rows.weight))

@@ -16,7 +16,6 @@ from distfms.engine.memory import n_processors
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.passes import Passes, Sums
 from distfms.methods.sequence.data import SequenceData
-from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.glm import (
     MOST_BENT,
     GlmDesign,
@@ -26,17 +25,15 @@ from distfms.methods.sequence.glm import (
     fitted,
     guide_of,
 )
-from distfms.methods.sequence.options import OrderRule
+from distfms.methods.sequence.options import TREES, OrderRule
 from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import GlmReader, rows_to_fit
-from distfms.methods.sequence.read_sample import TreeRows, TreeSource, spans_of
-from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, tree_path
+from distfms.methods.sequence.sample import TreeRows, TreeSource
+from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, spans_of, tree_path
 from distfms.solve.lbfgs import side_by_side
 from distfms.stats.base import merge_tree
 
-#: Rows, and numbers in them, that trees are fitted to where nobody asks for trees.
-_MOST_ROWS, _MOST_VALUES = 100_000, 20_000_000
 #: With more columns fits take half of the time with few bins, at about the same loss.
 _WIDE, _FEW_BINS = 50, {"max_bin": 63}
 
@@ -123,7 +120,7 @@ def with_trees(
         prefixes[key] = ladder.of_path(path.spent)
         tasks += [(features_of(path, n, spans), search.fold) for n in prefixes[key]]
     wanted = list(dict.fromkeys(task for task in tasks if task not in data.fitted))
-    models = run.map(tree_fit(run, data), wanted, "Fitting trees")
+    models = run.map(tree_fit(data), wanted, "Fitting trees")
     texts = {task: model.text for task, model in zip(wanted, models, strict=True)}
     fitted_texts = iter([texts.get(task) or data.fitted[task] for task in tasks])
     return {
@@ -132,32 +129,22 @@ def with_trees(
     }
 
 
-def tree_fit(run: Run, data: SequenceData, rows: TreeRows | None = None) -> TreeFit:
-    """Return what fits trees to rows in memory, or to those that the options ask for."""
-    form, options, plan, train = data.form, data.form.options, data.plan, run.inputs.train
-    learned: TreeRows | TreeSource | None = rows
-    if learned is None:
-        share = share_of_auto(form)
-        source = TreeSource(form.source(plan, train, False), train.partitions, data.outcome)
-        if data.rows is not None and data.sample is not None and data.sample.share >= share:
-            learned = data.rows
-        elif options.model == "auto":
-            learned = source.sample(run, share)
-        else:
-            learned = source
+def tree_fit(data: SequenceData, *, to_sample: bool = False) -> TreeFit:
+    """Return what fits trees to the sample, or to all rows where the options ask for trees."""
+    form, options, plan = data.form, data.form.options, data.plan
+    sample = data.sample
+    assert sample is not None
+    rows: TreeRows | TreeSource | None = data.rows
+    if options.model == TREES and not (sample.is_all or to_sample):
+        train = form.inputs.train
+        rows = TreeSource(form.source(plan, train, False), train.partitions, data.outcome)
+    assert rows is not None
     is_wide = len(form.roles.features) > _WIDE
     return TreeFit(
-        learned,
+        rows,
         spans_of(plan)[:, 2] > 0,
         options.family,
         {**(_FEW_BINS if is_wide else {}), **options.lightgbm},
         form.seed,
         len(data.class_values or ()),
     )
-
-
-def share_of_auto(form: SequenceForm) -> float:
-    """Return the share of the training rows that trees of ``model: auto`` are fitted to."""
-    most = min(_MOST_ROWS, _MOST_VALUES // len(form.roles.features))
-    n_rows = form.inputs.train.n_rows * (1 - form.inputs.section.test)
-    return min(1.0, most / max(n_rows, 1.0)) if form.options.model == "auto" else 1.0

@@ -17,10 +17,12 @@ from distfms.methods.frame.contract import Job, Run
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.tuning import changed_options
 from distfms.methods.sequence.choice import BUDGET_SHARES, Candidate, best_candidate
-from distfms.methods.sequence.data import SequenceData, on_sample, read_splines, splines_of_sample
+from distfms.methods.sequence.data import SequenceData, on_sample, splines_of_sample, with_knots
 from distfms.methods.sequence.learners import ByRows, learner_of
 from distfms.methods.sequence.options import GAIN, N_SPLINES, TREES
-from distfms.methods.sequence.read_ridge import (
+from distfms.methods.sequence.read import read_splines
+from distfms.methods.sequence.reference import OUT, Reference, gains_of_all
+from distfms.methods.sequence.ridge_choice import (
     Ridges,
     along_order,
     chooses_ridge,
@@ -29,7 +31,6 @@ from distfms.methods.sequence.read_ridge import (
     ridges_of_all_columns,
     tell_ridge,
 )
-from distfms.methods.sequence.reference import OUT, Reference, gains_of_all
 from distfms.report.formatting import percent
 from distfms.stats.base import FoldMeans, over_folds
 
@@ -75,7 +76,10 @@ def with_kind(
         tune = job.tune.model_copy(update={"grid": {**grid, "criterion": criteria}})  # type: ignore[union-attr]
         job, changes = replace(job, tune=tune), {"model": TREES}
     job = replace(job, options=changed_options(options, changes))
-    return job, read_splines(run, data) if "expand" in changes else data
+    if "expand" not in changes:
+        return job, data
+    plan = with_knots(data, data.form.expand.splines)
+    return job, read_splines(run, replace(data, plan=plan))
 
 
 @dataclass(frozen=True, eq=False)

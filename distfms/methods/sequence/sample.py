@@ -1,0 +1,200 @@
+"""The one sample of rows in memory, and rows that are read anew for each fit of boosted trees.
+
+The sample is drawn by the rows' hashes in the pass that reads the co-moments. Where it is all rows,
+models are fitted to it and judged on it, and nothing is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from distfms.data.files.partition import Partition
+from distfms.data.rows.batches import ColumnPlan
+from distfms.data.rows.folds import mix
+from distfms.methods.frame.judge import HELD_OUT, JudgedRows
+from distfms.methods.frame.outcomes import Responses
+from distfms.methods.frame.read import fill_column_rows, inputs_of
+from distfms.methods.frame.rows import RowSource
+from distfms.stats.base import Folded
+from distfms.stats.sample import RowSample
+
+#: Folds of trees of a job that has none.
+_INNER_FOLDS = 5
+
+
+def inner_folds(keys: np.ndarray) -> np.ndarray:
+    """Divide rows (n,) by their keys, to stop trees of jobs that have no folds."""
+    return (mix(keys) % np.uint64(_INNER_FOLDS)).astype(np.intp)
+
+
+def batch_of(plan: ColumnPlan, inputs: np.ndarray) -> np.ndarray:
+    """Return the features (D, n) of a batch from numbers and codes of the rows (S, n)."""
+    features = np.empty((plan.n_features, inputs.shape[1]))
+    for column, values in zip(plan.columns, inputs, strict=False):
+        fill_column_rows(features[column.start : column.stop], column, values)
+    return features
+
+
+@dataclass(frozen=True, eq=False)
+class TreeRows:
+    """Rows in memory, as LightGBM takes them.
+
+    Attributes
+    ----------
+    inputs : numpy.ndarray of shape (n, S)
+        Numbers, and codes of categories; NaN where missing.
+    response : numpy.ndarray of shape (n,)
+        As a fit takes it.
+    weight : numpy.ndarray of shape (n,)
+        In a fit.
+    fold : numpy.ndarray of shape (n,)
+    """
+
+    inputs: np.ndarray
+    response: np.ndarray
+    weight: np.ndarray
+    fold: np.ndarray
+
+    def of(self, features: Sequence[int], left_out: int) -> TreeRows:
+        """Return some features of the rows that are not of a fold."""
+        rows = self.fold != left_out
+        inputs = self.inputs[rows][:, list(features)]
+        return TreeRows(inputs, self.response[rows], self.weight[rows], self.fold[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows in memory.
+
+    Attributes
+    ----------
+    inputs : numpy.ndarray of shape (S, n)
+        Features as the data have them: numbers, and codes of categories; NaN where missing.
+    target : numpy.ndarray of shape (P, n)
+    weight, fold : numpy.ndarray of shape (n,)
+        `HELD_OUT` for held-out rows. Where a job has no folds, those of training rows serve to stop
+        trees alone.
+    share : float
+        Of all rows that these are.
+    n_folds : int
+        Of the job, 0 for none.
+    """
+
+    inputs: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+    fold: np.ndarray
+    share: float
+    n_folds: int
+
+    @classmethod
+    def of_parts(
+        cls, sampled: Folded[RowSample], n_targets: int, share: float, n_folds: int
+    ) -> Sample:
+        """Return the rows of all parts, fold by fold, and in each by their keys."""
+        keys = np.concatenate([part.row_ids for part in sampled.parts]).view(np.uint64)
+        values = np.concatenate([part.values for part in sampled.parts], axis=1)
+        sizes = [part.n_rows for part in sampled.parts]
+        fold = np.repeat([*range(sampled.n_folds), HELD_OUT], sizes)
+        if n_folds < 2:
+            fold = np.where(fold == HELD_OUT, HELD_OUT, inner_folds(keys))
+        order = np.lexsort((keys, fold))
+        inputs, target, weight = np.split(values[:, order], [-1 - n_targets, -1])
+        return cls(inputs, target, weight[0], fold[order], share, n_folds)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether these are all rows."""
+        return self.share >= 1.0
+
+    @property
+    def n_train(self) -> int:
+        """Number of training rows."""
+        return int(np.count_nonzero(self.fold != HELD_OUT))
+
+    def taken(self, rows: np.ndarray) -> Sample:
+        """Return some of the rows."""
+        return replace(
+            self,
+            inputs=self.inputs[:, rows],
+            target=self.target[:, rows],
+            weight=self.weight[rows],
+            fold=self.fold[rows],
+        )
+
+    def thinned(self, n_rows: int) -> Sample:
+        """Return about so many of the training rows, evenly over folds; of these it is all."""
+        rows = np.flatnonzero(self.fold != HELD_OUT)
+        if len(rows) > n_rows:
+            places = np.linspace(0, len(rows) - 1, n_rows).round()
+            rows = rows[places.astype(np.intp)]
+        return replace(self.taken(rows), share=1.0)
+
+    def rows_of(self, plan: ColumnPlan, parts: Sequence[int]) -> JudgedRows:
+        """Return the rows of folds, or of the held-out rows, as batches have them."""
+        part = self.fold if self.n_folds > 1 else np.minimum(self.fold, 0)
+        rows = self.taken(np.isin(part, parts))
+        return JudgedRows(batch_of(plan, rows.inputs), rows.target, rows.weight)
+
+    def for_trees(self, outcome: Responses | None) -> TreeRows:
+        """Return the training rows as LightGBM takes them."""
+        train = self.taken(self.fold != HELD_OUT)
+        response, weight = as_fitted(train.target, train.weight, outcome)
+        return TreeRows(train.inputs.T, response, weight, train.fold)
+
+
+def as_fitted(
+    target: np.ndarray, weight: np.ndarray, outcome: Responses | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return response and weight (n,) of rows in a fit, from their only target (1, n)."""
+    if outcome is None:
+        return target[0], weight
+    by_class = outcome.loss_weights(target)
+    if by_class is not None:
+        weight = weight * by_class
+    return outcome.response(target).ravel().astype(float), weight
+
+
+@dataclass(frozen=True, eq=False)
+class TreeSource:
+    """Training rows that are read anew for each fit."""
+
+    source: RowSource
+    partitions: Sequence[Partition]
+    outcome: Responses | None
+
+    def of(self, features: Sequence[int], left_out: int) -> TreeRows:
+        """Read some features of the rows that are not of a fold."""
+        plan = self.source.plan.restricted([self.source.plan.roles.features[f] for f in features])
+        source = replace(self.source, plan=plan)
+        if self.source.section.missing == "drop" and source.everything is None:
+            source = replace(source, everything=self.source.plan)
+        batches = list[TreeRows]()
+        read = partial(_read_rows, self.outcome)
+        for partition in self.partitions:
+            batches.extend(source.each_batch(partition, read))
+        rows = TreeRows(
+            np.concatenate([batch.inputs for batch in batches]),
+            np.concatenate([batch.response for batch in batches]),
+            np.concatenate([batch.weight for batch in batches]),
+            np.concatenate([batch.fold for batch in batches]),
+        )
+        return rows.of(range(len(features)), left_out)
+
+
+def _read_rows(outcome: Responses | None, source: RowSource, partition: Partition) -> TreeRows:
+    """Read the training rows of a partition."""
+    batch = source.read(partition)
+    *folds, test = batch.part_slices
+    train = slice(0, test.start)
+    fold = np.repeat(np.arange(len(folds)), [rows.stop - rows.start for rows in folds])
+    if len(folds) == 1:
+        fold = inner_folds(batch.rows.keys[train])
+    weight = np.ones(test.start) if batch.weight is None else batch.weight[train]
+    response, weight = as_fitted(batch.target[:, train], weight, outcome)
+    inputs = inputs_of(batch, source.plan, train)
+    return TreeRows(inputs.T, np.array(response), weight, fold)
