@@ -94,7 +94,7 @@ class PairMoments:
         n_rows = moments.n_samples
         counts = moments.observed_weight[:-1]
         block = np.ix_(varies, varies)
-        expected = expected_pairs(counts / n_rows, n_rows)[block]
+        expected = expected_pairs(counts / n_rows, n_rows)[varies][:, varies]
         expected[expected <= 0] = 1.0  # where there is nothing to divide
         n_seen = np.maximum(counts[varies], 1.0)
         is_constant = moments.constant_columns()[varies]  # but for rounding
