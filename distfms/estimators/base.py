@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from html import escape
+from html import escape, unescape
 from inspect import Parameter, Signature
 from pathlib import Path
 from textwrap import indent
@@ -61,9 +62,19 @@ from distfms.spec import Section
 
 
 class Page(str):
-    """An HTML page as text, which notebooks show as a page."""
+    """An HTML page, which notebooks show as a page."""
 
     __slots__ = ()
+
+    @property
+    def text(self) -> str:
+        """What the page says, without markup."""
+        bare = re.sub(r"(?s)<(style|script).*?</\1>|<[^>]+>", " ", self)
+        return " ".join(unescape(bare).split())
+
+    def save(self, path: Any) -> None:
+        """Write the page as a file."""
+        Path(path).write_text(self, "utf-8")
 
     def _repr_html_(self) -> str:
         return f'<iframe srcdoc="{escape(self)}" width="100%" height="640"></iframe>'
@@ -388,6 +399,16 @@ class JobEstimator(BaseEstimator):
         """Return the report of the run, the HTML page that a job writes; notebooks show it."""
         check_is_fitted(self)
         return Page(self.model_.page())
+
+    def plot(self) -> Any:
+        """Draw the first figure of the report with matplotlib (``distfms[plot]``).
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        check_is_fitted(self)
+        return self.model_.plot()
 
     def _html_repr(self) -> str:
         """Return what notebooks show: parameters as of any estimator, and the result of a fit."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from distfms.report.formatting import as_number, fixed, interval, number, percent, shorten
+from distfms.report.formatting import as_number, fixed, interval, percent, shorten
 
 #: Characters of a sentence.
 MOST = 140
@@ -26,18 +26,12 @@ def sentence(answer: str, *clauses: str) -> str:
 
 def lines(answer: str, *advice: str) -> str:
     """Put the first advice there is on a line below the answer."""
-    given = [text for text in advice if text]
-    return "\n".join([answer, *given[:1]])
+    return "\n".join([answer, *filter(None, advice)][:2])
 
 
-def called(name: Any) -> str:
-    """Set a name or value of the user's off from the sentence."""
-    return f"`{shorten(option(name), _NAME_WIDTH)}`"
-
-
-def option(value: Any) -> str:
-    """Write a value as in the data: whole numbers without a point."""
-    return number(value) if isinstance(value, float) else str(value)
+def called(name: str) -> str:
+    """Set a name of the user's off from the sentence."""
+    return f"`{shorten(name, _NAME_WIDTH)}`"
 
 
 def no_better(constant: str) -> str:
@@ -72,7 +66,7 @@ def of_classes(classes: Mapping[str, Any]) -> str:
     return f"{interval(share, error)} of rows correct (a constant: {constant})"
 
 
-def _error_of_auroc(auroc: float, n_rows: Sequence[float] | np.ndarray) -> float:
+def _error_of_auroc(auroc: float, n_rows: np.ndarray) -> float:
     """Return √((A (1−A) + (n₁−1)(Q₁−A²) + (n₀−1)(Q₂−A²)) / (n₀ n₁)): Hanley, McNeil 1982.
 
     Q₁ = A / (2 − A) and Q₂ = 2 A² / (1 + A).
@@ -81,4 +75,4 @@ def _error_of_auroc(auroc: float, n_rows: Sequence[float] | np.ndarray) -> float
     by_positives = auroc / (2.0 - auroc) - auroc**2
     by_negatives = 2.0 * auroc**2 / (1.0 + auroc) - auroc**2
     variance = auroc * (1.0 - auroc) + (n_1 - 1) * by_positives + (n_0 - 1) * by_negatives
-    return math.sqrt(max(variance, 0.0) / (n_0 * n_1))
+    return math.sqrt(variance / (n_0 * n_1))

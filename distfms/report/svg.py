@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from html import escape
-from typing import ParamSpec, Self
+from typing import Any, ParamSpec, Self
 
 from distfms.report.formatting import number
 
@@ -44,6 +44,13 @@ Pair = tuple[float, float]
 _Options = ParamSpec("_Options")
 
 
+class Drawing(str):
+    """A chart as SVG, and what it was drawn from, for others to draw it in their way."""
+
+    content: tuple[Any, ...]
+    options: dict[str, Any]
+
+
 def at_both_widths(draw: Callable[_Options, str]) -> Callable[_Options, str]:
     """Draw a chart twice, for a page and for a telephone; the page shows one of them."""
 
@@ -53,7 +60,10 @@ def at_both_widths(draw: Callable[_Options, str]) -> Callable[_Options, str]:
         for width in (WIDE, NARROW):
             options["width"] = width
             charts.append(draw(*args, **options))
-        return "\n".join(charts)
+        drawing = Drawing("\n".join(charts))
+        drawing.content = args
+        drawing.options = options
+        return drawing
 
     return draw_twice
 

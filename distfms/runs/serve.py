@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from importlib import import_module
 from os import PathLike, fspath
 from typing import Any
 
@@ -15,6 +16,7 @@ from distfms.data.files.partition import Dataset, RowsReader, frame_rows, memory
 from distfms.errors import DataError
 from distfms.methods.frame.contract import Predictor, checked_budget
 from distfms.methods.frame.row_predictor import RowPredictor
+from distfms.report.plotting import draw_first
 from distfms.runs.finished import Run, RunFiles, checked_stop, read_run, well_formed
 
 
@@ -221,6 +223,10 @@ class Model:
         """Return the result of the run in one sentence."""
         with well_formed(self.name):
             return self._method.headline(self.run)
+
+    def plot(self) -> Any:
+        """Draw the first figure of the report; return its axes. Needs ``distfms[plot]``."""
+        return draw_first(import_module(self._method.figures).sections(self.run))
 
     def page(self) -> str:
         """Return the report of the run, one self-contained HTML page."""

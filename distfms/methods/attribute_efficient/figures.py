@@ -87,7 +87,7 @@ def headline(run: FinishedRun) -> str:
     n_rows = count(selection["examples"], "row")
     share = selection["attributes_seen"] / max(selection["attributes_in_all"], 1)
     seen = f"{percent(share)} of the cells of {n_rows}"
-    constant = constant_answer(run.metrics) if selection["intercept"] else called(0)
+    constant = constant_answer(run.metrics) if selection["intercept"] else "0"
     if selection["algorithm"] == "mean":
         return sentence(f"Use no model: from {seen} none predicts {target} better than its mean")
     rows, loss = _judged(run)

@@ -288,6 +288,9 @@ class AnytimeSession:
         """Whether the deadline is over."""
         return self._end is not None and time.monotonic() >= self._end
 
+    def __repr__(self) -> str:
+        return f"<AnytimeSession: {self.n_groups} groups, spent {self.spent:g}>"
+
     def next_group(self) -> str | None:
         """Return the group that the prediction waits for.
 
