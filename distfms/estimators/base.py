@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from html import escape, unescape
+from html import escape
 from inspect import Parameter, Signature
 from pathlib import Path
 from textwrap import indent
@@ -56,28 +55,10 @@ from distfms.estimators.parameters import (
     target_names,
     tell_classes,
 )
+from distfms.estimators.report import Page
 from distfms.methods.frame.contract import FinishedRun, Inputs, Job
 from distfms.methods.frame.row_predictor import plan_of_model, set_missing
 from distfms.spec import Section
-
-
-class Page(str):
-    """An HTML page, which notebooks show as a page."""
-
-    __slots__ = ()
-
-    @property
-    def text(self) -> str:
-        """What the page says, without markup."""
-        bare = re.sub(r"(?s)<(style|script).*?</\1>|<[^>]+>", " ", self)
-        return " ".join(unescape(bare).split())
-
-    def save(self, path: Any) -> None:
-        """Write the page as a file."""
-        Path(path).write_text(self, "utf-8")
-
-    def _repr_html_(self) -> str:
-        return f'<iframe srcdoc="{escape(self)}" width="100%" height="640"></iframe>'
 
 
 class JobEstimator(BaseEstimator):
