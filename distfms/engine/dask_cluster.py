@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +56,11 @@ class DaskExecutor(Executor):
         self._patience_s = patience_s
         self._seats: list[_Seat] = []
         self._alive_s = time.monotonic()
-        self.client: Any = _connect(address, timeout_s)
+        self._silence = ExitStack()
+        self._silence.enter_context(_quiet_logs())
+        self.client: Any = None
         try:
+            self.client = _connect(address, timeout_s)
             self._require_workers(timeout_s)
             self.workers = self.actors = sum(self.client.nthreads().values())
         except BaseException:
@@ -81,7 +84,7 @@ class DaskExecutor(Executor):
                 return Task(asked, self._coming(asked), seat)
             value = self.client.submit(function, *values, pure=False)
             if not is_leaf:
-                return Task(value, self._awaited(value.exception(asynchronous=True)))
+                return Task(value, self._awaited(self._end_of(value)))
             # Before other tasks, as they are waited for.
             reports = self.client.submit(reports_of, value, pure=False, priority=1)
             answer = self._coming(reports)
@@ -115,12 +118,8 @@ class DaskExecutor(Executor):
 
     def reports(self, task: Task) -> tuple[UnitReport, ...]:
         """Return the reports of a task that is done."""
-        reports = self._answer(task)
-        if reports is None:
-            return ()
-        if isinstance(reports, tuple):
-            return reports
-        raise self._failure(task, reports)
+        reports: tuple[UnitReport, ...] | None = self._answer(task)
+        return reports or ()
 
     def forget(self, tasks: Sequence[Task]) -> None:
         """Have the scheduler drop what is under way.
@@ -178,6 +177,7 @@ class DaskExecutor(Executor):
         if client is not None:
             with _quiet():
                 client.close()
+        self._silence.close()
 
     # --- the cluster ---
 
@@ -261,29 +261,36 @@ class DaskExecutor(Executor):
 
     def _coming(self, future: Any) -> Any:
         """Have a value come here; where it is lost with its worker, when it is made again."""
-        return self._awaited(self.client.gather(future, asynchronous=True))
+        return self._awaited(self._value_of(future))
+
+    async def _value_of(self, future: Any) -> Any:
+        # To gather what failed leaves tasks of asyncio behind, which say so when it ends.
+        await self._end_of(future)
+        return await self.client.gather(future, asynchronous=True)
+
+    async def _end_of(self, future: Any) -> None:
+        """Wait for a future; raise its error."""
+        error = await future.exception(asynchronous=True)
+        if error is not None:
+            raise error
 
     def _awaited(self, coming: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coming, self.client.loop.asyncio_loop)
 
     def _answer(self, task: Task) -> Any:
-        """Return what came of a task, or raise its error."""
+        """Return what came of a task, or raise its error in words a user can act on."""
         try:
             return task.answer.result()
         except (Exception, CancelledError) as error:
-            raise self._failure(task, error) from error.__cause__
-
-    def _failure(self, task: Task, error: BaseException) -> BaseException:
-        """Return what went wrong with a task in words a user can act on."""
-        if task.value.status != "error":
-            return self._gone()
-        if type(error).__name__ != "KilledWorker":
-            return error
-        return EngineError(
-            f"Workers of the Dask cluster at {self.address} died repeatedly on the same task: "
-            f"{error}. They probably ran out of memory: give workers more memory or fewer threads, "
-            "then run the same command again; finished work is kept."
-        )
+            if task.value.status != "error":
+                raise self._gone() from error
+            if type(error).__name__ != "KilledWorker":
+                raise
+            raise EngineError(
+                f"Workers of the Dask cluster at {self.address} died repeatedly on the same task: "
+                f"{error}. They probably ran out of memory: give workers more memory or fewer "
+                "threads, then run the same command again; finished work is kept."
+            ) from error
 
 
 def _on_seat(function: Callable[..., Any], host: Host, *arguments: Any) -> Any:
@@ -322,19 +329,27 @@ async def _kind_of_server(address: str, timeout_s: float) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what distributed warns of and logs and this module has dealt with itself."""
+def _quiet_logs() -> Iterator[None]:
+    """Keep back what distributed logs and this module has dealt with itself."""
+    import distributed  # noqa: F401, gives its loggers levels of its own
+
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
     try:
         for name in levels:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(?s).*Mismatched versions found")
-            warnings.filterwarnings("ignore", message="Sending large graph of size")
-            warnings.filterwarnings(
-                "ignore", category=DeprecationWarning, module="(distributed|tornado)"
-            )
-            yield
+        yield
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what distributed warns of and this module has dealt with itself."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s).*Mismatched versions found")
+        warnings.filterwarnings("ignore", message="Sending large graph of size")
+        warnings.filterwarnings(
+            "ignore", category=DeprecationWarning, module="(distributed|tornado)"
+        )
+        yield
