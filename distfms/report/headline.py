@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from distfms.report.formatting import as_number, fixed, interval, percent, shorten
+from distfms.report.metrics import error_of
 
 #: Characters of a sentence.
 MOST = 140
@@ -48,31 +48,26 @@ def constant_answer(metrics: Mapping[str, Any]) -> str:
     return called(classes["names"][int(n_true.argmax())])
 
 
-def of_classes(classes: Mapping[str, Any]) -> str:
+def of_classes(metrics: Mapping[str, Any]) -> str:
     """Say how well classes are told apart: AUROC of two, the share of correct rows of more.
 
-    Standard errors are those of Hanley and McNeil (1982) and of a share, √(p (1 − p) / n).
+    Standard errors are by the spread over folds.
     """
+    classes = metrics["classes"]
     confusion = np.array(classes["confusion"])
-    n_true = confusion.sum(axis=1)
     auroc = as_number(classes["auroc"])
-    if len(n_true) == 2 and auroc is not None:
-        error = _error_of_auroc(auroc, n_true)
+    if len(confusion) == 2 and auroc is not None:
+        error = _error_of_classes(metrics, "auroc")
+        if error is None:
+            return f"AUROC {fixed(auroc, 2)}"
         decimals = 2 if error >= 0.005 else 3
         return f"AUROC {fixed(auroc, decimals)} ± {fixed(error, decimals)}"
     share = float(np.trace(confusion) / confusion.sum())
-    error = math.sqrt(share * (1.0 - share) / confusion.sum())
+    error = _error_of_classes(metrics, "accuracy")
     constant = percent(classes["largest_share"], 0)
     return f"{interval(share, error)} of rows correct (a constant: {constant})"
 
 
-def _error_of_auroc(auroc: float, n_rows: np.ndarray) -> float:
-    """Return √((A (1−A) + (n₁−1)(Q₁−A²) + (n₀−1)(Q₂−A²)) / (n₀ n₁)): Hanley, McNeil 1982.
-
-    Q₁ = A / (2 − A) and Q₂ = 2 A² / (1 + A).
-    """
-    n_0, n_1 = n_rows
-    by_positives = auroc / (2.0 - auroc) - auroc**2
-    by_negatives = 2.0 * auroc**2 / (1.0 + auroc) - auroc**2
-    variance = auroc * (1.0 - auroc) + (n_1 - 1) * by_positives + (n_0 - 1) * by_negatives
-    return math.sqrt(variance / (n_0 * n_1))
+def _error_of_classes(metrics: Mapping[str, Any], measure: str) -> float | None:
+    classes = metrics["classes"]
+    return error_of(metrics, classes["rows"], classes.get("folds", ()), measure)

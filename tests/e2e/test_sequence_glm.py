@@ -232,20 +232,21 @@ def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
     parts = assign_parts(table.column("id").to_numpy(), n_folds=3, test=0.0, seed=0)
     found, means, by_ridge = content(folder, "ridge.json")["tried"], [], []
     for ridge in [entry["ridge"] for entry in found]:
-        explained, deviances = [], []
+        explained, nulls, deviances = [], [], []
         for fold in range(3):
             train, test = parts != fold, parts == fold
             model = LogisticRegression(C=1 / (ridge * train.sum()), tol=1e-10, max_iter=5000)
             model = make_pipeline(StandardScaler(), model).fit(X[train], y[train])
-            null = np.log([[(y[train] == k).mean() for k in (3, 5, 9)]] * len(y))
+            null = np.log([[(y == k).mean() for k in (3, 5, 9)]] * len(y))
             own = np.searchsorted([3, 5, 9], y)[test]
             losses = [
                 -logs[test][np.arange(test.sum()), own].mean()
                 for logs in (model.predict_log_proba(X), null)
             ]
-            explained.append(1 - losses[0] / losses[1])
+            explained.append(losses[1] - losses[0])
+            nulls.append(losses[1])
             deviances.append(2 * losses[0])
-        by_ridge.append(explained)
+        by_ridge.append(explained / np.average(nulls, weights=np.bincount(parts)))
         means.append(np.average(deviances, weights=np.bincount(parts)))
     np.testing.assert_allclose([entry["loss"] for entry in found], means, 1e-4, atol=1e-4)
     best = int(np.argmin(means))

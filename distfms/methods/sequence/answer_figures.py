@@ -87,7 +87,7 @@ def _measured(run: FinishedRun, n_groups: int, n_all: int) -> list[str]:
     classes = run.metrics.get("classes")
     tells = f"{'it explains' if n_groups == 1 else 'they explain'} {share} of {_target(run)}"
     if classes:
-        tells = of_classes(classes)
+        tells = of_classes(run.metrics)
     part = f"{number(n_groups)} of {number(n_all)} groups"
     is_as_good = run.metrics["stop"]["rule"] == "one_standard_error"
     if n_groups == n_all:

@@ -381,12 +381,14 @@ def honest_at_stop(
 
     That is over all candidates and all their prefixes: what a fold chose does not report of it.
     """
-    whole = float(over_folds(candidates[0].losses[0], validated.weight).mean)
+    whole = candidates[0].losses[0]
+    if share == "explained_deviance":  # see `judged.pooled`
+        whole = np.full_like(whole, over_folds(whole, validated.weight).mean)
     entries = []
     choices = chosen_on_other_folds(candidates, validated.weight)
     for position, (number, prefix) in enumerate(choices):
         losses = candidates[number].losses[:, position]
-        value = (losses[0] - losses[prefix]) / whole if whole > 0 else np.nan
+        value = (losses[0] - losses[prefix]) / (whole[position] or np.nan)
         entries.append({"fold": validated.folds[position], share: number_or_none(value)})
     return entries
 

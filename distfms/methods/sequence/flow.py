@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from distfms.errors import DataError
 from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, Job, Judged, Run
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.finished import by_statistics
-from distfms.methods.frame.judge import HELD_OUT, LossSums
 from distfms.methods.frame.moments import head_of, points_on_folds
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import LeftOpen, choose_options
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.choice import Candidate, grid_of
+from distfms.methods.sequence.class_figures import chosen_rule, report_of
 from distfms.methods.sequence.data import SequenceData, step_entries
 from distfms.methods.sequence.evaluate import (
     NATURAL,
@@ -37,9 +36,8 @@ from distfms.methods.sequence.evaluate import (
     values_of,
     where_to_stop,
 )
-from distfms.methods.sequence.form import NO_FOLDS, SequenceForm
+from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.glm import GlmPath
-from distfms.methods.sequence.judged import few_rows
 from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
@@ -51,11 +49,9 @@ from distfms.methods.sequence.ridge_choice import chooses_ridge, with_ridge
 from distfms.methods.sequence.stages import learn_stopping
 from distfms.methods.sequence.stopping import Stopping
 from distfms.stats.base import over_folds
-from distfms.stats.classification import at_threshold, best_threshold, class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
 _SEPARATED = 1 - 1e-6
-_ROWS = {"test": "held-out rows", "validation": "rows of the folds", "train": "training rows"}
 
 
 def sequence(run: Run, job: Job) -> Finished:
@@ -165,7 +161,7 @@ def evaluate(learner: Learner, models: Models, reference: Any) -> dict[str, Any]
     if reference is not None:
         content["reference"] = beside_sequence(learner, reference, scores.folds, last)
     if isinstance(learner, ByRows):
-        content |= report_of(learner, models, scores, content["stop"])
+        content |= report_of(learner, models, scores, content["stop"], candidate)
     return content
 
 
@@ -203,13 +199,6 @@ def scores_at_stop(
     return at_stop(folds, share, *which, learner.procedure.grid(path))
 
 
-def chosen_rule(learner: Learner, path: Path, stop: Mapping[str, Any]) -> tuple[int, float]:
-    """Return the number of the rule of the model where predictions stop, and what it may spend."""
-    if stop["model"] <= len(path):
-        return 0, stop["spent"]
-    return len(learner.rules.compared) + stop["model"] - len(path) - 1, np.inf
-
-
 def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceCurve]:
     """Return the curve of every path, by rule."""
     curves, folds = dict[str, SequenceCurve](), scores.folds
@@ -228,56 +217,6 @@ def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceC
         kept = {rows: {k: own[at] for k, own in of.items()} for rows, of in found.items()}
         curves[name] = SequenceCurve(path.groups, at, path.curve_cost[at], kept, share)
     return curves
-
-
-def report_of(
-    learner: ByRows, models: Models, scores: Scores, stop: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Judge the model where predictions stop: note where few rows decide, report the classes."""
-    data, options, paths = learner.data, learner.job.options, list(models.paths.values())
-    if options.family == "gaussian":
-        return {}
-    rule, spent = chosen_rule(learner, paths[0], stop)
-    rows = "train" if scores.folds is None else "validation"
-    rows = rows if learner.solved(models).test is None else "test"
-    wanted = {rows} if isinstance(options.threshold, float) else {rows, "validation"}
-    asked: dict[tuple[str, int], tuple[Path, Sequence[int]]] = {
-        ("train", 0): (paths[rule], learner.train_parts),
-        **{("validation", f): (p, [f]) for (f, r), p in models.of_folds.items() if r == rule},
-        ("test", 0): (paths[rule], [HELD_OUT]),
-    }
-    judged = learner.judged(
-        {
-            key: (path.models_at([path.affordable(spent)]), parts)
-            for key, (path, parts) in asked.items()
-            if key[0] in wanted
-        }
-    )
-    sums_of = dict.fromkeys(wanted, LossSums())
-    for (name, _), sums in judged.items():
-        sums_of[name] = sums_of[name].merge(sums)
-    if text := few_rows(sums_of[rows], _ROWS[rows]):
-        advice = "" if chooses_ridge(learner.job) else ", or raise `sequence.ridge`"
-        learner.run.note(f"{text} Look at these rows{advice}.")
-    if data.classes is None:
-        return {}
-    names = data.classes.texts
-    counts = sums_of[rows].of_classes(-1)
-    threshold = options.threshold
-    if not isinstance(threshold, float):
-        if scores.folds is None:
-            raise DataError(NO_FOLDS)
-        rule = threshold["cost"] if isinstance(threshold, dict) else threshold
-        threshold = best_threshold(sums_of["validation"].of_classes(-1), rule)
-        counts = at_threshold(counts, threshold)
-    report = class_report(counts, names, rows, calibrated=True, threshold=threshold)
-    if data.class_weights is None:
-        return {"classes": report}
-    if options.threshold == 0.5 and len(names) == 2:
-        report["threshold"] = data.class_weights[0] / sum(data.class_weights)
-    # The explained deviance weighs rows by these, too.
-    weights = dict(zip(names, data.class_weights, strict=True))
-    return {"class_weights": weights, "classes": report}
 
 
 def with_stopping(

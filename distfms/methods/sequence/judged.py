@@ -5,7 +5,7 @@ Losses are measured by :mod:`distfms.methods.frame.judge` alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,6 @@ from distfms.methods.frame.contract import Answer, FoldAnswers
 from distfms.methods.frame.judge import Judge, LossSums, explained
 from distfms.methods.frame.outcomes import Responses
 from distfms.methods.sequence.problem import PrefixModels
-from distfms.stats.base import over_folds
 
 #: As few rows that decide about a deviance are told; of fewer rows in all, fewer.
 _FEW_ROWS, _ENOUGH_ROWS = 160, 400
@@ -69,27 +68,27 @@ def _deviance_of_shares(outcome: Responses, sums: LossSums, class_shares: np.nda
     return float(-2.0 * (weight[is_here] @ logs) / weight.sum())
 
 
-def pooled(answers: FoldAnswers, n_targets: int) -> FoldAnswers:
-    """Return answers whose shares are of the mean loss of no group over all folds.
+def pooled(answers: FoldAnswers) -> FoldAnswers:
+    """Return answers whose shares of the deviance are of the mean of no group over all folds.
 
     A fold in which there is little to explain, such as one without a row of a rare class, then
-    counts for as little. Several targets have no common unit: each fold is scaled by itself.
+    counts for as little.
     """
-    if n_targets > 1:
-        return answers
     by_item = tuple(_pooled_item(of_folds, answers.weight) for of_folds in answers.answers)
     return replace(answers, answers=by_item)
 
 
 def _pooled_item(of_folds: tuple[Answer, ...], weights: tuple[float, ...]) -> tuple[Answer, ...]:
-    for loss, share in (("deviance", "explained_deviance"), ("mse", "explained_variance")):
-        if of_folds and all(share in answer for answer in of_folds):
-            if are_of_one_class(of_folds):
-                of_folds = tuple(_as_of_nothing(answer, loss) for answer in of_folds)
-            nothing = np.array([answer[loss][0] for answer in of_folds])
-            whole = float(over_folds(nothing, weights).mean)
-            return tuple(_of_whole(answer, loss, share, whole) for answer in of_folds)
-    return of_folds
+    if not of_folds or any("explained_deviance" not in answer for answer in of_folds):
+        return of_folds
+    losses = [answer["deviance"] for answer in of_folds]
+    if are_of_one_class(of_folds):
+        losses = [np.full_like(loss, loss[0]) for loss in losses]
+    whole = float(np.average([loss[0] for loss in losses], weights=weights))
+    return tuple(
+        {**answer, "deviance": loss, "explained_deviance": (loss[0] - loss) / (whole or np.nan)}
+        for answer, loss in zip(of_folds, losses, strict=True)
+    )
 
 
 def are_of_one_class(of_folds: Sequence[Answer]) -> bool:
@@ -99,15 +98,6 @@ def are_of_one_class(of_folds: Sequence[Answer]) -> bool:
     sure of the first has the least deviance, so that these rows tell nothing of any model.
     """
     return all("accuracy" in answer and answer["accuracy"][0] == 1.0 for answer in of_folds)
-
-
-def _as_of_nothing(answer: Answer, loss: str) -> Answer:
-    return {**answer, loss: np.full_like(answer[loss], answer[loss][0])}
-
-
-def _of_whole(answer: Mapping[str, np.ndarray], loss: str, share: str, whole: float) -> Answer:
-    gains = answer[loss][0] - answer[loss]
-    return {**answer, share: gains / (whole if whole > 0 else np.nan)}
 
 
 def few_rows(sums: LossSums, rows: str) -> str:

@@ -192,10 +192,6 @@ class Learner(ABC):
         """Return the measures of models of prefixes; see `judged.measures_of`."""
         return measures_of(self.judge, sums, self.data.class_shares)
 
-    def pooled(self, folds: FoldAnswers) -> FoldAnswers:
-        """Return answers with shares of the mean loss of no group; see `judged.pooled`."""
-        return pooled(folds, len(self.data.form.roles.target))
-
     def judged_here(self, models: PrefixModels, parts: Sequence[int]) -> LossSums:
         """Judge models on the rows in memory of folds, or on held-out ones; not as rankings."""
         sample = self.data.sample
@@ -212,9 +208,8 @@ class ByStatistics(Learner):
         """Evaluate points of a grid; within a step."""
         data = self.data
         if not data.step:
-            return self.pooled(evaluate_here(work, data.statistics, nullcontext))
-        in_step = replace(work, step=data.step)
-        return self.pooled(evaluate_on_folds(self.run, data.statistics, in_step))
+            return evaluate_here(work, data.statistics, nullcontext)
+        return evaluate_on_folds(self.run, data.statistics, replace(work, step=data.step))
 
     def search(self) -> dict[str, Any]:
         """Return the paths of all rules by name; within a step."""
@@ -370,7 +365,7 @@ class ByRows(Learner):
             held_out = {name: part.folds[unit[0]] for name, part in members}
             fold = Fold({}, {**held_out, FOUND: (path, curves[unit])}, unit[0])
             answers[unit] = evaluated(work, fold, unit[1])
-        return self.pooled(arranged(work, answers))
+        return pooled(arranged(work, answers))
 
 
 def learner_of(run: Run, job: Job, data: SequenceData) -> Learner:

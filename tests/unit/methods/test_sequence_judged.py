@@ -30,18 +30,13 @@ def answers(*of_folds: dict[str, np.ndarray]) -> FoldAnswers:
 
 def test_a_fold_with_little_to_explain_counts_for_little() -> None:
     folds = answers(answer([0.01, 0.001]), answer([1.0, 1.01]))
-    mean = pooled(folds, 1).means(0, "explained_deviance").mean
+    mean = pooled(folds).means(0, "explained_deviance").mean
     assert mean == pytest.approx([0.0, 1.0 - 1.011 / 1.01])
-
-
-def test_several_targets_keep_the_shares_of_each_fold() -> None:
-    folds = answers(answer([0.01, 0.001]), answer([1.0, 1.01]))
-    assert pooled(folds, 2) is folds
 
 
 def test_rows_of_one_class_tell_nothing_of_models() -> None:
     folds = answers(answer([0.1, 0.0], 1.0), answer([0.1, 0.01], 1.0))
-    of_folds = pooled(folds, 1).values(0, "explained_deviance")
+    of_folds = pooled(folds).values(0, "explained_deviance")
     np.testing.assert_array_equal(of_folds, np.zeros((2, 2)))
 
 

@@ -109,7 +109,15 @@ def test_a_sentence_takes_the_clauses_that_fit() -> None:
 
 def test_classes_are_told_by_auroc_or_by_rows_that_are_correct() -> None:
     two = {"confusion": [[80, 20], [10, 40]], "auroc": 0.875, "largest_share": 0.67}
-    # Hanley and McNeil by hand: (A (1−A) + 49 (.7778−.7656) + 99 (.8167−.7656)) / 5000.
-    assert of_classes(two) == "AUROC 0.88 ± 0.03"
+    two["rows"] = "validation"
+    aurocs = [{"fold": 0, "auroc": 0.85, "accuracy": 0.7}, {"fold": 1, "auroc": 0.9}]
+    sizes = [{"fold": 0, "n_rows": 75}, {"fold": 1, "n_rows": 75}]
+    # Two folds: half of their difference is the standard error of their mean.
+    classes = {**two, "folds": aurocs}
+    assert of_classes({"classes": classes, "folds": sizes}) == "AUROC 0.88 ± 0.03"
+    assert of_classes({"classes": two, "folds": []}) == "AUROC 0.88"
     three = {**two, "confusion": [[80, 10, 10], [0, 50, 0], [0, 0, 50]], "largest_share": 0.5}
-    assert of_classes(three) == "90\u00a0±\u00a02% of rows correct (a constant: 50%)"
+    three["folds"] = [{"fold": 0, "accuracy": 0.88}, {"fold": 1, "accuracy": 0.92}]
+    assert of_classes({"classes": three, "folds": sizes}) == (
+        "90\u00a0±\u00a02% of rows correct (a constant: 50%)"
+    )

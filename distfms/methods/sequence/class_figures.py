@@ -1,0 +1,117 @@
+"""How classes are told apart by the model where predictions stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distfms.errors import DataError
+from distfms.methods.frame.contract import FoldAnswers
+from distfms.methods.frame.curves import number_or_none
+from distfms.methods.frame.judge import HELD_OUT, Judge, LossSums
+from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
+from distfms.methods.sequence.form import NO_FOLDS
+from distfms.methods.sequence.judged import few_rows
+from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores
+from distfms.methods.sequence.problem import Path
+from distfms.methods.sequence.ridge_choice import chooses_ridge
+from distfms.stats.classification import at_threshold, best_threshold, class_report
+
+_ROWS = {"test": "held-out rows", "validation": "rows of the folds", "train": "training rows"}
+
+
+def chosen_rule(learner: Learner, path: Path, stop: Mapping[str, Any]) -> tuple[int, float]:
+    """Return the number of the rule of the model where predictions stop, and what it may spend."""
+    if stop["model"] <= len(path):
+        return 0, stop["spent"]
+    return len(learner.rules.compared) + stop["model"] - len(path) - 1, np.inf
+
+
+def report_of(
+    learner: ByRows,
+    models: Models,
+    scores: Scores,
+    stop: Mapping[str, Any],
+    candidate: Candidate | None,
+) -> dict[str, Any]:
+    """Judge the model where predictions stop: note where few rows decide, report the classes.
+
+    Each fold is judged by what the other folds spend, which it did not choose.
+    """
+    data, options, paths = learner.data, learner.job.options, list(models.paths.values())
+    if options.family == "gaussian":
+        return {}
+    rule, spent = chosen_rule(learner, paths[0], stop)
+    rows = "train" if scores.folds is None else "validation"
+    rows = rows if learner.solved(models).test is None else "test"
+    wanted = {rows, "validation"}
+    asked: dict[tuple[str, int], tuple[Path, Sequence[int]]] = {
+        ("train", 0): (paths[rule], learner.train_parts),
+        **{("validation", f): (p, [f]) for (f, r), p in models.of_folds.items() if r == rule},
+        ("test", 0): (paths[rule], [HELD_OUT]),
+    }
+    spent_of = spent_without_folds(learner, paths[rule], scores.folds, stop, candidate)
+    questions = {}
+    for key, (path, parts) in asked.items():
+        if key[0] in wanted:
+            prefix = path.affordable(spent_of.get(key, spent))
+            questions[key] = path.models_at([prefix]), parts
+    judged = learner.judged(questions)
+    sums_of = dict.fromkeys(wanted, LossSums())
+    for (name, _), sums in judged.items():
+        sums_of[name] = sums_of[name].merge(sums)
+    if text := few_rows(sums_of[rows], _ROWS[rows]):
+        advice = "" if chooses_ridge(learner.job) else ", or raise `sequence.ridge`"
+        learner.run.note(f"{text} Look at these rows{advice}.")
+    if data.classes is None:
+        return {}
+    names = data.classes.texts
+    counts = sums_of[rows].of_classes(-1)
+    threshold = options.threshold
+    if not isinstance(threshold, float):
+        if scores.folds is None:
+            raise DataError(NO_FOLDS)
+        rule = threshold["cost"] if isinstance(threshold, dict) else threshold
+        threshold = best_threshold(sums_of["validation"].of_classes(-1), rule)
+        counts = at_threshold(counts, threshold)
+    report = class_report(counts, names, rows, calibrated=True, threshold=threshold)
+    report["folds"] = [
+        {"fold": number, **_fold_measures(learner.judge, sums)}
+        for (name, number), sums in judged.items()
+        if name == "validation"
+    ]
+    if data.class_weights is None:
+        return {"classes": report}
+    if options.threshold == 0.5 and len(names) == 2:
+        report["threshold"] = data.class_weights[0] / sum(data.class_weights)
+    # The explained deviance weighs rows by these, too.
+    weights = dict(zip(names, data.class_weights, strict=True))
+    return {"class_weights": weights, "classes": report}
+
+
+def spent_without_folds(
+    learner: Learner,
+    path: Path,
+    folds: FoldAnswers | None,
+    stop: Mapping[str, Any],
+    candidate: Candidate | None,
+) -> dict[tuple[str, int], float]:
+    """Return what all folds but one spend on the chosen kind, by ("validation", fold).
+
+    Empty where folds did not choose where to stop.
+    """
+    if folds is None or candidate is None or stop["rule"] != "one_standard_error":
+        return {}
+    costs = [0.0, *learner.procedure.grid(path)]
+    choices = chosen_on_other_folds([candidate], folds.weight)
+    return {
+        ("validation", fold): float(costs[prefix])
+        for fold, (_, prefix) in zip(folds.folds, choices, strict=True)
+    }
+
+
+def _fold_measures(judge: Judge, sums: LossSums) -> dict[str, float | None]:
+    measures = judge.measures(sums)
+    return {name: number_or_none(measures[name][-1]) for name in ("auroc", "accuracy")}
