@@ -44,6 +44,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.record import record
 from tests import ray_here
 from tests.faults.chaos import Life
 
@@ -427,6 +428,13 @@ def lives(folder: Path, n_kills: int, seed: int) -> None:
     print(f"lives: {dict(counts)} kills, the same bits; longest repetition {longest_s:.1f} s")
 
 
+TEXT = (
+    "Kills, hits (the victim was there and the job had not ended), what came of them, and the "
+    "longest time from the kill to the end of the command. Told is exit code 1 with one paragraph; "
+    "the same command then ended with the same bits."
+)
+
+
 def main() -> None:
     """Kill, and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -434,6 +442,7 @@ def main() -> None:
     parser.add_argument("--lives", type=int, default=0, help="kills at file events")
     parser.add_argument("--engines", nargs="+", default=list(VICTIMS), choices=list(VICTIMS))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--record", action="store_true", help="write the result and the README")
     parser.add_argument("--log", type=Path, default=Path("chaos.jsonl"))
     args = parser.parse_args()
     with ray_here.own_folder() as short, tempfile.TemporaryDirectory() as name:
@@ -443,13 +452,34 @@ def main() -> None:
             lives(folder, args.lives, args.seed)
         trials = Trials(folder, args.log.absolute(), write_data(folder))
         found = on_clusters(trials, args.engines, args.kills, args.seed) if args.kills else []
-    for kind in args.engines:
-        for what in VICTIMS[kind]:
-            own = [one for one in found if (one["engine"], one["victim"]) == (kind, what)]
-            told = Counter(one["outcome"].partition(" (")[0] for one in own)
-            longest = max((one["seconds"] for one in own), default=0.0)
-            n_hits = sum(one["hit"] for one in own)
-            print(f"{kind}, {what}: {len(own)} kills, {n_hits} hits; {dict(told)}; {longest:.0f} s")
+    rows = [
+        row_of(kind, what, [one for one in found if (one["engine"], one["victim"]) == (kind, what)])
+        for kind in args.engines
+        for what in VICTIMS[kind]
+    ]
+    for row in rows:
+        print(row)
+    if args.record:
+        record(
+            "chaos",
+            title="Kills while work runs",
+            text=TEXT,
+            script="python -m benchmarks.chaos",
+            seeds=[args.seed],
+            rows=rows,
+        )
+
+
+def row_of(kind: str, what: str, kills: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of an engine and a victim."""
+    outcomes = Counter(kill["outcome"].partition(" (")[0] for kill in kills)
+    return {
+        "engine": kind,
+        "victim": what,
+        "kills, hits": f"{len(kills)}, {sum(kill['hit'] for kill in kills)}",
+        "outcome": ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()),
+        "slowest": f"{max((kill['seconds'] for kill in kills), default=0.0):.0f} s",
+    }
 
 
 if __name__ == "__main__":

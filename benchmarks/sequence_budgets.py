@@ -4,7 +4,7 @@ For each table and budget, which is a share of what all groups cost: the AUROC o
 R² of numbers on other rows. Ours are one fit of the public estimators as jobs are by default: the
 best prefix or set within the budget (``predict(budget=…)``), and rows that stop one by one at this
 mean cost (``predict(stop="rows", mean_budget=…)``, whose cost on the other rows is said too). The
-orders of sequence_peers.py have the best of their prefixes within the budget, as there.
+orders of answers/peers.py have the best of their prefixes within the budget, as there.
 
 AACO is the acquisition conditioned oracle of Valancius, Lennon, Oliva ("Acquisition Conditioned
 Oracle for Nongreedy Active Feature Acquisition", 2024): a row looks at its five nearest neighbours
@@ -16,7 +16,7 @@ tried until the mean cost on the other rows is on both sides of the budget; two 
 ``digits`` are scikit-learn's, odd or even, in sixteen blocks of four pixels of the same price: a
 table of many groups that are about equally informative. Needs the public tables, and LightGBM.
 
-Run with ``python benchmarks/sequence_budgets.py FOLDER [--splits 3] [--only heart]``.
+Run with ``python -m benchmarks.sequence_budgets FOLDER [--splits 3] [--only heart]``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sequence_peers import FOLDS, OURS, PEERS, Split, Table, line, penalised, read
 from sklearn.datasets import load_digits
 from sklearn.metrics import r2_score, roc_auc_score
 
+from benchmarks.answers.peers import FOLDS, OURS, PEERS, Split, Table, penalised, read
 from distfms import GroupSequenceClassifier, GroupSequencer
 
 TABLES = ("heart", "breast_cancer", "wine_red", "cpu_small", "digits")
@@ -216,6 +216,10 @@ def show(name: str, splits: Sequence[Mapping[str, list[float]]]) -> None:
             error = more.std(ddof=1) / np.sqrt(len(more)) if len(more) > 1 else np.nan
             cells.append(f"{more.mean():+.3f} ± {error:.3f}")
         line([f"{name}, {share:.0%}", *cells])
+
+
+def line(cells: Sequence[str]) -> None:
+    print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ folds, on one thread: sixty fits. The job has models of about as many prefixes o
 up to 300 trees; it also chooses kinds, orders and numbers of trees, and judges all
 models. Each takes a process of its own; a round does the loop, then the job.
 
-Run with ``python benchmarks/sequence_trees.py [--rows 9000] [--columns 26] [--rounds 3]``.
+Run with ``python -m benchmarks.sequence_trees [--rows 9000] [--columns 26] [--rounds 3]``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+from benchmarks.record import range_text, record
 
 SPEC = """
 name: trees
@@ -64,6 +66,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=9000)
     parser.add_argument("--columns", type=int, default=26)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--record", action="store_true", help="write the result and the README")
     parser.add_argument("--loop", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.loop:
@@ -74,12 +77,26 @@ def main() -> None:
         spec.write_text(SPEC.format(path=path))
         ratios = list[float]()
         for number in range(args.rounds):
-            plain = seconds(__file__, "--loop", str(path))
+            plain = seconds("-m", "benchmarks.sequence_trees", "--loop", str(path))
             out = str(Path(folder) / f"run {number}")
             job = seconds("-m", "distfms.cli", "run", str(spec), "--out", out, "-q")
             ratios.append(job / plain)
             print(f"loop {plain:.1f} s, job {job:.1f} s: {ratios[-1]:.2f} x", flush=True)
-    print(f"{np.median(ratios):.2f} x ({min(ratios):.2f}-{max(ratios):.2f})")
+    print(f"{range_text(ratios)} x")
+    if args.record:
+        table_row = {
+            "rows × columns": f"{args.rows:,} × {args.columns}",
+            "rounds": args.rounds,
+            "job ÷ loop": range_text(ratios),
+        }
+        record(
+            "cost-sequence-trees",
+            title="What a default sequence costs where trees are chosen",
+            text="Processor time of a job beside a plain loop of sixty LightGBM fits, one thread.",
+            script="python -m benchmarks.sequence_trees",
+            seeds=[0],
+            rows=[table_row],
+        )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,17 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from benchmarks.answers import few_attributes, landmarks, multiselection, sequences
-from benchmarks.answers.page import Line, Question, markdown, page, summary
+from benchmarks.answers.page import (
+    Line,
+    Question,
+    Splits,
+    behind,
+    beside_peers,
+    markdown,
+    page,
+    summary,
+)
+from benchmarks.record import record
 
 QUESTIONS: Mapping[str, tuple[Any, Question]] = {
     "multiselect": (
@@ -69,16 +79,15 @@ class Measured:
 
 def measure(
     measured: Measured, name: str, tables: Sequence[str], splits: int, rows: int
-) -> list[Line]:
-    """Return what was found on the tables of a question."""
+) -> dict[str, Splits]:
+    """Return losses and seconds by table and split of a question."""
     most = min(rows, MOST.get(name, rows))
-    lines = []
+    by_table = {}
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")  # of peers that do not converge
         for table in tables:
-            cells = [measured.cell(name, table, split, most) for split in range(splits)]
-            lines.append(Line.of(table, cells))
-    return lines
+            by_table[table] = [measured.cell(name, table, split, most) for split in range(splits)]
+    return by_table
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -87,6 +96,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--tables", nargs="+", help="only tables whose names begin so")
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--rows", type=int, default=2000, help="rows of a table at most")
+    parser.add_argument("--record", action="store_true", help="write results and the README")
     parser.add_argument("--out", type=Path, default=Path("runs/answers"))
     args = parser.parse_args(given)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -95,9 +105,23 @@ def main(given: Sequence[str] | None = None) -> None:
         module, question = QUESTIONS[name]
         tables = [t for t in module.tables() if t.startswith(tuple(args.tables or [""]))]
         start = time.process_time()
-        found[question] = lines = measure(measured, name, tables, args.splits, args.rows)
+        by_table = measure(measured, name, tables, args.splits, args.rows)
+        lines = [Line.of(table, of_splits) for table, of_splits in by_table.items()]
+        found[question] = lines
         print(f"\n{question.title} ({question.loss.lower()}):\n\n{markdown(lines)}\n", flush=True)
         print(f"{time.process_time() - start:.0f} s of a processor", flush=True)
+        if args.record:
+            most = min(args.rows, MOST.get(name, args.rows))
+            record(
+                f"answers-{name}",
+                title=question.title,
+                text=f"{question.loss} on rows that neither taught nor chose, of ours by its "
+                f"defaults beside each peer; at most {most:,} rows of {', '.join(by_table)}. "
+                f"Behind the best peer of a table, picked with hindsight: {behind(lines)}.",
+                script=f"python -m benchmarks.answers --questions {name}",
+                seeds=range(args.splits),
+                rows=beside_peers(by_table),
+            )
     print("\n" + "\n".join(summary(found)))
     told = f"{args.splits} splits of at most {args.rows:,} rows, ours by its defaults"
     (args.out / "answers.html").write_text(page(found, told), encoding="utf-8")

@@ -6,7 +6,7 @@ Peers with constants are tuned on a quarter of the training rows and fitted agai
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any
@@ -16,14 +16,13 @@ from lightgbm import LGBMClassifier, LGBMRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.kernel_approximation import Nystroem
-from sklearn.linear_model import LogisticRegressionCV, RidgeCV
+from sklearn.linear_model import LogisticRegressionCV, Ridge, RidgeCV
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.answers.rfm import machines
 from benchmarks.answers.tables import CLASSES, exists, parts_of, rows_of
-from benchmarks.landmarks_metric import TREES, nystroem, tuned
 from distfms import LandmarkClassifier, LandmarkRegressor
 
 TABLES = (
@@ -33,6 +32,7 @@ TABLES = (
 #: Rows by which a Gaussian process chooses its widths; it learns from all.
 GP_ROWS, GP_MOST = 400, 2000
 PENALTIES = (1e-5, 1e-3, 1e-1)
+TREES = {"num_leaves": (7, 31), "learning_rate": (0.03, 0.1), "n_estimators": (200, 600)}
 
 
 def tables() -> list[str]:
@@ -73,7 +73,7 @@ def ways(classes: bool, shape: tuple[int, int]) -> Iterator[tuple[str, list[Any]
         yield "ours", [LandmarkRegressor(n_jobs=1)]
         yield "linear", [make_pipeline(StandardScaler(), RidgeCV(np.logspace(-4, 4, 17)))]
         yield "LightGBM", [LGBMRegressor(n_jobs=1, verbose=-1, **p) for p in points]
-        yield "Nystroem", list(nystroem(most, d, PENALTIES))
+        yield "Nystroem", list(nystroem(most, d))
         neighbours = [KNeighborsRegressor(k, weights="distance") for k in near]
     if candidates := machines(classes):
         yield "xRFM", candidates
@@ -102,3 +102,23 @@ def cells(name: str, split: int, most: int) -> Iterator[tuple[str, float, float]
         model = tuned(candidates, X[train], y[train], judge)
         spent = time.process_time() - start
         yield way, judge(model, X[test], y[test]), spent
+
+
+def nystroem(n_landmarks: int, n_columns: int) -> Iterator[Any]:
+    """Yield Nystroem + Ridge over a grid of widths and penalties."""
+    grid = product((0.25, 0.5, 1.0, 2.0, 4.0), PENALTIES)
+    for g, alpha in grid:
+        yield make_pipeline(
+            StandardScaler(),
+            Nystroem(gamma=g / 2 / n_columns, n_components=n_landmarks, random_state=0),
+            Ridge(alpha=alpha),
+        )
+
+
+def tuned(candidates: list[Any], X: np.ndarray, y: np.ndarray, judge: Callable[..., float]) -> Any:
+    """Return the best candidate, fitted to all rows."""
+    n = len(y) * 3 // 4
+    if len(candidates) > 1:
+        errors = [judge(model.fit(X[:n], y[:n]), X[n:], y[n:]) for model in candidates]
+        return candidates[int(np.argmin(errors))].fit(X, y)
+    return candidates[0].fit(X, y)

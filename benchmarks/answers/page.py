@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from benchmarks.record import ratio_text
 from distfms.report.page import Figure, Page, PageSection, Table, Text
 from distfms.report.plots import Bar, bar_chart
 
@@ -65,17 +67,24 @@ def standings(lines: Sequence[Line]) -> str:
     found = {
         kind: [n for n in lines if n.standing == kind] for kind in ("ahead", "level", "behind")
     }
-    behind = ", ".join(f"{n.table} ({n.difference}, {n.peer})" for n in found["behind"])
     counts = ", ".join(f"{kind} on {len(own)}" for kind, own in found.items())
-    return f"{counts} of {len(lines)} tables" + f"; behind on {behind}" * bool(behind)
+    return f"{counts} of {len(lines)} tables" + (
+        f"; behind on {behind(lines)}" if found["behind"] else ""
+    )
+
+
+def behind(lines: Sequence[Line]) -> str:
+    """Return the tables where ours is behind the best peer by more than a standard error."""
+    told = [f"{n.table} ({n.difference}, {n.peer})" for n in lines if n.standing == "behind"]
+    return ", ".join(told) or "none"
 
 
 def summary(found: Mapping[Question, Sequence[Line]]) -> list[str]:
     """Return a sentence for each question, first for those where ours is behind on two tables."""
-    behind = {q: sum(n.standing == "behind" for n in lines) for q, lines in found.items()}
-    order = sorted(found, key=lambda q: behind[q] < 2)
+    n_behind = {q: sum(n.standing == "behind" for n in lines) for q, lines in found.items()}
+    order = sorted(found, key=lambda q: n_behind[q] < 2)
     marks = {True: "Behind the best peer by more than a standard error on two tables or more. "}
-    return [f"{q.title}: {marks.get(behind[q] > 1, '')}{standings(found[q])}." for q in order]
+    return [f"{q.title}: {marks.get(n_behind[q] > 1, '')}{standings(found[q])}." for q in order]
 
 
 def markdown(lines: Sequence[Line]) -> str:
@@ -88,6 +97,37 @@ def markdown(lines: Sequence[Line]) -> str:
         seconds = f"{n.seconds['ours']:.1f}, {n.seconds[n.peer]:.1f}"
         rows.append([n.table, *losses, f"{n.difference} ({n.peer})", seconds])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def beside_peers(tables: Mapping[str, Splits]) -> list[dict[str, Any]]:
+    """Return for each peer the ratio of our mean loss to its own, over the tables that have it.
+
+    The mean is geometric; its range is that of 95 % by the spread over tables. Ahead and behind are
+    tables where the paired difference over splits is more than its standard error.
+    """
+    ways = dict.fromkeys(way for splits in tables.values() for way in splits[0])
+    return [_beside(way, tables) for way in ways if way != "ours"]
+
+
+def _beside(way: str, tables: Mapping[str, Splits]) -> dict[str, Any]:
+    logs = []
+    standings = {"ahead": 0, "level": 0, "behind": 0}
+    for name, splits in tables.items():
+        if way in splits[0]:
+            both = [{"ours": split["ours"], way: split[way]} for split in splits]
+            line = Line.of(name, both)
+            logs.append(np.log(line.losses["ours"] / line.losses[way]))
+            standings[line.standing] += 1
+    mean = float(np.mean(logs))
+    error = float(np.std(logs, ddof=1) / np.sqrt(len(logs))) if len(logs) > 1 else 0.0
+    low = mean - 1.96 * error
+    high = mean + 1.96 * error
+    return {
+        "peer": way,
+        "tables": len(logs),
+        "our loss ÷ its loss": ratio_text(*np.exp([mean, low, high])),
+        "ahead, level, behind": ", ".join(str(count) for count in standings.values()),
+    }
 
 
 def section(question: Question, lines: Sequence[Line]) -> PageSection:

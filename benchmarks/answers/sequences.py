@@ -1,16 +1,14 @@
 """In which order to compute groups: what is missing to 1 of the area under value against cost.
 
-Value is R² of numbers and AUROC of two classes; see `benchmarks.sequence_peers`, which has the
-peers.
+Value is R² of numbers and AUROC of two classes; see `benchmarks.answers.peers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks import sequence_peers
+from benchmarks.answers.peers import Table, one_split, read
 from benchmarks.answers.tables import CLASSES, FOLDER, exists, rows_of
-from benchmarks.sequence_peers import Table, one_split
 
 #: Of recipes and shipped tables, columns are groups with drawn prices.
 TABLES = (
@@ -30,7 +28,7 @@ def tables() -> list[str]:
 def cells(name: str, split: int, most: int) -> Iterator[tuple[str, float, float]]:
     """Yield each way's missing area, and its processor seconds."""
     if name in PRICED:
-        table = sequence_peers.read(FOLDER, name, most)
+        table = read(FOLDER, name, most)
     else:
         X, y = rows_of(name, most)
         classes = name in CLASSES

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from sklearn import datasets
 
-from benchmarks import multiselect_omi, sequence_peers
+from benchmarks import multiselect_omi
+from benchmarks.answers.peers import read
 
 FOLDER = Path(os.environ.get("DISTFMS_REALDATA", "../shared/data"))
 Recipe = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
@@ -131,7 +132,7 @@ def rows_of(name: str, most: int) -> tuple[pd.DataFrame, np.ndarray]:
         own = rng.permutation(len(data.target))[:most]
         X = data.data.iloc[own].reset_index(drop=True)
         return X.set_axis([c.replace(" ", "_") for c in X], axis=1), data.target.to_numpy()[own]
-    found = sequence_peers.read(FOLDER, name, most)
+    found = read(FOLDER, name, most)
     return found.X, found.y
 
 

@@ -75,12 +75,10 @@ class MultiselectOptions(Section):
     psd: Literal["nearest", "data_units", "none"] = "nearest"
     """Whether Full works with the positive semi-definite matrix nearest to the estimated
     covariance, or with the estimate as it is. `nearest` is meant in units of the standard deviation
-    of one judgment of each attribute; `data_units` in those of the data, as in the paper. The
-    test error on rated faces was 0.3 to 8.6% larger with `data_units` where attributes differed in
-    their units, and 2.4% smaller to 1.8% larger with one unit for all
-    (`benchmarks/multiselect_omi.py --psd`). Where one process would take more than 4 GiB, `none`
-    lets actors compute, keep and search the covariance in slabs of attributes; there is then no
-    cross-validation and no baseline but `scoring`.
+    of one judgment of each attribute; `data_units` in those of the data, as in the paper, which
+    errs more where attributes differ in their units. Where one process would take more than 4 GiB,
+    `none` lets actors compute, keep and search the covariance in slabs of attributes; there is then
+    no cross-validation and no baseline but `scoring`.
     """
     model: Literal["projected", "refit"] = "projected"
     """Weights from the statistics, or least squares on the means of the first r judgments, of the

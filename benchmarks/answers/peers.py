@@ -1,26 +1,20 @@
-"""Held-out quality at equal cost: sequences of groups beside other ways to order features.
+"""Other ways to order groups, and what each way is worth on other rows at equal cost.
 
-For each table the area under the curve of what predictions on other rows are worth (R² of numbers,
-AUROC of two classes) against what they cost, up to the cost of all groups, and against the
-logarithm of it from the cheapest group on, where every doubling counts the same. Ours are the
-public estimators with ``budgets="auto"``: as jobs are by default (``model="auto"``), and linear,
-with splines, with LightGBM in the order of splines. A peer chooses an order of the groups; at
-each budget it has the best of its affordable prefixes by the same number of folds of the training
-rows, each with the better of ridge or logistic regression and LightGBM with the same parameters as
-ours. LightGBM's own penalty for features gives a set for each of twelve trade-offs;
+The area under the curve of what predictions on other rows are worth (R² of numbers, AUROC of two
+classes) against what they cost, up to the cost of all groups, and against the logarithm of it from
+the cheapest group on, where every doubling counts the same. A peer chooses an order of the groups;
+at each budget it has the best of its affordable prefixes by the same number of folds of the
+training rows, each with the better of ridge or logistic regression and LightGBM with the same
+parameters as ours. LightGBM's own penalty for features gives a set for each of twelve trade-offs;
 bcselector, where it is installed, orders columns by their joint mutual information per cost.
 
 Heart, breast cancer and Beijing have the costs of ``jobs/``; for other tables each split draws
-prices between 1 and 10. Needs the public tables, and LightGBM.
-
-Run with ``python benchmarks/sequence_peers.py FOLDER [--splits 5] [--only heart]``.
+prices between 1 and 10.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,16 +39,8 @@ from distfms.solve.costs import GroupCosts
 from distfms.spec import read_yaml
 
 WINE = ("wine_red", "wine_white")
-OTHERS = ("abalone", "bank8FM", "bodyfat", "cal_housing", "cpu_small", "house_8L", "puma8NH")
-TABLES = ("heart", "breast_cancer", "beijing_air", *WINE, *OTHERS)
 TREES = {"num_iterations": 200, "learning_rate": 0.05, "num_leaves": 15}
-SPLINES = {"splines": 5, "missing": True}
-OURS: Mapping[str, Mapping[str, Any]] = {
-    "by default": {"model": "auto", "lightgbm": TREES},
-    "linear": {},
-    "splines": {"expand": SPLINES},
-    "LightGBM": {"model": "lightgbm", "lightgbm": TREES, "criterion": "fr"},
-}
+OURS: Mapping[str, Mapping[str, Any]] = {"by default": {"model": "auto", "lightgbm": TREES}}
 FOLDS = 3
 
 
@@ -72,7 +58,7 @@ class Table:
 
 def read(folder: Path, name: str, most: int) -> Table:
     """Return a table, of at most so many rows."""
-    jobs = Path(__file__).parents[1] / "jobs"
+    jobs = Path(__file__).parents[2] / "jobs"
     if name == "heart":
         frame = heart_data.read_patients(folder / "heart").to_pandas()
         costs, shared = heart_data.read_prices(folder / "heart")
@@ -366,42 +352,3 @@ def one_split(
         points, more_spent = split.points(sets)
         found[name] = areas(best_so_far(points), 2, split.costs), spent + more_spent
     return found
-
-
-def show(name: str, splits: Sequence[Mapping[str, tuple[np.ndarray, float]]]) -> None:
-    """Print lines for areas against cost and its logarithm, and for processor seconds."""
-    for scale, kind in enumerate(("cost", "log cost")):
-        values = {way: np.array([s[way][0][scale] for s in splits]) for way in splits[0]}
-        peers = [way for way in values if not way.startswith("ours")]
-        peer = max(peers, key=lambda way: values[way].mean())
-        less = values["ours, by default"] - values[peer]
-        error = less.std(ddof=1) / np.sqrt(len(less)) if len(less) > 1 else np.nan
-        cells = [f"{v.mean():.3f} ({v.min():.3f}–{v.max():.3f})" for v in values.values()]
-        line([f"{name}, {kind}", *cells, f"{less.mean():+.3f} ± {error:.3f}"])
-    line([f"{name}, s", *(f"{np.mean([s[way][1] for s in splits]):.1f}" for way in splits[0]), ""])
-
-
-def line(cells: Sequence[str]) -> None:
-    print("| " + " | ".join(cells) + " |", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--most", type=int, default=3000, help="rows of a table")
-    parser.add_argument("--only", nargs="*", default=TABLES)
-    args = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    for number, name in enumerate(args.only):
-        table = read(args.folder, name, args.most)
-        splits = [one_split(table, seed) for seed in range(args.splits)]
-        if not number:
-            head = ["data", *splits[0], "ours less the best peer"]
-            line(head)
-            line(["---"] * len(head))
-        show(name, splits)
-
-
-if __name__ == "__main__":
-    main()
