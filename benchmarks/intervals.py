@@ -1,11 +1,11 @@
 """Whether headlines hold: how often their intervals cover the truth, and what they claim of noise.
 
-Tables are simulated, so that the truth is known: what the model of a job explains, or classifies
-correctly, of many rows that it has not seen. A headline's ``65 ± 2 %`` is a share with its standard
-error, by the spread over folds. ``coverage`` prints how often the truth is within Student's 95 % of
-it. ``noise`` draws targets that nothing explains and prints the mean share that is claimed, how
-often it is more than 2 and 2.776 (Student's, for five folds) standard errors above 0, and the mean
-share that is true. Of classes that is what is classified correctly above the largest class.
+Tables are simulated, so that the truth is known: what the model of a job explains, or how well it
+tells classes apart, of many rows that it has not seen. A headline's ``65 ± 2%`` is a share with its
+standard error, by the spread over folds. ``coverage`` prints how often the truth is within
+Student's 95 % of it. ``noise`` draws targets that nothing explains and prints the mean claim, how
+often it is more than 2.776 (Student's, for five folds) standard errors above 0, and the mean truth:
+shares, correct rows above the largest class, AUROC above a half.
 
 Run with ``OMP_NUM_THREADS=1 python -m benchmarks.intervals noise`` or ``… coverage``.
 """
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import roc_auc_score
 
 import distfms
 from benchmarks.record import record
@@ -34,8 +35,9 @@ from distfms.stats.base import student_t
 N_FOLDS = 5
 N_OTHERS = 20_000
 #: A share with its error, and with that of what is said of all groups.
-CLAIM = r"([−-]?[\d.,]+)\s±\s([\d.,]+)\s?%"
-OF_ALL = r"\(all \d+:\s" + CLAIM
+CLAIM = r"([−-]?[\d.,]+)\s±\s([\d.,]+)%"
+OF_ALL = r"; all [\d,]+ explain " + CLAIM
+AUROC = r"AUROC ([\d.]*\d) ± ([\d.]*\d)"
 
 Draw = Callable[[np.random.Generator, int], pd.DataFrame]
 
@@ -123,6 +125,7 @@ COVERAGE = {
     "stop, linear": Case("sequence", LINEAR, linear),
     "stop, curved": Case("sequence", LINEAR, curved),
     "all groups": Case("sequence", LINEAR, curved, of_all=True),
+    "stop, AUROC": Case("sequence", LINEAR, classes, True),
     "landmarks, share": Case("landmarks", {}, curved),
     "landmarks, correct": Case("landmarks", {}, classes, True),
     "landmarks, objects": Case("landmarks", {}, repeated, True, data={"id": "object"}),
@@ -154,20 +157,28 @@ def finished(case: Case, rows: pd.DataFrame, seed: int, folder: str) -> Path:
 
 
 def claimed(case: Case, run: Path) -> tuple[float, float]:
-    """Return the share that a headline claims and its standard error, in percent; 0 without one."""
+    """Return what a headline claims and its standard error, in percent; 0 where it has neither.
+
+    Of two classes that is a share of correct rows, or by how much the AUROC is more than a half.
+    """
     headline = load_method(case.method).headline(read_run(str(run)).open()[1])
-    match = re.search(OF_ALL if case.of_all else CLAIM, headline.split(";")[0])
+    if match := re.search(AUROC, headline):
+        return 100 * float(match[1]) - 50, 100 * float(match[2])
+    match = re.search(OF_ALL, headline) if case.of_all else None
+    match = match or re.search(CLAIM, headline.split(";")[0])
     if match is None:
         return 0.0, 0.0
     share, error = (text.replace("−", "-").replace(",", "") for text in match.groups())
     return float(share), float(error)
 
 
-def explained(run: Path, others: pd.DataFrame, **options: Any) -> float:
-    """Return what a model explains, or classifies correctly, of other rows, in percent."""
+def explained(case: Case, run: Path, others: pd.DataFrame, **options: Any) -> float:
+    """Return what is true of other rows, in percent, in the units of `claimed`."""
     predicted = distfms.load(run).predict(others.drop(columns="y"), **options)
-    values = predicted["predicted_y"].to_numpy()
     target = others["y"].to_numpy()
+    if case.has_classes and case.method == "sequence":
+        return float(100 * roc_auc_score(target == "yes", predicted["probability_yes"]) - 50)
+    values = predicted["predicted_y"].to_numpy()
     if target.dtype.kind != "f":
         return float(100 * np.mean(values == target))
     return float(100 * (1 - np.mean((target - values) ** 2) / target.var()))
@@ -188,7 +199,7 @@ def covers(case: Case, n_rows: int, seed: int) -> bool:
             others = judged(rng, N_OTHERS, selection["repeats"])
         else:
             others = case.draw(rng, N_OTHERS)
-        truth = explained(run, others, **options)
+        truth = explained(case, run, others, **options)
     # Headlines round: a claim of 65 % stands for 64.5 to 65.5.
     return bool(abs(share - truth) <= student_t(0.95, N_FOLDS - 1) * error + 0.5)
 
@@ -217,8 +228,8 @@ def of_noise(case: Case, n_rows: int, n_columns: int, seed: int) -> tuple[float,
     with tempfile.TemporaryDirectory() as folder:
         run = finished(case, rows, seed, folder)
         share, error = claimed(case, run)
-        truth = explained(run, others)
-    if case.has_classes:
+        truth = explained(case, run, others)
+    if case.has_classes and case.method == "landmarks":
         truth -= 100 * others["y"].value_counts(normalize=True).max()
     if case.has_classes and case.method == "landmarks" and share:
         share -= 100 * rows["y"].value_counts(normalize=True).max()
