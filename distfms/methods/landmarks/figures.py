@@ -141,7 +141,6 @@ def _error_figure(run: FinishedRun) -> Figure:
         xlabel="landmarks",
         ylabel=measure_title(measure),
         log_x=True,
-        y_limits=(0.0, None),
     )
     title = measure_title(measure, capital=True)
     caption = f"{title} against the number of landmarks: {ROWS[reading]}."

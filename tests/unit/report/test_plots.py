@@ -159,3 +159,12 @@ def test_any_numbers_make_a_chart(rows: list[tuple[float, float, float]], log: b
         ElementTree.fromstring(f"<r>{svg}</r>")
         assert "nan" not in svg
         assert "inf" not in svg
+
+
+def test_labels_can_be_read_on_a_telephone() -> None:
+    chart = line_chart([Line("a", [0.0, 1.0], [0.2, 0.4])], title="t", xlabel="x", ylabel="y")
+    narrow = chart[chart.index('class="narrow"') :]
+    width = float(re.search(r'viewBox="0 0 (\d+)', narrow)[1])
+    sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", narrow)]
+    # A card leaves some 350 of 400 pixels to its chart.
+    assert min(sizes) * 350.0 / width >= 9.0
