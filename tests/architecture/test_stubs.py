@@ -26,6 +26,6 @@ def test_mypy_knows_the_parameters(tmp_path):
     (tmp_path / "example.py").write_text(EXAMPLE)
     told, _, code = api.run([str(tmp_path / "example.py"), "--cache-dir", str(tmp_path / "cache")])
     assert code == 1
-    assert 'Argument "landmarks" to "LandmarkRegressor" has incompatible type "str"' in told
+    assert 'Argument "landmarks" to "LandmarkRegressor" has incompatible type' in told
     assert 'Revealed type is "distfms.GroupSequencer"' in told
     assert "Found 1 error" in told
