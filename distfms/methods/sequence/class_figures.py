@@ -104,7 +104,7 @@ def spent_without_folds(
     """
     if folds is None or candidate is None or stop["rule"] != "one_standard_error":
         return {}
-    costs = [0.0, *learner.procedure.grid(path)]
+    costs = learner.procedure.grid(path)  # that of no group first
     choices = chosen_on_other_folds([candidate], folds.weight)
     return {
         ("validation", fold): float(costs[prefix])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,8 @@ from distfms import GroupSequenceClassifier
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.judge import Judge, JudgedRows
 from distfms.methods.frame.outcomes import Responses
+from distfms.methods.sequence.choice import Candidate
+from distfms.methods.sequence.class_figures import spent_without_folds
 from distfms.methods.sequence.judged import measures_of, pooled
 from distfms.solve.losses import FAMILIES
 
@@ -61,3 +65,16 @@ def test_no_group_is_bought_where_a_class_is_in_one_fold() -> None:
     y = np.where(np.arange(40) == 7, "yes", "no")
     model = GroupSequenceClassifier(model="linear", folds=5).fit(X, y)
     assert np.ptp(model.predict_proba(X), axis=0) == pytest.approx([0.0, 0.0])
+
+
+def test_each_fold_is_judged_by_what_the_others_spend() -> None:
+    losses = np.array([[4.0, 4.0, 4.0], [1.0, 2.0, 2.0], [1.0, 1.0, 1.0]])
+    folds = FoldAnswers((0, 1, 2), (10,) * 3, (10.0,) * 3, ())
+    grid = np.array([0.0, 2.0, 5.0])
+    learner = SimpleNamespace(procedure=SimpleNamespace(grid=lambda _path: grid))
+    candidate = Candidate(losses, [0, 1, 2])
+    stop = {"rule": "one_standard_error"}
+    spent = spent_without_folds(learner, None, folds, stop, candidate)  # type: ignore[arg-type]
+    # Without the first fold, two groups are ahead on both others; else one is within an error.
+    assert spent == {("validation", 0): 5.0, ("validation", 1): 2.0, ("validation", 2): 2.0}
+    assert not spent_without_folds(learner, None, folds, {"rule": "budget"}, candidate)  # type: ignore[arg-type]
