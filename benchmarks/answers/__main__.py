@@ -116,7 +116,7 @@ def main(given: Sequence[str] | None = None) -> None:
                 f"answers-{name}",
                 title=question.title,
                 text=f"{question.loss} on rows that neither taught nor chose, of ours by its "
-                f"defaults beside each peer; at most {most:,} rows of {', '.join(by_table)}. "
+                f"defaults beside each peer; at most {most:,} rows of {len(by_table)} tables. "
                 f"Behind the best peer of a table, picked with hindsight: {behind(lines)}.",
                 script=f"python -m benchmarks.answers --questions {name}",
                 seeds=range(args.splits),
