@@ -14,7 +14,9 @@ import numpy as np
 from distfms.methods.frame.choose import best, fewest
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.curves import number_or_none, points_of
+from distfms.methods.frame.judge import explained
 from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
+from distfms.methods.sequence.judged import shares_of_mean
 from distfms.methods.sequence.problem import Path
 from distfms.solve.costs import GroupCosts, longest_affordable, within
 from distfms.stats.base import over_folds
@@ -381,14 +383,14 @@ def honest_at_stop(
 
     That is over all candidates and all their prefixes: what a fold chose does not report of it.
     """
-    whole = candidates[0].losses[0]
-    if share == "explained_deviance":  # see `judged.pooled`
-        whole = np.full_like(whole, over_folds(whole, validated.weight).mean)
     entries = []
     choices = chosen_on_other_folds(candidates, validated.weight)
     for position, (number, prefix) in enumerate(choices):
-        losses = candidates[number].losses[:, position]
-        value = (losses[0] - losses[prefix]) / (whole[position] or np.nan)
+        losses = candidates[number].losses
+        if share == "explained_deviance":
+            value = shares_of_mean(losses, validated.weight)[prefix, position]
+        else:
+            value = explained(losses[prefix, position], losses[0, position])
         entries.append({"fold": validated.folds[position], share: number_or_none(value)})
     return entries
 

@@ -43,9 +43,9 @@ def measures_of(
     The first model is that of no group, of whose loss the others explain a share. Empty where there
     is no row of positive weight; measures by class are NaN but for the last model.
 
-    Of classes the loss of no group is that of the shares of all training rows, `class_shares`, not
-    of those without a fold: where most rows of a rare class are in one fold, the shares without it
-    are so wrong there that any model explains much of their deviance.
+    Of classes the loss of no group is that of `class_shares`, the shares of all training rows, on
+    folds too: where most rows of a rare class are in one fold, the shares without it are so wrong
+    there that any model explains much of their deviance.
     """
     measures = judge.measures(sums)
     if not measures:
@@ -65,7 +65,8 @@ def _deviance_of_shares(outcome: Responses, sums: LossSums, class_shares: np.nda
         weight = weight * np.array(outcome.class_weights)
     is_here = weight > 0
     logs = np.log(class_shares[is_here])
-    return float(-2.0 * (weight[is_here] @ logs) / weight.sum())
+    total = max(float(weight.sum()), np.finfo(float).tiny)
+    return float(-2.0 * (weight[is_here] @ logs) / total)
 
 
 def pooled(answers: FoldAnswers) -> FoldAnswers:
@@ -81,14 +82,23 @@ def pooled(answers: FoldAnswers) -> FoldAnswers:
 def _pooled_item(of_folds: tuple[Answer, ...], weights: tuple[float, ...]) -> tuple[Answer, ...]:
     if not of_folds or any("explained_deviance" not in answer for answer in of_folds):
         return of_folds
-    losses = [answer["deviance"] for answer in of_folds]
+    losses = np.stack([answer["deviance"] for answer in of_folds], axis=-1)
     if are_of_one_class(of_folds):
-        losses = [np.full_like(loss, loss[0]) for loss in losses]
-    whole = float(np.average([loss[0] for loss in losses], weights=weights))
+        losses = np.tile(losses[0], (len(losses), 1))
+    shares = shares_of_mean(losses, weights)
     return tuple(
-        {**answer, "deviance": loss, "explained_deviance": (loss[0] - loss) / (whole or np.nan)}
-        for answer, loss in zip(of_folds, losses, strict=True)
+        {**answer, "deviance": losses[:, fold], "explained_deviance": shares[:, fold]}
+        for fold, answer in enumerate(of_folds)
     )
+
+
+def shares_of_mean(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return (l₀ − l) / Σ w l₀ of losses l (M, n_folds), the first of which are of no group.
+
+    The weights w of the folds have the sum 1; NaN where there is nothing to explain.
+    """
+    whole = np.average(losses[0], weights=weights)
+    return np.asarray((losses[0] - losses) / (whole if whole > 0 else np.nan))
 
 
 def are_of_one_class(of_folds: Sequence[Answer]) -> bool:

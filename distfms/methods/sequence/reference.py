@@ -15,7 +15,7 @@ from distfms.methods.frame.judge import HELD_OUT
 from distfms.methods.frame.trees import QUICK, gains_by_feature
 from distfms.methods.sequence.data import SequenceData, thinned
 from distfms.methods.sequence.fits import tree_fit
-from distfms.methods.sequence.judged import PrefixScores
+from distfms.methods.sequence.judged import PrefixScores, shares_of_mean
 from distfms.methods.sequence.learners import Learner
 from distfms.methods.sequence.options import TREES
 from distfms.methods.sequence.problem import FeatureGroups
@@ -148,8 +148,10 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         whole = TreeModels.of(["", model.text], model.null, spans)
         sums = learner.judged({HELD_OUT: (whole, [HELD_OUT])})[HELD_OUT]
         test = _last(learner.measures_of(sums))
-    if loss == "deviance":
-        _pool(entries, losses, nulls, weights)
+    if loss == "deviance" and entries:
+        shares = shares_of_mean(np.array([nulls, losses]), weights)[1]
+        for entry, explained in zip(entries, shares, strict=True):
+            entry["explained_deviance"] = number_or_none(explained)
     groups = data.form.groups
     return Reference(
         n_train=models[HELD_OUT].n_rows if HELD_OUT in models else len(rows.fold),
@@ -162,15 +164,6 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         gains={number: gains_of(model.text, groups) for number, model in models.items()},
         fitted={(features, number): model.text for number, model in models.items()},
     )
-
-
-def _pool(
-    entries: list[dict[str, Any]], losses: list[float], nulls: list[float], weights: list[float]
-) -> None:
-    """Make shares of folds those of the mean loss of the constant model; see `judged.pooled`."""
-    whole = float(np.average(nulls, weights=weights)) if nulls else 1.0
-    for entry, loss, null in zip(entries, losses, nulls, strict=True):
-        entry["explained_deviance"] = number_or_none((null - loss) / (whole or np.nan))
 
 
 def _last(measures: Mapping[str, np.ndarray]) -> dict[str, Any]:
