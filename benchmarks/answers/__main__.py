@@ -28,9 +28,9 @@ from benchmarks.answers.page import (
     Line,
     Question,
     Splits,
-    behind,
     beside_peers,
     markdown,
+    names_behind,
     page,
     summary,
 )
@@ -117,7 +117,7 @@ def main(given: Sequence[str] | None = None) -> None:
                 title=question.title,
                 text=f"{question.loss} on rows that neither taught nor chose, of ours by its "
                 f"defaults beside each peer; at most {most:,} rows of {len(by_table)} tables. "
-                f"Behind the best peer of a table, picked with hindsight: {behind(lines)}.",
+                f"Behind the best peer of a table, picked with hindsight: {names_behind(lines)}.",
                 script=f"python -m benchmarks.answers --questions {name}",
                 seeds=range(args.splits),
                 rows=beside_peers(by_table),

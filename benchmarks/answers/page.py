@@ -79,6 +79,11 @@ def behind(lines: Sequence[Line]) -> str:
     return ", ".join(told) or "none"
 
 
+def names_behind(lines: Sequence[Line]) -> str:
+    """Return the names of these tables."""
+    return "; ".join(n.table for n in lines if n.standing == "behind") or "none"
+
+
 def summary(found: Mapping[Question, Sequence[Line]]) -> list[str]:
     """Return a sentence for each question, first for those where ours is behind on two tables."""
     n_behind = {q: sum(n.standing == "behind" for n in lines) for q, lines in found.items()}
