@@ -68,9 +68,9 @@ def fewest(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> int:
 def _most_allowed(differences: np.ndarray) -> np.ndarray:
     """Return twice the standard error of means (n_candidates,) by median deviations over folds."""
     n_folds = differences.shape[1]
-    known = np.where(np.isfinite(differences), differences, 0.0)
-    medians = np.median(known, axis=1, keepdims=True)
-    deviations = NORMAL_MAD * np.median(np.abs(known - medians), axis=1)
+    finite = np.where(np.isfinite(differences), differences, 0.0)
+    medians = np.median(finite, axis=1, keepdims=True)
+    deviations = NORMAL_MAD * np.median(np.abs(finite - medians), axis=1)
     return 2.0 * deviations / np.sqrt(max(n_folds - 1, 1))
 
 
@@ -142,14 +142,14 @@ def chosen_without(
     Tibshirani and Tibshirani, "A bias correction for the minimum error rate in cross-validation"
     (2009).
     """
-    given = np.asarray(weights, dtype=np.float64)
-    n_folds = len(given)
+    fold_weights = np.asarray(weights, dtype=np.float64)
+    n_folds = len(fold_weights)
     if n_folds < 2:
-        return np.full(n_folds, rule(losses, given))
+        return np.full(n_folds, rule(losses, fold_weights))
     choices = np.empty(n_folds, dtype=np.intp)
     for fold in range(n_folds):
-        others = np.arange(n_folds) != fold
-        choices[fold] = rule(losses[:, others], given[others])
+        is_kept = np.arange(n_folds) != fold
+        choices[fold] = rule(losses[:, is_kept], fold_weights[is_kept])
     return choices
 
 

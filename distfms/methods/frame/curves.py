@@ -7,7 +7,7 @@ and its measures by name on each set of rows that there is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ def number_or_none(value: Any) -> float | None:
 
 
 def points_of(
-    sizes: Mapping[str, Any], scores: Mapping[str, Mapping[str, Sequence[float] | np.ndarray]]
+    sizes: Mapping[str, Any], scores: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the points of a curve.
 
@@ -31,11 +31,11 @@ def points_of(
         For each set of rows, n values of each measure; NaN where one does not exist.
     """
     columns = {name: np.asarray(values).tolist() for name, values in sizes.items()}
-    points = list[dict[str, Any]]()
-    for place in range(len(columns["budget"])):
-        points.append({name: values[place] for name, values in columns.items()})
+    by_point = zip(*columns.values(), strict=True)
+    points = [dict(zip(columns, values, strict=True)) for values in by_point]
     for rows, measures in scores.items():
         for measure, values in measures.items():
             for point, value in zip(points, values, strict=True):
-                point.setdefault(rows, {})[measure] = number_or_none(value)
+                measured = point.setdefault(rows, {})
+                measured[measure] = number_or_none(value)
     return points

@@ -168,14 +168,16 @@ class Responses(Outcome):
 
     def errors(self, scores: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
         """Return deviances and errors of means; see `Outcome`."""
+        family = self.family
         response = self.response(target)
-        y = self.family.responses(response, scores.shape[1])
-        shape = len(scores), scores.shape[2]
-        deviance, squares, right = np.empty(shape), np.empty(shape), np.empty(shape)
+        n_models, n_scores, n_rows = scores.shape
+        y = family.responses(response, n_scores)
+        deviance, squares, right = np.empty((3, n_models, n_rows))
         for number, eta in enumerate(scores):
-            deviance[number] = 2.0 * self.family.loss(eta, y)
-            squares[number] = np.square(self.means(eta) - y).mean(axis=0)
-            right[number] = self.family.correct(eta, y)
+            deviance[number] = 2.0 * family.loss(eta, y)
+            away = self.means(eta) - y
+            squares[number] = np.square(away).mean(axis=0)
+            right[number] = family.correct(eta, y)
         errors = {"deviance": deviance, "mse": squares}
         if not np.isnan(right).any():  # counts are no classes
             errors["accuracy"] = right
@@ -234,9 +236,10 @@ class Margins(Outcome):
 
     def told(self, scores: np.ndarray, target: np.ndarray, number: int) -> Told | None:
         """Return scores of each class, or above each level."""
-        truth, extra = self.truth(target), self.extras[number]
-        told = self.convex.told(scores, truth, extra)
-        if told is None:
+        truth = self.truth(target)
+        extra = self.extras[number]
+        classes_and_events = self.convex.told(scores, truth, extra)
+        if classes_and_events is None:
             return None
-        n_classes, event_scores, events = told
+        n_classes, event_scores, events = classes_and_events
         return Told(truth, self.convex.decoded(scores, extra), n_classes, event_scores, events)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.files.partition import Partition
 from distfms.data.rows.batches import ColumnPlan, RowBatch, SourceColumn
 from distfms.data.rows.folds import mix, with_seed
 from distfms.methods.frame.rows import SummaryReader
@@ -78,7 +77,8 @@ def inputs_of(batch: RowBatch, plan: ColumnPlan, rows: Any) -> np.ndarray:
     Numbers, and codes of categories; NaN where missing.
     """
     columns = plan.columns[: len(plan.roles.features)]
-    inputs = np.empty((len(columns), len(batch.row_ids[rows])))
+    n_rows = len(batch.row_ids[rows])
+    inputs = np.empty((len(columns), n_rows))
     for place, column in enumerate(columns):
         if column.levels is None:
             inputs[place] = batch.values[column.start, rows]
@@ -132,26 +132,19 @@ class _Sampled:
         places = np.arange(rows.start, rows.stop)
         if self.share < 1.0:
             is_drawn = draws < np.uint64(self.share * 2.0**64)
-            places, draws = places[is_drawn], draws[is_drawn]
+            places = places[is_drawn]
+            draws = draws[is_drawn]
         weight = np.ones(len(places)) if batch.weight is None else batch.weight[places]
         inputs = inputs_of(batch, self.plan, places)
         values = np.vstack((inputs, batch.target[:, places], weight))
-        ids = batch.rows.query if batch.rows.id is None else batch.rows.id
+        origin = batch.rows
+        ids = origin.query if origin.id is None else origin.id
         if ids is not None:
             ids = ids[places]
-        if ids is not None and ids.dtype.kind not in "iu":
-            ids = ids.astype(str)
-        keys = batch.rows.keys[places].view(np.int64)
+            if ids.dtype.kind not in "iu":
+                ids = ids.astype(str)
+        keys = origin.keys[places].view(np.int64)
         return RowSample.from_rows(_ALL, draws, keys, values, ids)
-
-
-@dataclass(frozen=True)
-class SamplingReader(SummaryReader):
-    """Reads statistics of each part, and its sample."""
-
-    def partition_key(self, partition: Partition) -> str:
-        """Return the fingerprint, and the number of the first row, which keys may be."""
-        return f"{partition.fingerprint}:{partition.row_offset}"
 
 
 def sampling_reader(reader: SummaryReader, share: float, by_values: bool = True) -> SummaryReader:
@@ -170,5 +163,5 @@ def sampling_reader(reader: SummaryReader, share: float, by_values: bool = True)
     if share <= 0.0:
         return reader
     summarise = _Sampled(source.plan, share, source.seed, by_values, reader.summarise)
-    known = {**reader.known, "share": share, "by_values": by_values}
-    return SamplingReader(source, reader.kind, summarise, known)
+    depends_on = {**reader.depends_on, "share": share, "by_values": by_values}
+    return SummaryReader(source, reader.kind, summarise, depends_on, numbers_rows=True)

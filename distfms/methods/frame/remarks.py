@@ -76,25 +76,28 @@ def unresolved_remarks(signs: ColumnSigns, names: Sequence[str], n_features: int
 
 def row_remarks(signs: ColumnSigns, plan: ColumnPlan, datasets: Sequence[Dataset]) -> list[str]:
     """Name features that tell the row: sorted without a tie, or different in each row."""
-    n_rows, found = sum(data.n_rows for data in datasets), dict[str, str]()
-    order, moments = signs.ordered, signs.moments
+    n_rows = sum(data.n_rows for data in datasets)
+    reasons = dict[str, str]()
+    order = signs.ordered
+    moments = signs.moments
     for column in plan.columns[: len(plan.roles.features)]:
-        row, name = column.start, column.name
         if column.levels is not None:
             continue
+        row = column.start
+        name = column.name
         width = moments.maximum[row] - moments.minimum[row] + 1
         # Where all rows were looked at, as many numbers as rows are no accident.
         named = width == n_rows == moments.weight[row]
         named |= width > 0.9 * n_rows and _LIKE_AN_ID.search(name) is not None
         if order[row]:
-            how = "rises" if order[row] > 0 else "falls"
-            found[name] = f"{how} with every row, like a row number or a time"
+            rises = "rises" if order[row] > 0 else "falls"
+            reasons[name] = f"{rises} with every row, like a row number or a time"
         elif signs.differ[row] and named and n_rows >= _MANY:
-            found[name] = f"holds whole numbers that all differ, in {n_rows:,} rows, like an id"
+            reasons[name] = f"holds whole numbers that all differ, in {n_rows:,} rows, like an id"
     return [
-        f"The column {name!r} {why}. A model that uses such a column does not generalise: exclude "
-        f"it (`exclude: [{name!r}]`), or set it as `data.id` or `data.time`."
-        for name, why in found.items()
+        f"The column {name!r} {reason}. A model that uses such a column does not generalise: "
+        f"exclude it (`exclude: [{name!r}]`), or set it as `data.id` or `data.time`."
+        for name, reason in reasons.items()
     ]
 
 
@@ -104,15 +107,18 @@ def gap_remark(signs: ColumnSigns, plan: ColumnPlan, missing: str) -> list[str]:
     for number, column in enumerate(plan.columns):
         n_values = 1 if column.is_target else len(column.levels or (1,))
         sources[column.start : column.start + n_values] = number  # knots and flags follow
-    found: dict[str, str] = {}
-    for feature, other, size in signs.dependent_gaps(sources):
+    gaps: dict[str, str] = {}
+    for feature, row, size in signs.dependent_gaps(sources):
         name = plan.columns[sources[feature]].name
-        where = f"{plan.value_names[other]!r} is {'higher' if size > 0 else 'lower'}"
-        found.setdefault(name, f"{name!r} where {where} ({size:+.2f} standard deviations)")
-    if not found:
+        direction = "higher" if size > 0 else "lower"
+        condition = f"{plan.value_names[row]!r} is {direction}"
+        gaps.setdefault(name, f"{name!r} where {condition} ({size:+.2f} standard deviations)")
+    if not gaps:
         return []
-    more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    listed = ", ".join([*found.values()][:_NAMED]) + more
+    listed = ", ".join([*gaps.values()][:_NAMED])
+    n_unlisted = len(gaps) - _NAMED
+    if n_unlisted > 0:
+        listed += f", and {n_unlisted} more"
     return [
         f"Values are not missing at random: {listed}. {_ASSUMED[missing]}, so the answer may be "
         "biased: find out why they are missing, or add columns that say where."

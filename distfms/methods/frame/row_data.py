@@ -43,8 +43,12 @@ LEVELS_GUESSED = 32
 
 def names_classes(inputs: Inputs) -> bool:
     """Whether the only target holds texts, which name classes."""
-    schema, (name, *others) = inputs.train.schema, inputs.section.target or [""]
-    return not others and name in schema.names and is_categorical(schema.field(name).type)
+    targets = inputs.section.target
+    if targets is None or len(targets) != 1:
+        return False
+    schema = inputs.train.schema
+    (name,) = targets
+    return name in schema.names and is_categorical(schema.field(name).type)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +76,7 @@ class RowForm:
     missing_said: str = "Missing values replaced with the column's mean"
 
     @classmethod
-    def of(cls, inputs: Inputs, seed: int, *, classes: bool = False, **more: Any) -> RowForm:
+    def of(cls, inputs: Inputs, seed: int, *, classes: bool = False, **facts: Any) -> RowForm:
         """Resolve the roles of columns; `classes` says whether the target may be text.
 
         Raises
@@ -82,7 +86,7 @@ class RowForm:
         roles = section_roles(inputs.train, inputs.section, classes=classes)
         if not roles.target:
             raise SpecError("`data.target` is missing: name the column to predict.")
-        return cls(inputs, seed, roles, **more)
+        return cls(inputs, seed, roles, **facts)
 
     @property
     def n_first_passes(self) -> int:
@@ -97,15 +101,21 @@ class RowForm:
 
     def job(self, name: str, options: Any, **facts: Any) -> Job:
         """Return the record of a job on these rows; `facts` are those that differ."""
-        own: dict[str, Any] = {"columns": self.columns, "features": self.roles.features}
-        own |= {"statistics_bytes": self.statistics_bytes, "form": self}
-        return Job(name=name, options=options, inputs=self.inputs, seed=self.seed, **(own | facts))
+        usual: dict[str, Any] = {
+            "columns": self.columns,
+            "features": self.roles.features,
+            "statistics_bytes": self.statistics_bytes,
+            "form": self,
+        }
+        usual |= facts
+        return Job(name=name, options=options, inputs=self.inputs, seed=self.seed, **usual)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns the job reads."""
-        others = (*self.roles.target, self.roles.weight, self.roles.id, self.roles.query)
-        return (*self.roles.features, *dict.fromkeys(c for c in others if c is not None))
+        roles = self.roles
+        optional = (*roles.target, roles.weight, roles.id, roles.query)
+        return (*roles.features, *dict.fromkeys(name for name in optional if name is not None))
 
     @property
     def statistics_bytes(self) -> int:
@@ -133,13 +143,16 @@ class RowForm:
 
     def first_values(self) -> dict[str, str]:
         """Return what `check` says of targets that may be classes, by their first rows."""
-        part, names = self.inputs.train.partitions[0], list(self.roles.target)
         if not self.class_option:
             return {}
-        table = self.inputs.train.reader.read(part, names)
+        train = self.inputs.train
+        part = train.partitions[0]
+        table = train.reader.read(part, list(self.roles.target))
         columns = np.array([as_floats(column.combine_chunks()) for column in table.columns])
-        said = self.few_values(distinct_values(columns))
-        return {f"first {part.n_rows:,} rows": " ".join(said)} if said else {}
+        remarks_on_values = self.few_values(distinct_values(columns))
+        if not remarks_on_values:
+            return {}
+        return {f"first {part.n_rows:,} rows": " ".join(remarks_on_values)}
 
     def few_values(self, values: np.ndarray) -> list[str]:
         """Say which targets have a few whole values (P, 11) that are taken as numbers."""
@@ -147,18 +160,18 @@ class RowForm:
         return [
             f"The target {name!r} has {len(few)} whole values ({', '.join(map(str, few))}), which "
             f"are used as numbers. If they are classes, set {option}."
-            for name, own in zip(self.roles.target, values, strict=True)
-            if option and (few := few_whole(own)) and few != list(self.coded_classes)
+            for name, row in zip(self.roles.target, values, strict=True)
+            if option and (few := few_whole(row)) and few != list(self.coded_classes)
         ]
 
-    def judge(self, method: str, **how: Any) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
+    def judge(self, method: str, **facts: Any) -> Callable[[Run, Sequence[FinishedRun]], Judged]:
         """Return what scores a method's models on held-out rows; see `by_predictions`."""
-        return partial(by_predictions, method, self.roles, **how)
+        return partial(by_predictions, method, self.roles, **facts)
 
     def summary(self, plan: ColumnPlan) -> Summary:
         """Return how partitions are compared, by co-moments of features and targets."""
         names = (*plan.feature_names, *self.roles.target)
-        return Summary(names, lambda *of: moment_reader(self.source(plan, *of)))
+        return Summary(names, lambda *rows: moment_reader(self.source(plan, *rows)))
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -182,10 +195,10 @@ def read_rows(run: Run, form: RowForm, check: Callable[[Bundle], object]) -> Row
     plan = form.plan(levels)
 
     def statistics() -> Bundle:
-        found = run.reduce(lambda *of: moment_reader(form.source(plan, *of)))
-        check_moments(run, form, plan, found)
-        check(found)
-        return found
+        bundle = run.reduce(lambda *rows: moment_reader(form.source(plan, *rows)))
+        check_moments(run, form, plan, bundle)
+        check(bundle)
+        return bundle
 
     return RowData(levels, plan, run.step("statistics", statistics))
 
@@ -226,11 +239,15 @@ def refuse_dropped(form: RowForm, n_rows: int) -> None:
 
     if n_rows or form.inputs.section.missing != "drop":
         return
-    train, names = form.inputs.train, [*form.roles.features, *form.roles.target]
+    train = form.inputs.train
+    names = [*form.roles.features, *form.roles.target]
     table = train.reader.read(train.partitions[0], names)
-    lost = [pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0 for column in table.columns]
-    worst = sorted(zip(names, lost, strict=True), key=lambda item: -item[1])[:5]
-    listed = ", ".join(f"{name!r} {count:,}" for name, count in worst if count)
+    n_missing = {}
+    for name, column in zip(names, table.columns, strict=True):
+        is_missing = pc.is_null(column, nan_is_null=True)
+        n_missing[name] = pc.sum(is_missing).as_py() or 0
+    worst = sorted(names, key=lambda name: -n_missing[name])[:5]
+    listed = ", ".join(f"{name!r} {n_missing[name]:,}" for name in worst if n_missing[name])
     raise DataError(
         f"`data.missing: drop` leaves no row of {train.place}. The first {table.num_rows:,} rows "
         f"lack this many values: {listed}. Leave such columns out with `data.exclude`, or set "
@@ -248,18 +265,19 @@ def tell_counts(run: Run, form: RowForm, plan: ColumnPlan, counts: Folded[RowCou
         imputed=missing,
     )
     if everything.n_dropped:
-        what = "the target" if form.inputs.section.policy == "mean" else "a value"
-        left = "row was" if everything.n_dropped == 1 else "rows were"
-        run.note(f"{everything.n_dropped:,} {left} left out because {what} is missing.")
+        missing_value = "the target" if form.inputs.section.policy == "mean" else "a value"
+        rows_were = "row was" if everything.n_dropped == 1 else "rows were"
+        run.note(
+            f"{everything.n_dropped:,} {rows_were} left out because {missing_value} is missing."
+        )
     if everything.n_weightless:
         run.note(f"{counted(everything.n_weightless, 'row')} of weight 0 are ignored.")
     if missing:
         listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
         run.note(f"{form.missing_said}: {listed}.")
-    data, section = form.inputs.datasets, form.inputs.section
-    assert everything.signs is not None
-    seen = remarks(everything.signs, plan, data, section.missing)
-    for text in (*seen, *form.few_values(everything.values)):
+    inputs = form.inputs
+    oddities = remarks(everything.signs, plan, inputs.datasets, inputs.section.missing)
+    for text in (*oddities, *form.few_values(everything.values)):
         run.note(text)
 
 
@@ -267,5 +285,6 @@ def summary_of_target(
     run: Run, form: RowForm, plan: ColumnPlan, kind: str, summarise: Any
 ) -> Folded[Any]:
     """Summarise the target of all rows by a pass."""
-    own = form.target_plan(plan)
-    return run.reduce(lambda *of: SummaryReader(form.source(own, *of), kind, summarise))[kind]
+    target = form.target_plan(plan)
+    bundle = run.reduce(lambda *rows: SummaryReader(form.source(target, *rows), kind, summarise))
+    return bundle[kind]

@@ -72,8 +72,7 @@ class RowCounts:
     values : ndarray of shape (P, 11)
         Distinct values of each target, ascending, then NaN; of more than ten the least eleven.
     signs : ColumnSigns
-        What tells of trouble in features and targets; the first part has that of all rows. None in
-        what was written earlier.
+        What tells of trouble in features and targets; the first part has that of all rows.
     """
 
     n_rows: int
@@ -81,7 +80,7 @@ class RowCounts:
     n_weightless: int
     n_missing: np.ndarray
     values: np.ndarray
-    signs: ColumnSigns | None = None
+    signs: ColumnSigns
 
     @classmethod
     def from_block(cls, block: RowBatch, part: int, *, count_missing: bool = True) -> RowCounts:
@@ -108,36 +107,36 @@ class RowCounts:
         """Return of each target whether it has no other values, shape (P,)."""
         return (np.isnan(self.values) | np.isin(self.values, values)).all(axis=1)
 
-    def merge(self, other: RowCounts) -> RowCounts:
+    def merge(self, later: RowCounts) -> RowCounts:
         """Return the counts of the rows of both."""
         return RowCounts(
-            self.n_rows + other.n_rows,
-            self.n_dropped + other.n_dropped,
-            self.n_weightless + other.n_weightless,
-            self.n_missing + other.n_missing,
-            distinct_values(np.concatenate((self.values, other.values), axis=1)),
-            None if self.signs is None or other.signs is None else self.signs.merge(other.signs),
+            self.n_rows + later.n_rows,
+            self.n_dropped + later.n_dropped,
+            self.n_weightless + later.n_weightless,
+            self.n_missing + later.n_missing,
+            distinct_values(np.concatenate((self.values, later.values), axis=1)),
+            self.signs.merge(later.signs),
         )
 
 
 def distinct_values(rows: np.ndarray) -> np.ndarray:
     """Return the distinct values of rows (P, n), as `RowCounts` has them."""
-    found = np.full((len(rows), _FEW_VALUES + 1), np.nan)
-    for own, row in zip(found, rows, strict=True):
-        known = np.unique(row[:1000])
+    table = np.full((len(rows), _FEW_VALUES + 1), np.nan)
+    for entry, row in zip(table, rows, strict=True):
+        values = np.unique(row[:1000])
         # Else so many are clear already.
-        if len(row) > 1000 and np.isfinite(known).sum() <= _FEW_VALUES:
-            known = np.unique(row)
-        known = known[np.isfinite(known)][: len(own)]
-        own[: len(known)] = known
-    return found
+        if len(row) > 1000 and np.isfinite(values).sum() <= _FEW_VALUES:
+            values = np.unique(row)
+        values = values[np.isfinite(values)][: len(entry)]
+        entry[: len(values)] = values
+    return table
 
 
 def few_whole(values: np.ndarray) -> list[int]:
     """Return distinct values of a target (11,) that may be classes; empty if they may not."""
-    known = values[np.isfinite(values)]
-    few = 2 <= len(known) <= _FEW_VALUES and (known == np.round(known)).all()
-    return known.astype(int).tolist() if few else []
+    distinct = values[np.isfinite(values)]
+    are_few = 2 <= len(distinct) <= _FEW_VALUES and (distinct == np.round(distinct)).all()
+    return distinct.astype(int).tolist() if are_few else []
 
 
 @dataclass(frozen=True)
@@ -181,8 +180,8 @@ class FoldedSource(ABC):
             return iter([function(self, partition)])
         reader: Any = self.reader
 
-        def call(own: Any, piece: Partition) -> T:
-            return function(replace(self, reader=own), piece)
+        def call(piece_reader: Any, piece: Partition) -> T:
+            return function(replace(self, reader=piece_reader), piece)
 
         return reader.each_batch(partition, self.columns, call)
 
@@ -222,18 +221,30 @@ class RowSource(FoldedSource):
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are read."""
-        own = [column.name for column in (self.everything or self.plan).columns]
-        return self.plan.roles.with_row_columns(own)
+        names = [column.name for column in self.read_plan.columns]
+        return self.plan.roles.with_row_columns(names)
+
+    @property
+    def read_plan(self) -> ColumnPlan:
+        """All columns that decide which rows there are."""
+        return self.everything or self.plan
 
     def read(self, partition: Partition) -> RowBatch:
         """Read a partition, its rows ordered by part."""
-        read = self.everything or self.plan
-        how: dict[str, Any] = {"missing": self.section.policy, "share": self.share}
-        batch = read_rows(self.reader, partition, read, folds=self.folds, **how)
+        batch = read_rows(
+            self.reader,
+            partition,
+            self.read_plan,
+            folds=self.folds,
+            missing=self.section.policy,
+            share=self.share,
+        )
         if self.everything is not None:
-            by_name = {column.name: column for column in read.columns}
-            kept = [by_name[column.name] for column in self.plan.columns]
-            rows = [row for column in kept for row in range(column.start, column.stop)]
+            by_name = {column.name: column for column in self.everything.columns}
+            rows: list[int] = []
+            for kept in self.plan.columns:
+                column = by_name[kept.name]
+                rows += range(column.start, column.stop)
             batch = batch.restricted(rows, self.plan.n_features)
         if self.positive is not None:
             batch.target[:] = plus_minus(self.positive, batch.target)
@@ -241,11 +252,12 @@ class RowSource(FoldedSource):
 
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
-        roles, read = self.plan.roles, self.everything
+        roles = self.plan.roles
+        everything = self.everything
         return {
             **super().key(),
             "columns": _described(self.plan),
-            "read": None if read is None else _described(read),
+            "read": None if everything is None else _described(everything),
             "target": list(roles.target),
             "positive": self.positive,
             "weight": roles.weight,
@@ -273,33 +285,45 @@ def naming(partition: Partition) -> Iterator[None]:
         yield
     except DataError as error:
         groups = partition.row_groups
-        where = f"row group {groups[0]}" if len(groups) == 1 else f"row groups {list(groups)}"
-        raise DataError(f"In {partition.called}, {where}: {error}") from error
+        place = f"row group {groups[0]}" if len(groups) == 1 else f"row groups {list(groups)}"
+        raise DataError(f"In {partition.called}, {place}: {error}") from error
 
 
 @dataclass(frozen=True)
 class SummaryReader(PartialReader):
     """Reads statistics of the rows of each part.
 
-    A picklable function makes them, by name, of a batch and the number of the part; `known` is what
-    they depend on beside the rows, as plain values.
+    A picklable function makes them, by name, of a batch and the number of the part; `depends_on` is
+    what they depend on beside the rows, as plain values; `numbers_rows` says that they depend on
+    the numbers of the rows, too.
     """
 
     source: FoldedSource
     kind: str
     summarise: Callable[[Any, int], Mapping[str, Any]]
-    known: Mapping[str, Any] = field(default_factory=dict)
+    depends_on: Mapping[str, Any] = field(default_factory=dict)
+    numbers_rows: bool = False
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise each of its parts."""
         batch = self.source.read(partition)
         with naming(partition):
-            found = [self.summarise(batch, part) for part in range(self.source.n_parts)]
-        return Bundle({name: Folded(tuple(own[name] for own in found)) for name in found[0]})
+            by_part = [self.summarise(batch, part) for part in range(self.source.n_parts)]
+        members = {}
+        for name in by_part[0]:
+            statistics = [summaries[name] for summaries in by_part]
+            members[name] = Folded(tuple(statistics))
+        return Bundle(members)
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": self.kind, **self.known}
+        return {**self.source.key(), "kind": self.kind, **self.depends_on}
+
+    def partition_key(self, partition: Partition) -> str:
+        """Return the fingerprint, and where rows are numbered the number of the first."""
+        if not self.numbers_rows:
+            return partition.fingerprint
+        return f"{partition.fingerprint}:{partition.row_offset}"
 
 
 def moment_reader(source: RowSource, slab: slice | None = None) -> SummaryReader:
@@ -307,9 +331,9 @@ def moment_reader(source: RowSource, slab: slice | None = None) -> SummaryReader
 
     With a `slab`, only these rows of the matrix.
     """
-    known = {} if slab is None else {"slab": [slab.start, slab.stop]}
+    depends_on = {} if slab is None else {"slab": [slab.start, slab.stop]}
     summarise = partial(_moments, slab, source.section.missing == "mean")
-    return SummaryReader(source, "moments", summarise, known)
+    return SummaryReader(source, "moments", summarise, depends_on)
 
 
 def _moments(
@@ -336,8 +360,8 @@ class CategoryReader(PartialReader):
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the levels of a partition."""
-        found = scan_categories(partition, self.reader, self.columns, self.max_levels, self.weight)
-        return Bundle({"categories": Folded((found, Categories({}, self.max_levels)))})
+        levels = scan_categories(partition, self.reader, self.columns, self.max_levels, self.weight)
+        return Bundle({"categories": Folded((levels, Categories({}, self.max_levels)))})
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
@@ -364,15 +388,15 @@ def require_levels(categories: Categories) -> dict[str, list[str]]:
 def identifier_remarks(levels: Mapping[str, Sequence[str]], n_rows: int) -> list[str]:
     """Warn of text columns with a value of its own for 0.9 of the rows or more, 10 at least."""
     return [
-        f"The text column {name!r} has {len(found):,} different values in {n_rows:,} rows: it "
+        f"The text column {name!r} has {len(texts):,} different values in {n_rows:,} rows: it "
         f"looks like an identifier. Exclude it (`exclude: [{name}]`) or name it `data.id`."
-        for name, found in levels.items()
-        if len(found) >= max(10, 0.9 * n_rows)
+        for name, texts in levels.items()
+        if len(texts) >= max(10, 0.9 * n_rows)
     ]
 
 
 def missing_by_source(plan: ColumnPlan, n_missing: Sequence[int] | np.ndarray) -> dict[str, int]:
     """Return missing values by source column, from those of each row of a batch, without zeros."""
     features = plan.columns[: len(plan.roles.features)]
-    found = {column.name: int(n_missing[column.start]) for column in features}
-    return {name: count for name, count in found.items() if count}
+    counts = {column.name: int(n_missing[column.start]) for column in features}
+    return {name: count for name, count in counts.items() if count}
