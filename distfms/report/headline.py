@@ -14,6 +14,7 @@ from distfms.report.metrics import error_of
 MOST = 140
 UNMEASURED = "Measured on the training rows only: set `data.folds` or `data.test` to judge others."
 _NAME_WIDTH = 20
+_TREES = "; LightGBM on all columns"
 
 
 def sentence(answer: str, *clauses: str) -> str:
@@ -48,24 +49,28 @@ def constant_answer(metrics: Mapping[str, Any]) -> str:
     return called(classes["names"][int(n_true.argmax())])
 
 
-def of_classes(metrics: Mapping[str, Any]) -> str:
-    """Say how well classes are told apart: AUROC of two, the share of correct rows of more.
+def of_classes(metrics: Mapping[str, Any]) -> tuple[str, str]:
+    """Say how well classes are told apart, and how well by LightGBM on all columns, if it is there.
 
-    Standard errors are by the spread over folds.
+    AUROC of two classes, the share of correct rows of more; errors are by the spread over folds.
     """
     classes = metrics["classes"]
+    trees = metrics.get("reference", {}).get(classes["rows"], {})
     confusion = np.array(classes["confusion"])
     auroc = as_number(classes["auroc"])
     if len(confusion) == 2 and auroc is not None:
         error = _error_of_classes(metrics, "auroc")
-        if error is None:
-            return f"AUROC {fixed(auroc, 2)}"
-        decimals = 2 if error >= 0.005 else 3
-        return f"AUROC {fixed(auroc, decimals)} ± {fixed(error, decimals)}"
+        decimals = 3 if error is not None and error < 0.005 else 2
+        spread = "" if error is None else f" ± {fixed(error, decimals)}"
+        by_trees = as_number(trees.get("auroc"))
+        other = "" if by_trees is None else f"{_TREES} {fixed(by_trees, decimals)}"
+        return f"AUROC {fixed(auroc, decimals)}{spread}", other
     share = float(np.trace(confusion) / confusion.sum())
     error = _error_of_classes(metrics, "accuracy")
     constant = percent(classes["largest_share"], 0)
-    return f"{interval(share, error)} of rows correct (a constant: {constant})"
+    by_trees = as_number(trees.get("accuracy"))
+    other = "" if by_trees is None else f"{_TREES} {percent(by_trees)}"
+    return f"{interval(share, error)} of rows correct (a constant: {constant})", other
 
 
 def _error_of_classes(metrics: Mapping[str, Any], measure: str) -> float | None:

@@ -87,7 +87,7 @@ def _measured(run: FinishedRun, n_groups: int, n_all: int) -> list[str]:
     classes = run.metrics.get("classes")
     tells = f"{'it explains' if n_groups == 1 else 'they explain'} {share} of {_target(run)}"
     if classes:
-        tells = of_classes(run.metrics)
+        tells = of_classes(run.metrics)[0]
     part = f"{number(n_groups)} of {number(n_all)} groups"
     is_as_good = run.metrics["stop"]["rule"] == "one_standard_error"
     if n_groups == n_all:
@@ -120,10 +120,12 @@ def _cost_clause(run: FinishedRun) -> str:
 
 
 def _beside(run: FinishedRun) -> str:
-    """Say what boosted trees explain where the sequence is said by the same measure."""
+    """Say how well boosted trees do by the same measure."""
     reference = run.metrics.get("reference")
-    if not reference or run.metrics.get("classes"):
+    if not reference:
         return ""
+    if run.metrics.get("classes"):
+        return of_classes(run.metrics)[1]
     share, n_rows = _with_error(reference, reference["folds"], run)[0], reference["n_train"]
     some = f" of {count(n_rows, 'row')}" if n_rows < run.metrics["train"]["n_rows"] else ""
     return f"; LightGBM on all columns{some} {share}"

@@ -11,7 +11,7 @@ import numpy as np
 from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import FoldAnswers, Run
 from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.judge import HELD_OUT
+from distfms.methods.frame.judge import HELD_OUT, LossSums
 from distfms.methods.frame.trees import QUICK, gains_by_feature
 from distfms.methods.sequence.data import SequenceData, thinned
 from distfms.methods.sequence.fits import tree_fit
@@ -53,6 +53,8 @@ class Reference:
         What they gain by each group, by fold (−1: of all rows).
     fitted : mapping of (tuple of int, int) to str
         Their texts, by features and fold, where they learn from all rows.
+    validation : mapping
+        Measures of the rows of all folds together.
     is_out : bool
         Whether few rows told that linear models are better.
     """
@@ -66,6 +68,7 @@ class Reference:
     whole: float
     gains: Mapping[int, tuple[tuple[str, float], ...]]
     fitted: Mapping[tuple[tuple[int, ...], int], str]
+    validation: Mapping[str, Any]
     is_out: bool = False
 
     @property
@@ -131,12 +134,14 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
     loss = "mse" if learner.procedure.family == "gaussian" else "deviance"
     entries, weights = list[dict[str, Any]](), list[float]()
     losses, nulls = list[float](), list[float]()
+    all_folds = LossSums()
     for number, model in models.items():
         if number == HELD_OUT:
             continue
         scores = PrefixScores(TreeModels.of(["", model.text], model.null, spans))
         held_out = sample.rows_of(data.plan, [number])
         sums = learner.judge.of_rows(scores, held_out, scores.n_scores)
+        all_folds = all_folds.merge(sums)
         measures = learner.measures_of(sums)
         entries.append({"fold": number, **_last(measures)})
         losses.append(float(measures[loss][-1]))
@@ -163,6 +168,7 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         whole=float(np.average(nulls, weights=weights)) if nulls else 1.0,
         gains={number: gains_of(model.text, groups) for number, model in models.items()},
         fitted={(features, number): model.text for number, model in models.items()},
+        validation=_last(learner.judge.measures(all_folds)),
     )
 
 
@@ -223,7 +229,7 @@ def beside_sequence(
         "n_trees": reference.n_trees,
         "folds": [dict(entry) for entry in reference.folds],
         "test": dict(reference.test),
-        "validation": {} if folds is None else {share: number_or_none(mean)},
+        "validation": {**reference.validation, share: number_or_none(mean)} if folds else {},
         "more": more,
         "standard_error": error,
         "is_far": is_far and learner.procedure.model == "linear",

@@ -108,16 +108,19 @@ def test_a_sentence_takes_the_clauses_that_fit() -> None:
 
 
 def test_classes_are_told_by_auroc_or_by_rows_that_are_correct() -> None:
-    two = {"confusion": [[80, 20], [10, 40]], "auroc": 0.875, "largest_share": 0.67}
-    two["rows"] = "validation"
+    two = {"confusion": [[80, 20], [10, 40]], "auroc": 0.875, "rows": "validation"}
+
     aurocs = [{"fold": 0, "auroc": 0.85, "accuracy": 0.7}, {"fold": 1, "auroc": 0.9}]
-    sizes = [{"fold": 0, "n_rows": 75}, {"fold": 1, "n_rows": 75}]
+    sizes = [{"fold": fold, "n_rows": 75} for fold in (0, 1)]
     # Two folds: half of their difference is the standard error of their mean.
     classes = {**two, "folds": aurocs}
-    assert of_classes({"classes": classes, "folds": sizes}) == "AUROC 0.88 ± 0.03"
-    assert of_classes({"classes": two, "folds": []}) == "AUROC 0.88"
-    three = {**two, "confusion": [[80, 10, 10], [0, 50, 0], [0, 0, 50]], "largest_share": 0.5}
-    three["folds"] = [{"fold": 0, "accuracy": 0.88}, {"fold": 1, "accuracy": 0.92}]
-    assert of_classes({"classes": three, "folds": sizes}) == (
-        "90\u00a0±\u00a02% of rows correct (a constant: 50%)"
+    trees = {"validation": {"auroc": 0.9, "accuracy": 0.5}}
+    metrics = {"classes": classes, "folds": sizes, "reference": trees}
+    assert of_classes(metrics) == ("AUROC 0.88 ± 0.03", "; LightGBM on all columns 0.90")
+    assert of_classes({"classes": two, "folds": []}) == ("AUROC 0.88", "")
+    classes |= {"confusion": [[80, 10, 10], [0, 50, 0], [0, 0, 50]], "largest_share": 0.5}
+    aurocs[1]["accuracy"] = 0.74
+    assert of_classes(metrics) == (
+        "90\u00a0±\u00a02% of rows correct (a constant: 50%)",
+        "; LightGBM on all columns 50%",
     )
