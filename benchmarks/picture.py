@@ -64,7 +64,7 @@ text {{ font-family: var(--sans); fill: var(--ink); }}
 
 
 def main() -> None:
-    spec = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "jobs/sequence-breast-cancer.yaml"
+    spec = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "jobs/sequence-blood-tests.yaml"
     out = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / ".github/report.svg"
     with tempfile.TemporaryDirectory(prefix="distfms-bench-") as folder:
         distfms("run", spec, Path(folder))
