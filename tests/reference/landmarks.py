@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import permutations
 
 import numpy as np
+from scipy.optimize import linprog
 from sklearn.metrics import ndcg_score
 
 Vector = Sequence[float]
@@ -69,18 +70,49 @@ def least_squares(K: np.ndarray, y: np.ndarray, chosen: list[int]) -> np.ndarray
 def steepest_next(K: np.ndarray, y: np.ndarray, chosen: list[int]) -> int:
     """Line 4 of Algorithm 2 for the squared loss, at the least squares of the chosen ones."""
     w = least_squares(K, y, chosen)
-    theta = [
-        sum(2 * (dot(row, w) - t) * row[j] for row, t in zip(K, y, strict=True)) / len(y)
-        for j in range(K.shape[1])
-    ]
-    return max(range(len(theta)), key=lambda j: abs(theta[j]))
+    slopes = [2 * (dot(row, w) - t) / len(y) for row, t in zip(K, y, strict=True)]
+    return max(range(K.shape[1]), key=lambda j: abs(dot(slopes, K[:, j])))
 
 
-def all_margins(f: float, level: float, thresholds: Vector, gamma: float, corner) -> float:
-    """IMC: Σ_{j ≤ y} [f − b_j]_γ + Σ_{j > y} [b_j − f]_γ, with [x]_γ = corner(γ − x)."""
-    pairs = list(enumerate(thresholds, 1))
-    above = sum(corner(gamma - (f - b)) for j, b in pairs if j <= level)
-    return above + sum(corner(gamma - (b - f)) for j, b in pairs if j > level)
+Corners = list[tuple[float, float]]
+"""Signs s and offsets c of the terms max(c + s·f, 0) of a row's loss."""
+
+
+def insensitive(y: float, epsilon: float) -> Corners:
+    """max(|f − y| − ε, 0)."""
+    return [(1.0, -y - epsilon), (-1.0, y - epsilon)]
+
+
+def all_margins(level: int, thresholds: Vector, gamma: float) -> Corners:
+    """IMC: Σ_{j ≤ y} [f − b_j]_γ + Σ_{j > y} [b_j − f]_γ with [x]_γ = max(γ − x, 0), y from 0."""
+    below = [(-1.0, gamma + b) for b in thresholds[:level]]
+    return below + [(1.0, gamma - b) for b in thresholds[level:]]
+
+
+def margin(level: int, thresholds: Vector, gamma: float) -> Corners:
+    """EXC: the same of the thresholds beside the level alone."""
+    return all_margins(min(level, 1), thresholds[max(level - 1, 0) : level + 1], gamma)
+
+
+def hinge(is_class: bool) -> Corners:
+    """max(1 ∓ f, 0)."""
+    return [(-1.0 if is_class else 1.0, 1.0)]
+
+
+def loss(f: float, corners: Corners, corner: Callable[[float], float]) -> float:
+    """Loss of a score."""
+    return sum(corner(c + sign * f) for sign, c in corners)
+
+
+def least_corners(K: np.ndarray, corners: Sequence[Corners]) -> np.ndarray:
+    """Weights w of the least sum of losses of the scores Kw, by linear programming."""
+    terms = [(sign * row, c) for row, own in zip(K, corners, strict=True) for sign, c in own]
+    signed, offsets = map(np.array, zip(*terms, strict=True))
+    free = K.shape[1]
+    costs = np.repeat([0.0, 1.0], [free, len(terms)])
+    above = np.hstack([signed, -np.eye(len(terms))])
+    bounds = [(None, None)] * free + [(0.0, None)] * len(terms)
+    return linprog(costs, above, -offsets, bounds=bounds).x[:free]
 
 
 def discounted_norm(gains: Vector) -> float:

@@ -62,8 +62,8 @@ def literal_cost(loss, K, y, parameters):
     if isinstance(loss, Margin):
         return corner(1 - np.where(y > 0, 1, -1) * (f + shift)).mean()
     if isinstance(loss, AllMargins):
-        rows = zip(f, y, strict=True)
-        return np.mean([literal.all_margins(a, at, beside, loss.gamma, corner) for a, at in rows])
+        corners = [literal.all_margins(int(level), beside, loss.gamma) for level in y]
+        return np.mean([literal.loss(*row, corner) for row in zip(f, corners, strict=True)])
     shift = shift if loss.spacing is None else 0.0
     inner = 0.5 + np.arange(loss.n_levels - 1) if loss.spacing is None else np.cumsum(beside)
     b, level, f = np.r_[-1e9, inner, 1e9], y.astype(int), f + shift
