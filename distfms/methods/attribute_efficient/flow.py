@@ -193,7 +193,7 @@ def with_chosen(
     losses = validated.values(0, "mse")
     number = best(losses, validated.weight)
     choices = chosen_without(losses, validated.weight)
-    first, *compared = validated.measures().answers
+    first, *compared = validated.answers
     answers = [picked(first, choices)]
     answers += [picked(first, np.full_like(choices, n)) for n in alone_beside(candidates, number)]
     answers += [picked(answer, np.full_like(choices, -1)) for answer in compared]
@@ -231,10 +231,11 @@ def with_candidate(procedure: LearningProcedure, solved: Solved, number: int) ->
 
 
 def picked(answers: Sequence[Answer], numbers: np.ndarray) -> tuple[Answer, ...]:
-    """Return the answer of one candidate on each fold."""
+    """Return measures of one candidate on each fold, without models: their names have a slash."""
     picked_answers = []
     for answer, number in zip(answers, numbers.tolist(), strict=True):
-        picked_answers.append({name: values[[number]] for name, values in answer.items()})
+        measures = {name: values[[number]] for name, values in answer.items() if "/" not in name}
+        picked_answers.append(measures)
     return tuple(picked_answers)
 
 

@@ -62,16 +62,16 @@ class Classes:
 
 
 def count_classes(
-    run: Run, form: RowForm, levels: Levels, plan: ColumnPlan, what: str, most: int | None = None
+    run: Run, form: RowForm, levels: Levels, plan: ColumnPlan, learner: str
 ) -> Classes:
-    """Find the classes of the only target; `what` wants `most` of them, for messages.
+    """Find the classes of the only target; `learner` needs them, for messages.
 
     Raises
     ------
     DataError
     """
     counts = summary_of_target(run, form, plan, "classes", class_counts)
-    return classes_of(run, form, levels, plan, counts, what, most)
+    return classes_of(run, form, levels, plan, counts, learner)
 
 
 def classes_of(
@@ -80,7 +80,7 @@ def classes_of(
     levels: Levels,
     plan: ColumnPlan,
     counts: Folded[ClassCounts],
-    what: str,
+    learner: str,
     most: int | None = None,
 ) -> Classes:
     """Return the classes of the counts of a plan; see `count_classes`.
@@ -89,11 +89,12 @@ def classes_of(
     """
     target = form.roles.target[0]
     refuse_dropped(form, len(counts.train().values) + len(counts.test.values))
-    texts, labels = levels.get(target), None
+    texts = levels.get(target)
+    labels = None
     if texts is None and _exceeds_floats(form, counts):
         weight = form.roles.weight
-        found = run.reduce(lambda dataset, _: CategoryReader(dataset.reader, (target,), weight))
-        texts = require_levels(found["categories"].train())[target]
+        bundle = run.reduce(lambda dataset, _: CategoryReader(dataset.reader, (target,), weight))
+        texts = require_levels(bundle["categories"].train())[target]
     if texts is not None:
         dtype = form.inputs.train.schema.field(target).type
         pairs = sorted(zip(labels_of(texts, dtype), texts, strict=True))
@@ -102,7 +103,7 @@ def classes_of(
     if texts != levels.get(target):
         plan = plan.with_levels(target, texts or ())
         counts = summary_of_target(run, form, plan, "classes", class_counts)
-    classes = find_classes(counts, target, what, most, labels)
+    classes = find_classes(counts, target, learner, most, labels)
     weight_of = dict(zip(counts.train().values, counts.train().weight, strict=True))
     return Classes(
         target,
@@ -154,27 +155,26 @@ class ClassCounts:
         # One more than allowed stays, so that the excess is seen.
         return cls(values[: MAX_CLASSES + 1], total[: MAX_CLASSES + 1])
 
-    def merge(self, other: ClassCounts) -> ClassCounts:
+    def merge(self, later: ClassCounts) -> ClassCounts:
         """Return the counts of the rows of both."""
-        together = np.concatenate((self.values, other.values))
-        return self.from_rows(together, np.concatenate((self.weight, other.weight)))
+        together = np.concatenate((self.values, later.values))
+        return self.from_rows(together, np.concatenate((self.weight, later.weight)))
 
 
 def find_classes(
     counts: Folded[ClassCounts],
     target: str,
-    what: str,
+    learner: str,
     most: int | None = None,
     labels: Sequence[Any] | None = None,
 ) -> np.ndarray:
     """Return the classes of a target, ascending.
 
-    `what` wants them and can do with `most`, for messages; `labels` are the classes, where values
+    `learner` needs them, `most` at most, for messages; `labels` are the classes, where values
     are positions among these. Fewer than two classes, too many, or others in held-out rows are
     refused.
     """
-    train, test = counts.train(), counts.test
-    classes = train.values
+    classes = counts.train().values
 
     def name_of(value: float) -> str:
         return class_name(float(value) if labels is None else labels[int(value)])
@@ -182,18 +182,19 @@ def find_classes(
     if len(classes) > MAX_CLASSES:
         raise DataError(
             f"The target {target!r} has more than {MAX_CLASSES} values, so it does not hold "
-            f"classes: {what} is not for it."
+            f"classes: {learner} is not for it."
         )
     if len(classes) < 2 or (most is not None and len(classes) > most):
         few = ", ".join(name_of(value) for value in classes[:6])
-        wanted = "two classes; with more use softmax" if most == 2 else "classes"
+        needed = "two classes; with more use softmax" if most == 2 else "classes"
         raise DataError(
-            f"{what[:1].upper()}{what[1:]} needs a target of {wanted}; {target!r} has "
+            f"{learner[:1].upper()}{learner[1:]} needs a target of {needed}; {target!r} has "
             f"{len(classes)} values among the training rows ({few})."
         )
-    unknown = np.setdiff1d(test.values, classes)
+    unknown = np.setdiff1d(counts.test.values, classes)
     if len(unknown):
-        many = f" {what[:1].upper()}{what[1:]} treats each of the {len(classes)} values as a class."
+        name = f"{learner[:1].upper()}{learner[1:]}"
+        many = f" {name} treats each of the {len(classes)} values as a class."
         raise DataError(
             f"The value {name_of(unknown[0])} of the target {target!r} occurs only in "
             "held-out rows, so no model can learn it. Drop these rows, or hold out "

@@ -69,8 +69,8 @@ class PartialReader(Protocol):
         if source is None or not partition.batch_rows:
             return self(partition)
         read: Any = self
-        parts = source.each_batch(partition, lambda own, piece: replace(read, source=own)(piece))
-        return reduce(Bundle.merge, parts)
+        bundles = source.each_batch(partition, lambda part, rows: replace(read, source=part)(rows))
+        return reduce(Bundle.merge, bundles)
 
 
 @dataclass(frozen=True)
@@ -368,14 +368,6 @@ class FoldAnswers:
         """Return what the folds answered an item by a measure, shape (…, n_folds)."""
         return np.stack([answer[measure] for answer in self.answers[item]], axis=-1)
 
-    def measures(self) -> FoldAnswers:
-        """Return the same without models and sizes, whose names have a slash."""
-        kept = (
-            tuple({name: own for name, own in answer.items() if "/" not in name} for answer in own)
-            for own in self.answers
-        )
-        return replace(self, answers=tuple(kept))
-
     def means(self, item: int, measure: str) -> FoldMeans:
         """Return what the folds say together of an item by a measure."""
         return over_folds(self.values(item, measure), self.weight)
@@ -596,15 +588,17 @@ class Method:
         """Return a finished run's result in one sentence; of one that was refused, why."""
         from distfms.report.sections import refusal
 
-        found: str = refusal(run.retraining) or import_module(self.figures).headline(run)
-        return found
+        sentence: str = refusal(run.retraining) or import_module(self.figures).headline(run)
+        return sentence
 
     def page(self, run: FinishedRun) -> str:
         """Return the report of a finished run, one self-contained HTML page."""
         from distfms.report.sections import build_page, refusal, retraining_sections
         from distfms.report.tuning import tuning_section
 
-        figures, told = import_module(self.figures), retraining_sections(run.retraining)
-        own = [*figures.sections(run), tuning_section(run.metrics)]
-        sections = [*own, *told] if refusal(run.retraining) is None else [*told, *own]
+        figures = import_module(self.figures)
+        of_retraining = retraining_sections(run.retraining)
+        of_run = [*figures.sections(run), tuning_section(run.metrics)]
+        is_refused = refusal(run.retraining) is not None
+        sections = [*of_retraining, *of_run] if is_refused else [*of_run, *of_retraining]
         return build_page(self.headline(run), sections, run.manifest, figures.SUBTITLE).render()

@@ -139,7 +139,8 @@ class PredictionReader(PartialReader):
     def _errors(self, truth: Any, predictions: Any) -> dict[str, np.ndarray]:
         """Return of each row whether a class is right, and the squared error of numbers."""
         errors = dict[str, np.ndarray]()
-        numbers, targets = [], []
+        numbers = []
+        targets = []
         for name in truth.column_names:
             # Probabilities of classes leave one column of predictions.
             predicted = predictions.column(f"predicted_{name}").to_numpy()

@@ -219,16 +219,17 @@ class Judge:
     ) -> dict[str, np.ndarray]:
         by_model = []
         for number in range(len(scores))[self.in_detail]:
-            told = self.outcome.told(scores[number], target, number)
-            if told is not None:
-                by_model.append(
-                    class_sums(
-                        told.truth, told.decoded, weight, told.n_classes, told.scores, told.events
-                    )
-                )
+            answer = self.outcome.told(scores[number], target, number)
+            if answer is not None:
+                truth, decoded, n_classes, event_scores, events = answer
+                sums = class_sums(truth, decoded, weight, n_classes, event_scores, events)
+                by_model.append(sums)
         if not by_model:
             return {}
-        return {name: np.stack([sums[name] for sums in by_model]) for name in CLASS_SUMS}
+        stacked = {}
+        for name in CLASS_SUMS:
+            stacked[name] = np.stack([sums[name] for sums in by_model])
+        return stacked
 
     def _ranking(self, scores: np.ndarray, rows: JudgedRows) -> RankingScores | None:
         if not self.cutoffs or rows.queries is None:
@@ -413,12 +414,14 @@ class JudgeReader(PartialReader):
 
     def _parts(self, question: Question) -> list[int]:
         """Return the parts of a question that may have rows here."""
-        if self.source.held_out:
-            here = {self.source.n_parts - 1}
-        else:
-            n_here = self.source.n_parts - (self.source.section.test == 0)
-            here = set(range(n_here))
-        return [part for part in question.parts_of(self.source.n_parts) if part in here]
+        source = self.source
+        last = source.n_parts - 1
+        parts = question.parts_of(source.n_parts)
+        if source.held_out:
+            return [part for part in parts if part == last]
+        if source.section.test == 0:
+            return [part for part in parts if part != last]
+        return parts
 
     def key(self) -> dict[str, Any]:
         """Return nothing: judgments are not cached."""
@@ -459,5 +462,5 @@ def judged_by_pass(
         What each judge adds up over the rows of each part; empty for parts that were not asked for.
     """
     in_order = list(questions.values())
-    bundle = run.reduce(lambda *of: JudgeReader(source(*of), in_order), cache=False)
+    bundle = run.reduce(lambda *rows: JudgeReader(source(*rows), in_order), cache=False)
     return {key: bundle[str(number)] for number, key in enumerate(questions)}

@@ -127,6 +127,6 @@ def _folder(run: Run, step: str) -> str | Path:
     place = run.place(step)
     if not isinstance(place, Path):
         return tempfile.gettempdir()
-    for left in place.parent.glob(f"*{SUFFIX}"):
-        left.unlink(missing_ok=True)
+    for abandoned in place.parent.glob(f"*{SUFFIX}"):
+        abandoned.unlink(missing_ok=True)
     return place.parent

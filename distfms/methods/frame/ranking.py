@@ -56,22 +56,41 @@ def ndcg(
     gain = np.exp2(relevance) - 1.0
     if not gain.max() > 0:
         return None
-    places = np.arange(len(gain))
-    discount = np.where(places < np.array(cutoffs)[:, np.newaxis], 1.0 / np.log2(2.0 + places), 0.0)
-    best = discount @ np.sort(gain)[::-1]
-    cumulated = np.pad(np.cumsum(discount, axis=1), ((0, 0), (1, 0)))
-    # Tied rows share the places from `first` to before `end`. Many queries have few rows, for which
-    # `scipy.stats.rankdata` takes eight times as long.
-    order = np.argsort(-scores.T, axis=1, kind="stable")
+    n_rows = len(gain)
+    places = np.arange(n_rows)
+    is_counted = places < np.array(cutoffs)[:, np.newaxis]
+    weights = 1.0 / np.log2(2.0 + places)
+    discount = np.where(is_counted, weights, 0.0)
+    ideal = np.sort(gain)[::-1]
+    best = discount @ ideal
+    cumulated = np.zeros((len(cutoffs), n_rows + 1))
+    np.cumsum(discount, axis=1, out=cumulated[:, 1:])
+    by_model = scores.T
+    order = np.argsort(-by_model, axis=1, kind="stable")
     models = np.arange(len(order))[:, np.newaxis]
-    ordered, begins = scores.T[models, order], np.ones((len(order), len(gain) + 1), dtype=bool)
-    begins[:, 1:-1] = ordered[:, 1:] != ordered[:, :-1]
-    first, end = np.empty_like(order), np.empty_like(order)
-    first[models, order] = np.maximum.accumulate(np.where(begins[:, :-1], places, 0), axis=1)
-    ends = np.where(begins[:, 1:], places + 1, len(gain))[:, ::-1]
-    end[models, order] = np.minimum.accumulate(ends, axis=1)[:, ::-1]
-    share = (cumulated[:, end] - cumulated[:, first]) / (end - first)
-    return np.einsum("n,cmn->cm", gain, share) / best[:, np.newaxis]
+    first, end = _tied_places(by_model[models, order])
+    discounts = cumulated[:, end] - cumulated[:, first]
+    n_tied = end - first
+    share = np.empty_like(discounts)
+    share[:, models, order] = discounts / n_tied
+    total = np.einsum("n,cmn->cm", gain, share)
+    return total / best[:, np.newaxis]
+
+
+def _tied_places(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first place of the tie that each of ordered scores (M, n) is in, and its end.
+
+    Many queries have few rows, for which `scipy.stats.rankdata` takes eight times as long.
+    """
+    is_lower = ordered[:, 1:] != ordered[:, :-1]
+    n_rows = ordered.shape[1]
+    places = np.arange(1, n_rows)
+    first = np.zeros(ordered.shape, dtype=np.intp)
+    first[:, 1:] = np.where(is_lower, places, 0)
+    end = np.full(ordered.shape, n_rows)
+    end[:, :-1] = np.where(is_lower, places, n_rows)
+    end = np.minimum.accumulate(end[:, ::-1], axis=1)[:, ::-1]
+    return np.maximum.accumulate(first, axis=1), end
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +136,10 @@ class RankingScores:
             If the rows of a query are not together, or a relevance is not in 0 … 30.
         """
         require_relevance(relevance)
-        total, closed = np.zeros((len(cutoffs), scores.shape[1])), np.zeros(0, dtype=np.uint64)
-        own = np.array(cutoffs)
-        return cls(own, total, 0, closed, keys, relevance, scores)._settled()
+        total = np.zeros((len(cutoffs), scores.shape[1]))
+        closed = np.zeros(0, dtype=np.uint64)
+        positions = np.array(cutoffs)
+        return cls(positions, total, 0, closed, keys, relevance, scores)._settled()
 
     @property
     def mean(self) -> np.ndarray:
@@ -127,11 +147,12 @@ class RankingScores:
         total, n_queries = self._with(self._runs())
         return total / n_queries if n_queries else np.full(total.shape, np.nan)
 
-    def merge(self, other: RankingScores) -> RankingScores:
-        """Scores of the rows of both, those of `other` after those of this value."""
+    def merge(self, later: RankingScores) -> RankingScores:
+        """Scores of the rows of both, those of `later` after those of this value."""
         rows = ("closed", "keys", "relevance", "scores")
-        joined = {k: np.concatenate((getattr(self, k), getattr(other, k))) for k in rows}
-        total, n_queries = self.total + other.total, self.n_queries + other.n_queries
+        joined = {k: np.concatenate((getattr(self, k), getattr(later, k))) for k in rows}
+        total = self.total + later.total
+        n_queries = self.n_queries + later.n_queries
         return RankingScores(self.cutoffs, total, n_queries, **joined)._settled()
 
     def _settled(self) -> RankingScores:
@@ -164,8 +185,8 @@ class RankingScores:
         """Sum and number of queries with those of some runs."""
         cutoffs = self.cutoffs.tolist()
         values = [ndcg(self.scores[run], self.relevance[run], cutoffs) for run in runs]
-        known = [value for value in values if value is not None]
-        return sum(known, start=self.total.copy()), self.n_queries + len(known)
+        scored = [value for value in values if value is not None]
+        return sum(scored, start=self.total.copy()), self.n_queries + len(scored)
 
 
 # --- gains ----------------------------------------------------------------------------------------
@@ -202,13 +223,14 @@ class QueryCounts:
         counts = np.bincount(index * n_grades + grades, minlength=len(queries) * n_grades)
         return cls(queries, counts.reshape(len(queries), n_grades))
 
-    def merge(self, other: QueryCounts) -> QueryCounts:
+    def merge(self, later: QueryCounts) -> QueryCounts:
         """Return the counts of the rows of both."""
-        keys, index = np.unique(np.concatenate((self.keys, other.keys)), return_inverse=True)
-        n_grades = max(self.counts.shape[1], other.counts.shape[1])
+        keys, index = np.unique(np.concatenate((self.keys, later.keys)), return_inverse=True)
+        n_grades = max(self.counts.shape[1], later.counts.shape[1])
         counts = np.zeros((len(keys), n_grades), dtype=np.int64)
-        for own, at in zip((self, other), np.split(index, [len(self.keys)]), strict=True):
-            counts[at, : own.counts.shape[1]] += own.counts
+        places = np.split(index, [len(self.keys)])
+        for part, queries in zip((self, later), places, strict=True):
+            counts[queries, : part.counts.shape[1]] += part.counts
         return QueryCounts(keys, counts)
 
     def gains(self) -> NormalisedGains:
@@ -238,7 +260,6 @@ class NormalisedGains:
 
     def __call__(self, keys: np.ndarray, relevance: np.ndarray) -> np.ndarray:
         """Return η (n,) of rows of known queries."""
-        at = np.searchsorted(self.keys, keys)
-        norms = self.norms[at]
+        norms = self.norms[np.searchsorted(self.keys, keys)]
         gains = np.exp2(relevance) - 1.0
         return np.divide(gains, norms, out=np.zeros(len(gains)), where=norms > 0)

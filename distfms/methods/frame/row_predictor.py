@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from distfms.data.files.dataset import PartitionReader
 
 MISSING = "values_missing"
-N_GROUPS, COST = "n_groups", "cost"
-"""Columns of predictions that stop row by row."""
+#: Columns of predictions that stop row by row.
+N_GROUPS = "n_groups"
+COST = "cost"
 #: Least whole number whose neighbour is the same float64.
 INEXACT = 2.0**53
 
@@ -79,39 +80,52 @@ class RowPredictor:
         """Return a table: id (or row number), predictions, values that were missing."""
         import pyarrow as pa
 
-        id_, n_rows = self.plan.roles.id, partition.n_rows
-        n_missing = np.zeros(n_rows, dtype=np.int32)
-        values: dict[str, np.ndarray] = {}
-        matrix = self.reader.matrix(partition, list(self.numbers)) if self.numbers else None
-        # Nothing is missing, infinite or too large.
-        if matrix is not None and max(matrix.max(), -matrix.min()) < LARGEST:
-            values = dict(zip(self.numbers, np.ascontiguousarray(matrix.T), strict=True))
-        elif self.plan.columns:
-            plan = replace(self.plan, roles=replace(self.plan.roles, id=None))  # read below
-            batch = read_rows(self.reader, partition, plan, missing="mean")
-            sums = batch.part_sums
-            has_nan = np.ones(plan.n_columns) if sums is None else np.isnan(sums).any(axis=0)
-            for column in plan.columns:
-                if column.levels is not None or has_nan[column.start]:
-                    n_missing += set_missing(batch.values, column)
-            values = dict(zip(batch.names, batch.values, strict=True))
+        n_rows = partition.n_rows
+        values, n_missing = self._values(partition)
         columns: dict[str, Any] = {}
+        id_ = self.plan.roles.id
         if id_:
             columns[id_] = self.reader.read(partition, [id_]).column(id_)
         else:
             columns["row"] = np.arange(n_rows) + partition.row_offset
-        found = self.predict(values, n_rows).reshape(n_rows, -1)
-        n_outputs = found.shape[1] - len(self.beside)
-        found, more = found[:, :n_outputs], found[:, n_outputs:]
+        predicted = self.predict(values, n_rows).reshape(n_rows, -1)
+        n_outputs = predicted.shape[1] - len(self.beside)
+        outputs = predicted[:, :n_outputs]
         if self.classes:
-            columns |= self._of_classes(found)
+            columns |= self._of_classes(outputs)
         else:
-            columns |= dict(zip(self.outputs, found.T.copy(), strict=True))
-        for name, own in zip(self.beside, more.T, strict=True):
-            columns[name] = own.astype(np.int64 if name == N_GROUPS else np.float64)
+            columns |= dict(zip(self.outputs, outputs.T.copy(), strict=True))
+        for name, column in zip(self.beside, predicted.T[n_outputs:], strict=True):
+            dtype = np.int64 if name == N_GROUPS else np.float64
+            columns[name] = column.astype(dtype)
         columns[MISSING] = n_missing
         arrays = [as_arrow(c) if isinstance(c, np.ndarray) else c for c in columns.values()]
         return pa.table(arrays, names=list(columns))
+
+    def _values(self, partition: Partition) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return values by name of a batch's row, and how many each row lacks."""
+        n_missing = np.zeros(partition.n_rows, dtype=np.int32)
+        plan = self.plan
+        names = list(self.numbers)
+        if not plan.columns:
+            return {}, n_missing
+        if names:
+            matrix = self.reader.matrix(partition, names)
+            # Nothing is missing, infinite or too large.
+            if matrix is not None and max(matrix.max(), -matrix.min()) < LARGEST:
+                rows = np.ascontiguousarray(matrix.T)
+                return dict(zip(names, rows, strict=True)), n_missing
+        roles = replace(plan.roles, id=None)  # which is read apart
+        plan = replace(plan, roles=roles)
+        batch = read_rows(self.reader, partition, plan, missing="mean")
+        values = batch.values
+        has_nan = np.ones(plan.n_columns)
+        if batch.part_sums is not None:
+            has_nan = np.isnan(batch.part_sums).any(axis=0)
+        for column in plan.columns:
+            if column.levels is not None or has_nan[column.start]:
+                n_missing += set_missing(values, column)
+        return dict(zip(batch.names, values, strict=True)), n_missing
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -119,52 +133,56 @@ class RowPredictor:
         plain = all(c.levels is None and not c.expanded for c in self.plan.columns)
         return {c.name: i for i, c in enumerate(self.plan.columns)} if plain else {}
 
-    def rows_of(self, given: Mapping[str, Any], id: str | None) -> Rows | None:
+    def rows_of(self, columns: Mapping[str, Any], id: str | None) -> Rows | None:
         """Return the rows of a mapping of lists or arrays of numbers, with nothing else converted.
 
         None where they are something else, or the mapping has or lacks the id unlike the plan.
         """
-        if not self.numbers or (id in given) != (self.plan.roles.id is not None):
+        has_id = id in columns
+        if not self.numbers or has_id != (self.plan.roles.id is not None):
             return None
-        own = [given.get(name) for name in self.numbers]
-        if not {list, np.ndarray}.issuperset(map(type, own)):
+        numbers = [columns.get(name) for name in self.numbers]
+        kinds = set(map(type, numbers))
+        if not kinds <= {list, np.ndarray}:
             return None
         with suppress(ValueError):  # lengths differ
-            values = np.array(own)
-            if values.ndim == 2 and values.size and values.dtype.kind in "biuf":
-                beside = as_table({name: given[name] for name in given if name == id})
-                if id not in given or len(beside) == values.shape[1]:
-                    return Rows(beside, values.astype(np.float64, copy=False).T, self.numbers)
+            values = np.array(numbers)
+            is_numeric = values.dtype.kind in "biuf"
+            if values.ndim != 2 or not values.size or not is_numeric:
+                return None
+            ids = as_table({name: columns[name] for name in columns if name == id})
+            if not has_id or len(ids) == values.shape[1]:
+                matrix = values.astype(np.float64, copy=False).T
+                return Rows(ids, matrix, self.numbers)
         return None
 
-    def _of_classes(self, found: np.ndarray) -> dict[str, Any]:
+    def _of_classes(self, outputs: np.ndarray) -> dict[str, Any]:
         """Return the class that is predicted of each row, and the probabilities of all."""
-        found = shares_of(found)
-        named = label_array(self.classes)
+        shares = shares_of(outputs)
+        labels = label_array(self.classes)
         names = [f"probability_{class_name(label)}" for label in self.classes]
-        shares = dict(zip(names, found.T.copy(), strict=True))
-        place = decided(found, self.class_weights, self.threshold)
-        return {self.outputs[0]: named[place], **shares}
+        place = decided(shares, self.class_weights, self.threshold)
+        return {self.outputs[0]: labels[place], **dict(zip(names, shares.T.copy(), strict=True))}
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows that lack a value."""
         label = f"Rows with missing values or unknown categories, {self.gaps}"
-        found = {label: n_positive(table.column(MISSING))}
+        counts = {label: n_positive(table.column(MISSING))}
         if N_GROUPS in self.beside:
-            numbers = np.asarray(table.column(N_GROUPS))
-            counts = enumerate(np.bincount(numbers).tolist())
-            found |= {f"Rows that stop after {counted(n, 'group')}": count for n, count in counts}
-        return found
+            n_rows = np.bincount(np.asarray(table.column(N_GROUPS)))
+            for n_groups, count in enumerate(n_rows.tolist()):
+                counts[f"Rows that stop after {counted(n_groups, 'group')}"] = count
+        return counts
 
 
 def label_array(labels: Sequence[Any]) -> np.ndarray:
     """Return labels as an array, whole numbers as integers."""
     if labels and all(type(label) is int for label in labels):
         return np.array(labels, dtype=np.int64 if max(labels) < 2**63 else np.uint64)
-    found = np.array(labels)
-    if found.dtype.kind == "f" and (np.abs(found) < INEXACT).all() and (found % 1 == 0).all():
-        return found.astype(np.int64)
-    return found
+    array = np.array(labels)
+    if array.dtype.kind == "f" and (np.abs(array) < INEXACT).all() and (array % 1 == 0).all():
+        return array.astype(np.int64)
+    return array
 
 
 def class_name(label: Any) -> str:
@@ -174,9 +192,9 @@ def class_name(label: Any) -> str:
     return str(label)
 
 
-def shares_of(found: np.ndarray) -> np.ndarray:
+def shares_of(outputs: np.ndarray) -> np.ndarray:
     """Return probabilities of all classes (n, r); of two a model may give that of the second."""
-    return np.concatenate((1.0 - found, found), axis=1) if found.shape[1] == 1 else found
+    return np.concatenate((1.0 - outputs, outputs), axis=1) if outputs.shape[1] == 1 else outputs
 
 
 def decided(shares: np.ndarray, weights: Any, threshold: float) -> np.ndarray:
@@ -202,13 +220,18 @@ def sources_of(plan: ColumnPlan) -> dict[str, Any]:
 
     Where a feature has other rows too, it is a mapping with the ``levels``.
     """
-    found: dict[str, Any] = {}
+    sources: dict[str, Any] = {}
     for column in plan.columns[: len(plan.roles.features)]:
         levels = None if column.levels is None else list(column.levels)
-        rows = {"levels": levels, "knots": list(column.knots), "missing": column.flag}
-        rows |= {"limits": list(column.limits)}
-        found[column.name] = rows if column.expanded else levels
-    return found
+        sources[column.name] = levels
+        if column.expanded:
+            sources[column.name] = {
+                "levels": levels,
+                "knots": list(column.knots),
+                "missing": column.flag,
+                "limits": list(column.limits),
+            }
+    return sources
 
 
 def levels_of(source: Any) -> Any:
@@ -229,18 +252,26 @@ def plan_of_model(
     roles = Roles((), (), id=id)
     if needed:
         roles = resolve_roles(schema, target=None, features=needed, globs=False, id=id)
-    expanded = {n: own for n in needed if isinstance(own := sources[n], Mapping)}
-    known = {name: levels_of(sources[name]) for name in needed}
-    for name, own in known.items():
-        if (name in roles.text_features) != (own is not None):
-            kinds = ("numbers", "categories") if own is None else ("categories", "numbers")
+    levels = {}
+    knots = {}
+    limits = {}
+    flagged = []
+    for name in needed:
+        source = sources[name]
+        texts = levels_of(source)
+        holds_texts = name in roles.text_features
+        if holds_texts != (texts is not None):
+            kinds = ("categories", "numbers") if holds_texts else ("numbers", "categories")
             raise DataError(
-                f"The column {name!r} of the data holds {kinds[1]} ({schema.field(name).type}), "
-                f"but the model was made with {kinds[0]}. Convert it."
+                f"The column {name!r} of the data holds {kinds[0]} ({schema.field(name).type}), "
+                f"but the model was made with {kinds[1]}. Convert it."
             )
-    levels = {name: list(own) for name, own in known.items() if own is not None}
+        if texts is not None:
+            levels[name] = list(texts)
+        if isinstance(source, Mapping):
+            knots[name] = source["knots"]
+            limits[name] = source["limits"]
+            if source["missing"]:
+                flagged.append(name)
     plan = ColumnPlan.of(roles, levels, unknown="zero")
-    knots = {name: own["knots"] for name, own in expanded.items()}
-    # Older models have no limits.
-    limits = {name: own.get("limits", ()) for name, own in expanded.items()}
-    return plan.expanded(knots, [n for n, own in expanded.items() if own["missing"]], limits)
+    return plan.expanded(knots, flagged, limits)

@@ -21,9 +21,11 @@ FIXED = {"deterministic": True, "force_row_wise": True, "num_threads": 1, "verbo
 
 #: Rows, and numbers in them, that LightGBM fits 300 trees to in ten seconds or less: what trees
 #: that models are compared with learn from.
-MOST_ROWS, MOST_VALUES = 50_000, 5_000_000
+MOST_ROWS = 50_000
+MOST_VALUES = 5_000_000
 #: Most trees where their number is chosen, and how many in vain end the search for it.
-_MOST_TREES, _PATIENCE = 300, 20
+_MOST_TREES = 300
+_PATIENCE = 20
 #: Trees that tell orders apart.
 QUICK = 100
 #: Names that LightGBM has for the number of trees.
@@ -148,11 +150,11 @@ def _stopped(data: Any, parameters: Mapping[str, Any], held_out: np.ndarray) -> 
     """Return a model of some rows that has the number of trees of the least loss on others."""
     package = lightgbm()
     train = data.subset(np.flatnonzero(~held_out))
-    other = data.subset(np.flatnonzero(held_out))
+    test = data.subset(np.flatnonzero(held_out))
     return package.train(
         {**parameters, "metric": ""},
         train,
         _MOST_TREES,
-        valid_sets=[other],
+        valid_sets=[test],
         callbacks=[package.early_stopping(_PATIENCE, verbose=False)],
     )

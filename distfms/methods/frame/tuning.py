@@ -48,15 +48,17 @@ def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
     """
     if content is not None and not isinstance(content, Mapping):
         return parse_section(method.Options, content, method.name)
-    content = content or {}
-    fields = method.Options.model_fields
-    added = {}
-    missing = [name for name in tune.grid if name in fields and name not in content]
-    for name in missing:
-        if fields[name].is_required() or fields[name].default == "auto":
-            added[name] = tune.grid[name][0]
-    with _as_tried(method.name, {name: f"tune.grid.{name}[0]" for name in added}):
-        return parse_section(method.Options, {**content, **added}, method.name)
+    options = dict(content or {})
+    tried = {}
+    for name, values in tune.grid.items():
+        field = method.Options.model_fields.get(name)
+        if field is None or name in options:
+            continue
+        if field.is_required() or field.default == "auto":
+            options[name] = values[0]
+            tried[name] = f"tune.grid.{name}[0]"
+    with _as_tried(method.name, tried):
+        return parse_section(method.Options, options, method.name)
 
 
 def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: int) -> TuneSection:
@@ -228,9 +230,13 @@ def rule_in_turn(
     numbers = [tuple(group) for group in groups.values()]
     within = []
     for group in numbers:
-        rest = [{n: v for n, v in points[i].items() if n not in tuned} for i in group]
-        within.append(left_open.rule(rest))
+        untuned = [_without(points[number], tuned) for number in group]
+        within.append(left_open.rule(untuned))
     return InTurn(tuple(numbers), tuple(within), among)
+
+
+def _without(point: Point, names: Collection[str]) -> Point:
+    return {name: value for name, value in point.items() if name not in names}
 
 
 #: Evaluates points of a grid on folds by a measure: returns the folds' answers, and the values,
@@ -297,11 +303,11 @@ def candidates_in_words(job: Job) -> str:
     if not grids:
         return "none: the spec says all"
     n_candidates = sum(len(grid_points(grid)) for grid in grids)
-    said = " | ".join(_grid_in_words(grid) for grid in grids)
+    listed = " | ".join(_grid_in_words(grid) for grid in grids)
     if job.n_folds < 2:
-        return f"{n_candidates:,}, without folds: {said}"
+        return f"{n_candidates:,}, without folds: {listed}"
     n_fits = n_candidates * job.n_folds
-    return f"{job.n_folds} folds × {n_candidates:,} candidates, up to {n_fits:,} fits: {said}"
+    return f"{job.n_folds} folds × {n_candidates:,} candidates, up to {n_fits:,} fits: {listed}"
 
 
 def passes_in_words(job: Job) -> str:
