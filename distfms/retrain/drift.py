@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distfms.data.files.partition import Partition
-from distfms.stats.base import Bundle, student_t
+from distfms.stats.base import Bundle, ratio, student_t
 from distfms.stats.comoments import CONSTANT_RTOL
 
 LEVEL = 0.95
@@ -72,7 +72,7 @@ class Summaries(NamedTuple):
     def pooled(self) -> Summaries:
         """Return the summary of all partitions as one."""
         weight = self.weight.sum(axis=0)
-        share = np.divide(self.weight, weight, out=np.zeros_like(self.weight), where=weight > 0)
+        share = ratio(self.weight, weight)
         mean = (share * self.mean).sum(axis=0)
         shift = self.mean - mean
         repeated = self.repeated.sum(axis=0)

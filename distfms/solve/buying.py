@@ -97,7 +97,8 @@ class Problem(Fields):
         noise_covariance: ArrayLike | None = None,
     ) -> Problem:
         """Make the estimated external covariance semi-definite, in O(d³)."""
-        b_, v_ = np.asarray(b, dtype=float), np.asarray(v, dtype=float)
+        b_ = np.asarray(b, dtype=float)
+        v_ = np.asarray(v, dtype=float)
         external_ = np.asarray(external, dtype=float)
         # Rows are read for columns everywhere, so that it has to be symmetric to the bit.
         if not np.array_equal(external_, external_.T):
@@ -120,7 +121,7 @@ class Problem(Fields):
 
     @classmethod
     def from_estimates(
-        cls, estimates: JudgmentEstimates, *, buy_from: BuyFrom = "independent", **given: Any
+        cls, estimates: JudgmentEstimates, *, buy_from: BuyFrom = "independent", **options: Any
     ) -> Problem:
         """Build the problem from the estimates of one pass, with the rest of what `build` takes."""
         return cls.build(
@@ -131,7 +132,7 @@ class Problem(Fields):
             label_mean=estimates.label_mean,
             means=estimates.means,
             noise_covariance=estimates.noise_covariance if buy_from == "same" else None,
-            **given,
+            **options,
         )
 
     def made_psd(self) -> dict[str, Any]:
@@ -139,11 +140,11 @@ class Problem(Fields):
         units = self.deviation, np.sqrt(self.v)
         if self.psd == "data_units":
             units = np.ones(self.n_attributes), np.ones(self.n_attributes)
-        found = {"external": _make_psd(self.external, units[0], self.candidates)}
+        matrices = {"external": _make_psd(self.external, units[0], self.candidates)}
         if self.noise_covariance is not None:
             noise = _make_psd(self.noise_covariance, units[1], self.v > 0)
-            found["noise_covariance"] = noise
-        return found
+            matrices["noise_covariance"] = noise
+        return matrices
 
     @property
     def n_attributes(self) -> int:
@@ -168,29 +169,31 @@ class Problem(Fields):
 
         Their `external` can be given where the problem does not have its own.
         """
-        own = {
+        taken = {
             name: getattr(self, name)[attributes]
             for name in ("b", "v", "external_variance", "costs", "ridge", "means")
         }
-        grid, noise = np.ix_(attributes, attributes), self.noise_covariance
-        own["external"] = self.external[grid] if external is None else external
+        grid = np.ix_(attributes, attributes)
+        taken["external"] = self.external[grid] if external is None else external
+        if self.noise_covariance is not None:
+            taken["noise_covariance"] = self.noise_covariance[grid]
         names = tuple(self.names[a] for a in attributes.tolist())
-        return replace(
-            self, names=names, noise_covariance=None if noise is None else noise[grid], **own
-        )
+        return replace(self, names=names, **taken)
 
 
 def _make_psd(matrix: np.ndarray, units: np.ndarray, varying: np.ndarray) -> np.ndarray:
     """Nearest PSD matrix in some units; exact zeros for what does not vary."""
-    result, index = np.zeros_like(matrix), np.flatnonzero(varying)
+    result = np.zeros_like(matrix)
+    index = np.flatnonzero(varying)
     if index.size:
-        grid, unit = np.ix_(index, index), units[index]
-        scaled = matrix[grid] / np.outer(unit, unit)
+        grid = np.ix_(index, index)
+        products = np.outer(units[index], units[index])
+        scaled = matrix[grid] / products
         projected = nearest_psd(scaled)
         if np.array_equal(projected, scaled):
             result[grid] = matrix[grid]
         else:
-            result[grid] = projected * np.outer(unit, unit)
+            result[grid] = projected * products
     return result
 
 
@@ -201,8 +204,10 @@ def covariance_of_averages(
 
     By the same raters it is sub_r(Σ[a, b] + N[a, b] / max(r[a], r[b]) + Diag(ρ)).
     """
-    grid, r = np.ix_(support, support), repeats[support]
-    matrix, noise = problem.external[grid], problem.v[support] / r
+    grid = np.ix_(support, support)
+    r = repeats[support]
+    matrix = problem.external[grid]
+    noise = problem.v[support] / r
     if problem.noise_covariance is not None:
         matrix += problem.noise_covariance[grid] / np.maximum.outer(r, r)
         noise = np.zeros(r.size)
@@ -329,8 +334,8 @@ class SelectionPath(Fields):
         """Judgments that the attribute of each step has after it, int of shape (n_steps,)."""
         after = np.empty(self.n_steps, dtype=np.int64)
         for attribute in np.unique(self.attributes):
-            own = self.attributes == attribute
-            after[own] = np.cumsum(self.counts[own])
+            is_step = self.attributes == attribute
+            after[is_step] = np.cumsum(self.counts[is_step])
         return after
 
     @property
@@ -340,7 +345,8 @@ class SelectionPath(Fields):
 
     def repeats_after(self, n_steps: int) -> np.ndarray:
         """Repeat vector after the first steps, int of shape (d,)."""
-        attributes, counts = self.attributes[:n_steps], self.counts[:n_steps]
+        attributes = self.attributes[:n_steps]
+        counts = self.counts[:n_steps]
         held = np.bincount(attributes, weights=counts, minlength=len(self.names))
         return held.astype(np.int64)
 

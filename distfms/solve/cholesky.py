@@ -104,7 +104,8 @@ class Shard:
         column_edges = _column_edges(self.groups)
         shards = []
         for first_block, last_block in pairwise(shard_edges(len(edges) - 1)):
-            first, last = edges[first_block], edges[last_block]
+            first = edges[first_block]
+            last = edges[last_block]
             columns = slice(column_edges[first], column_edges[last])
             shard = Shard(
                 first=self.first + first,
@@ -400,10 +401,10 @@ class _Gain(_Length):
 
     def follow(self, group: int, new: np.ndarray) -> None:
         """Forget the group, and take the new rows off the blocks of the others."""
-        others = np.flatnonzero(self.groups != group)
-        if len(others) < len(self.groups):
+        remaining = np.flatnonzero(self.groups != group)
+        if len(remaining) < len(self.groups):
             for name in ("groups", "positions", "blocks", "floor", "block_of"):
-                setattr(self, name, getattr(self, name).take(others, axis=0))
+                setattr(self, name, getattr(self, name).take(remaining, axis=0))
         self.blocks -= self.squares(new)
 
 
@@ -464,7 +465,8 @@ def _elimination_gain(blocks: np.ndarray, gradient: np.ndarray, floor: np.ndarra
     """
     size = blocks.shape[1]
     # Systems last: each elimination step is one operation on contiguous rows of them.
-    work = np.concatenate((blocks, gradient), axis=2).transpose(1, 2, 0).copy()
+    systems = np.concatenate((blocks, gradient), axis=2)
+    work = systems.transpose(1, 2, 0).copy()
     gain = np.zeros(len(blocks))
     for j, least in enumerate(floor.T):
         pivot = work[j, j]
@@ -474,7 +476,8 @@ def _elimination_gain(blocks: np.ndarray, gradient: np.ndarray, floor: np.ndarra
         scaled = row * inverse
         n_left = size - j - 1
         right = row[n_left:]
-        gain += np.einsum("pm,pm->m", right, scaled[n_left:])
+        solved = scaled[n_left:]
+        gain += np.einsum("pm,pm->m", right, solved)
         later = work[j + 1 :, j + 1 :]
         later -= scaled[:n_left, np.newaxis] * row
     return 0.5 * gain

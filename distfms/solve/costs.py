@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 #: Share of a budget by which a sum that rounding has made larger may exceed it.
 _ROUNDING = 1e-12
@@ -80,11 +81,11 @@ class GroupCosts:
 
     def paid(self, chosen: Sequence[int]) -> GroupCosts:
         """Costs of all groups once some of them are computed: these are free then."""
-        own = self.own.copy()
-        own[list(chosen)] = 0.0
+        unpaid_own = self.own.copy()
+        unpaid_own[list(chosen)] = 0.0
         computed = set(chosen)
         unpaid = tuple(item for item in self.shared if computed.isdisjoint(item.groups))
-        return replace(self, own=own, shared=unpaid)
+        return replace(self, own=unpaid_own, shared=unpaid)
 
     def take(self, groups: Sequence[int]) -> GroupCosts:
         """Costs of some of the groups, renumbered; sets left without a group disappear."""
@@ -99,16 +100,16 @@ class GroupCosts:
             for group, needed in self.requires.items()
             if group in position
         }
-        left = tuple(item for item in shared if item.groups)
-        return GroupCosts(self.own[list(groups)], left, requires)
+        still_shared = tuple(item for item in shared if item.groups)
+        return GroupCosts(self.own[list(groups)], still_shared, requires)
 
 
-def within(costs: np.ndarray, rest: float, budget: float) -> np.ndarray:
+def within(costs: np.ndarray, unspent: float, budget: float) -> np.ndarray:
     """Return which costs the rest of a budget pays for, but for rounding."""
-    return costs <= rest + _ROUNDING * budget
+    return costs <= unspent + _ROUNDING * budget
 
 
-def longest_affordable(spent: Sequence[float] | np.ndarray, budget: float) -> int:
+def longest_affordable(spent: ArrayLike, budget: float) -> int:
     """Count the leading steps whose running cost is at most `budget`.
 
     A budget that equals a running cost but for rounding (1e-12 of it) affords it.

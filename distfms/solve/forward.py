@@ -203,7 +203,7 @@ class Trail:
             if group is None:
                 return None
             required = self.costs.requires.get(group, ())
-            self.due = [*(other for other in required if self.is_open[other]), group]
+            self.due = [*(needed for needed in required if self.is_open[needed]), group]
         return self.due[0]
 
     def _choose(self, values: Callable[[], np.ndarray], smallest: float) -> int | None:
@@ -401,17 +401,17 @@ def _assembled(pivots: Sequence[Pivot], n_targets: int) -> tuple[np.ndarray, np.
 
 
 def best_set(
-    problem: ForwardProblem, budget: float, max_groups: int | None = None, **where: Any
+    problem: ForwardProblem, budget: float, max_groups: int | None = None, **places: Any
 ) -> ForwardPath:
     """Find a set of groups that explains much for at most `budget`, as a path that ends with it.
 
-    `max_groups` bounds their number; `where` has the pool and the shards, if there are any.
+    `max_groups` bounds their number; `places` has the pool and the shards, if there are any.
     """
     starts: list[tuple[int, ...]] = [()]
     if len(problem.groups) <= _FEW:
         is_affordable = within(problem.costs.alone, budget, budget)
         starts += [(group,) for group in np.flatnonzero(is_affordable).tolist()]
-    search = partial(forward, problem, budget=budget, max_groups=max_groups, **where)
+    search = partial(forward, problem, budget=budget, max_groups=max_groups, **places)
     paths = []
     for start in starts:
         paths.append(search(start=start, cost_aware=True))
@@ -451,11 +451,11 @@ def _exchange(
     best_order = None
     for places in _exchanged(len(order)):
         rows = list(chain.from_iterable(rows_of[place] for place in places))
-        rest = [group for place, group in enumerate(order) if place not in places]
-        left = budget - problem.costs.total(rest)
-        is_allowed = within(problem.costs.marginal(rest), left, budget)
+        kept = [group for place, group in enumerate(order) if place not in places]
+        unspent = budget - problem.costs.total(kept)
+        is_allowed = within(problem.costs.marginal(kept), unspent, budget)
         is_allowed[order] = False
-        if len(rest) >= most or not is_allowed.any():
+        if len(kept) >= most or not is_allowed.any():
             continue
         upper = np.linalg.cholesky(np.linalg.inv(root[rows] @ root[rows].T)).T
         response = upper @ weights[rows]
@@ -464,7 +464,7 @@ def _exchange(
         gain = float(gains.max()) - 0.5 * float(np.sum(response**2))
         if gain > best_gain:
             best_gain = gain
-            best_order = [*rest, int(gains.argmax())]
+            best_order = [*kept, int(gains.argmax())]
     return best_order
 
 

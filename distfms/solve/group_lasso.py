@@ -21,6 +21,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from distfms.stats.base import ratio
+
 #: Violation of the optimality conditions that ends a solution.
 _ENOUGH = 1e-9
 #: Rounds of steps that end it anyway.
@@ -95,9 +97,7 @@ class GroupLasso:
 
     def entering_at(self, coefficients: np.ndarray) -> np.ndarray:
         """Return ‖s_g‖ / c(g) of each group: the λ below which it would no longer be 0."""
-        norms = self.norms(self.gradient(coefficients))
-        weights = np.zeros(len(self.costs))
-        return np.divide(norms, self.costs, out=weights, where=self.costs > 0)
+        return ratio(self.norms(self.gradient(coefficients)), self.costs)
 
     def violations(self, coefficients: np.ndarray, penalties: np.ndarray) -> np.ndarray:
         """Return for each group how far its optimality conditions are from holding.
@@ -106,7 +106,7 @@ class GroupLasso:
         """
         gradient = self.gradient(coefficients)
         norms = self.norms(coefficients)
-        pull = np.divide(penalties, norms, out=np.zeros(len(norms)), where=norms > 0)
+        pull = ratio(penalties, norms)
         pull_of_column = np.repeat(pull, self.sizes)[:, np.newaxis]
         of_others = self.norms(gradient - pull_of_column * coefficients)
         of_zeros = np.maximum(self.norms(gradient) - penalties, 0.0)
@@ -170,19 +170,23 @@ class GroupLasso:
         group_of = np.repeat(np.arange(len(self.sizes)), self.sizes)[free]
         norms = self.norms(coefficients)[group_of]
         penalty = penalties[group_of]
-        curvature = np.divide(penalty, norms, out=np.zeros(len(free)), where=norms > 0)
-        unit = coefficients[free] / np.where(norms > 0, norms, 1.0)[:, np.newaxis]
-        gradient = self.gradient(coefficients)[free] - penalty[:, np.newaxis] * unit
+        curvature = ratio(penalty, norms)
+        lengths = np.where(norms > 0, norms, 1.0)
+        unit = coefficients[free] / lengths[:, np.newaxis]
+        slope_of_penalty = penalty[:, np.newaxis] * unit
+        gradient = self.gradient(coefficients)[free] - slope_of_penalty
         # Rows of all targets side by side.
         group_of = np.repeat(group_of, n_targets)
         curvature = np.repeat(curvature, n_targets)
         flat_unit = unit.ravel()
         same_group = group_of[:, np.newaxis] == group_of
-        hessian = np.kron(self.gram[np.ix_(free, free)], np.eye(n_targets))
-        hessian -= same_group * np.outer(curvature * flat_unit, flat_unit)
+        gram = self.gram[np.ix_(free, free)]
+        hessian = np.kron(gram, np.eye(n_targets))
+        along_unit = np.outer(curvature * flat_unit, flat_unit)
+        hessian -= same_group * along_unit
         hessian.flat[:: len(hessian) + 1] += curvature + _DAMPING
         step = np.linalg.solve(hessian, gradient.ravel())
-        return np.asarray(step.reshape(len(free), n_targets))
+        return np.asarray(step.reshape(unit.shape))
 
     def _objective(self, coefficients: np.ndarray, penalties: np.ndarray) -> float:
         """Return ½ wᵀGw − bᵀw + λ Σ c(g) ‖w_g‖."""

@@ -21,7 +21,7 @@ def logistic_scores(
     rows: np.ndarray,
     target: np.ndarray,
     share: np.ndarray,
-    asked: np.ndarray,
+    new_rows: np.ndarray,
     truth: np.ndarray,
     intercept: bool = True,
 ) -> np.ndarray:
@@ -37,8 +37,8 @@ def logistic_scores(
     variance : ndarray of shape (r,)
         Of the features, which are uncorrelated: steps are in units of their curvature, that is
         1/√(σ²/4 + λ).
-    rows, asked : ndarray of shape (r, n) and (r, m)
-        Centred features of rows to fit to and of those that are asked.
+    rows, new_rows : ndarray of shape (r, n) and (r, m)
+        Centred features of rows to fit to and of those to score.
     target, truth : ndarray of shape (P, n) and (P, m)
         Whether rows are of a class; of two classes only for the second.
     share : ndarray of shape (n,)
@@ -51,11 +51,11 @@ def logistic_scores(
     is_penalised = np.ones(len(variance))
     if intercept:
         rows = np.vstack((rows, np.ones(rows.shape[1])))
-        asked = np.vstack((asked, np.ones(asked.shape[1])))
+        new_rows = np.vstack((new_rows, np.ones(new_rows.shape[1])))
         variance = np.append(variance, 1.0)
         is_penalised = np.append(is_penalised, 0.0)
     weights = np.zeros((len(rows), len(target)))
-    scores = np.empty((len(grid), len(target), asked.shape[1]))
+    scores = np.empty((len(grid), len(target), new_rows.shape[1]))
     least = np.inf
     for number, ridge in enumerate(grid):
         penalty = ridge * is_penalised[:, np.newaxis]
@@ -65,7 +65,7 @@ def logistic_scores(
         start = (weights / unit).ravel()
         minimum = minimize(objective, start, method="L-BFGS-B", jac=True, options=options)
         weights = minimum.x.reshape(weights.shape) * unit
-        scores[number:] = weights.T @ asked
+        scores[number:] = weights.T @ new_rows
         loss = float(LOGISTIC.losses(scores[number], truth).sum(axis=0).mean())
         if loss > _WORSE * least:
             break

@@ -43,6 +43,7 @@ from distfms.solve.buying import (
 from distfms.solve.linalg import Growing
 from distfms.solve.same_purchases import SameState
 from distfms.solve.shards import Loadable, OneProcess, Pool, loaded
+from distfms.stats.base import ratio
 
 Algorithm = Literal["full", "scoring"]
 Criterion = Literal["gain_per_cost", "gain", "best"]
@@ -69,8 +70,8 @@ class AttributeSlab(NamedTuple):
         cls, problem: Problem, start: int, stop: int, external: np.ndarray | Loadable[np.ndarray]
     ) -> Self:
         """Cut a run of attributes out of a problem, which need not have its matrix."""
-        own = problem.take(np.arange(start, stop), external=np.zeros((0, 0)))
-        return cls(start, own, external)
+        part = problem.take(np.arange(start, stop), external=np.zeros((0, 0)))
+        return cls(start, part, external)
 
     @property
     def n_bytes(self) -> int:
@@ -125,14 +126,15 @@ class FullSlab:
     """
 
     def __init__(self, slab: AttributeSlab) -> None:
-        self.start, self.problem = slab.start, slab.problem
+        self.start = slab.start
+        self.problem = slab.problem
         self.external = loaded(slab.external)
         self.begin(Afresh(np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0)))
 
-    def begin(self, given: Afresh) -> None:
+    def begin(self, anew: Afresh) -> None:
         """Compute everything afresh."""
         problem = self.problem
-        support = given.support
+        support = anew.support
         everything = np.arange(problem.n_attributes)
         outside = np.setdiff1d(everything, self._inside(support))
         self.own = outside
@@ -142,8 +144,8 @@ class FullSlab:
         variance = self.external[outside, self.start + outside]
         self.diagonal = variance + problem.v[outside] + problem.ridge[outside]
         rows = self.external[np.ix_(outside, support)]
-        projected = rows @ given.inverse
-        explained = rows @ given.w
+        projected = rows @ anew.inverse
+        explained = rows @ anew.w
         self.num = problem.b[outside] - explained
         self.den = self.diagonal - np.einsum("ij,ij->i", projected, rows)
         self.projected = Growing(projected.T)  # P Σ[S, ·]
@@ -240,7 +242,8 @@ class FullState:
         pool: Pool | None = None,
         shards: Sequence[AttributeSlab] | None = None,
     ) -> None:
-        self.problem, self.costs = problem, problem.costs
+        self.problem = problem
+        self.costs = problem.costs
         self._pool: Any = OneProcess() if pool is None else pool
         self._pool.start(FullSlab, slabs_of(problem) if shards is None else shards)
         n = problem.n_attributes
@@ -368,13 +371,15 @@ class ScoringState:
         fixed = self._fixed[attributes]
         is_judged = r > 0
         variance = fixed + v / np.maximum(r, 1)
-        before = np.where(is_judged, r * (r + 1) * variance, 1.0)
-        share = np.divide(v, before, out=np.zeros(v.size), where=before > 0)
+        n_ordered = r * (r + 1)
+        before = np.where(is_judged, n_ordered * variance, 1.0)
+        share = ratio(v, before)
         share[~is_judged] = 1.0
         squares = self._squares[attributes] * share
         after = fixed + v / (r + 1)
+        is_candidate = self._candidates[attributes]
         gains = np.full(r.size, -np.inf)
-        return np.divide(squares, after, out=gains, where=self._candidates[attributes])
+        return np.divide(squares, after, out=gains, where=is_candidate)
 
     def best(self, purse: Purse) -> tuple[int | None, bool]:
         """Best purchase that can be afforded, and whether any judgment has a positive gain."""
@@ -426,9 +431,9 @@ def select(
             state = (ScoringState if algorithm == "scoring" else full_state)(problem)
         else:
             state = FullState(problem, pool=pool, shards=shards)
-        found = greedy_path(problem, state, budget, algorithm, each)
-        n_candidates = int(problem.candidates.sum()) * (found.n_steps + 1)
-        paths.append(replace(found, n_candidates=n_candidates))
+        path = greedy_path(problem, state, budget, algorithm, each)
+        n_candidates = int(problem.candidates.sum()) * (path.n_steps + 1)
+        paths.append(replace(path, n_candidates=n_candidates))
     better = max(paths, key=lambda path: float(path.objective[-1]) if path.n_steps else 0.0)
     return replace(better, n_candidates=sum(path.n_candidates for path in paths))
 
@@ -447,7 +452,8 @@ def greedy_path(
     """
     attributes: list[int] = []
     objective: list[float] = []
-    costs, limit = state.costs, budget * (1.0 + BUDGET_TOLERANCE)
+    costs = state.costs
+    limit = budget * (1.0 + BUDGET_TOLERANCE)
     spent = float(state.repeats @ costs)
     per_cost = criterion == "gain_per_cost" and bool((costs != costs[0]).any())
     while True:
@@ -460,8 +466,8 @@ def greedy_path(
         objective.append(state.objective)
     status: Status = "no_positive_gain"
     if any_gain:
-        left = budget - spent > BUDGET_TOLERANCE * budget
-        status = "unaffordable" if left else "budget_spent"
+        is_left = budget - spent > BUDGET_TOLERANCE * budget
+        status = "unaffordable" if is_left else "budget_spent"
     return SelectionPath(
         algorithm=algorithm,
         criterion=criterion,

@@ -7,10 +7,10 @@ targets. With a basis B for which BᵀAB = I and BᵀCB = diag(d), u = B (d + λ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 #: Part of the largest value below which all is rounding, which a ridge of 0 is taken to be.
 _NOTHING = 1e-14
@@ -58,18 +58,18 @@ class Ridges:
             basis = solve_triangular(factor, vectors)
         return cls(basis, np.maximum(values, 0.0), basis.T @ target)
 
-    def in_basis(self, grid: Sequence[float] | np.ndarray) -> np.ndarray:
+    def in_basis(self, grid: ArrayLike) -> np.ndarray:
         """Return weights (n_ridges, L, P) of the basis, (d + λ)⁻¹ Bᵀb."""
         least = max(_NOTHING * float(self.values.max()), np.finfo(float).tiny)
         ridges = np.maximum(grid, least)[:, np.newaxis]
         penalised = self.values + ridges
         return np.asarray(self.fitted / penalised[..., np.newaxis])
 
-    def weights(self, grid: Sequence[float] | np.ndarray) -> np.ndarray:
+    def weights(self, grid: ArrayLike) -> np.ndarray:
         """Return the weights u (n_ridges, L, P) of models."""
         return np.asarray(self.basis @ self.in_basis(grid))
 
-    def predictions(self, grid: Sequence[float] | np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def predictions(self, grid: ArrayLike, rows: np.ndarray) -> np.ndarray:
         """Return uᵀx (n_ridges, P, m) of centred rows (L, m)."""
         in_basis = self.basis.T @ rows
         return np.asarray(np.swapaxes(self.in_basis(grid), 1, 2) @ in_basis)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from distfms.solve.buying import RANK_TOLERANCE, Problem, Purse, covariance_of_averages, inverse_of
+from distfms.stats.base import ratio
 
 #: Gains below this share of the objective are rounding.
 NOISE_TOLERANCE = 1e-12
@@ -60,18 +61,18 @@ class SameState:
         # What is bought already gives up its part first.
         bought = self.support
         inverse = np.diagonal(self._inverse)
-        share = np.divide(1.0, inverse, out=np.zeros(inverse.size), where=inverse > 0)
+        share = ratio(1.0, inverse)
         onto_itself = projected[bought, np.arange(bought.size)]
         explained[bought] -= onto_itself**2 * share
         expected[bought] -= onto_itself * self.w * share
         lost = np.zeros(self.repeats.size)
         lost[bought] = self.w**2 * share
-        left = diagonal - explained
-        usable = problem.candidates & (left > RANK_TOLERANCE * diagonal)
-        squares = (problem.b - expected) ** 2
-        new = np.divide(squares, left, out=np.zeros(left.size), where=usable)
+        unexplained = diagonal - explained
+        is_independent = unexplained > RANK_TOLERANCE * diagonal
+        usable = np.flatnonzero(problem.candidates & is_independent)
+        squares = (problem.b - expected)[usable] ** 2
         gains = np.where(problem.candidates, 0.0, -np.inf)
-        gains[usable] = new[usable] - lost[usable]
+        gains[usable] = squares / unexplained[usable] - lost[usable]
         is_noise = np.abs(gains) <= NOISE_TOLERANCE * self.objective
         return np.where(is_noise, 0.0, gains)
 

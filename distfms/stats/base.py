@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
@@ -223,7 +223,7 @@ def student_t(level: float, degrees: ArrayLike) -> np.ndarray:
     return quantile
 
 
-def over_folds(values: np.ndarray, weights: Sequence[float] | np.ndarray) -> FoldMeans:
+def over_folds(values: np.ndarray, weights: ArrayLike) -> FoldMeans:
     """Take the means over folds; what is NaN is left out.
 
     Parameters

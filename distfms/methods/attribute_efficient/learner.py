@@ -13,6 +13,7 @@ import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Drawing
+from distfms.stats.base import ratio
 
 Penalty = Literal["ridge", "lasso"]
 #: Attributes of an example, and by what their values are multiplied where a chain learns.
@@ -456,7 +457,7 @@ class Chain:
         """
         total, count = self.state.squares.T
         seen = count > 0
-        means = np.divide(total, count, out=np.zeros(len(total)), where=seen)
+        means = ratio(total, count)
         means[~seen] = means[seen].mean() if seen.any() else 1.0
         return means
 

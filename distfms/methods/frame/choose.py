@@ -9,10 +9,11 @@ that had no part in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from distfms.errors import DataError
 from distfms.stats.base import over_folds
@@ -23,7 +24,7 @@ NORMAL_MAD = 1.4826
 Rule = Callable[[np.ndarray, np.ndarray], int]
 
 
-def best(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> int:
+def best(losses: np.ndarray, weights: ArrayLike) -> int:
     """Return the candidate with the least mean loss over folds; the first of equals.
 
     Parameters
@@ -43,7 +44,7 @@ def best(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> int:
     return int(np.argmin(means))
 
 
-def fewest(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> int:
+def fewest(losses: np.ndarray, weights: ArrayLike) -> int:
     """Return the first candidate that is not behind the best by more than a standard error.
 
     The standard error is that of the differences between the two, paired by fold; what all
@@ -74,9 +75,7 @@ def _most_allowed(differences: np.ndarray) -> np.ndarray:
     return 2.0 * deviations / np.sqrt(max(n_folds - 1, 1))
 
 
-def is_better(
-    losses: np.ndarray, other_losses: np.ndarray, weights: Sequence[float] | np.ndarray
-) -> bool:
+def is_better(losses: np.ndarray, other_losses: np.ndarray, weights: ArrayLike) -> bool:
     """Return whether losses by fold are less than others by more than a standard error.
 
     Both have shape (n_folds,); the standard error is that of the differences, paired by fold.
@@ -112,9 +111,7 @@ class InTurn:
         return chosen[self.among(losses[chosen], weights)]
 
 
-def chosen_without(
-    losses: np.ndarray, weights: Sequence[float] | np.ndarray, rule: Rule = best
-) -> np.ndarray:
+def chosen_without(losses: np.ndarray, weights: ArrayLike, rule: Rule = best) -> np.ndarray:
     """Choose with the losses of all folds but one, for each fold in turn.
 
     Parameters
@@ -153,7 +150,7 @@ def chosen_without(
     return choices
 
 
-def _comparable_means(losses: np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:
+def _comparable_means(losses: np.ndarray, weights: ArrayLike) -> np.ndarray:
     """Return the mean losses, infinite for candidates without a finite one on every fold."""
     counted = np.asarray(weights, dtype=np.float64) > 0
     is_known = np.isfinite(losses[:, counted]).all(axis=1)

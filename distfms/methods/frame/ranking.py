@@ -18,6 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from distfms.errors import DataError
+from distfms.stats.base import ratio
 
 CUTOFF = 5
 """Positions of a ranking that count by default."""
@@ -262,4 +263,4 @@ class NormalisedGains:
         """Return η (n,) of rows of known queries."""
         norms = self.norms[np.searchsorted(self.keys, keys)]
         gains = np.exp2(relevance) - 1.0
-        return np.divide(gains, norms, out=np.zeros(len(gains)), where=norms > 0)
+        return ratio(gains, norms)

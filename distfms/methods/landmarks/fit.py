@@ -31,6 +31,7 @@ from distfms.methods.landmarks.squared import (
 )
 from distfms.solve.losses import EpsilonInsensitive, Loss, Margin, Slopes
 from distfms.solve.newton import Domain, NewtonMinimum, Quadratic, minimise
+from distfms.stats.base import ratio
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
 _WIDTHS = (100.0, 10.0, 1.0)
@@ -425,7 +426,7 @@ class PassProcedure(LandmarkProcedure):
         slope = np.abs(sums["gradient"]).sum(axis=1)
         if self.options.selection == "gain":
             spread = np.sqrt(np.diagonal(problem.covariance)[:-1])
-            slope = np.divide(slope, spread, out=np.zeros_like(slope), where=spread > 0)
+            slope = ratio(slope, spread)
         slope[order] = -1.0
         return int(np.argmax(slope))
 
