@@ -101,7 +101,7 @@ def commit() -> str:
 def write(paper: str, title: str, tables: Sequence[Table], repeats: int, version: str) -> None:
     """Replace a paper's section of the README, and its result file."""
     result = {
-        "script": f"python -m benchmarks.papers {paper}",
+        "script": f"python -m benchmarks.papers {paper} --repeats {repeats}",
         "commit": version,
         "seeds": [*range(repeats)],
         "rows": [row for table in tables for row in table.flat()],
