@@ -129,7 +129,7 @@ def sparse_excess(B: float, d: int, n: int, delta: float, tau: float) -> float:
 
 
 def sparse_generalisation(B: float, d: int, n: int, delta: float) -> float:
-    """Lemma 22 for a loss with slopes of at most 1 and |K| ≤ 1, as Theorem 9 uses it."""
+    """Lemma 22 for slopes and |K| up to 1, the second term twice as in the proof of Theorem 9."""
     return 2.0 * B * (math.sqrt(2.0 * math.log(2 * d) / n) + math.sqrt(-math.log(delta) / (2 * n)))
 
 
@@ -146,7 +146,8 @@ def ordinal_error(loss: float, gamma: float, spacing: float) -> float:
     """Theorem 13: ψ_{Δ/γ̄}(ε₀/γ̄) with ψ_Δ(x) = (x + Δ − 1)/Δ and γ̄ = max(γ, 1).
 
     Bounds the mean absolute error of levels where γ ≥ 1 and thresholds are Δ ≥ γ apart. Closer
-    ones give rows without a loss a negative share, which can make it less than the error.
+    ones give rows without a loss a negative share, which can make it less than the error. For
+    γ < 1 the proof takes the loss at margin 1 for the lesser one at margin γ.
     """
     margin = max(gamma, 1.0)
     apart = spacing / margin

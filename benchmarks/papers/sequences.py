@@ -232,8 +232,9 @@ def tables(folder: Path, repeats: int) -> Iterator[Table]:
         "Test-time α-timeliness as a share of that of FR, ± a standard deviation over "
         f"{repeats} splits (ranking: draws of costs and groups); in parentheses the paper's, of "
         "Agricultural and of Yahoo. α by the plateau rule. Oracles reorder the steps of the test "
-        "curve. The 300 columns of the ranking example overfit its 3,005 rows: rules differ by "
-        "noise there, and oracles put steps that lose last.",
+        "curve. All columns of the ranking example explain .435 of the variance of its training "
+        "rows, but .309 of that of its test rows: many steps lose there, and oracles put them "
+        "last. Rules but oracles are within two standard deviations of FR there.",
         [table_row(name, found, cases[name][1]) for name, found in outcomes.items()],
     )
     yield Table(
@@ -249,9 +250,9 @@ def tables(folder: Path, repeats: int) -> Iterator[Table]:
     )
     yield Table(
         "γ",
-        "γ of Lemma 3.1 of the columns as they are and of whitened groups, what Theorem 3.2 "
-        "makes of the latter at B = K, and γ of Equation 9 by all sets with the share of "
-        "Theorem 4.3, for FR with doubling.",
+        "In the first split or draw, γ of Lemma 3.1 of the standardised columns and of whitened "
+        "groups, what Theorem 3.2 makes of the latter at B = K, and, of up to ten groups, γ of "
+        "Equation 9 by all sets with the share of Theorem 4.3, for FR with doubling.",
         [gamma_row(name, make(0)) for name, (make, _) in cases.items()],
     )
 

@@ -28,7 +28,7 @@ def test_impressions_of_faces(realdata, tmp_path, monkeypatch, label):
     assert sum(selection["repeats"].values()) == 40
     assert label not in selection["repeats"]
     assert metrics["train"]["n_objects"] + metrics["test"]["n_objects"] == 1004
-    # Full beats the baselines where it was seen to by hand: in the unbiased loss of held-out faces.
+    # Full beats the baselines in the unbiased loss of held-out faces.
     for baseline in metrics["baselines"].values():
         assert metrics["test"]["projected_loss"] < baseline["test"]["projected_loss"]
 
