@@ -91,7 +91,8 @@ class Batch:
         keep, weight = checked_weight(weight)
         if keep is not None:
             # Indexing with a mask would give Fortran order.
-            values, overwrite = np.compress(keep, values, axis=1), True
+            values = np.compress(keep, values, axis=1)
+            overwrite = True
         with np.errstate(over="ignore", invalid="ignore"):
             if sums is None or weight is not None:
                 sums = _weighted_sum(values, weight)

@@ -96,13 +96,14 @@ class Disagreement:
     def empty(cls, n_attributes: int) -> Disagreement:
         """Summary of no objects: the identity of `merge`."""
         nothing = np.zeros((0, n_attributes))
-        no_names, no_objects = np.zeros(0, dtype=np.str_), np.zeros(0, dtype=np.int64)
+        no_names = np.zeros(0, dtype=np.str_)
+        no_objects = np.zeros(0, dtype=np.int64)
         zeros = np.zeros(n_attributes)
         return cls(no_names, no_objects, nothing, nothing, nothing, zeros, zeros)
 
-    def merge(self, other: Disagreement) -> Disagreement:
+    def merge(self, later: Disagreement) -> Disagreement:
         """Return the sums of the objects of both."""
-        names, places = np.unique(np.concatenate((self.names, other.names)), return_inverse=True)
+        names, places = np.unique(np.concatenate((self.names, later.names)), return_inverse=True)
 
         def added(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
             total = np.zeros((names.size, *mine.shape[1:]), dtype=mine.dtype)
@@ -111,12 +112,12 @@ class Disagreement:
 
         return Disagreement(
             names,
-            added(self.n_objects, other.n_objects),
-            added(self.squares, other.squares),
-            added(self.spreads, other.spreads),
-            added(self.n_pairs, other.n_pairs),
-            self.variances + other.variances,
-            self.n_variances + other.n_variances,
+            added(self.n_objects, later.n_objects),
+            added(self.squares, later.squares),
+            added(self.spreads, later.spreads),
+            added(self.n_pairs, later.n_pairs),
+            self.variances + later.variances,
+            self.n_variances + later.n_variances,
         )
 
     def ratios(self) -> np.ndarray:
@@ -183,12 +184,12 @@ def _shared_judgments(ragged: Ragged, codes: Ragged) -> _Shared:
     k = counts[objects]
     deviations = ragged.content()[kept] - means[objects]
     squares = deviations**2 * k / (k - 1)
-    left = np.maximum(sums[objects] - squares, 0.0)
+    without_rater = np.maximum(sums[objects] - squares, 0.0)
     return _Shared(
         objects=objects,
         raters=raters[kept],
         squares=squares,
-        spreads=left / np.maximum(k - 2, 1),
+        spreads=without_rater / np.maximum(k - 2, 1),
         is_pair=k == 2,
         variances=sums[is_shared] / (counts[is_shared] - 1),
     )

@@ -229,23 +229,23 @@ class JudgmentStatistics:
         ``internal`` is v̂ and ``repeated`` the weight that it is a mean over; the last column, the
         label, has none.
         """
-        found = self.means.by_column()
-        found["internal"][:-1] = self.internal_variance()
-        found["repeated"][:-1] = self.variance_weight
-        return found
+        columns = self.means.by_column()
+        columns["internal"][:-1] = self.internal_variance()
+        columns["repeated"][:-1] = self.variance_weight
+        return columns
 
-    def merge(self, other: JudgmentStatistics) -> JudgmentStatistics:
+    def merge(self, later: JudgmentStatistics) -> JudgmentStatistics:
         """Summary of the objects of both, for the same attributes."""
-        if not self.n_objects and (other.n_objects or other.raters is not None):
-            return other
-        if not other.n_objects:
+        if not self.n_objects and (later.n_objects or later.raters is not None):
+            return later
+        if not later.n_objects:
             return self
-        added = {name: getattr(self, name) + getattr(other, name) for name in _SUMS + _COUNTS}
+        added = {name: getattr(self, name) + getattr(later, name) for name in _SUMS + _COUNTS}
         return JudgmentStatistics(
-            means=self.means.merge(other.means),
-            label=self.label.merge(other.label),
-            max_judgments=np.maximum(self.max_judgments, other.max_judgments),
-            raters=self.raters and other.raters and self.raters.merge(other.raters),
+            means=self.means.merge(later.means),
+            label=self.label.merge(later.label),
+            max_judgments=np.maximum(self.max_judgments, later.max_judgments),
+            raters=self.raters and later.raters and self.raters.merge(later.raters),
             **added,
         )
 
@@ -260,10 +260,10 @@ class JudgmentStatistics:
     def take(self, attributes: np.ndarray | Sequence[int]) -> JudgmentStatistics:
         """Summary of some attributes, in the order given, and of the label."""
         index = np.arange(self.n_attributes)[np.asarray(attributes)]
-        own = {name: getattr(self, name)[index] for name in _WITHIN}
+        taken = {name: getattr(self, name)[index] for name in _WITHIN}
         raters = self.raters and self.raters.take(index)
         means = self.means.take(np.append(index, self.n_attributes))
-        return replace(self, means=means, raters=raters, **own)
+        return replace(self, means=means, raters=raters, **taken)
 
     def internal_variance(self) -> np.ndarray:
         """Return v̂ of each attribute, NaN where no object has two judgments; shape (n,)."""
@@ -304,8 +304,8 @@ class JudgmentStatistics:
         _refuse(self.n_judged == 0, names, "no object has a judgment; exclude these attributes")
         v = _given_or_estimated(self.internal_variance(), internal_variance, names)
         d = self.n_attributes
-        own = self.attributes
-        noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[own]
+        attributes = self.attributes
+        noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[attributes]
         covariance = self.means.covariance(pairwise=True)[: v.size]
         second_moment = covariance[:, :d]
         external = second_moment.copy()
@@ -313,17 +313,17 @@ class JudgmentStatistics:
         if self.raters is not None:
             external = self.raters.different.covariance(pairwise=True).copy()
             noise_covariance = self.raters.noise_covariance(v)
-        external[np.arange(v.size), own.start + np.arange(v.size)] -= noise
+        external[np.arange(v.size), attributes.start + np.arange(v.size)] -= noise
         return JudgmentEstimates(
             b=covariance[:, d].copy(),
             v=v,
             second_moment=second_moment,
             noise=noise,
             external=external,
-            external_variance=np.maximum(np.diagonal(external, own.start), 0.0),
+            external_variance=np.maximum(np.diagonal(external, attributes.start), 0.0),
             label_variance=float(self.label.variance()[0]),
             label_mean=float(self.means.mean[d]),
-            means=self.means.mean[own].copy(),
+            means=self.means.mean[attributes].copy(),
             n_objects=self.n_objects,
             n_judgments=self.n_judgments,
             n_missing=self.n_objects - self.n_judged,
@@ -333,18 +333,18 @@ class JudgmentStatistics:
 
 
 def _given_or_estimated(
-    v: np.ndarray, given: np.ndarray | None, names: Sequence[str]
+    v: np.ndarray, settings: np.ndarray | None, names: Sequence[str]
 ) -> np.ndarray:
-    """Replace internal variances, NaN where they cannot be estimated, by those given."""
-    if given is not None:
-        given = np.broadcast_to(np.asarray(given, dtype=np.float64), v.shape)
-        bad = np.flatnonzero((given < 0) | np.isinf(given))
+    """Replace internal variances, NaN where they cannot be estimated, by those set."""
+    if settings is not None:
+        settings = np.broadcast_to(np.asarray(settings, dtype=np.float64), v.shape)
+        bad = np.flatnonzero((settings < 0) | np.isinf(settings))
         if bad.size:
             raise SpecError(
-                f"The internal variance of attribute {names[bad[0]]} is {given[bad[0]]}; "
+                f"The internal variance of attribute {names[bad[0]]} is {settings[bad[0]]}; "
                 "it must be finite and at least 0."
             )
-        v = np.where(np.isnan(given), v, given)
+        v = np.where(np.isnan(settings), v, settings)
     _refuse(
         np.isnan(v),
         names,
@@ -354,11 +354,12 @@ def _given_or_estimated(
     return v
 
 
-def _refuse(bad: np.ndarray, names: Sequence[str], what: str) -> None:
+def _refuse(bad: np.ndarray, names: Sequence[str], reason: str) -> None:
     """Raise `DataError` naming the attributes for which `bad` holds."""
-    found = [str(names[int(a)]) for a in np.flatnonzero(bad)]
-    if found:
-        raise DataError(f"Attribute{'s' if len(found) > 1 else ''} {first_of(found)}: {what}.")
+    refused = [str(names[int(a)]) for a in np.flatnonzero(bad)]
+    if refused:
+        plural = "s" if len(refused) > 1 else ""
+        raise DataError(f"Attribute{plural} {first_of(refused)}: {reason}.")
 
 
 def checked_judgments(

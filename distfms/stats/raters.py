@@ -108,12 +108,12 @@ class RaterStatistics:
         nothing = CoMoments.empty(n_attributes, attributes)
         return cls(nothing, nothing, np.zeros(len(COUNTS), dtype=np.int64))
 
-    def merge(self, other: RaterStatistics) -> RaterStatistics:
+    def merge(self, later: RaterStatistics) -> RaterStatistics:
         """Summary of the objects of both."""
         return RaterStatistics(
-            self.different.merge(other.different),
-            self.same.merge(other.same),
-            self.counts + other.counts,
+            self.different.merge(later.different),
+            self.same.merge(later.same),
+            self.counts + later.counts,
         )
 
     def scaled(self, factor: float) -> RaterStatistics:
@@ -122,8 +122,8 @@ class RaterStatistics:
 
     def take(self, attributes: np.ndarray) -> RaterStatistics:
         """Summary of some attributes, in the order given."""
-        different, same = self.different.take(attributes), self.same.take(attributes)
-        return replace(self, different=different, same=same)
+        different = self.different.take(attributes)
+        return replace(self, different=different, same=self.same.take(attributes))
 
     @property
     def together(self) -> np.ndarray:
@@ -143,8 +143,8 @@ class RaterStatistics:
         """
         noise = self.same.covariance(pairwise=True) - self.different.covariance(pairwise=True)
         noise[~(self.together & self.apart)] = 0.0
-        own = np.arange(variance.size)
-        noise[own, self.same.start + own] = variance
+        rows = np.arange(variance.size)
+        noise[rows, self.same.start + rows] = variance
         return noise
 
 
@@ -162,9 +162,9 @@ def _first_columns(means: CoMoments, d: int) -> CoMoments:
     rows = slice(0, min(len(means.comoment), d - means.start))
     matrices = ("comoment", "pair_weight", "cross", "cross_columns")
     held = {name: getattr(means, name) for name in matrices}
-    own = {name: a[rows, :d].copy() for name, a in held.items() if a is not None}
+    taken = {name: a[rows, :d].copy() for name, a in held.items() if a is not None}
     observed = None if means.observed is None else means.observed[:d]
-    return replace(means, mean=means.mean[:d], observed=observed, **own)
+    return replace(means, mean=means.mean[:d], observed=observed, **taken)
 
 
 @dataclass(eq=False)
@@ -180,11 +180,11 @@ class _Sums:
     def zero(cls, like: CoMoments) -> _Sums:
         return cls(*np.zeros((4, *like.comoment.shape)))
 
-    def add(self, other: _Sums, product: np.ndarray | float = 0.0) -> None:
-        self.product += other.product + product
-        self.weight += other.weight
-        self.left += other.left
-        self.right += other.right
+    def add(self, sums: _Sums, product: np.ndarray | float = 0.0) -> None:
+        self.product += sums.product + product
+        self.weight += sums.weight
+        self.left += sums.left
+        self.right += sums.right
 
     def taken_from(self, averaged: CoMoments) -> CoMoments:
         """Return products of averages without these, which one rater's judgments add to them.
@@ -192,21 +192,23 @@ class _Sums:
         The diagonal stays, and so do the bits where there is nothing to take away.
         """
         before = _as_sums(averaged)
-        own = np.arange(len(self.product))
+        rows = np.arange(len(self.product))
         for matrix in (self.product, self.weight, self.left, self.right):
-            matrix[own, averaged.start + own] = 0.0
+            matrix[rows, averaged.start + rows] = 0.0
         product = before.product - self.product
         if not (self.weight.any() or self.left.any() or self.right.any()):
             return replace(averaged, comoment=product)
-        left, right = before.left - self.left, before.right - self.right
-        return _as_comoments(averaged, _Sums(product, before.weight - self.weight, left, right))
+        weight = before.weight - self.weight
+        sums = _Sums(product, weight, before.left - self.left, before.right - self.right)
+        return _as_comoments(averaged, sums)
 
     def with_diagonal(self, averaged: CoMoments) -> CoMoments:
         """Return these sums, with the diagonal of the averages."""
-        before, own = _as_sums(averaged), np.arange(len(self.product))
-        at = own, averaged.start + own
+        before = _as_sums(averaged)
+        rows = np.arange(len(self.product))
+        diagonal = rows, averaged.start + rows
         for name in ("product", "weight", "left", "right"):
-            getattr(self, name)[at] = getattr(before, name)[at]
+            getattr(self, name)[diagonal] = getattr(before, name)[diagonal]
         return _as_comoments(averaged, self)
 
 
@@ -219,10 +221,10 @@ def _as_sums(c: CoMoments) -> _Sums:
 
 
 def _as_comoments(like: CoMoments, sums: _Sums) -> CoMoments:
-    made = replace(like, comoment=sums.product, pair_weight=sums.weight, cross=sums.left)
+    moments = replace(like, comoment=sums.product, pair_weight=sums.weight, cross=sums.left)
     if len(sums.product) == like.n_columns:
-        return made
-    return replace(made, cross_columns=sums.right, observed=like.observed_weight)
+        return moments
+    return replace(moments, cross_columns=sums.right, observed=like.observed_weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,15 +317,18 @@ class _Batch:
         judgments = np.ascontiguousarray(spread.T)
         is_judged = ~np.isnan(judgments)
         judged = is_judged.astype(np.float64)
-        mean = self.averaged.mean[:, np.newaxis]
-        values = np.nan_to_num(judgments - mean, nan=0.0)
+        averaged = self.averaged
+        away = judgments - averaged.mean[:, np.newaxis]
+        values = np.nan_to_num(away, nan=0.0)
         averages = self.centred[:, rows].T
         means = averages[..., np.newaxis] * judged
         counts = [ragged.counts()[rows] for ragged in self.judgments]
         by_object = np.array(counts, dtype=np.float64).T
-        weight = self.weights(rows)[:, np.newaxis, np.newaxis]
-        objects = _Objects(judged, values, means, by_object, self.averaged.rows)
-        n_objects = max(1, _PAIRED_VALUES // self.averaged.comoment.size)
+        weights = self.weights(rows)
+        weight = weights[:, np.newaxis, np.newaxis]
+        objects = _Objects(judged, values, means, by_object, averaged.rows)
+        n_pairs = averaged.comoment.size
+        n_objects = max(1, _PAIRED_VALUES // n_pairs)
         for start in range(0, rows.size, n_objects):
             part = slice(start, start + n_objects)
             objects.part(part).add_to(less, same, weight[part])
@@ -364,14 +369,15 @@ class _Objects:
         same.weight += np.sum(has_both * weight, axis=0)
         self.add(same, of_one, product, self.values)
         if np.any(counts == 1):
-            is_alone = n_apart == 0
-            alone = is_alone * n_both * weight
+            alone = np.where(n_apart == 0, n_both, 0.0)
+            alone *= weight
             less.weight += np.sum(alone, axis=0)
             self.add(less, alone, product, self.values)
         # Where there are no pairs of different raters, what they share about means is 0.
         product -= self.products(self.means, self.means)
         of_others = weight / np.maximum(n_apart, 1.0)
-        self.add(less, of_others, product, self.values - self.means)
+        away = self.values - self.means
+        self.add(less, of_others, product, away)
 
     def products(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return Σ_r left_a right_b of each object."""
@@ -406,12 +412,12 @@ def _alike(raters: Sequence[Ragged]) -> np.ndarray:
         is_known = codes[:, 0] >= 0
         is_once = (np.diff(codes, axis=1) > 0).all(axis=1)
         is_alike[rows] = is_known & is_once
-    for other in raters[1:]:
-        if other is first:
+    for codes_of_attribute in raters[1:]:
+        if codes_of_attribute is first:
             continue
-        is_alike &= other.counts() == counts
+        is_alike &= codes_of_attribute.counts() == counts
         rows = np.repeat(np.flatnonzero(is_alike), counts[is_alike])
-        differs = other.take(is_alike).values != first.take(is_alike).values
+        differs = codes_of_attribute.take(is_alike).values != first.take(is_alike).values
         is_alike[rows[differs]] = False
     return is_alike
 
@@ -433,11 +439,12 @@ def by_rater(
     spread : ndarray of shape (n_raters, d, n)
         NaN where a rater has not judged; the raters of an object in the order of their first
         judgments.
-    who : ndarray of int64, shape (n_raters, n)
+    codes : ndarray of int64, shape (n_raters, n)
         What stands for them in `raters`; negative where that is not known, or there is none.
     n_second : int
         A rater's second judgments of an attribute of an object, which are not in it.
     """
+    n_attributes = len(judgments)
     n_objects = judgments[0].n_rows
     objects, attributes, places = _where(judgments)
     codes = _joined(raters)
@@ -454,18 +461,20 @@ def by_rater(
     sizes = np.bincount(group, minlength=0)
     earliest = np.zeros(0, dtype=np.int64)
     if group.size:
-        when = places * len(judgments) + attributes
-        earliest = np.minimum.reduceat(when[order], np.flatnonzero(is_first))
+        when = places * n_attributes + attributes
+        starts = np.flatnonzero(is_first)
+        earliest = np.minimum.reduceat(when[order], starts)
     owner = objects[order[is_first]]
     slot = _slots(owner, earliest, sizes >= least)[group]
-    kept = order[slot >= 0]
-    slot = slot[slot >= 0]
+    has_slot = slot >= 0
+    kept = order[has_slot]
+    slot = slot[has_slot]
     n_slots = int(slot.max(initial=-1)) + 1
-    spread = np.full((n_slots, len(judgments), n_objects), np.nan)
+    spread = np.full((n_slots, n_attributes, n_objects), np.nan)
     spread[slot, attributes[kept], objects[kept]] = values[kept]
-    who = np.full((n_slots, n_objects), -1, dtype=np.int64)
-    who[slot, objects[kept]] = codes[kept]
-    return spread, who, int(np.count_nonzero(is_second))
+    raters_of = np.full((n_slots, n_objects), -1, dtype=np.int64)
+    raters_of[slot, objects[kept]] = codes[kept]
+    return spread, raters_of, int(np.count_nonzero(is_second))
 
 
 def _joined(lists: Sequence[Ragged]) -> np.ndarray:
@@ -482,7 +491,7 @@ def _where(judgments: Sequence[Ragged]) -> tuple[np.ndarray, np.ndarray, np.ndar
         starts = np.repeat(ragged.offsets[:-1] - ragged.offsets[0], counts)
         objects.append(np.repeat(np.arange(ragged.n_rows), counts))
         places.append(np.arange(starts.size) - starts)
-    attributes = np.repeat(np.arange(len(judgments)), [len(own) for own in places])
+    attributes = np.repeat(np.arange(len(judgments)), [len(numbers) for numbers in places])
     return np.concatenate(objects), attributes, np.concatenate(places)
 
 

@@ -62,31 +62,31 @@ class RowSample:
             Copied as far as it is kept.
         ids : ndarray of shape (n,), optional
         """
-        own = np.arange(len(hashes))
+        kept = np.arange(len(hashes))
         if len(hashes) > size:
             # All that are not above the last of the sample: equal hashes are told apart below.
-            own = np.flatnonzero(hashes <= np.partition(hashes, size - 1)[size - 1])
-        own = own[np.lexsort((row_ids[own], hashes[own]))][:size]
-        named = None if ids is None else ids[own]
-        return cls(size, hashes[own], row_ids[own], named, np.take(values, own, axis=1))
+            kept = np.flatnonzero(hashes <= np.partition(hashes, size - 1)[size - 1])
+        kept = kept[np.lexsort((row_ids[kept], hashes[kept]))][:size]
+        kept_ids = None if ids is None else ids[kept]
+        return cls(size, hashes[kept], row_ids[kept], kept_ids, np.take(values, kept, axis=1))
 
     @property
     def n_rows(self) -> int:
         """Number of rows in the sample."""
         return len(self.hashes)
 
-    def merge(self, other: RowSample) -> RowSample:
+    def merge(self, later: RowSample) -> RowSample:
         """Return the sample of the rows of both."""
-        if not self.n_rows or not other.n_rows:
-            return self if self.n_rows else other
+        if not self.n_rows or not later.n_rows:
+            return self if self.n_rows else later
         ids = None
-        if self.ids is not None and other.ids is not None:
-            ids = np.concatenate((self.ids, other.ids))
+        if self.ids is not None and later.ids is not None:
+            ids = np.concatenate((self.ids, later.ids))
         return self.from_rows(
             self.size,
-            np.concatenate((self.hashes, other.hashes)),
-            np.concatenate((self.row_ids, other.row_ids)),
-            np.concatenate((self.values, other.values), axis=1),
+            np.concatenate((self.hashes, later.hashes)),
+            np.concatenate((self.row_ids, later.row_ids)),
+            np.concatenate((self.values, later.values), axis=1),
             ids,
         )
 
@@ -97,5 +97,5 @@ class RowSample:
     def taken(self, rows: slice | np.ndarray) -> RowSample:
         """Return some of the rows."""
         ids = None if self.ids is None else self.ids[rows]
-        hashes, values = self.hashes[rows], self.values[:, rows]
-        return RowSample(len(hashes), hashes, self.row_ids[rows], ids, values)
+        hashes = self.hashes[rows]
+        return RowSample(len(hashes), hashes, self.row_ids[rows], ids, self.values[:, rows])

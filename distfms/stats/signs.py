@@ -130,13 +130,13 @@ class ColumnSigns:
         observed = ~np.isnan(sample)
         gap_counts, gap_sums = _gaps(sample, observed, n_features)
         far = np.zeros((n_columns, 3))
-        rest, without = _without_furthest(sample, observed)
-        for column in _doubtful(values, rest, sums):
+        usual, furthest = _without_furthest(sample, observed)
+        for column in _doubtful(values, usual, sums):
             if numbers[column]:
-                far[column, :2] = _furthest(values[column], rest, column)
+                far[column, :2] = _furthest(values[column], usual, column)
         is_far = far[:, 1] > 0
         far[is_far, 2] = place
-        moments = rest.merge(_only(without, ~is_far))
+        moments = usual.merge(_only(furthest, ~is_far))
         n_observed = observed.sum(axis=1)
         falls = _rises(-sample)
         rises = _rises(sample)
@@ -159,23 +159,18 @@ class ColumnSigns:
         nothing = np.zeros((n_columns, 0))
         return cls.of(nothing, nothing, 0, np.zeros(n_columns, dtype=bool), 0.0, nothing.sum(1))
 
-    def merge(self, other: ColumnSigns) -> ColumnSigns:
+    def merge(self, later: ColumnSigns) -> ColumnSigns:
         """Return what the rows of both say."""
-        counts, sums = self.gap_counts, self.gap_sums
-        if not len(counts):
-            counts, sums = other.gap_counts, other.gap_sums
-        elif len(other.gap_counts):
-            counts, sums = counts + other.gap_counts, sums + other.gap_sums
-        is_further = self.far[:, 1] >= other.far[:, 1]
+        is_further = self.far[:, 1] >= later.far[:, 1]
         return ColumnSigns(
-            self.moments.merge(other.moments),
-            counts,
-            sums,
-            self.falls & other.falls,
-            self.rises & other.rises,
-            self.chance + other.chance,
-            self.differ & other.differ,
-            np.where(is_further[:, np.newaxis], self.far, other.far),
+            self.moments.merge(later.moments),
+            _added(self.gap_counts, later.gap_counts),
+            _added(self.gap_sums, later.gap_sums),
+            self.falls & later.falls,
+            self.rises & later.rises,
+            self.chance + later.chance,
+            self.differ & later.differ,
+            np.where(is_further[:, np.newaxis], self.far, later.far),
         )
 
     @property
@@ -231,11 +226,13 @@ class ColumnSigns:
         """
         if not len(self.gap_counts):
             return []
-        n_features, n_partners = self.gap_counts.shape
+        n_gaps = self.gap_counts
+        n_features, n_partners = n_gaps.shape
         first = len(self.moments.mean) - n_partners
         partners = _first_to_last(self.moments, first)
-        n_few = np.minimum(self.gap_counts, partners.weight - self.gap_counts)
-        away = self.gap_sums - self.gap_counts * partners.mean
+        n_few = np.minimum(n_gaps, partners.weight - n_gaps)
+        expected = n_gaps * partners.mean
+        away = self.gap_sums - expected
         chance = _log_chance(away, n_few, partners)
         deviation = np.sqrt(partners.variance)
         varies = deviation > CONSTANT_RTOL * np.abs(partners.mean)
@@ -248,12 +245,20 @@ class ColumnSigns:
         dependent = []
         for feature, by_partner in enumerate(chance):
             by_target = np.where(is_target, by_partner, np.inf)
-            partner = int(np.argmin(by_target if by_target.min() < level else by_partner))
+            preferred = by_target if by_target.min() < level else by_partner
+            partner = int(np.argmin(preferred))
             if by_partner[partner] < level:
-                difference = away[feature, partner] / self.gap_counts[feature, partner]
+                difference = away[feature, partner] / n_gaps[feature, partner]
                 size = float(difference / deviation[partner])
                 dependent.append((feature, first + partner, size))
         return dependent
+
+
+def _added(gaps: np.ndarray, later: np.ndarray) -> np.ndarray:
+    """Return sums over the gaps of both; those of no rows have no features."""
+    if not len(gaps):
+        return later
+    return gaps + later if len(later) else gaps
 
 
 def _comparable(features: np.ndarray, partners: np.ndarray) -> np.ndarray:
@@ -314,8 +319,8 @@ def _without_furthest(sample: np.ndarray, observed: np.ndarray) -> tuple[Moments
     columns = np.arange(len(sample))
     value = sample[columns, furthest]
     is_observed = observed[columns, furthest]
-    others = observed.copy()
-    others[columns, furthest] = False
+    is_usual = observed.copy()
+    is_usual[columns, furthest] = False
     of_furthest = Moments(
         weight=is_observed.astype(float),
         mean=np.where(is_observed, value, 0.0),
@@ -323,7 +328,7 @@ def _without_furthest(sample: np.ndarray, observed: np.ndarray) -> tuple[Moments
         minimum=np.where(is_observed, value, np.inf),
         maximum=np.where(is_observed, value, -np.inf),
     )
-    return _moments(sample, others), of_furthest
+    return _moments(sample, is_usual), of_furthest
 
 
 def _only(moments: Moments, columns: np.ndarray) -> Moments:
@@ -354,7 +359,7 @@ def _moments(sample: np.ndarray, observed: np.ndarray) -> Moments:
 
 
 def _doubtful(
-    values: Sequence[np.ndarray] | np.ndarray, rest: Moments, sums: np.ndarray
+    values: Sequence[np.ndarray] | np.ndarray, usual: Moments, sums: np.ndarray
 ) -> np.ndarray:
     """Return the columns whose sum, or a value, is so far from a sample's that one may be far off.
 
@@ -362,32 +367,32 @@ def _doubtful(
     """
     lengths = [len(column) for column in values]
     n_values = np.maximum(lengths, 1)
-    farthest = FAR * np.sqrt(rest.variance)
+    farthest = FAR * np.sqrt(usual.variance)
     unknown_sums = np.flatnonzero(~np.isfinite(sums))
     with np.errstate(over="ignore", invalid="ignore"):
         means = sums / n_values
-        moved = np.abs(means - rest.mean)
+        moved = np.abs(means - usual.mean)
         is_away = moved > 0.5 * farthest / n_values
         for column in unknown_sums.tolist():
             lowest = np.fmin.reduce(values[column])
             highest = np.fmax.reduce(values[column])
-            mean = rest.mean[column]
+            mean = usual.mean[column]
             away = max(abs(lowest - mean), abs(highest - mean))
             is_away[column] = away > farthest[column]
     return np.asarray(np.flatnonzero(is_away))
 
 
-def _furthest(values: np.ndarray, rest: Moments, column: int) -> tuple[float, float]:
+def _furthest(values: np.ndarray, usual: Moments, column: int) -> tuple[float, float]:
     """Return the value that is furthest from the others, and by how many deviations; 0 if few."""
     observed = values[~np.isnan(values)]
     if observed.size < 3:
         return 0.0, 0.0
     with np.errstate(over="ignore"):
-        position = int(np.argmax(np.abs(observed - rest.mean[column])))
+        position = int(np.argmax(np.abs(observed - usual.mean[column])))
     furthest = float(observed[position])
-    others = np.delete(observed, position)
-    mean = float(others.mean())
-    deviation = float(others.std())
+    remaining = np.delete(observed, position)
+    mean = float(remaining.mean())
+    deviation = float(remaining.std())
     away = abs(furthest - mean)
     varies = deviation > CONSTANT_RTOL * abs(mean)
     if not varies or away <= FAR * deviation:
@@ -409,9 +414,9 @@ def _whole(sample: np.ndarray) -> np.ndarray:
     return np.asarray(is_whole.all(axis=1))
 
 
-def _differ(sample: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Which of the columns wanted hold whole numbers that differ."""
-    differ = wanted & _whole(sample)
+def _differ(sample: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Which of some columns (bool of shape (D,)) hold whole numbers that differ."""
+    differ = columns & _whole(sample)
     ascending = np.sort(sample[differ], axis=1)
     steps = np.diff(ascending, axis=1)
     differ[differ] = (steps != 0).all(axis=1)
