@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
 
 from distfms.store.places import (
-    File,
     Location,
     file_entry,
     files_below,
@@ -224,7 +223,6 @@ def kept_files(
     if not _is_whole(place):
         with locked_file(place.parent / f".{place.name}.lock"):
             if not _is_whole(place):
-                remove_tree(place)
                 _fill(place, make)
     return place
 
@@ -240,13 +238,16 @@ def _place_of_files(folder: Location, kind: str, dependencies: Any) -> Location:
 
 def _is_whole(place: Location) -> bool:
     """Return whether a folder has its mark, which is renewed as a sign of use."""
-    mark = file_entry(place / _MARK)
-    if mark is None:
-        return False
-    if time.time() - mark.modified_s > _RENEWED_S:
+    mark = place / _MARK
+    if isinstance(mark, Path):
         with contextlib.suppress(OSError):
-            write_whole(place / _MARK, b"", durable=False)
-    return True
+            os.utime(mark)  # never made again, as the folder may have been pruned meanwhile
+        return mark.exists()
+    entry = file_entry(mark)
+    if entry is not None and time.time() - entry.modified_s > _RENEWED_S:
+        with contextlib.suppress(OSError):
+            mark.put(b"")
+    return entry is not None
 
 
 def _fill(place: Location, make: Callable[[Path], None]) -> None:
@@ -255,12 +256,15 @@ def _fill(place: Location, make: Callable[[Path], None]) -> None:
         with TemporaryDirectory(prefix=".", suffix=".tmp", dir=place.parent) as scratch:
             filled = Path(scratch) / place.name
             filled.mkdir()
-            make(filled)
+            # First, as what is made may have the age of what it is made from.
             (filled / _MARK).touch()
+            make(filled)
             for file in files_below(filled):
                 sync(filled / file.name)
+            remove_tree(place)
             filled.rename(place)
         return
+    # What is there may be another writer's, whose files are the same.
     with TemporaryDirectory(prefix="distfms-") as scratch:
         make(Path(scratch))
         for file in files_below(Path(scratch)):
@@ -280,6 +284,11 @@ class _Entry:
     n_bytes: int = 0
     used_s: float = 0.0
 
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it is a lock, or is being written, or its writer was killed."""
+        return self.place.name.startswith(".")
+
     def delete(self) -> None:
         """Delete it; of a folder the mark first."""
         if self.is_folder:
@@ -297,9 +306,13 @@ def prune(folder: Location, max_bytes: int = MAX_BYTES) -> int:
     """
     n_deleted = 0
     with contextlib.suppress(OSError):
-        entries = _entries(folder)
-        excess = sum(entry.n_bytes for entry in entries) - max_bytes
         unused_s = time.time() - _UNUSED_S
+        entries = _entries(folder)
+        for entry in entries:
+            if entry.is_hidden and entry.used_s < unused_s:
+                entry.delete()
+        entries = [entry for entry in entries if not entry.is_hidden]
+        excess = sum(entry.n_bytes for entry in entries) - max_bytes
         for entry in sorted(entries, key=lambda entry: (entry.used_s, entry.n_bytes)):
             if excess <= 0:
                 break
@@ -312,23 +325,16 @@ def prune(folder: Location, max_bytes: int = MAX_BYTES) -> int:
 
 
 def _entries(folder: Location) -> list[_Entry]:
-    """List what is kept, and delete what killed writers have left."""
+    """List what is kept; a folder was used when its newest file was written, often its mark."""
     entries: dict[str, _Entry] = {}
     for file in files_below(folder):
         kind, _, below = file.name.partition("/")
         name = below.partition("/")[0]
-        if name.startswith(".") or is_temporary(file.name):
-            _delete_abandoned(file)
-        elif file.name.endswith(SUFFIX):
-            entries[file.name] = _Entry(file.place, False, file.n_bytes, file.modified_s)
-        elif name != below:
-            entry = entries.setdefault(f"{kind}/{name}", _Entry(folder / kind / name, True))
+        is_value = file.name.endswith(SUFFIX) or is_temporary(file.name)
+        is_folder = name != below and (name.startswith(".") or not is_value)
+        if is_folder or is_value or name.startswith("."):
+            key = f"{kind}/{name}" if is_folder else file.name
+            entry = entries.setdefault(key, _Entry(folder / key, is_folder))
             entry.n_bytes += file.n_bytes
-            if file.name.endswith(f"/{_MARK}"):
-                entry.used_s = file.modified_s
+            entry.used_s = max(entry.used_s, file.modified_s)
     return list(entries.values())
-
-
-def _delete_abandoned(file: File) -> None:
-    if file.modified_s < time.time() - _UNUSED_S:
-        file.place.unlink(missing_ok=True)

@@ -123,10 +123,3 @@ def test_too_little_address_space_is_refused(monkeypatch, limit) -> None:
     message = r"address space .*\(ulimit -v\).*Raise or remove"
     with pytest.raises(SpecError, match=message), single_threaded_blas():
         pass
-
-
-@pytest.mark.parametrize("limit", [2 * 2**30, resource.RLIM_INFINITY])
-def test_enough_address_space(monkeypatch, limit) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
-    with single_threaded_blas():
-        pass

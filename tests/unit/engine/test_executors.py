@@ -26,8 +26,6 @@ from tests.conformance import engine_tasks as tasks
         ({"workers": 0}, "greater than or equal to 1"),
         ({"kind": "dask", "address": "ray://head:10001"}, "not the address of a Dask scheduler"),
         ({"kind": "dask", "address": "http://head:8787"}, "dashboard"),
-        ({"kind": "dask", "address": "tcp://head"}, "tcp://host:8786"),
-        ({"kind": "ray", "address": "tcp://head:8786"}, "not the address of a Ray cluster"),
         ({"kind": "ray", "address": "http://127.0.0.1:8265"}, "dashboard.*distfms submit"),
         ({"kind": "ray", "address": "somewhere"}, "which has the form host:6379"),
     ],

