@@ -58,8 +58,8 @@ Verbose = Annotated[
 _debug = False
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
         from distfms import __version__
 
         say(f"distfms {__version__}")
@@ -81,20 +81,21 @@ def _common(
 
 @contextmanager
 def _started(
-    spec: Path, sets: list[str] | None, engine: dict[str, str | None], **how: Any
+    spec: Path, sets: list[str] | None, engine: str | None, address: str | None, **log: Any
 ) -> Iterator[tuple[Callable[[str], None], JobSpec, dict[str, Any]]]:
     """Yield what prints results, a spec, and whom to tell what while it runs until it is stopped.
 
-    `engine` has keys of that section; `how` is what `open_log` takes.
+    `log` is what `open_log` takes.
     """
     from distfms.runs.events import open_log
     from distfms.runs.interrupts import end_at_once, orderly_end
     from distfms.runs.job_spec import load_spec
 
-    given = [f'engine.{key}="{value}"' for key, value in engine.items() if value]
-    with orderly_end(complain), open_log(say=say, **how) as (tell, say_more, progress):
-        told = {"say": say_more, "progress": progress, "on_silence": end_at_once}
-        yield tell, load_spec(spec, [*given, *(sets or ())]), told
+    settings = {"engine.kind": engine, "engine.address": address}
+    options = [f'{key}="{value}"' for key, value in settings.items() if value]
+    with orderly_end(complain), open_log(say=say, **log) as (tell, say_more, progress):
+        listeners = {"say": say_more, "progress": progress, "on_silence": end_at_once}
+        yield tell, load_spec(spec, [*options, *(sets or ())]), listeners
 
 
 @app.command()
@@ -109,18 +110,23 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
     from distfms.runs.prepare import prepare
 
     prepared = prepare(load_spec(spec, set_ or ()), complain if as_json else say)
-    described, named = prepared.describe(), sorted(prepared.spec.options.functions)
-    unseen = [f"The function `{name}` is not imported here; a run imports it." for name in named]
+    job = prepared.describe()
+    functions = sorted(prepared.spec.options.functions)
+    unseen = [
+        f"The function `{name}` is not imported here; a run imports it." for name in functions
+    ]
     notes = [*prepared.opened.notes, *unseen]
-    projection, place = prepared.projection(), prepared.root / prepared.spec.name
+    projection = prepared.projection()
+    place = prepared.root / prepared.spec.name
     if as_json:
-        found = {"job": described, "notes": notes, "runs": str(place), **asdict(projection)}
-        say(json.dumps(found, indent=1, ensure_ascii=False))
+        content = {"job": job, "notes": notes, "runs": str(place), **asdict(projection)}
+        say(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        lines = [f"{label}: {text}" for label, text in described.items()]
-        said = unmuted(notes, prepared.spec.output.mute)
-        lines += [f"Note: {coded(note)}" for note in said]
-        for line in (*lines, *projection.lines(place)):
+        for label, text in job.items():
+            say(f"{label}: {text}")
+        for note in unmuted(notes, prepared.spec.output.mute):
+            say(f"Note: {coded(note)}")
+        for line in projection.lines(place):
             say(line)
     projection.require()
     if not as_json:
@@ -146,9 +152,9 @@ def run(
     from distfms.runs.driver import run_job
     from distfms.runs.finished import headline
 
-    on, how = {"kind": engine, "address": address}, {"quiet": quiet, "verbose": verbose}
-    with _started(spec, set_, on, kind=log, **how) as (tell, loaded, told):
-        result = run_job(loaded, out=out, from_step=from_step, **told)
+    started = _started(spec, set_, engine, address, kind=log, quiet=quiet, verbose=verbose)
+    with started as (tell, loaded, listeners):
+        result = run_job(loaded, out=out, from_step=from_step, **listeners)
     tell(headline(result.folder))
     tell(f"Report: {result.folder / 'report.html'}")
 
@@ -179,10 +185,10 @@ def retrain(
     """
     from distfms.retrain.job import retrain
 
-    on, how = {"kind": engine, "address": address}, {"quiet": quiet, "verbose": verbose}
-    with _started(spec, set_, on, kind=log, **how) as (tell, loaded, told):
+    started = _started(spec, set_, engine, address, kind=log, quiet=quiet, verbose=verbose)
+    with started as (tell, loaded, listeners):
         models = loaded.registry(registry)
-        outcome = retrain(loaded, models, anew=anew, accept=accept or (), **told)
+        outcome = retrain(loaded, models, anew=anew, accept=accept or (), **listeners)
     if outcome.folder is not None:
         tell(f"Report: {outcome.folder / 'report.html'}")
     if outcome.reasons:
@@ -220,8 +226,11 @@ def schedule(
 
     for spec in specs:
         load_spec(spec, set_ or ())
-    options = [word for one in set_ or () for word in ("--set", one)]
-    options += ["--registry", registry] if registry else []
+    options = []
+    for setting in set_ or ():
+        options += ["--set", setting]
+    if registry:
+        options += ["--registry", registry]
     Scheduler(
         parse_times(cron, zone),
         retrain_commands(specs, options),

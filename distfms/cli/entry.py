@@ -28,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
     from distfms.cli import main as command
 
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    here = [] if "--address" in given else ["--address", "auto"]
-    cluster = [] if "--engine" in given else ["--engine", "ray", *here]
-    verb = given.pop(0) if given[:1] in (["run"], ["retrain"]) else "run"
-    command([verb, *cluster, *given])
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    address = [] if "--address" in words else ["--address", "auto"]
+    engine = [] if "--engine" in words else ["--engine", "ray", *address]
+    verb = words.pop(0) if words[:1] in (["run"], ["retrain"]) else "run"
+    command([verb, *engine, *words])
 
 
 def lacking() -> str:

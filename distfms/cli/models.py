@@ -30,14 +30,14 @@ def _open(named: str | None, storage: list[str] | None) -> models.Registry:
     from distfms.runs.finished import open_registry
     from distfms.store.places import reading
 
-    found = open_registry(named, storage_options(storage))
-    with reading(found.root):
-        if not found.root.exists():
+    registry = open_registry(named, storage_options(storage))
+    with reading(registry.root):
+        if not registry.root.exists():
             raise SpecError(
-                f"There is no registry at {found.root}. Name another with --registry; the first "
+                f"There is no registry at {registry.root}. Name another with --registry; the first "
                 "`distfms retrain` of a job creates one."
             )
-    return replace(found, note=lambda line: complain(f"Note: {line}"))
+    return replace(registry, note=lambda line: complain(f"Note: {line}"))
 
 
 def _current(kept: models.Registry, name: str) -> int | None:
@@ -54,7 +54,7 @@ def _print(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     if as_json:
         say(json.dumps(rows, indent=1, ensure_ascii=False))
     elif rows:
-        show(list(rows[0]), [[_text(value) for value in row.values()] for row in rows])
+        show(list(rows[0]), [list(map(_text, row.values())) for row in rows])
     else:
         say("None found.")
 
@@ -82,19 +82,21 @@ def list_(
     """List the models of a registry, or the versions of one."""
     kept = _open(registry, storage)
     if name is None:
-        rows: list[dict[str, Any]] = [
-            {
-                "name": n,
-                "current": _current(kept, n),
-                "versions": [v.number for v in kept.versions(n)],
-            }
-            for n in kept.names()
-        ]
-        return _print(rows, as_json)
-    current, keys = _current(kept, name), ("created", "parent", "facts")
+        models_ = []
+        for model in kept.names():
+            numbers = [version.number for version in kept.versions(model)]
+            models_.append({"name": model, "current": _current(kept, model), "versions": numbers})
+        return _print(models_, as_json)
+    current = _current(kept, name)
     rows = [
-        {"version": v.number, "current": v.number == current} | {k: getattr(v, k) for k in keys}
-        for v in kept.versions(name) or [kept.version(name)]
+        {
+            "version": version.number,
+            "current": version.number == current,
+            "created": version.created,
+            "parent": version.parent,
+            "facts": version.facts,
+        }
+        for version in kept.versions(name) or [kept.version(name)]
     ]
     return _print(rows, as_json)
 
@@ -109,7 +111,8 @@ def show_(
     """Show the details of a version, by default the current one."""
     from distfms.runs.finished import flat, parse_model
 
-    kept, (name, number) = _open(registry, storage), parse_model(model)
+    kept = _open(registry, storage)
+    name, number = parse_model(model)
     version = kept.version(name, number)
     changes = [c for c in kept.history(name) if c.kind != "remove"]
     content = version.model_dump(mode="json") | {
@@ -136,8 +139,11 @@ def diff(
 
     kept = _open(registry, storage)
     versions = [kept.version(name, n) for n in (a, b)]
-    one, two = (flat(v.facts) | v.files | chosen_in(kept, name, v.number) for v in versions)
-    rows = [{"what": k, str(a): one.get(k), str(b): two.get(k)} for k in {**one, **two}]
+    first, second = (flat(v.facts) | v.files | chosen_in(kept, name, v.number) for v in versions)
+    rows = [
+        {"what": key, str(a): first.get(key), str(b): second.get(key)}
+        for key in {**first, **second}
+    ]
     _print([row for row in rows if row[str(a)] != row[str(b)]], as_json)
 
 
@@ -150,8 +156,8 @@ def log(
     if as_json:
         return say(json.dumps([change.model_dump() for change in changes], indent=1))
     for c in changes:
-        of = ", ".join(map(str, c.removed)) if c.kind == "remove" else c.version or "none"
-        say(f"{c.number}  {c.created}  {c.kind} {of}  {c.author}  {c.because}".rstrip())
+        versions = ", ".join(map(str, c.removed)) if c.kind == "remove" else c.version or "none"
+        say(f"{c.number}  {c.created}  {c.kind} {versions}  {c.author}  {c.because}".rstrip())
 
 
 @app.command()
@@ -176,8 +182,8 @@ def rollback(
     name: Name, because: Because = "", registry: Registry = None, storage: Storage = None
 ) -> None:
     """Promote the previous version again; works during a retraining too."""
-    found = _open(registry, storage).rollback(name, because)
-    say(f"{name}: version {found.version} is current again.")
+    record = _open(registry, storage).rollback(name, because)
+    say(f"{name}: version {record.version} is current again.")
 
 
 @app.command()

@@ -82,7 +82,8 @@ def lasting_output() -> Iterator[Output]:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="distfms-plain")
     output, errors = (None if stream is None else Output(stream) for stream in before)
-    sys.stdout, sys.stderr = output, errors
+    sys.stdout = output
+    sys.stderr = errors
     try:
         yield output or Output(None)
     finally:

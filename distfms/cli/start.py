@@ -61,8 +61,8 @@ def init(
         for answer in answers:
             say(f"  {answer.method:20} {QUESTIONS[answer.method]} ({answer.why})")
     if look.target is not None and look.is_guessed and not look.long:
-        others = ", ".join(column.name for column in look.targets[1:4])
-        also = f" (also: {others})" if others else ""
+        names = ", ".join(column.name for column in look.targets[1:4])
+        also = f" (also: {names})" if names else ""
         say(f"Guessed what to predict: {look.target.name}{also}. Name another with --target.")
     chosen = method or (answers[0].method if answers else "sequence")
     prices = None if costs is None else read_prices(costs)
@@ -144,8 +144,8 @@ def explain(
     """Explain a note by its code, or list all notes."""
     from distfms.report.notes import table
 
-    known = table()
-    if code is not None and code.upper() not in known:
+    notes = table()
+    if code is not None and code.upper() not in notes:
         raise SpecError(f"There is no note {code}. `distfms explain` lists all.")
-    for one in known if code is None else [code.upper()]:
-        say(f"{one}: {known[one]['means']}")
+    for key in notes if code is None else [code.upper()]:
+        say(f"{key}: {notes[key]['means']}")
