@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -118,9 +118,9 @@ class ColumnPlan:
     @property
     def numbers(self) -> np.ndarray:
         """Which rows of the batch are numbers as the data have them, shape (n_columns,)."""
-        found = np.zeros(self.n_columns, dtype=bool)
-        found[[column.start for column in self.columns if column.levels is None]] = True
-        return found
+        is_number = np.zeros(self.n_columns, dtype=bool)
+        is_number[[column.start for column in self.columns if column.levels is None]] = True
+        return is_number
 
     @property
     def column_groups(self) -> dict[str, tuple[int, ...]]:
@@ -148,11 +148,12 @@ class ColumnPlan:
         limits: Mapping[str, Sequence[float]],
     ) -> ColumnPlan:
         """Return the plan with knots and limits of some numbers and flags of missing values."""
-        own = [(tuple(knots.get(c.name, ())), tuple(limits.get(c.name, ()))) for c in self.columns]
-        columns = [
-            replace(c, knots=inner, limits=ends, flag=c.name in flagged)
-            for c, (inner, ends) in zip(self.columns, own, strict=True)
-        ]
+        columns = []
+        for column in self.columns:
+            name = column.name
+            inner = tuple(knots.get(name, ()))
+            ends = tuple(limits.get(name, ()))
+            columns.append(replace(column, knots=inner, limits=ends, flag=name in flagged))
         return replace(self, columns=_side_by_side(columns))
 
 
@@ -161,9 +162,9 @@ def _planned(
     roles: Roles, levels: tuple[tuple[str, tuple[str, ...]], ...], unknown: Literal["error", "zero"]
 ) -> ColumnPlan:
     """Return the plan of these columns; a job asks for the same one again and again."""
-    known = dict(levels)
-    columns = [SourceColumn(name, 0, 0, known.get(name)) for name in roles.features]
-    columns += [SourceColumn(name, 0, 0, known.get(name), True) for name in roles.target]
+    levels_of = dict(levels)
+    columns = [SourceColumn(name, 0, 0, levels_of.get(name)) for name in roles.features]
+    columns += [SourceColumn(name, 0, 0, levels_of.get(name), True) for name in roles.target]
     return ColumnPlan(_side_by_side(columns), roles, unknown)
 
 
@@ -225,31 +226,32 @@ class RowBatch(PartitionBatch):
 
     def restricted(self, columns: Sequence[int], n_features: int) -> RowBatch:
         """Return a batch of some rows of `values`, features first; it owns its values."""
-        own = np.asarray(columns, dtype=np.intp)
+        kept = np.asarray(columns, dtype=np.intp)
         return replace(
             self,
-            values=self.values[own],
-            names=tuple(self.names[c] for c in own),
+            values=self.values[kept],
+            names=tuple(self.names[c] for c in kept),
             n_features=n_features,
-            part_sums=None if self.part_sums is None else self.part_sums[:, own],
-            numbers=None if self.numbers is None else self.numbers[own],
-            sample=None if self.sample is None else self.sample[own],
+            part_sums=None if self.part_sums is None else self.part_sums[:, kept],
+            numbers=None if self.numbers is None else self.numbers[kept],
+            sample=None if self.sample is None else self.sample[kept],
         )
 
     def kept(self, mask: np.ndarray) -> RowBatch:
         """Return a batch of the rows that are marked; it owns its values."""
-        rows, values = self.rows.keep(mask), self.values[:, mask]
+        rows = self.rows.keep(mask)
+        values = self.values[:, mask]
         return replace(self, rows=rows, values=values, dropped=(), part_sums=None, sample=None)
 
     def signs(self) -> ColumnSigns:
         """Return what tells of trouble in the columns."""
-        sums, n_columns = self.part_sums, len(self.values)
-        sums = self.values.sum(axis=1) if sums is None else sums.sum(axis=0)
-        sample, numbers = self.sample, self.numbers
+        values = self.values
+        sums = values.sum(axis=1) if self.part_sums is None else self.part_sums.sum(axis=0)
+        sample = self.sample
         if sample is None:
-            sample = sample_of(self.values, self.row_ids, not np.isfinite(sums).all())
-        numbers = np.ones(n_columns, dtype=bool) if numbers is None else numbers
-        return ColumnSigns.of(self.values, sample, self.n_features, numbers, self.place, sums)
+            sample = sample_of(values, self.row_ids, not np.isfinite(sums).all())
+        numbers = np.ones(len(values), dtype=bool) if self.numbers is None else self.numbers
+        return ColumnSigns.of(values, sample, self.n_features, numbers, self.place, sums)
 
     def copy(self) -> RowBatch:
         """Return a batch that owns its values."""
@@ -314,19 +316,30 @@ def read_rows(
     for table in reader.column_tables(partition, list(by_name)):
         filler.fill([by_name[name] for name in table.column_names], table)
     incomplete = filler.incomplete
-    known: dict[str, Any] = {"numbers": plan.numbers, "place": place_of(partition.fingerprint)}
+    batch = RowBatch(
+        rows,
+        values,
+        plan.value_names,
+        plan.n_features,
+        part_sums=filler.part_sums,
+        numbers=plan.numbers,
+        place=place_of(partition.fingerprint),
+    )
     if incomplete is None or not incomplete.any():
-        sums = filler.part_sums
-        return RowBatch(rows, values, plan.value_names, plan.n_features, part_sums=sums, **known)
-    dropped = tuple(int(np.count_nonzero(incomplete[part])) for part in rows.part_slices)
-    known["sample"] = sample_of(values, rows.row_ids, True)
-    kept, rows = _compact(values, ~incomplete), rows.keep(~incomplete)
-    return RowBatch(rows, kept, plan.value_names, plan.n_features, dropped, **known)
+        return batch
+    return replace(
+        batch,
+        dropped=tuple(int(np.count_nonzero(incomplete[part])) for part in rows.part_slices),
+        part_sums=None,
+        sample=sample_of(values, rows.row_ids, True),
+        rows=rows.keep(~incomplete),
+        values=_compact(values, ~incomplete),
+    )
 
 
 def require_observed(names: Sequence[str], weight: np.ndarray) -> None:
     """Refuse columns without a single value, once all partitions have been read."""
-    empty = [name for name, own in zip(names, weight, strict=True) if own == 0]
+    empty = [name for name, observed in zip(names, weight, strict=True) if observed == 0]
     if empty:
         raise DataError(
             f"All values of {first_of([repr(name) for name in empty])} are missing in every "
@@ -346,7 +359,8 @@ class _Filler:
     incomplete: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        cuts, self.order = self.rows.part_slices, self.rows.order
+        cuts = self.rows.part_slices
+        self.order = self.rows.order
         self.parts = [(part, cut) for part, cut in enumerate(cuts) if cut.stop > cut.start]
         self.part_sums = np.zeros((len(cuts), len(self.values)))
 
@@ -386,8 +400,8 @@ class _Filler:
         """Add up what was filled, and look at what the sums raise a doubt about."""
         rows = slice(columns[0].start, columns[-1].stop)
         with np.errstate(over="ignore", invalid="ignore"):
-            for part, own in self.parts:
-                self.part_sums[part, rows] = self.values[rows, own].sum(axis=1)
+            for part, cut in self.parts:
+                self.part_sums[part, rows] = self.values[rows, cut].sum(axis=1)
         # What has too large values has, but for a rare chance, too large a sum.
         if not (np.abs(self.part_sums[:, rows]) < _ORDINARY).all():
             doubtful = np.any(~(np.abs(self.part_sums) < _ORDINARY), axis=0)
@@ -453,11 +467,11 @@ class Categories:
     levels: Mapping[str, tuple[str, ...]]
     max_levels: int = MAX_LEVELS
 
-    def merge(self, other: Categories) -> Categories:
+    def merge(self, later: Categories) -> Categories:
         """Unite the levels of two parts of the data; too many of a column are refused."""
-        names = dict.fromkeys((*self.levels, *other.levels))
+        names = dict.fromkeys((*self.levels, *later.levels))
         united = {
-            name: tuple(sorted({*self.levels.get(name, ()), *other.levels.get(name, ())}))
+            name: tuple(sorted({*self.levels.get(name, ()), *later.levels.get(name, ())}))
             for name in names
         }
         for name, levels in united.items():
@@ -508,6 +522,6 @@ def level_codes(column: pa.ChunkedArray, levels: Sequence[str]) -> np.ndarray:
     import pyarrow.compute as pc
 
     texts = column.cast(pa.string()).combine_chunks()
-    found = pc.index_in(texts, pa.array(levels, pa.string()))
-    strange = pc.and_not(found.is_null(), texts.is_null())
-    return number_view(pc.if_else(strange, -2, found.fill_null(-1)))
+    positions = pc.index_in(texts, pa.array(levels, pa.string()))
+    strange = pc.and_not(positions.is_null(), texts.is_null())
+    return number_view(pc.if_else(strange, -2, positions.fill_null(-1)))

@@ -102,14 +102,16 @@ def as_arrow(values: np.ndarray) -> Any:
     import pyarrow as pa
 
     if values.dtype.kind in "iuf" and values.dtype.isnative:
-        own = np.ascontiguousarray(values)
-        kind = pa.from_numpy_dtype(own.dtype)
-        return pa.Array.from_buffers(kind, len(own), [None, pa.py_buffer(own)])
+        numbers = np.ascontiguousarray(values)
+        dtype = pa.from_numpy_dtype(numbers.dtype)
+        return pa.Array.from_buffers(dtype, len(numbers), [None, pa.py_buffer(numbers)])
     if values.dtype.kind == "U":
         texts = [text.encode() for text in values.tolist()]
         ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-        buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
-        return pa.Array.from_buffers(pa.large_string(), len(texts), buffers).cast(pa.string())
+        joined = b"".join(texts)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(joined)]
+        strings = pa.Array.from_buffers(pa.large_string(), len(texts), buffers)
+        return strings.cast(pa.string())
     return pa.array(values)
 
 
@@ -170,20 +172,20 @@ class ReadRows:
         if offsets is not None:
             rows = np.searchsorted(offsets, np.flatnonzero(bad), side="right") - 1
             bad = np.bincount(rows, minlength=len(offsets) - 1) > 0
-        where, count = self.describe(bad)
+        place, count = self.describe(bad)
         noun = "value" if count == 1 else "values"
         raise DataError(
             f"The column {column!r} of {self.partition.called} has {count} {kind} {noun} "
-            f"({where}): {remedy}"
+            f"({place}): {remedy}"
         )
 
     def lacks(self, column: str, missing: np.ndarray, advice: str) -> DataError:
         """Return the error for missing values of a column."""
-        where, count = self.describe(missing)
+        place, count = self.describe(missing)
         quantity = f"all {count} values missing" if count == len(missing) else f"{count} missing"
         noun = "" if count == len(missing) else " value" if count == 1 else " values"
         return DataError(
-            f"The column {column!r} of {self.partition.called} has {quantity}{noun} ({where}): "
+            f"The column {column!r} of {self.partition.called} has {quantity}{noun} ({place}): "
             f"{advice}"
         )
 

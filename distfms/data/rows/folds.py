@@ -48,7 +48,8 @@ def require_divided(
         What they are called.
     """
     *folds, n_test = n_rows
-    n_train, together = sum(folds), ""
+    n_train = sum(folds)
+    together = ""
     if key is not None:
         together = (
             f" {rows.capitalize()} with the same {key!r} stay together: check that it is not the "
@@ -225,10 +226,11 @@ def _hash_floats(keys: np.ndarray) -> np.ndarray:
 
 def _hash_bytes(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Hash the byte strings ``data[offsets[i]:offsets[i + 1]]`` by Horner's rule, side by side."""
-    starts, lengths = offsets[:-1], np.diff(offsets)
+    lengths = np.diff(offsets)
     # Longest first: the strings that still have a byte are then a leading slice.
     order = np.argsort(-lengths, kind="stable")
-    starts, sorted_lengths = starts[order], lengths[order]
+    starts = offsets[:-1][order]
+    sorted_lengths = lengths[order]
     hashes = np.zeros(len(lengths), dtype=np.uint64)
     longest = int(sorted_lengths[0]) if len(lengths) else 0
     active_at = np.searchsorted(-sorted_lengths, -np.arange(longest), side="left")
@@ -332,8 +334,9 @@ class RowIndex:
     def keep(self, mask: np.ndarray) -> RowIndex:
         """Return the rows that are marked."""
         order = np.arange(len(self.part)) if self.order is None else self.order
-        own = {name: getattr(self, name) for name in ("part", "row_ids", "weight", "id", "query")}
-        kept = {name: array[mask] for name, array in own.items() if array is not None}
+        names = ("part", "row_ids", "weight", "id", "query")
+        arrays = {name: getattr(self, name) for name in names}
+        kept = {name: array[mask] for name, array in arrays.items() if array is not None}
         slices = part_slices(kept["part"], len(self.part_slices))
         return replace(self, part_slices=slices, order=order[mask], **kept)
 
@@ -418,10 +421,10 @@ def _weights(rows: ReadRows, name: str | None, table: Any) -> np.ndarray | None:
         raise rows.lacks(name, np.isnan(weight), "give every row a weight (0 drops it).")
     negative = weight < 0
     if negative.any():
-        where, count = rows.describe(negative)
+        place, count = rows.describe(negative)
         raise DataError(
             f"The weight column {name!r} of {rows.partition.called} has {count} negative "
-            f"{'value' if count == 1 else 'values'} ({where}): weights must be at least 0."
+            f"{'value' if count == 1 else 'values'} ({place}): weights must be at least 0."
         )
     return weight
 

@@ -141,8 +141,8 @@ class JudgmentLayout:
 
     def restricted(self, names: Sequence[str]) -> JudgmentLayout:
         """Return the layout of some attributes, in the order given."""
-        known = {attribute.name: attribute for attribute in self.attributes}
-        return replace(self, attributes=tuple(known[name] for name in names))
+        by_name = {attribute.name: attribute for attribute in self.attributes}
+        return replace(self, attributes=tuple(by_name[name] for name in names))
 
 
 def detect_layout(
@@ -175,22 +175,22 @@ def detect_layout(
         if is_list:
             lists[name] = column
         elif position in numbered.setdefault(name, {}):
-            other = numbered[name][position]
             raise SpecError(
-                f"The columns {other!r} and {column!r} are the same judgment: drop one."
+                f"The columns {numbered[name][position]!r} and {column!r} are the same judgment: "
+                "drop one."
             )
         else:
             numbered[name][position] = column
     attributes = (_attribute(name, lists, numbered) for name in order)
-    known = rater_columns(schema) if raters in ("auto", "columns") else {}
-    if raters == "columns" and not known:
+    ids = rater_columns(schema) if raters in ("auto", "columns") else {}
+    if raters == "columns" and not ids:
         raise SpecError(
             "`raters: columns` needs lists of rater ids, as long as the lists of judgments: a "
             f"column `NAME{OF_ONE}` for each attribute, or one column `{OF_ALL}` for all. The data "
             "have neither."
         )
-    common = BY_POSITION if raters == "positions" else known.get(OF_ALL)
-    return JudgmentLayout(tuple(replace(a, raters=known.get(a.name, common)) for a in attributes))
+    common = BY_POSITION if raters == "positions" else ids.get(OF_ALL)
+    return JudgmentLayout(tuple(replace(a, raters=ids.get(a.name, common)) for a in attributes))
 
 
 def _attribute(
@@ -199,9 +199,9 @@ def _attribute(
     """Return the columns of one attribute, refusing two forms at once."""
     columns = numbered.get(name, {})
     if (name in lists and columns) or (-1 in columns and len(columns) > 1):
-        others = ", ".join(repr(c) for c in columns.values())
+        listed = ", ".join(map(repr, columns.values()))
         raise SpecError(
-            f"The attribute {name!r} has judgments in two forms (column {name!r} and {others}): "
+            f"The attribute {name!r} has judgments in two forms (column {name!r} and {listed}): "
             "exclude one."
         )
     if name in lists:
@@ -241,7 +241,8 @@ class JudgmentBatch(PartitionBatch):
         """Return which judgments and labels are far from the others of their attribute."""
         values = [ragged.content() for ragged in self.attributes]
         values += [] if self.label is None else [self.label]
-        numbers, sums = np.ones(len(values), dtype=bool), np.array([own.sum() for own in values])
+        numbers = np.ones(len(values), dtype=bool)
+        sums = np.array([column.sum() for column in values])
         return ColumnSigns.of(values, sample_of_lists(values), 0, numbers, self.place, sums)
 
     def part_view(self, part: int) -> tuple[tuple[Ragged, ...], Any, Any]:
@@ -304,7 +305,8 @@ def read_judgments(
     if unlabelled is not None and label is not None:
         rows = rows.keep(~unlabelled)
         label = label[~unlabelled]
-    attributes, raters = list[Ragged](), list[Ragged]()
+    attributes = list[Ragged]()
+    raters = list[Ragged]()
     order = rows.order
     stored = ReadRows(reader, partition)
     if order is not None and len(order) < partition.n_rows:
@@ -315,13 +317,19 @@ def read_judgments(
         attributes.append(ragged if order is None else _take(ragged, order))
         if codes is not None:
             raters.append(codes)
-    known = tuple(raters) if layout.knows_raters else None
-    if known and order is not None:
-        taken = {id(codes): codes for codes in known}
+    if order is not None:
+        taken = {id(codes): codes for codes in raters}
         taken = {key: _take(codes, order) for key, codes in taken.items()}
-        known = tuple(taken[id(codes)] for codes in known)
-    place = place_of(partition.fingerprint)
-    return JudgmentBatch(rows, tuple(attributes), layout.names, label, known, ids.names, place)
+        raters = [taken[id(codes)] for codes in raters]
+    return JudgmentBatch(
+        rows,
+        tuple(attributes),
+        layout.names,
+        label,
+        tuple(raters) if layout.knows_raters else None,
+        ids.names,
+        place_of(partition.fingerprint),
+    )
 
 
 def _read_label(
@@ -362,8 +370,8 @@ def _read_attributes(
         ragged = ragged.clipped(*attribute.limits)
         absent = None if finite else np.isnan(ragged.values)
         if layout.left_out and codes is not None:
-            own = raters.are(layout.left_out, codes)
-            absent = own if absent is None else own | absent
+            is_left_out = raters.are(layout.left_out, codes)
+            absent = is_left_out if absent is None else is_left_out | absent
         if absent is None or not absent.any():
             yield ragged, codes
         else:
@@ -400,7 +408,8 @@ def _list_chunk(chunk: Any) -> Ragged:
         lengths = np.nan_to_num(as_floats(pc.list_value_length(chunk))).astype(np.int64)
         return Ragged(as_floats(chunk.flatten()), np.concatenate([[0], np.cumsum(lengths)]))
     offsets = number_view(chunk.offsets).astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
+    first = int(offsets[0])
+    last = int(offsets[-1])
     offsets -= first
     return Ragged(as_floats(chunk.values.slice(first, last - first)), offsets)
 
@@ -459,9 +468,9 @@ class RaterCodes:
         DataError
             If there are not as many ids as judgments; a column for all attributes may have more.
         """
-        known = self._lists.get(column) if column is not None else None
-        if known is not None and np.array_equal(known.offsets, judgments.offsets):
-            return known
+        codes = self._lists.get(column) if column is not None else None
+        if codes is not None and np.array_equal(codes.offsets, judgments.offsets):
+            return codes
         counts = judgments.counts()
         if column is None:
             return Ragged(np.full(counts.sum(), -1), judgments.offsets)
@@ -474,18 +483,18 @@ class RaterCodes:
         if column == OF_ALL:
             bad = counts > ids.counts()
         if bad.any():
-            where, _ = self._rows.describe(bad)
+            place, _ = self._rows.describe(bad)
             row = int(np.argmax(bad))
             raise DataError(
                 f"{self._rows.partition.called} has {counts[row]} judgments of {attribute!r} but "
-                f"{ids.counts()[row]} ids in the column {column!r} ({where}): give every judgment "
+                f"{ids.counts()[row]} ids in the column {column!r} ({place}): give every judgment "
                 "the id of its rater (null if unknown), or set `multiselect.raters: ignore`."
             )
         return Ragged(ids.values[np.repeat(ids.offsets[:-1], counts) + places], judgments.offsets)
 
     def are(self, ids: Sequence[str], codes: Ragged) -> np.ndarray:
         """Mark the judgments of some raters."""
-        return np.isin(codes.values, [code for code, own in enumerate(self.names) if own in ids])
+        return np.isin(codes.values, [code for code, name in enumerate(self.names) if name in ids])
 
     def _code_of(self, rater: Any, column: str) -> int:
         """Return the number of an id, the same for 7 and 7.0; −1 for none."""
@@ -503,11 +512,12 @@ class RaterCodes:
     def _encoded(self, column: pa.ChunkedArray, name: str) -> Ragged:
         import pyarrow.compute as pc
 
-        lengths, values = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
+        lengths = [np.zeros(0)]
+        values = [np.zeros(0, dtype=np.int64)]
         for chunk in column.chunks:
             lengths.append(np.nan_to_num(as_floats(pc.list_value_length(chunk))))
-            found = chunk.flatten().dictionary_encode()
-            codes = [self._code_of(rater, name) for rater in found.dictionary.to_pylist()]
-            places = number_view(found.indices.fill_null(-1))
+            raters = chunk.flatten().dictionary_encode()
+            codes = [self._code_of(rater, name) for rater in raters.dictionary.to_pylist()]
+            places = number_view(raters.indices.fill_null(-1))
             values.append(np.array([*codes, -1], dtype=np.int64)[places])
         return Ragged(np.concatenate(values), offsets_of(np.concatenate(lengths).astype(np.int64)))

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Lists of ids of the raters of all attributes, and of one attribute by its name.
-OF_ALL, OF_ONE = "raters", "__raters"
+OF_ALL = "raters"
+OF_ONE = "__raters"
 
 _GLOB = re.compile(r"[*?\[]")
 #: What a column is taken for that nothing names.
@@ -43,8 +44,8 @@ class Roles:
 
     def with_row_columns(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return names of columns and those of what goes with every row: weight, query and id."""
-        own = (self.weight, self.query, self.id)
-        return tuple(dict.fromkeys((*names, *(name for name in own if name is not None))))
+        of_rows = (self.weight, self.query, self.id)
+        return tuple(dict.fromkeys((*names, *(name for name in of_rows if name is not None))))
 
     @property
     def fold_key(self) -> str | None:
@@ -127,15 +128,16 @@ def resolve_roles(
     for name in chosen:
         if judgments or name not in texts:
             _require_feature(schema, name, judgments)
-    of_texts = (tuple(name for name in own if name in texts) for own in (chosen, targets))
-    return Roles(targets, chosen, weight, query, id, time, *of_texts)
+    text_features = tuple(name for name in chosen if name in texts)
+    text_targets = tuple(name for name in targets if name in texts)
+    return Roles(targets, chosen, weight, query, id, time, text_features, text_targets)
 
 
 def require_columns(schema: pa.Schema, names: Iterable[str], role: str = "column") -> None:
     """Check that columns exist; `role` says what for in the message."""
-    known = set(schema.names)
+    columns = set(schema.names)
     for name in names:
-        if name not in known:
+        if name not in columns:
             raise _no_column(name, role, schema.names)
 
 
@@ -144,21 +146,22 @@ def _no_column(name: str, role: str, names: Iterable[str]) -> DataError:
 
 
 def require_same_kinds(
-    schema: pa.Schema, other: pa.Schema, columns: Iterable[str], path: str
+    schema: pa.Schema, held_out: pa.Schema, columns: Iterable[str], path: str
 ) -> None:
     """Check that held-out data at `path` hold columns of the same kind as the training data."""
-    known = set(other.names)
+    names = set(held_out.names)
     for name in columns:
-        if name not in known:
+        if name not in names:
             raise DataError(
                 f"The held-out data {path} have no column {name!r}, which the training data have."
-                f"{nearest(name, other.names)}"
+                f"{nearest(name, held_out.names)}"
             )
-        expected, found = schema.field(name).type, other.field(name).type
-        if _kind(expected) != _kind(found):
+        expected = schema.field(name).type
+        actual = held_out.field(name).type
+        if _kind(expected) != _kind(actual):
             raise DataError(
-                f"The column {name!r} of the held-out data {path} holds {found}, but {expected} in "
-                "the training data. Convert it."
+                f"The column {name!r} of the held-out data {path} holds {actual}, but {expected} "
+                "in the training data. Convert it."
             )
 
 
@@ -219,8 +222,8 @@ def _check_named(schema: pa.Schema, named: Sequence[tuple[str, str]]) -> None:
     for role, name in named:
         require_columns(schema, [name], f"`{role}`")
         if name in seen:
-            where = f"twice as {role}" if seen[name] == role else f"as {seen[name]} and as {role}"
-            raise SpecError(f"The column {name!r} is named {where}: give it one role.")
+            twice = f"twice as {role}" if seen[name] == role else f"as {seen[name]} and as {role}"
+            raise SpecError(f"The column {name!r} is named {twice}: give it one role.")
         seen[name] = role
 
 
@@ -232,7 +235,8 @@ def _choose_features(
     globs: bool,
 ) -> tuple[str, ...]:
     """Resolve the feature patterns, in their order."""
-    names, times = dict.fromkeys(names), Counter(patterns)  # tables may have many columns
+    names = dict.fromkeys(names)  # tables may have many columns
+    times = Counter(patterns)
     out = set[str]()
     for pattern in excluded:
         matched = _matching(names, pattern)
@@ -313,9 +317,9 @@ def _require_feature(schema: pa.Schema, name: str, judgments: bool) -> None:
     if pat.is_null(dtype):
         raise DataError(f"All values of the feature column {name!r} are missing. {advice}")
     if not (is_number(dtype) or (judgments and is_number_list(dtype))):
-        wanted = "numbers or lists of numbers" if judgments else "a number or category in each row"
+        kinds = "numbers or lists of numbers" if judgments else "a number or category in each row"
         raise DataError(
-            f"The feature column {name!r} holds {dtype}, but must hold {wanted}. {advice}"
+            f"The feature column {name!r} holds {dtype}, but must hold {kinds}. {advice}"
         )
 
 
@@ -324,16 +328,17 @@ def rater_columns(schema: pa.Schema) -> dict[str, str]:
     import pyarrow.types as pat
 
     bases = {name.rpartition("__")[0] for name in schema.names if not name.endswith(OF_ONE)}
-    found = {}
+    columns = {}
     for name in schema.names:
-        dtype, attribute = schema.field(name).type, name.removesuffix(OF_ONE)
+        dtype = schema.field(name).type
+        attribute = name.removesuffix(OF_ONE)
         named = name == OF_ALL or (name != attribute and attribute in {*schema.names, *bases})
         if not (named and is_list(dtype)):
             continue
         held = dtype.value_type
         if is_number(held) or is_categorical(held) or pat.is_null(held):
-            found[attribute] = name
-    return found
+            columns[attribute] = name
+    return columns
 
 
 def index_columns(schema: pa.Schema) -> tuple[str, ...]:
