@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distfms.data.files.formats.copies import Copies
+from distfms.data.files.formats.copies import Copies, state_of
 from distfms.data.files.long_form import LongSource, whole
 from distfms.data.files.write import GroupedFile
 from distfms.data.rows.columns import number_view
@@ -97,7 +97,7 @@ def converted(
     rule = _LabelRule.of(form) if labelled else _LabelRule("")
     # The seed only draws judgments.
     drawn_by = None if form.max_judgments is None else seed
-    versions = [[str(file.place), file_version(file)] for file in (*files, *labels)]
+    versions = [[file.name, *state_of(file)] for file in (*files, *labels)]
     dependencies = [_VERSION, form.model_dump(), drawn_by, labelled, len(labels), versions]
 
     def make(folder: Path) -> None:

@@ -23,7 +23,6 @@ from tests.conformance import engine_tasks as tasks
         ({"kind": "spark"}, "'local', 'dask' or 'ray'"),
         ({"kind": "dask"}, "needs the `address` of the scheduler"),
         ({"kind": "local", "address": "tcp://a:1"}, "`kind: local` takes no `address`"),
-        ({"workers": 0}, "greater than or equal to 1"),
         ({"kind": "dask", "address": "ray://head:10001"}, "not the address of a Dask scheduler"),
         ({"kind": "dask", "address": "http://head:8787"}, "dashboard"),
         ({"kind": "ray", "address": "http://127.0.0.1:8265"}, "dashboard.*distfms submit"),

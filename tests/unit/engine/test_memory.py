@@ -69,7 +69,6 @@ ONE, TWO = "5:cpu,cpuacct:/job\n4:memory:/job\n", "0::/pod/box\n"
 @pytest.mark.parametrize(
     ("group", "files", "expected"),
     [
-        (TWO, {"pod/cpu.max": "max 100000"}, 8),
         (TWO, {"pod/cpu.max": "150000 100000"}, 2),
         (TWO, {"pod/cpu.max": "50000 100000"}, 1),
         (TWO, {"pod/cpu.max": ""}, 8),

@@ -19,9 +19,7 @@ from distfms.errors import DataError, EngineError
         (BrokenProcessPool(), True),
         (FileNotFoundError(), False),
         (DataError("x"), False),
-        (EngineError("x"), False),
         (ValueError(), False),
-        (KeyboardInterrupt(), False),
     ],
 )
 def test_which_errors_are_worth_another_attempt(error: BaseException, expected: bool) -> None:

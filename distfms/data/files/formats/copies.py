@@ -144,7 +144,7 @@ class Copies:
     def _types(self, file: File) -> Types:
         """Return the columns of a file and the types they suggest."""
         make = partial(_suggested_types, file)
-        columns, metadata = json.loads(kept_value(self.folder, "types", _state_of(file), make))
+        columns, metadata = json.loads(kept_value(self.folder, "types", state_of(file), make))
         return Types([(name, kind) for name, kind in columns], metadata)
 
 
@@ -160,10 +160,11 @@ def _suggested_types(file: File) -> bytes:
     return json.dumps(Types(columns, metadata)).encode()
 
 
-def _state_of(file: File) -> list[Any]:
+def state_of(file: File) -> list[Any]:
     """Return all that what a file is converted to depends on, but how its columns are read."""
-    form = _format(file)
-    return [_VERSION, form.name, form.version, str(file.place), file.n_bytes, file.stamp]
+    form = format_of(file.path)
+    versions = [] if form is None else [_VERSION, form.name, form.version]
+    return [*versions, str(file.place), file.n_bytes, file.stamp]
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class _Conversion:
         """All that the copy depends on."""
         fields = [str(self.schema.field(name)) for name in self.columns]
         metadata = sorted((self.schema.metadata or {}).items())
-        return [*_state_of(self.file), fields, repr(metadata)]
+        return [*state_of(self.file), fields, repr(metadata)]
 
     @property
     def name(self) -> str:
