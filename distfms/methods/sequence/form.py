@@ -48,8 +48,8 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     if options.model == "auto":
         linear = make_job(options.model_copy(update={"model": "linear"}), inputs, seed)
         if why := _why_linear(linear):
-            said = f"linear: `sequence.model: auto` {why}"
-            return replace(linear, describe=lambda: {**linear.describe(), "model": said})
+            model = f"linear: `sequence.model: auto` {why}"
+            return replace(linear, describe=lambda: {**linear.describe(), "model": model})
     form = SequenceForm.of_options(options, inputs, seed)
     rules = Rules.of(options, form.costs)
     if options.stopping == "rows" and not form.stops_rows:
@@ -72,11 +72,10 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     if not options.by_statistics:
         _check_models(form)
         measures = {"accuracy": True, "mse": False} if form.has_classes else {"mse": False}
-        describe = partial(form.describe_models, rules)
         return form.job(
             "sequence",
             options,
-            describe=describe,
+            describe=partial(form.describe_models, rules),
             judged_by=measures,
             folds_cost=True,
             for_actors=partial(form.for_actors, rules),
@@ -154,7 +153,8 @@ def _job_with_files(form: SequenceForm, rules: Rules, sizes: Sizes) -> Job:
 
 def _check_models(form: SequenceForm) -> None:
     """Refuse what models that rows are read for cannot do."""
-    options, n_targets = form.options, len(form.roles.target)
+    options = form.options
+    n_targets = len(form.roles.target)
     if options.model != "linear":
         require_trees(options.lightgbm, n_targets)
     if not isinstance(options.threshold, float) and form.inputs.section.folds < 2:
@@ -195,15 +195,15 @@ class SequenceForm(RowForm):
         """
         rows = RowForm.of(inputs, seed, classes=options.family in ("logistic", "softmax"))
         groups = resolve_groups(rows.roles.features, options.groups, options.prefix_separator)
-        said = {}
+        notes = {}
         if options.family == "gaussian" and rows.roles.query is None:
-            said["class_option"] = "`sequence.family: softmax` (or `logistic`, for two)"
+            notes["class_option"] = "`sequence.family: softmax` (or `logistic`, for two)"
         if options.model != "linear":
-            said["missing_said"] = (
+            notes["missing_said"] = (
                 "Missing values replaced with the mean while groups are put in order"
             )
         costs = resolve_costs(groups.names, options.costs, options.shared_costs, options.requires)
-        return cls(**vars(rows) | said, options=options, groups=groups, costs=costs)
+        return cls(**vars(rows) | notes, options=options, groups=groups, costs=costs)
 
     @property
     def has_classes(self) -> bool:
@@ -219,7 +219,8 @@ class SequenceForm(RowForm):
     @property
     def has_reference(self) -> bool:
         """Whether boosted trees on all columns are fitted, to compare with."""
-        options, section = self.options, self.inputs.section
+        options = self.options
+        section = self.inputs.section
         wanted = options.model == "auto" or TREES in (options.baselines or ())
         if options.model == TREES and section.folds > 1:
             wanted |= options.criterion in (None, GAIN)
@@ -262,7 +263,8 @@ class SequenceForm(RowForm):
 
         Their statistics stay small.
         """
-        options, n_features = self.options, len(self.roles.features)
+        options = self.options
+        n_features = len(self.roles.features)
         if options.expand != "auto":
             return options.expand or ExpandSection()
         splines = ExpandSection(splines=N_SPLINES)
@@ -273,8 +275,8 @@ class SequenceForm(RowForm):
     @property
     def guessed_widths(self) -> dict[str, int]:
         """Rows of a batch of each feature, before they are known."""
-        expand, section = self.expand, self.inputs.section
-        flags = int(expand.missing and section.missing == "mean")
+        expand = self.expand
+        flags = int(expand.missing and self.inputs.section.missing == "mean")
         texts = self.roles.text_features
         return {
             name: flags + (LEVELS_GUESSED if name in texts else 1 + expand.splines)
@@ -288,26 +290,32 @@ class SequenceForm(RowForm):
 
     def describe(self, rules: Rules, advice: str | None = None) -> dict[str, str]:
         """Return what the job will do: label → text."""
-        low, high = self.costs.alone.min(), self.costs.alone.max()
+        low = self.costs.alone.min()
+        high = self.costs.alone.max()
         price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        n_shared, n_derived = len(self.options.shared_costs), len(self.costs.requires)
-        shared = f", {n_shared} costs shared" if n_shared else ""
-        shared += f", {n_derived} computed from others" if n_derived else ""
-        n_categories = len(self.roles.text_features)
-        kinds = f", {n_categories} of them categorical" if n_categories else ""
-        names = [*(rule.name for rule in rules.baselines), *[TREES] * self.has_reference]
-        is_wide = self.expand != ExpandSection()
-        wide = f", expanded to about {self.guessed_columns:,}" if is_wide else ""
-        return {
+        groups = f"{len(self.groups)} ({price} each"
+        if self.options.shared_costs:
+            groups += f", {len(self.options.shared_costs)} costs shared"
+        if self.costs.requires:
+            groups += f", {len(self.costs.requires)} computed from others"
+        columns = str(len(self.roles.features))
+        if self.roles.text_features:
+            columns += f", {len(self.roles.text_features)} of them categorical"
+        if self.expand != ExpandSection():
+            columns += f", expanded to about {self.guessed_columns:,}"
+        baselines = [rule.name for rule in rules.baselines]
+        if self.has_reference:
+            baselines.append(TREES)
+        lines = {
             "method": f"feature-group sequencing, {rules.chosen.name}",
             "target": ", ".join(self.roles.target),
             **self.first_values(),
-            "columns": f"{len(self.roles.features)}{kinds}{wide}",
-            "groups": f"{len(self.groups)} ({price} each{shared})",
-            "baselines": ", ".join(names) or "none",
+            "columns": columns,
+            "groups": f"{groups})",
+            "baselines": ", ".join(baselines) or "none",
             "budgets": ", ".join(f"{rule.budget:g}" for rule in rules.of_budgets) or "none",
-            **({"search": advice} if advice else {}),
         }
+        return {**lines, "search": advice} if advice else lines
 
     def candidates(self, options: SequenceOptions) -> list[Grid]:
         """Return what folds choose from; see `Job.candidates`."""
@@ -353,14 +361,16 @@ class SequenceForm(RowForm):
 
     def describe_models(self, rules: Rules) -> Mapping[str, str]:
         """Return the same of a job whose models are fitted to rows."""
-        options, n_folds = self.options, self.inputs.section.folds
+        options = self.options
+        n_folds = self.inputs.section.folds
         n_groups = min(options.max_groups or len(self.groups), len(self.groups))
         n_fits = len(options.ladder.numbers(n_groups))
         n_values = self.guessed_columns + len(self.roles.target) + 1
-        again = f", and again without each of {n_folds} folds" if n_folds > 1 else ""
         kinds = {"linear": "", TREES: "LightGBM, ", "auto": "linear, LightGBM or splines, "}
         kind = kinds[options.model] + options.family
-        model = f"{kind}, fitted at {n_fits} of {n_groups} prefixes{again}"
+        model = f"{kind}, fitted at {n_fits} of {n_groups} prefixes"
+        if n_folds > 1:
+            model += f", and again without each of {n_folds} folds"
         rows = said_rows(8 * n_values * self.inputs.train.n_rows)
         return {**self.describe(rules), "model": model, "rows": rows}
 
@@ -378,9 +388,11 @@ class Sizes:
     @classmethod
     def of(cls, form: SequenceForm) -> Sizes:
         """Return the sizes of a job."""
-        guessed, section = list(form.guessed_widths.values()), form.inputs.section
+        guessed = list(form.guessed_widths.values())
+        section = form.inputs.section
+        widths = [sum(guessed[c] for c in group) for group in form.groups.columns]
         return cls(
-            tuple(sum(guessed[c] for c in group) for group in form.groups.columns),
+            tuple(widths),
             len(form.roles.target),
             form.options.max_groups or len(form.groups),
             section.folds,
@@ -398,16 +410,14 @@ class Sizes:
 
     def one_process_bytes(self) -> int:
         """Project what the job in one process holds."""
-        return self._job_bytes(sum(self.widths), self.n_folds)
+        n_columns = sum(self.widths)
+        matrices = 3 if self.has_gaps else 1
+        # Statistics twice, and models of all prefixes.
+        n_matrices = 2 * matrices * (max(self.n_folds, 1) + 1) + matrices + 3
+        models = 3 * (self.max_groups + 1) * n_columns * self.n_targets
+        return 8 * (n_matrices * (n_columns + self.n_targets) ** 2 + models)
 
     def models_bytes(self) -> int:
         """Project what the models of all prefixes take, and the Cholesky factor of the last."""
         models = 3 * (self.max_groups + 1) * sum(self.widths) * self.n_targets
         return 8 * (models + 4 * self.support() ** 2)
-
-    def _job_bytes(self, n_columns: int, n_folds: int) -> int:
-        """Project what a job in one process holds: statistics twice, and models of all prefixes."""
-        matrices, n_parts = 3 if self.has_gaps else 1, max(n_folds, 1) + 1
-        n_matrices = 2 * matrices * n_parts + matrices + 3
-        models = 3 * (self.max_groups + 1) * n_columns * self.n_targets
-        return 8 * (n_matrices * (n_columns + self.n_targets) ** 2 + models)
