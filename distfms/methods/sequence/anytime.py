@@ -23,7 +23,9 @@ from distfms.solve.costs import longest_affordable
 from distfms.solve.losses import mean_response
 from distfms.stats.comoments import CoMoments
 
-MODELS: dict[str, type[PrefixModels]] = {own.kind: own for own in (LinearModels, TreeModels)}
+MODELS: dict[str, type[PrefixModels]] = {
+    models.kind: models for models in (LinearModels, TreeModels)
+}
 _ARRAYS = ("spent", "set_spent", "values", "prior")
 
 
@@ -87,12 +89,12 @@ class AnytimePredictor:
         values: np.ndarray | None = None,
     ) -> AnytimePredictor:
         """Return the predictor of a sequence and of paths for budgets; outputs may have names."""
-        models = path.prefix_models().joined([own.prefix_models().only([-1]) for own in sets])
+        models = path.prefix_models().joined([of_set.prefix_models().only([-1]) for of_set in sets])
         scaling = path.scaling
         position = {name: i for i, name in enumerate(scaling.feature_names)}
 
-        def placed(own: Path) -> list[list[int]]:
-            return [[position[c] for c in group] for group in own.columns]
+        def placed(path: Path) -> list[list[int]]:
+            return [[position[c] for c in group] for group in path.columns]
 
         return cls(
             groups=path.groups,
@@ -103,8 +105,8 @@ class AnytimePredictor:
             fitted=path.fitted.tolist(),
             models=models,
             family=family,
-            sets=[list(chain(*placed(own))) for own in sets],
-            set_spent=np.array([own.curve_cost[-1] for own in sets]),
+            sets=[list(chain(*placed(of_set))) for of_set in sets],
+            set_spent=np.array([of_set.curve_cost[-1] for of_set in sets]),
             values=path.curve_value if values is None else values,
         )
 
@@ -116,8 +118,8 @@ class AnytimePredictor:
 
     def best(self, budget: float) -> int:
         """Return the number of the best model that a budget buys."""
-        found = best_model(self.spent, self.set_spent, self.values, budget)
-        return found if found > len(self.spent) else self.fitted[self.model_of(found)]
+        number = best_model(self.spent, self.set_spent, self.values, budget)
+        return number if number > len(self.spent) else self.fitted[self.model_of(number)]
 
     def predict(self, number: int, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
         """Return predictions (n_rows, P) of a model from the values of at least its columns.
@@ -174,26 +176,28 @@ class AnytimePredictor:
         position = {name: i for i, name in enumerate(feature_names)}
         # A level of a category that no row has is 0 in all of them.
         used = [c for c in self._used(model) if self.feature_names[c] in position]
-        models, number = self.models, self.model_of(model)
+        models = self.models
         assert isinstance(models, LinearModels)
-        weights, intercept = models.coefficients[number][used], models.intercept[number]
-        n_features, n_targets = len(feature_names), len(intercept)
+        number = self.model_of(model)
+        weights = models.coefficients[number][used]
+        intercept = models.intercept[number]
+        n_features = len(feature_names)
+        n_targets = len(intercept)
+        weight = statistics.weight
         columns = [position[self.feature_names[c]] for c in used]
         columns += range(n_features, n_features + n_targets)
-        at_fill = intercept + models.fill[used] @ weights
-        moments, sums = moments_about(
-            np.concatenate((models.fill[used], at_fill)), columns, statistics
-        )
+        fill = models.fill[used]
+        means = np.concatenate((fill, intercept + fill @ weights))
+        moments, sums = moments_about(means, columns, statistics)
         contrast = np.concatenate((-weights, np.eye(n_targets)))
-        mse = np.diagonal(contrast.T @ moments @ contrast) / statistics.weight
-        own = slice(len(used), None)
-        spread = np.diagonal(moments)[own] / statistics.weight
-        spread = spread - (sums[own] / statistics.weight) ** 2
-        varies = np.all(spread > 0)
-        return {
-            "mse": float(np.mean(mse)),
-            "r2": float(1 - np.mean(mse / spread)) if varies else float("nan"),
-        }
+        mse = np.diagonal(contrast.T @ moments @ contrast) / weight
+        target_means = sums[len(used) :] / weight
+        variance = np.diagonal(moments)[len(used) :] / weight
+        variance = variance - target_means**2
+        r2 = float("nan")
+        if np.all(variance > 0):
+            r2 = float(1 - np.mean(mse / variance))
+        return {"mse": float(np.mean(mse)), "r2": r2}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Numbers of the predictor; with `to_dict` all there is to store."""
@@ -203,19 +207,21 @@ class AnytimePredictor:
         """Names of the predictor, as JSON can hold them."""
         names = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
         stopping = names.pop("stopping")
-        own = {} if stopping is None else {"stopping": stopping.to_dict()}
-        return names | own | {"models": self.models.kind}
+        if stopping is not None:
+            names["stopping"] = stopping.to_dict()
+        return names | {"models": self.models.kind}
 
     @classmethod
     def from_arrays(
         cls, arrays: Mapping[str, np.ndarray], names: Mapping[str, Any]
     ) -> AnytimePredictor:
         """Inverse of `to_arrays` and `to_dict`."""
-        own = {f.name: names[f.name] for f in fields(cls) if f.name in names}
-        own |= {name: arrays[name] for name in _ARRAYS if name in arrays}
-        if own.get("stopping") is not None:
-            own["stopping"] = Stopping.from_dict(own["stopping"])
-        return cls(**own | {"models": MODELS[names["models"]].from_arrays(arrays)})
+        content = {f.name: names[f.name] for f in fields(cls) if f.name in names}
+        content |= {name: arrays[name] for name in _ARRAYS if name in arrays}
+        content["models"] = MODELS[names["models"]].from_arrays(arrays)
+        if content.get("stopping") is not None:
+            content["stopping"] = Stopping.from_dict(content["stopping"])
+        return cls(**content)
 
     def _used(self, model: int) -> list[int]:
         if model > len(self.spent):
@@ -264,11 +270,14 @@ class AnytimeSession:
         rule: RowRule | None = None,
         sources: Mapping[str, Any] | None = None,
     ) -> None:
-        self._predictor, self._rule, self._sources = predictor, rule, sources or {}
+        self._predictor = predictor
+        self._rule = rule
+        self._sources = sources or {}
         seconds = checked_budget(deadline_s, "deadline_s")
         self._end = None if seconds is None else time.monotonic() + seconds
-        names = [[predictor.feature_names[c] for c in own] for own in predictor.columns]
-        self._columns = dict(zip(predictor.groups, names, strict=True))
+        self._columns = dict[str, list[str]]()
+        for group, columns in zip(predictor.groups, predictor.columns, strict=True):
+            self._columns[group] = [predictor.feature_names[c] for c in columns]
         self._arrived: set[str] = set()
         self._n_samples = n_samples
         self._values: dict[str, np.ndarray] = {}
@@ -296,9 +305,10 @@ class AnytimeSession:
 
         None when all are there, or it does not pay to go on.
         """
-        groups, rule = self._predictor.groups, self._rule
-        if rule is not None and self.n_groups in (stages := rule.stopping.stages):
-            stage = stages.index(self.n_groups)
+        groups = self._predictor.groups
+        rule = self._rule
+        if rule is not None and self.n_groups in rule.stopping.stages:
+            stage = rule.stopping.stages.index(self.n_groups)
             if not rule.goes(stage, self._predicted).any():
                 return None
         return groups[self.n_groups] if self.n_groups < len(groups) else None
@@ -331,19 +341,21 @@ class AnytimeSession:
             raise SpecError(f"{group!r} is not a group of this predictor.")
         if group in self._arrived:
             raise SpecError(f"Group {group!r} was already delivered.")
-        names, block = self._columns[group], np.asarray(values, dtype=np.float64)
+        names = self._columns[group]
+        block = np.asarray(values, dtype=np.float64)
         if block.size != self._n_samples * len(names):
             derived = expanded_numbers(self._sources, dict.fromkeys(names, np.zeros(0)))
             names = [name for name in names if name in self._sources or name not in derived]
         shape = (self._n_samples, len(names))
-        if block.size != shape[0] * shape[1] or (block.ndim == 2 and block.shape != shape):
+        has_shape = block.ndim != 2 or block.shape == shape
+        if block.size != math.prod(shape) or not has_shape:
             raise DataError(f"Group {group!r} needs values of shape {shape}, not {block.shape}.")
         if np.isinf(block).any():
             raise DataError(f"Group {group!r} has infinite values.")
-        given = dict(zip(names, block.reshape(shape).T, strict=True))
+        by_column = dict(zip(names, block.reshape(shape).T, strict=True))
         if len(names) < len(self._columns[group]):
-            given |= expanded_numbers(self._sources, given)
-        self._values |= given
+            by_column |= expanded_numbers(self._sources, by_column)
+        self._values |= by_column
         self._arrived.add(group)
         self._update()
         return True
@@ -382,7 +394,8 @@ class AnytimeSession:
 
     def _update(self) -> None:
         """Extend the prefix over all groups that are there, and predict."""
-        before, model = self.n_groups, self._predictor
+        before = self.n_groups
+        model = self._predictor
         while self.n_groups < len(model.groups) and model.groups[self.n_groups] in self._arrived:
             self.n_groups += 1
         if self.n_groups == before and before > 0:
@@ -396,10 +409,14 @@ def expanded_numbers(
     sources: Mapping[str, Any], values: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Return the rows of a batch that come from numbers with knots or flags, by their names."""
-    found = dict[str, np.ndarray]()
-    for name, own in sources.items():
-        if name in values and isinstance(own, Mapping):
-            x = np.clip(values[name], *own["limits"]) if own.get("limits") else values[name]
-            found |= {name: x, f"{name} missing": np.isnan(x).astype(float)}
-            found |= {f"{name}>{knot!r}": np.maximum(x - knot, 0.0) for knot in own["knots"]}
-    return found
+    rows = dict[str, np.ndarray]()
+    for name, source in sources.items():
+        if name in values and isinstance(source, Mapping):
+            x = values[name]
+            if source.get("limits"):
+                x = np.clip(x, *source["limits"])
+            rows[name] = x
+            rows[f"{name} missing"] = np.isnan(x).astype(float)
+            for knot in source["knots"]:
+                rows[f"{name}>{knot!r}"] = np.maximum(x - knot, 0.0)
+    return rows

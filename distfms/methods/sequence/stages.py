@@ -47,24 +47,30 @@ def staged(
     of_class = outcome.loss_weights(rows.target)
     if of_class is not None:
         losses = losses * of_class
-    states, right = np.empty(losses.shape), np.empty(losses.shape)
+    states = np.empty(losses.shape)
+    right = np.empty(losses.shape)
     for stage, eta in enumerate(scores):
         shares = shares_of(outcome.means(eta).T)
-        place = decided(shares, np.exp(outcome.prior), threshold)
+        is_right = decided(shares, np.exp(outcome.prior), threshold) == label
         states[stage] = state_of(shares)
-        right[stage] = place == label
+        right[stage] = is_right
         if costs is not None:
-            losses[stage] = np.where(place == label, 0.0, np.array(costs)[label])
+            losses[stage] = np.where(is_right, 0.0, np.array(costs)[label])
     weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
     return StagedRows(states, losses, right, weight, np.full(rows.n_rows, part), label)
 
 
 def paths_without(learner: Learner, models: Models) -> dict[int, Path]:
     """Return the paths of the chosen rule without each fold."""
-    found = {fold: path for (fold, rule), path in models.of_folds.items() if rule == 0}
+    paths = {fold: path for (fold, rule), path in models.of_folds.items() if rule == 0}
+    if paths:
+        return paths
     # Where statistics tell all, these are kept nowhere.
-    own, folds = learner.procedure, [] if found else learner.folds()
-    return found or {f.number: own.search(own.problem_on(f), own.rules[0]) for f in folds}
+    procedure = learner.procedure
+    for fold in learner.folds():
+        problem = procedure.problem_on(fold)
+        paths[fold.number] = procedure.search(problem, procedure.rules[0])
+    return paths
 
 
 def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,18 +78,21 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
 
     Returns the entries of ``metrics.json`` and what the model has; nothing where no fold tells.
     """
-    path, job = models.paths[learner.rules.chosen.name], learner.job
-    stages, wanted = kept_prefixes(path), job.options.threshold
-    costs = tuple(wanted["cost"]) if isinstance(wanted, dict) else None
-    prefix = max(longest_affordable(path.curve_cost[stages], metrics["stop"]["spent"]) - 1, 0)
-    names = ("mean_cost", "log_loss" if costs is None else "error_cost", "accuracy")
+    path = models.paths[learner.rules.chosen.name]
+    options = learner.job.options
+    costs = tuple(options.threshold["cost"]) if isinstance(options.threshold, dict) else None
+    measure = "log_loss" if costs is None else "error_cost"
+    names = ("mean_cost", measure, "accuracy")
+    stages = kept_prefixes(path)
     spent = path.curve_cost[stages]
-    models_of: dict[int, PrefixModels] = {
-        fold: own.models_at([own.affordable(cost) for cost in spent])
-        for fold, own in paths_without(learner, models).items()
-    }
+    prefix = max(longest_affordable(spent, metrics["stop"]["spent"]) - 1, 0)
+    models_of = dict[int, PrefixModels]()
+    for fold, path_without in paths_without(learner, models).items():
+        prefixes = [path_without.affordable(cost) for cost in spent]
+        models_of[fold] = path_without.models_at(prefixes)
     models_of[HELD_OUT] = path.models_at(stages)
-    sample, outcome = learner.data.sample, learner.data.outcome
+    sample = learner.data.sample
+    outcome = learner.data.outcome
     assert sample is not None
     assert outcome is not None
     threshold = metrics["classes"]["threshold"]
@@ -101,10 +110,10 @@ def learn_stopping(learner: Learner, models: Models, metrics: Mapping[str, Any])
     entries = entries_of(stopping, claim, rows, test, names)
     gains = claim.gain.mean > claim.gain.standard_error and claim.default.mean[0] < spent[prefix]
     chosen = {
-        "advised": job.options.stopping == "rows" or bool(gains),
-        "measure": names[1],
+        "advised": options.stopping == "rows" or bool(gains),
+        "measure": measure,
         **entries["stopping"][stopping.default],
-        "validation": said(claim.default, names),
+        "validation": by_name(claim.default, names),
         "prefix": entries["stopping_prefixes"][prefix],
         "gain": number_or_none(claim.gain.mean),
         ERROR: number_or_none(claim.gain.standard_error),
@@ -121,35 +130,42 @@ def entries_of(
 ) -> dict[str, Any]:
     """Return what ``metrics.json`` says of policies, and of prefixes beside them."""
 
-    def tested(at: Any) -> dict[str, Any]:
+    def tested(ends: Any) -> dict[str, Any]:
         if test is None:
             return {}
-        found = means(test, stopping.spent, at).tolist()
-        return {"test": dict(zip(names, found, strict=False))}
+        measures = means(test, stopping.spent, ends).tolist()
+        return {"test": dict(zip(names, measures, strict=False))}
 
-    policies, prefixes = list[dict[str, Any]](), list[dict[str, Any]]()
+    policies = list[dict[str, Any]]()
     bins = stopping.bins(rows.states)
     new_bins = bins if test is None else stopping.bins(test.states)
     for number, policy in enumerate(stopping.policies):
-        at = stops(policy.decisions, bins)
-        share = np.bincount(at, rows.weight, len(stopping.stages)) / rows.weight.sum()
+        ends = stops(policy.decisions, bins)
+        share = np.bincount(ends, rows.weight, len(stopping.stages)) / rows.weight.sum()
         policies.append(
             {
                 "price": policy.price,
                 "mean_cost": policy.mean_cost,
                 "share": share.tolist(),
-                "validation": said(claim.policies, names, number),
+                "validation": by_name(claim.policies, names, number),
                 **tested(stops(policy.decisions, new_bins)),
             }
         )
-    for stage, n_groups in enumerate(stopping.stages):
-        own = {"validation": said(claim.prefixes, names, stage), **tested(stage)}
-        prefixes.append({"n_groups": n_groups, "budget": stopping.spent[stage], **own})
+    prefixes = [
+        {
+            "n_groups": n_groups,
+            "budget": stopping.spent[stage],
+            "validation": by_name(claim.prefixes, names, stage),
+            **tested(stage),
+        }
+        for stage, n_groups in enumerate(stopping.stages)
+    ]
     return {"stopping": policies, "stopping_prefixes": prefixes}
 
 
-def said(found: FoldMeans, names: Sequence[str], place: Any = ...) -> dict[str, float | None]:
+def by_name(measures: FoldMeans, names: Sequence[str], place: Any = ...) -> dict[str, float | None]:
     """Return means over folds by name, and their standard errors."""
-    means, errors = found.mean[place], found.standard_error[place]
-    pairs = {name: number_or_none(mean) for name, mean in zip(names, means, strict=False)}
-    return pairs | {f"error_of_{n}": number_or_none(e) for n, e in zip(names, errors, strict=False)}
+    entries = dict(zip(names, measures.mean[place], strict=False))
+    for name, error in zip(names, measures.standard_error[place], strict=False):
+        entries[f"error_of_{name}"] = error
+    return {name: number_or_none(value) for name, value in entries.items()}

@@ -11,7 +11,7 @@ first group, where nothing tells rows apart, it is one for all rows. See Trapezn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,18 +48,23 @@ def edges_of(states: np.ndarray, n_bins: int, of_two: bool) -> np.ndarray:
     They are the 1 − g quantiles of the entropy for g geometric from 1 to 0.01; for the probability
     of one of two classes, those of the smaller probability, on both sides of ½.
     """
-    n_levels = n_bins // 2 if of_two else n_bins
+    n_levels = n_bins // 2 + 1 if of_two else n_bins
     least = min(1.0, max(_LEAST_SURE, _LEAST_ROWS / len(states)))
-    levels = 1.0 - np.geomspace(1.0, least, n_levels + of_two)[1:]
-    unsure = np.minimum(states, 1.0 - states) if of_two else states
-    quantiles = np.quantile(unsure, levels)
-    ordered, kept, below = np.sort(states), list[float](), 0
-    for edge in np.unique(np.concatenate((quantiles, 1.0 - quantiles)) if of_two else quantiles):
-        here = int(np.searchsorted(ordered, edge))
-        if min(here - below, len(ordered) - here) >= _LEAST_ROWS:
-            kept.append(float(edge))
-            below = here
-    return np.array(kept)
+    levels = 1.0 - np.geomspace(1.0, least, n_levels)[1:]
+    if of_two:
+        lower = np.quantile(np.minimum(states, 1.0 - states), levels)
+        quantiles = np.concatenate((lower, 1.0 - lower))
+    else:
+        quantiles = np.quantile(states, levels)
+    ordered = np.sort(states)
+    edges = list[float]()
+    start = 0
+    for edge in np.unique(quantiles).tolist():
+        end = int(np.searchsorted(ordered, edge))
+        if min(end - start, len(ordered) - end) >= _LEAST_ROWS:
+            edges.append(edge)
+            start = end
+    return np.array(edges)
 
 
 # --- rows whose outcome is known ------------------------------------------------------------------
@@ -87,17 +92,17 @@ class StagedRows:
     @classmethod
     def joined(cls, parts: Sequence[StagedRows]) -> StagedRows:
         """Return the rows of all parts."""
-        names = [member.name for member in fields(cls)]
-        joined = {
-            name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names
-        }
+        joined = {}
+        for name in vars(parts[0]):
+            arrays = [getattr(part, name) for part in parts]
+            joined[name] = np.concatenate(arrays, axis=-1)
         return cls(**joined)
 
     def taken(self, rows: np.ndarray) -> StagedRows:
         """Return some of the rows, those of a stage side by side in memory."""
-        taken = {
-            name: np.ascontiguousarray(values[..., rows]) for name, values in vars(self).items()
-        }
+        taken = {}
+        for name, values in vars(self).items():
+            taken[name] = np.ascontiguousarray(values[..., rows])
         return StagedRows(**taken)
 
     @property
@@ -128,35 +133,40 @@ def induced(
     prices : list of float
         Losses that a unit of cost is worth, in descending order.
     """
-    ends = [np.bincount(own, weight * at) for own, at in zip(bins, losses, strict=False)]
+    n_steps = len(steps)
+    stop_losses = [np.bincount(bins[stage], weight * losses[stage]) for stage in range(n_steps)]
     policies = list[list[np.ndarray]]()
     for price in reversed(prices):
-        # Where no row goes on, none does at a higher price.
-        if not policies or any(go.any() for go in policies[-1]):
-            value, found = losses[-1], list[np.ndarray]()
-            for stage in reversed(range(len(steps))):
-                own, later = bins[stage], price * steps[stage] + value
-                go = np.bincount(own, weight * later) < ends[stage]
-                # What the policy earns, not the better of a row's own outcomes: nothing looks
-                # ahead.
-                value = _chosen(go.take(own), later, losses[stage])
-                found.append(go)
-        policies.append(found[::-1])
+        if policies and not any(goes.any() for goes in policies[-1]):
+            # Where no row goes on, none does at a higher price.
+            policies.append(policies[-1])
+            continue
+        decisions = list[np.ndarray]()
+        # What the policy earns, not the better of a row's own outcomes: nothing looks ahead.
+        value = losses[-1]
+        for stage in reversed(range(n_steps)):
+            later = price * steps[stage] + value
+            of_stage = bins[stage]
+            go_losses = np.bincount(of_stage, weight * later)
+            goes = go_losses < stop_losses[stage]
+            value = np.where(goes.take(of_stage), later, losses[stage])
+            decisions.append(goes)
+        policies.append(decisions[::-1])
     return policies[::-1]
 
 
-def _chosen(where: np.ndarray, values: np.ndarray, others: Any) -> np.ndarray:
-    """Return finite values where a mask holds, and others elsewhere; `numpy.where` is slower."""
-    return np.asarray(where * values + ~where * others)
+def last_stage(goes: Sequence[np.ndarray]) -> int:
+    """Return the stage after which no row goes on."""
+    return next((stage for stage, of_bins in enumerate(goes) if not of_bins.any()), len(goes))
 
 
 def stops(goes: Sequence[np.ndarray], bins: np.ndarray) -> np.ndarray:
     """Return the stage at which each row stops, (n,)."""
-    last = next((stage for stage, go in enumerate(goes) if not go.any()), len(goes))
+    last = last_stage(goes)
     stages = np.full(bins.shape[1], last, dtype=np.int32)
     for stage in reversed(range(last)):
         if not goes[stage].all():
-            stages = _chosen(goes[stage].take(bins[stage]), stages, np.int32(stage))
+            stages = np.where(goes[stage].take(bins[stage]), stages, np.int32(stage))
     return stages
 
 
@@ -168,7 +178,8 @@ def lower_hull(cost: np.ndarray, loss: np.ndarray) -> list[int]:
             continue
         while len(hull) > 1:
             a, b = hull[-2:]
-            run, rise = cost[[b, i]] - cost[a], loss[[b, i]] - loss[a]
+            run = cost[[b, i]] - cost[a]
+            rise = loss[[b, i]] - loss[a]
             if rise[0] * run[1] < rise[1] * run[0]:
                 break
             hull.pop()
@@ -198,6 +209,11 @@ class Policy:
         """What tells policies of the same rows apart."""
         return self.price, self.prefix
 
+    @property
+    def buys(self) -> bool:
+        """Whether any row takes the first group."""
+        return "1" in "".join(self.goes[:1])
+
     @cached_property
     def decisions(self) -> list[np.ndarray]:
         """Which bins go on, by stage."""
@@ -206,7 +222,7 @@ class Policy:
     @property
     def last(self) -> int:
         """Stage after which no row goes on."""
-        return next((m for m, go in enumerate(self.decisions) if not go.any()), len(self.goes))
+        return last_stage(self.decisions)
 
 
 @dataclass(frozen=True)
@@ -236,8 +252,9 @@ class Stopping:
 
     def bins(self, states: np.ndarray) -> np.ndarray:
         """Return the bins of rows at all stages but the last, (M - 1, n), from states (M, n)."""
-        found = [np.searchsorted(e, s, "right") for e, s in zip(self.edges, states, strict=False)]
-        return np.array(found, dtype=np.intp).reshape(len(self.edges), -1)
+        stages = zip(self.edges, states, strict=False)
+        bins = [np.searchsorted(edges, of_stage, "right") for edges, of_stage in stages]
+        return np.array(bins, dtype=np.intp).reshape(len(self.edges), -1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
@@ -264,7 +281,8 @@ class Stopping:
         A mean budget is a ceiling, for what rows of the folds spent on average. No row spends more
         than the `budget`.
         """
-        last, policy = len(self.stages) - 1, None
+        last = len(self.stages) - 1
+        policy = None
         if confidence is None:
             number = self.default
             if mean_budget is not None:
@@ -306,7 +324,8 @@ class RowRule:
 
         `predict` takes a number of groups and the numbers of some rows.
         """
-        table, rows = np.empty((n_rows, n_outputs + 2)), np.arange(n_rows)
+        table = np.empty((n_rows, n_outputs + 2))
+        rows = np.arange(n_rows)
         for stage in range(self.last + 1):
             if not len(rows):
                 break
@@ -322,26 +341,36 @@ class RowRule:
 # --- finding them ---------------------------------------------------------------------------------
 
 
-def found_on(rows: StagedRows, outline: Stopping, prices: list[float]) -> Stopping:
-    """Return the policies of all prices that these rows suggest; the outline has none."""
-    of_two, steps = bool(rows.label.max(initial=0) < 2), np.diff(outline.spent)
+def edges_of_stages(rows: StagedRows) -> tuple[tuple[float, ...], ...]:
+    """Return the edges between the bins of each stage but the last."""
+    n_bins = rows.n_bins
+    of_two = bool(rows.label.max(initial=0) < 2)
+    edges = [edges_of(states, n_bins, of_two).tolist() for states in rows.states[1:-1]]
     # Before the first group the state of a row tells its fold, and nothing else.
-    edges = [list[float]()]
-    edges += [edges_of(own, rows.n_bins, of_two).tolist() for own in rows.states[1:-1]]
-    stopping = replace(outline, edges=tuple(map(tuple, edges)))
-    bins, policies = stopping.bins(rows.states), list[Policy]()
+    return (), *map(tuple, edges)
 
-    def add(price: float | None, goes: list[np.ndarray], at: np.ndarray | int) -> None:
-        cost, loss, _ = means(rows, outline.spent, at)
-        texts = tuple((ord("0") + own).astype(np.uint8).tobytes().decode() for own in goes)
-        prefix = at if isinstance(at, int) else None
-        policies.append(Policy(price, float(cost), float(loss), texts, prefix))
 
-    of_prices = induced(bins, rows.losses, rows.weight, steps, prices)
-    for price, goes in zip(prices, of_prices, strict=True):
-        add(price, goes, stops(goes, bins))
-    for prefix in range(1, len(outline.spent)):
-        add(None, [np.full(len(own) + 1, m < prefix) for m, own in enumerate(edges)], prefix)
+def policies_on(rows: StagedRows, outline: Stopping, prices: list[float]) -> Stopping:
+    """Return the policies of all prices that these rows suggest; the outline has none."""
+    spent = outline.spent
+    edges = edges_of_stages(rows)
+    stopping = replace(outline, edges=edges)
+    bins = stopping.bins(rows.states)
+    policies = list[Policy]()
+    decisions = induced(bins, rows.losses, rows.weight, np.diff(spent), prices)
+    for price, goes in zip(prices, decisions, strict=True):
+        ends = stops(goes, bins)
+        cost, loss, _ = means(rows, spent, ends).tolist()
+        digits = [np.where(of_stage, "1", "0") for of_stage in goes]
+        texts = tuple(map("".join, digits))
+        policies.append(Policy(price, cost, loss, texts))
+    for prefix in range(1, len(spent)):
+        cost, loss, _ = means(rows, spent, prefix).tolist()
+        texts = ()
+        for stage, of_stage in enumerate(edges):
+            digit = "1" if stage < prefix else "0"
+            texts = *texts, digit * (len(of_stage) + 1)
+        policies.append(Policy(None, cost, loss, texts, prefix))
     return replace(stopping, policies=tuple(policies))
 
 
@@ -367,22 +396,30 @@ def on_hull(stopping: Stopping, rows: StagedRows, recommended: int) -> Stopping:
 
     One that buys nothing is not part of the hull, and always kept: some mean budgets buy nothing.
     """
-    nothing = [policy for policy in stopping.policies if "1" not in "".join(policy.goes[:1])][:1]
+    nothing = [policy for policy in stopping.policies if not policy.buys][:1]
     most = min((policy.loss for policy in nothing), default=np.inf)
-    buying = [
-        policy for policy in stopping.policies if policy not in nothing and policy.loss < most
-    ]
-    cost, loss = np.array([(policy.mean_cost, policy.loss) for policy in buying]).reshape(-1, 2).T
-    kept = (*nothing, *(buying[i] for i in lower_hull(cost, loss)))
-    bins, folds = stopping.bins(rows.states), np.unique(rows.fold)
-    at = [stops(policy.decisions, bins) for policy in kept]
-    more = rows.losses[at, np.arange(len(rows.weight))] - rows.losses[recommended]
-    weights = np.array([rows.weight * (rows.fold == f) for f in folds])
-    of_folds = more @ weights.T / weights.sum(axis=1)
-    gaps = over_folds(of_folds, weights.sum(axis=1))
+    buying = [policy for policy in stopping.policies if policy.loss < most]
+    costs = np.array([policy.mean_cost for policy in buying])
+    losses = np.array([policy.loss for policy in buying])
+    kept = (*nothing, *(buying[point] for point in lower_hull(costs, losses)))
+    bins = stopping.bins(rows.states)
+    ends = np.array([stops(policy.decisions, bins) for policy in kept])
+    default = first_as_good(rows, rows.at(ends)[0] - rows.losses[recommended])
+    return replace(stopping, policies=kept, default=default)
+
+
+def first_as_good(rows: StagedRows, differences: np.ndarray) -> int:
+    """Return the first of L policies that loses no more than a prefix, or the last.
+
+    `differences` (L, n) are the losses of rows less those by the prefix.
+    """
+    folds = np.unique(rows.fold)
+    weights = np.array([np.where(rows.fold == fold, rows.weight, 0.0) for fold in folds])
+    totals = weights.sum(axis=1)
+    gaps = over_folds(differences @ weights.T / totals, totals)
     slack = _AS_GOOD * np.average(rows.losses[0], weights=rows.weight)
-    fine = np.flatnonzero(gaps.mean <= np.fmax(gaps.standard_error, slack))
-    return replace(stopping, policies=kept, default=int(fine[0]) if len(fine) else len(kept) - 1)
+    is_as_good = gaps.mean <= np.fmax(gaps.standard_error, slack)
+    return int(is_as_good.argmax()) if is_as_good.any() else len(differences) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,33 +449,52 @@ def find_stopping(rows: StagedRows, outline: Stopping, recommended: int) -> tupl
 
     `recommended` is the stage that the default policy is compared with.
     """
-    prices, spent = prices_for(rows, outline.spent), outline.spent
-    final = on_hull(found_on(rows, outline, prices), rows, recommended)
-    prefixes, policies, defaults, gains, weights = [], [], [], [], []
+    prices = prices_for(rows, outline.spent)
+    final = policies_on(rows, outline, prices)
+    final = on_hull(final, rows, recommended)
+    by_fold = []
+    weights = []
     for fold in np.unique(rows.fold):
-        held_out, others = rows.taken(rows.fold == fold), rows.taken(rows.fold != fold)
-        if not held_out.weight.sum() > 0 or not others.weight.sum() > 0:
-            continue
-        tried = found_on(others, outline, prices)
-        nested, kept = measured(tried, held_out), measured(final, held_out)
+        held_out = rows.taken(rows.fold == fold)
+        train = rows.taken(rows.fold != fold)
+        weight = held_out.weight.sum()
+        if weight > 0 and train.weight.sum() > 0:
+            nested = policies_on(train, outline, prices)
+            figures = _on_fold(final, nested, train, held_out, recommended)
+            by_fold.append(figures)
+            weights.append(weight)
+    stacked = [np.stack(figures, axis=-1) for figures in zip(*by_fold, strict=True)]
+    return final, Claim(*(over_folds(figures, weights) for figures in stacked))
+
+
+def _on_fold(
+    final: Stopping, nested: Stopping, train: StagedRows, held_out: StagedRows, recommended: int
+) -> tuple[np.ndarray, ...]:
+    """Return what a `Claim` has the means of over folds, of one; `nested` is found without it."""
+    spent = np.array(final.spent)
+    without = measured(nested, held_out)
+    kept = measured(final, held_out)
+    policies = []
+    for policy in final.policies:
+        key = policy.key
         # Costs are those of the policies that are kept: no outcome decides about them.
-        pairs = [[kept[p.key][0], *nested[p.key][1:]] for p in final.policies]
-        policies.append(np.array(pairs))
-        chosen = on_hull(tried, others, recommended)
-        cost, *rest = nested[chosen.policies[chosen.default].key]
-        defaults.append(np.array([pairs[final.default][0], *rest]))
-        prefixes.append(np.array([means(held_out, spent, stage) for stage in range(len(spent))]))
-        # Which prefixes to mix, other rows have said.
-        there = [np.average(losses, weights=others.weight) for losses in others.losses]
-        hull = lower_hull(np.array(spent), np.array(there))
-        gains.append(np.interp(cost, np.array(spent)[hull], prefixes[-1][hull, 1]) - rest[0])
-        weights.append(held_out.weight.sum())
-    averaged = (np.stack(values, axis=-1) for values in (prefixes, policies, defaults, gains))
-    return final, Claim(*(over_folds(values, weights) for values in averaged))
+        policies.append([kept[key][0], *without[key][1:]])
+    chosen = on_hull(nested, train, recommended)
+    key = chosen.policies[chosen.default].key
+    cost, loss, accuracy = without[key]
+    default = np.array([policies[final.default][0], loss, accuracy])
+    prefixes = np.array([means(held_out, final.spent, stage) for stage in range(len(spent))])
+    # Which prefixes to mix, other rows have said.
+    hull = lower_hull(spent, np.average(train.losses, axis=1, weights=train.weight))
+    mixed_loss = np.interp(cost, spent[hull], prefixes[hull, 1])
+    return prefixes, np.array(policies), default, mixed_loss - loss
 
 
 def measured(stopping: Stopping, rows: StagedRows) -> dict[Any, np.ndarray]:
     """Return what policies are measured by on rows, by price or prefix."""
-    bins, spent = stopping.bins(rows.states), stopping.spent
-    ends = {p.key: p.prefix or stops(p.decisions, bins) for p in stopping.policies}
-    return {key: means(rows, spent, at) for key, at in ends.items()}
+    bins = stopping.bins(rows.states)
+    measures = {}
+    for policy in stopping.policies:
+        ends = policy.prefix or stops(policy.decisions, bins)
+        measures[policy.key] = means(rows, stopping.spent, ends)
+    return measures
