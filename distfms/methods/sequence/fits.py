@@ -16,15 +16,8 @@ from distfms.engine.memory import n_processors
 from distfms.methods.frame.contract import Run
 from distfms.methods.frame.passes import Passes, Sums
 from distfms.methods.sequence.data import SequenceData
-from distfms.methods.sequence.glm import (
-    MOST_BENT,
-    GlmDesign,
-    GlmModel,
-    GlmPath,
-    View,
-    fitted,
-    guide_of,
-)
+from distfms.methods.sequence.glm import MOST_GUIDED, GlmPath, fitted, guide_of
+from distfms.methods.sequence.glm_rows import GlmDesign, GlmModel, View
 from distfms.methods.sequence.options import TREES, OrderRule
 from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
@@ -73,7 +66,7 @@ def by_passes(
         ]
 
     with passes_over(run, data, design) as make_pass:
-        if design.n_outputs == 1 and len(whole.gram) <= MOST_BENT:
+        if design.n_outputs == 1 and len(whole.gram) <= MOST_GUIDED:
             (guided,) = side_by_side([guide_of(whole, View(design, whole.scaling))], sums)
         fittings = (
             s.procedure.fitting(s.problem, s.rule, View(guided, s.problem.scaling, s.fold))

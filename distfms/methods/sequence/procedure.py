@@ -12,7 +12,8 @@ from distfms.methods.frame.contract import Answer
 from distfms.methods.frame.cross_validation import CALLS, Fold, Members
 from distfms.methods.frame.moments import Procedure
 from distfms.methods.sequence.evaluate import kept_prefixes, timeliness
-from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmFits, View, sequence_glm
+from distfms.methods.sequence.glm import TOLERANCE, Fitting, GlmFits, sequence_glm
+from distfms.methods.sequence.glm_rows import View
 from distfms.methods.sequence.greedy import BY_STATISTICS, best_set, sequence
 from distfms.methods.sequence.linear_path import SequencePath
 from distfms.methods.sequence.options import GAIN, OrderRule

@@ -29,7 +29,7 @@ from distfms.methods.frame.rows import (
 )
 from distfms.methods.sequence.data import SequenceData, moments_of_sample, with_knots
 from distfms.methods.sequence.form import SequenceForm
-from distfms.methods.sequence.glm import GlmDesign, GlmModel, GlmRows
+from distfms.methods.sequence.glm_rows import GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.options import ExpandSection
 from distfms.methods.sequence.problem import outline_from_comoments
 from distfms.methods.sequence.sample import Sample

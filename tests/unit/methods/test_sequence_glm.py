@@ -11,7 +11,8 @@ from distfms.methods.frame.classes import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.frame.judge import LossSums
 from distfms.methods.frame.passes import Sums
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.glm import GlmDesign, View, fitted, sequence_glm
+from distfms.methods.sequence.glm import fitted, sequence_glm
+from distfms.methods.sequence.glm_rows import GlmDesign, View
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.judged import few_rows
 from distfms.methods.sequence.problem import Ladder

@@ -1,0 +1,201 @@
+"""Rows as passes for generalised linear models see them, and what these passes add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from distfms.methods.frame.passes import Sums
+from distfms.methods.sequence.problem import Scaling
+from distfms.solve.losses import FAMILIES, Family
+
+#: Four mebibytes of float64, so that what is done once a chunk costs little beside its products.
+_CHUNK_VALUES = 1 << 19
+
+
+@dataclass(frozen=True, eq=False)
+class GlmRows:
+    """Rows as generalised linear models see them.
+
+    `values` (d, n) are standardised columns, without the constant ones, 0 where a value is missing;
+    `response` is (P, n), or (n,) for class numbers; `weight` (n,); `fold` (n,).
+    """
+
+    values: np.ndarray
+    response: np.ndarray
+    weight: np.ndarray
+    fold: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class GlmModel:
+    """What a pass is to evaluate: weights (d + 1, P), intercept last, on all rows but a fold's.
+
+    Of `columns`, where they are given, alone is the gradient wanted; other weights are 0. A model
+    `with_hessian` is asked about alone.
+    """
+
+    weights: np.ndarray
+    left_out: int = -1
+    columns: np.ndarray | None = None
+    with_hessian: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class GlmDesign:
+    """What stays the same over all passes: family, number of outputs P, scaling of the columns.
+
+    The `guide` of fits, where there is one, is what `guide_of` returns.
+    """
+
+    family: str
+    n_outputs: int
+    scaling: Scaling
+    guide: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def kind(self) -> Family:
+        """What the family is."""
+        return FAMILIES[self.family]
+
+    def rows(
+        self,
+        features: np.ndarray,
+        response: np.ndarray,
+        weight: np.ndarray | None,
+        fold: np.ndarray | None = None,
+    ) -> GlmRows:
+        """Standardise features (D, n) into memory of their own, and check the response."""
+        kept = self.scaling.kept
+        n_rows = features.shape[1]
+        values = features[kept]
+        values -= self.scaling.mean[kept][:, np.newaxis]
+        values /= self.scaling.scale[kept][:, np.newaxis]
+        np.copyto(values, 0.0, where=np.isnan(values))
+        self.kind.require(response)
+        weight = np.ones(n_rows) if weight is None else np.array(weight)
+        fold = np.zeros(n_rows, dtype=np.intp) if fold is None else fold
+        return GlmRows(values, np.array(response, dtype=np.float64), weight, fold)
+
+    def sums(self, rows: GlmRows, models: Sequence[GlmModel]) -> Sums:
+        """Add up ``weight`` (M,), ``loss`` (M,) and ``gradient`` (M, d + 1, P) of M models.
+
+        Also the ``hessian`` (1, d + 1, d + 1) of one that asks for it.
+        """
+        n_models = len(models)
+        n_values, n_outputs = models[0].weights.shape
+        weights = np.concatenate([model.weights for model in models], axis=1)
+        intercepts = weights[-1][:, np.newaxis]
+        columns = _columns_to_read(models)
+        read = slice(-1) if columns is None else columns
+        slopes = weights[read]
+        left_out = np.array([[model.left_out] for model in models])
+        total = np.zeros(n_models)
+        loss = np.zeros(n_models)
+        gradient = np.zeros_like(weights)
+        slope_gradient = np.zeros_like(slopes)
+        has_hessian = models[0].with_hessian
+        hessian = np.zeros((1, n_values, n_values) if has_hessian else 0)
+        for part, values in _chunks(rows.values, columns, slopes.shape[1]):
+            weight = rows.weight[part] * (rows.fold[part] != left_out)
+            scores = slopes.T @ values + intercepts
+            eta = scores.reshape(n_models, n_outputs, -1).swapaxes(0, 1)
+            response = self.kind.responses(rows.response[..., part], n_outputs)
+            y = response[:, np.newaxis]
+            total += weight.sum(axis=1)
+            loss += np.einsum("mn,mn->m", weight, self.kind.loss(eta, y))
+            mean = self.kind.mean(eta)
+            if has_hessian:
+                hessian += self._hessian(values, mean[:, 0], weight[0])
+            # Residuals take the memory of the scores.
+            np.subtract(mean, y, out=eta)
+            eta *= weight
+            slope_gradient += values @ scores.T
+            gradient[-1] += scores.sum(axis=1)
+        gradient[read] = slope_gradient
+        by_model = gradient.reshape(n_values, n_models, n_outputs)
+        gradients = np.moveaxis(by_model, 1, 0).copy()
+        sums = {"weight": total, "loss": loss, "gradient": gradients}
+        if has_hessian:
+            sums["hessian"] = hessian
+        return Sums(sums)
+
+    def _hessian(self, values: np.ndarray, mean: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Return Σ w v(μ) x xᵀ (d + 1, d + 1) over rows (d, n) with a last entry of 1."""
+        variance = self.kind.variance(mean).sum(axis=0)
+        ones = np.ones((1, values.shape[1]))
+        scaled = np.concatenate((values, ones)) * np.sqrt(weight * variance)
+        return np.asarray(scaled @ scaled.T)
+
+
+def _columns_to_read(models: Sequence[GlmModel]) -> np.ndarray | None:
+    """Return the columns that models need, or None where it is as fast to read all."""
+    columns = [model.columns for model in models if model.columns is not None]
+    if len(columns) < len(models):
+        return None
+    needed = np.unique(np.concatenate(columns))
+    n_values, n_outputs = models[0].weights.shape
+    # To copy a column takes about as long as to multiply it by the weights of two outputs.
+    most = n_values / (1 + 2 / (len(models) * n_outputs))
+    return needed if len(needed) < most else None
+
+
+def _chunks(
+    all_values: np.ndarray, columns: np.ndarray | None, n_products: int
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield parts of the rows with their values of some columns, in memory that is used again."""
+    n_values = len(all_values if columns is None else columns)
+    # Other chunks would mean other bits, so they depend on what is asked alone.
+    n_numbers = max(n_values, 4 * n_products)
+    size = max(256, _CHUNK_VALUES // n_numbers)
+    buffer = np.empty((n_values, 0 if columns is None else size))
+    for start in range(0, all_values.shape[1], size):
+        part = slice(start, start + size)
+        values = all_values[:, part]
+        if columns is not None:
+            out = buffer[:, : values.shape[1]]
+            values = np.stack([values[c] for c in columns], out=out)
+        yield part, values
+
+
+class View:
+    """The rows in memory, without those of a fold (−1: all), as columns of another scaling.
+
+    That of the rows without a fold differs from that of all rows.
+    """
+
+    def __init__(self, design: GlmDesign, scaling: Scaling, left_out: int = -1) -> None:
+        self.design = design
+        self.left_out = left_out
+        whole = design.scaling
+        columns = scaling.kept
+        scale = scaling.scale[columns, np.newaxis]
+        self._places = np.append(np.searchsorted(whole.kept, columns), len(whole.kept))
+        self._ratio = whole.scale[columns, np.newaxis] / scale
+        self._shift = (whole.mean - scaling.mean)[columns, np.newaxis] / scale
+        self.guide = None
+        if design.guide is not None:
+            hessian, slope = design.guide
+            half = self._turned(hessian)
+            self.guide = self._turned(half.T), self._turned(slope)
+
+    def model(self, weights: np.ndarray, support: np.ndarray | None) -> GlmModel:
+        """Return what a pass evaluates for weights on these columns, 0 beyond the support."""
+        whole = np.zeros((len(self.design.scaling.kept) + 1, weights.shape[1]))
+        whole[self._places[:-1]] = weights[:-1] * self._ratio
+        whole[-1] = weights[-1] + (self._shift * weights[:-1]).sum(axis=0)
+        columns = None if support is None else self._places[support]
+        return GlmModel(whole, self.left_out, columns)
+
+    def sums(self, of_design: Sums) -> Sums:
+        """Return the sums of a pass with the gradient of these columns."""
+        gradient = self._turned(of_design["gradient"])
+        return Sums({**of_design.arrays, "gradient": gradient})
+
+    def _turned(self, gradient: np.ndarray) -> np.ndarray:
+        """Return a gradient (d + 1, …) by the columns of the design as one by these columns."""
+        slopes = gradient[self._places]
+        intercept = slopes[-1:]
+        return np.vstack((self._ratio * slopes[:-1] + self._shift * intercept, intercept))
