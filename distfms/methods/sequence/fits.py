@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -106,25 +107,32 @@ def with_trees(
     run: Run, data: SequenceData, searches: Mapping[Key, Search], paths: Mapping[Key, Path]
 ) -> dict[Key, TreePath]:
     """Return the paths of searches with trees at prefixes, each fitted by a task of its own."""
-    spans, prefixes, tasks = spans_of(data.plan), dict[Key, list[int]](), list[Any]()
+    spans = spans_of(data.plan)
+    prefixes = dict[Key, list[int]]()
+    tasks = dict[Key, list[Any]]()
     for key, search in searches.items():
         path = paths[key]
         ladder = search.procedure.ladder if search.rule.budget is None else Ladder(())
         prefixes[key] = ladder.of_path(path.spent)
-        tasks += [(features_of(path, n, spans), search.fold) for n in prefixes[key]]
-    wanted = list(dict.fromkeys(task for task in tasks if task not in data.fitted))
-    models = run.map(tree_fit(data), wanted, "Fitting trees")
-    texts = {task: model.text for task, model in zip(wanted, models, strict=True)}
-    fitted_texts = iter([texts.get(task) or data.fitted[task] for task in tasks])
-    return {
-        key: tree_path(paths[key], numbers, [next(fitted_texts) for _ in numbers], spans)
-        for key, numbers in prefixes.items()
-    }
+        features = [features_of(path, n_groups, spans) for n_groups in prefixes[key]]
+        tasks[key] = [(of_prefix, search.fold) for of_prefix in features]
+    new = [task for task in dict.fromkeys(chain(*tasks.values())) if task not in data.fitted]
+    models = run.map(tree_fit(data), new, "Fitting trees")
+    texts = dict(data.fitted)
+    for task, model in zip(new, models, strict=True):
+        texts[task] = model.text
+    tree_paths = {}
+    for key, numbers in prefixes.items():
+        of_path = [texts[task] for task in tasks[key]]
+        tree_paths[key] = tree_path(paths[key], numbers, of_path, spans)
+    return tree_paths
 
 
 def tree_fit(data: SequenceData, *, to_sample: bool = False) -> TreeFit:
     """Return what fits trees to the sample, or to all rows where the options ask for trees."""
-    form, options, plan = data.form, data.form.options, data.plan
+    form = data.form
+    options = form.options
+    plan = data.plan
     sample = data.sample
     assert sample is not None
     rows: TreeRows | TreeSource | None = data.rows

@@ -15,7 +15,6 @@ import numpy as np
 from distfms.methods.frame.choose import best
 from distfms.methods.frame.contract import Job, Run
 from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.tuning import changed_options
 from distfms.methods.sequence.choice import BUDGET_SHARES, Candidate, best_candidate
 from distfms.methods.sequence.data import SequenceData, on_sample, splines_of_sample, with_knots
 from distfms.methods.sequence.learners import ByRows, learner_of
@@ -30,6 +29,7 @@ from distfms.methods.sequence.ridge_choice import (
     on_grid,
     ridges_of_all_columns,
     tell_ridge,
+    with_options,
 )
 from distfms.report.formatting import percent
 from distfms.stats.base import FoldMeans, over_folds
@@ -59,27 +59,36 @@ def with_kind(
 
     Step ``kind``. A grid of `tune` that holds no criterion for a point gets the chosen one.
     """
-    if reference is not None:
-        data = replace(data, gains=reference.gains, fitted=reference.fitted)
+    if reference is None:
+        return job, data
+    data = replace(data, gains=reference.gains, fitted=reference.fitted)
     options = job.options
     grid = {} if job.tune is None else job.tune.grid
-    tried = grid.get("criterion", [options.criterion])
-    is_open = options.model == "auto" or (options.model == TREES and None in tried)
-    if reference is None or not is_open or len(reference.folds) < 2:
+    criteria = grid.get("criterion", [options.criterion])
+    is_open = options.model == "auto" or (options.model == TREES and None in criteria)
+    if not is_open or len(reference.folds) < 2:
         return job, data
     result = run.step("kind", lambda: Race(run, job, data, reference).result())
     changes = dict(result["options"])
     rivals = [on_grid(np.array(losses)) for losses in result["rivals"]]
     data = replace(data, rivals=rivals, gains=result["gains"])
     if "criterion" in grid and changes.get("criterion"):
-        criteria = list(dict.fromkeys(criterion or changes["criterion"] for criterion in tried))
-        tune = job.tune.model_copy(update={"grid": {**grid, "criterion": criteria}})  # type: ignore[union-attr]
-        job, changes = replace(job, tune=tune), {"model": TREES}
-    job = replace(job, options=changed_options(options, changes))
+        job = with_criterion(job, changes["criterion"])
+        changes = {"model": TREES}
+    job = with_options(job, **changes)
     if "expand" not in changes:
         return job, data
     plan = with_knots(data, data.form.expand.splines)
     return job, read_splines(run, replace(data, plan=plan))
+
+
+def with_criterion(job: Job, chosen: str) -> Job:
+    """Return a job whose grid has the chosen criterion where it had none."""
+    assert job.tune is not None
+    grid: dict[str, Any] = dict(job.tune.grid)
+    criteria = dict.fromkeys(criterion or chosen for criterion in grid["criterion"])
+    grid["criterion"] = list(criteria)
+    return replace(job, tune=job.tune.model_copy(update={"grid": grid}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,37 +104,40 @@ class Race:
         """Return the options of the best kind, and what the others lose on the grid."""
         on_all, spline_data, spline_ridges = self.all_columns()
         if self.reference.is_out and LINEAR in on_all:
-            left = self.still_in({kind: on_all[kind] for kind in on_all if kind != TREES})
+            still_in = self.still_in({kind: on_all[kind] for kind in on_all if kind != TREES})
         else:
-            left = self.still_in(on_all)
+            still_in = self.still_in(on_all)
         is_gaussian = self.job.options.family == "gaussian"
-        if SPLINES in left and len(left) > 1 and is_gaussian:
+        if SPLINES in still_in and len(still_in) > 1 and is_gaussian:
             spline_ridges = along_order(self.run, self.job, spline_data, spline_ridges)
-        kinds = [kind for kind in on_all if kind in left and kind != TREES]
-        if TREES in left:
-            asked = self.job.options.criterion
-            kinds += {"fr": [BY_FR], GAIN: [BY_GAIN]}.get(asked or "", [BY_FR, BY_GAIN])
+        kinds = [kind for kind in on_all if kind in still_in and kind != TREES]
+        if TREES in still_in:
+            criterion = self.job.options.criterion or ""
+            kinds += {"fr": [BY_FR], GAIN: [BY_GAIN]}.get(criterion, [BY_FR, BY_GAIN])
         if len(kinds) == 1:
-            self.tell_race(kinds[0], on_all)
-            return self.found(kinds[0], spline_ridges, {})
+            self.tell(kinds[0], on_all, "all columns")
+            return self.value(kinds[0], spline_ridges, {})
         candidates = dict[str, Candidate]()
         for kind in kinds:
             if kind in (BY_FR, BY_GAIN):
-                candidates[kind] = self.treeson_grid(_OPTIONS[kind]["criterion"])
+                candidates[kind] = self.trees_on_grid(_OPTIONS[kind]["criterion"])
             else:
                 data = self.data if kind == LINEAR else spline_data
                 ridges = self.data.ridges if kind == LINEAR else spline_ridges
-                candidates[kind] = self.linearon_grid(data, ridges)
-        weights = self.reference.weights
-        chosen = kinds[best_candidate(list(candidates.values()), weights)]
-        self.tell(chosen, candidates)
-        return self.found(chosen, spline_ridges, candidates)
+                candidates[kind] = self.linear_on_grid(data, ridges)
+        number = best_candidate(list(candidates.values()), self.reference.weights)
+        chosen = kinds[number]
+        losses = {kind: candidate.on_grid for kind, candidate in candidates.items()}
+        grid = f"average over budgets from {percent(BUDGET_SHARES[0])} of the cost on"
+        self.tell(chosen, losses, grid)
+        return self.value(chosen, spline_ridges, candidates)
 
-    def found(
+    def value(
         self, chosen: str, spline_ridges: Ridges | None, candidates: Mapping[str, Candidate]
     ) -> dict[str, Any]:
         """Return the value of the step."""
-        rivals = [own.losses.tolist() for kind, own in candidates.items() if kind != chosen]
+        others = [candidate for kind, candidate in candidates.items() if kind != chosen]
+        rivals = [candidate.losses.tolist() for candidate in others]
         gains = dict(self.reference.gains)
         if chosen == BY_GAIN and -1 not in gains:
             gains[-1] = gains_of_all(self.run, self.data)
@@ -179,38 +191,37 @@ class Race:
         weights = self.reference.weights
         kinds = list(losses)
         first = losses[kinds[best(np.stack(list(losses.values())), weights)]]
-        left = []
+        still_in = []
         for kind in kinds:
             behind = over_folds(losses[kind] - first, weights)
             if behind.mean <= OUT * np.nan_to_num(behind.standard_error):
-                left.append(kind)
-        return left
+                still_in.append(kind)
+        return still_in
 
-    def linearon_grid(self, data: SequenceData, ridges: Ridges | None) -> Candidate:
+    def linear_on_grid(self, data: SequenceData, ridges: Ridges | None) -> Candidate:
         """Return the losses of linear models, or splines, at the budgets of the grid."""
         if ridges is not None and ridges.ridge in ridges.candidates:
             return ridges.candidates[ridges.ridge]
-        job = replace(self.job, options=changed_options(self.job.options, {"model": "linear"}))
+        job = with_options(self.job, model="linear")
         ridge = data.procedure(job.options).ridge if ridges is None else ridges.ridge
         if job.options.family == "gaussian":
             alone = Ridges(ridge, np.empty(0), tuple(self.reference.weights), {})
-            return along_order(self.run, job, data, alone).candidates[ridge]
+            compared = along_order(self.run, job, data, alone)
+            return compared.candidates[ridge]
         learner = learner_of(self.run, job, on_sample(data))
         assert isinstance(learner, ByRows)
         procedure = replace(learner.procedure, ridge=ridge)
-        return on_grid(learner.losses_at(procedure, self.budgets()))
+        losses = learner.losses_at(procedure, self.budgets())
+        return on_grid(losses)
 
-    def treeson_grid(self, criterion: str) -> Candidate:
+    def trees_on_grid(self, criterion: str) -> Candidate:
         """Return the losses of LightGBM at the budgets of the grid, in an order of groups."""
-        job = replace(
-            self.job,
-            options=changed_options(self.job.options, {"model": TREES, "criterion": criterion}),
-        )
+        job = with_options(self.job, model=TREES, criterion=criterion)
         # As many trees everywhere tell orders apart in half of the time.
         form = self.data.form
         trees = {"num_iterations": self.reference.n_quick, **form.options.lightgbm}
-        quick = replace(form, options=changed_options(form.options, {"lightgbm": trees}))
-        learner = learner_of(self.run, job, on_sample(replace(self.data, form=quick)))
+        quick = replace(self.data, form=with_options(form, lightgbm=trees))
+        learner = learner_of(self.run, job, on_sample(quick))
         assert isinstance(learner, ByRows)
         procedure = replace(learner.procedure, max_groups=None)
         losses = learner.losses_at(procedure, self.budgets()[:-1])
@@ -225,25 +236,11 @@ class Race:
     def options_of(self, kind: str, spline_ridges: Ridges | None) -> dict[str, Any]:
         """Return the options that a kind stands for."""
         if kind == TREES:
-            asked = self.job.options.criterion
-            return {"model": TREES, "criterion": asked or "fr"}
+            return {"model": TREES, "criterion": self.job.options.criterion or "fr"}
         options = dict(_OPTIONS[kind])
         if kind == SPLINES and spline_ridges is not None and chooses_ridge(self.job):
             options["ridge"] = spline_ridges.ridge
         return options
-
-    def tell_race(self, chosen: str, losses: Mapping[str, np.ndarray]) -> None:
-        """Note what the only kind that is left explains more than the others on all columns."""
-        parts = []
-        for kind in losses:
-            if kind != chosen and kind in (LINEAR, SPLINES, TREES):
-                behind = over_folds(losses[kind] - losses[chosen], self.reference.weights)
-                parts.append(f"{self.points(behind)} more than {_TITLES[kind]}")
-        if parts:
-            self.run.note(
-                f"Chosen by cross-validation, on all columns: {_said(chosen)}, explaining "
-                f"{' and '.join(parts)}."
-            )
 
     def points(self, gain: FoldMeans) -> str:
         """Write a difference of losses in percentage points of what there is to explain."""
@@ -251,22 +248,21 @@ class Race:
         error = number_or_none(gain.standard_error) or 0.0
         return f"{100 * gain.mean / whole:.1f} ± {100 * error / whole:.1f} percentage points"
 
-    def tell(self, chosen: str, candidates: Mapping[str, Candidate]) -> None:
-        """Note what the chosen kind explains more than the others, on average over the grid."""
+    def tell(self, chosen: str, losses: Mapping[str, np.ndarray], scale: str) -> None:
+        """Note what the chosen kind explains more than the others, on all columns or the grid."""
         parts = []
-        for kind, candidate in candidates.items():
+        for kind in losses:
             if kind != chosen:
-                behind = candidate.on_grid - candidates[chosen].on_grid
-                gain = over_folds(behind, self.reference.weights)
-                parts.append(f"{self.points(gain)} more than {_TITLES[kind]}")
-        self.run.note(
-            f"Chosen by cross-validation, on average over budgets from "
-            f"{percent(BUDGET_SHARES[0])} of the cost on: {_said(chosen)}, explaining "
-            f"{' and '.join(parts)}."
-        )
+                behind = over_folds(losses[kind] - losses[chosen], self.reference.weights)
+                parts.append(f"{self.points(behind)} more than {_TITLES[kind]}")
+        if parts:
+            self.run.note(
+                f"Chosen by cross-validation, on {scale}: {_as_options(chosen)}, explaining "
+                f"{' and '.join(parts)}."
+            )
 
 
-def _said(kind: str) -> str:
+def _as_options(kind: str) -> str:
     """Write the options of a kind."""
     listed = (f"`{name}: {value}`" for name, value in _OPTIONS[kind].items())
     return ", ".join(listed).replace("'", "")

@@ -48,11 +48,11 @@ class Ridges:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Ridges:
         """Inverse of `to_dict`."""
-        candidates = {
-            entry["ridge"]: on_grid(np.array(entry["on_grid"], dtype=float))
-            for entry in content["tried"]
-            if "on_grid" in entry
-        }
+        candidates = {}
+        for entry in content["tried"]:
+            if "on_grid" in entry:
+                losses = np.array(entry["on_grid"], dtype=float)
+                candidates[entry["ridge"]] = on_grid(losses)
         all_columns = np.array(content["all_columns"], dtype=float)
         return cls(content["ridge"], all_columns, tuple(content["weights"]), candidates)
 
@@ -85,6 +85,11 @@ def on_grid(losses: np.ndarray) -> Candidate:
     return Candidate(losses, range(1, len(losses)))
 
 
+def with_options(job: Any, **changes: Any) -> Any:
+    """Return a job, or its form, with some options changed."""
+    return replace(job, options=changed_options(job.options, changes))
+
+
 # --- ridges ---------------------------------------------------------------------------------------
 
 
@@ -103,7 +108,7 @@ def with_ridge(run: Run, job: Job, data: SequenceData) -> tuple[Job, SequenceDat
     if not chooses_ridge(job) or (job.n_folds < 2 and not is_gaussian):
         return job, data
     content = run.step("ridge", lambda: choose_ridge(run, job, data), "ridge.json")
-    job = replace(job, options=changed_options(job.options, {"ridge": content["ridge"]}))
+    job = with_options(job, ridge=content["ridge"])
     if "weights" not in content:
         return job, data
     return job, replace(data, ridges=Ridges.from_dict(content))
@@ -115,8 +120,8 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
     Where that tells nothing it is the least.
     """
     if job.n_folds < 2:
-        linear = changed_options(job.options, {"model": "linear"})
-        procedure, train = data.procedure(linear), TrainMembers(data.statistics)
+        procedure = data.procedure(with_options(job, model="linear").options)
+        train = TrainMembers(data.statistics)
         by_ridge = ridge_without_folds(procedure, procedure.problem(train), train["moments"])
         ridge = min(by_ridge, key=by_ridge.__getitem__)
         run.note(f"Chosen by generalised cross-validation: ridge {ridge:g} (`sequence.ridge`).")
@@ -146,37 +151,41 @@ def ridges_of_all_columns(
     answers, losses = losses_of_all_columns(run, job, data, tried)
     if len(answers.folds) < 2 or not np.isfinite(losses).all():
         return None
-    first = best(losses, answers.weight)
-    larger = [ridge for ridge in reversed(RIDGES) if ridge > tried[0]]
-    while first == 0 and larger:
+    number = best(losses, answers.weight)
+    least = tried[0]
+    larger = [ridge for ridge in reversed(RIDGES) if ridge > least]
+    while number == 0 and larger:
         tried = (larger.pop(0), *tried)
-        _, more = losses_of_all_columns(run, job, data, tried[:1])
-        losses = np.concatenate((more, losses))
-        first = best(losses, answers.weight)
-    return Ridges(tried[first], losses[first], answers.weight, {}), tried, losses
+        _, of_larger = losses_of_all_columns(run, job, data, tried[:1])
+        losses = np.concatenate((of_larger, losses))
+        number = best(losses, answers.weight)
+    ridges = Ridges(tried[number], losses[number], answers.weight, {})
+    return ridges, tried, losses
 
 
 def losses_of_all_columns(
     run: Run, job: Job, data: SequenceData, ridges: Sequence[float]
 ) -> tuple[FoldAnswers, np.ndarray]:
     """Return the answers of folds, and losses (n_ridges, n_folds) of linear models."""
-    job = replace(job, options=changed_options(job.options, {"model": "linear"}))
+    job = with_options(job, model="linear")
     procedure = replace(data.procedure(job.options), ladder=Ladder(()))
-    if job.options.family == "gaussian":
+    is_gaussian = job.options.family == "gaussian"
+    if is_gaussian:
         item = "all columns", tuple(ridges)
         work = fold_work(job, RidgesOnFold(procedure), [item], [procedure])
         answers = evaluated(run, data, work)
-        if not answers.folds:
-            return answers, np.empty((len(ridges), 0))
-        return answers, answers.values(0, "losses")
-    as_one = replace(procedure, as_one=True, max_groups=None, rules=(OrderRule("random"),))
-    items = [TunedItem(replace(as_one, ridge=ridge), (None,)) for ridge in ridges]
-    work = fold_work(job, Tuned("deviance"), items, [item.procedure for item in items])
-    answers = learner_of(run, job, on_sample(data)).on_folds(work)
+    else:
+        as_one = replace(procedure, as_one=True, max_groups=None, rules=(OrderRule("random"),))
+        procedures = [replace(as_one, ridge=ridge) for ridge in ridges]
+        items = [TunedItem(of_ridge, (None,)) for of_ridge in procedures]
+        work = fold_work(job, Tuned("deviance"), items, procedures)
+        answers = learner_of(run, job, on_sample(data)).on_folds(work)
     if not answers.folds:
         return answers, np.empty((len(ridges), 0))
-    values = [answers.values(number, "values")[0] for number in range(len(items))]
-    return answers, np.stack(values)
+    if is_gaussian:
+        return answers, answers.values(0, "losses")
+    losses = [answers.values(number, "values")[0] for number in range(len(ridges))]
+    return answers, np.stack(losses)
 
 
 def evaluated(run: Run, data: SequenceData, work: FoldWork) -> FoldAnswers:
@@ -188,7 +197,7 @@ def evaluated(run: Run, data: SequenceData, work: FoldWork) -> FoldAnswers:
 
 def along_order(run: Run, job: Job, data: SequenceData, ridges: Ridges) -> Ridges:
     """Compare ridges on the grid, in the order of groups at that which is best for all columns."""
-    job = replace(job, options=changed_options(job.options, {"model": "linear"}))
+    job = with_options(job, model="linear")
     procedure = replace(data.procedure(job.options), ridge=ridges.ridge)
     rule = procedure.rules[0]
     if rule.criterion == GAIN:
@@ -200,5 +209,5 @@ def along_order(run: Run, job: Job, data: SequenceData, ridges: Ridges) -> Ridge
     answers = evaluated(run, data, work)
     losses = answers.values(0, "losses")
     candidates = {ridge: on_grid(losses[number]) for number, ridge in enumerate(tried)}
-    chosen = tried[best_candidate(list(candidates.values()), ridges.weights)]
-    return replace(ridges, ridge=chosen, candidates=candidates)
+    number = best_candidate(list(candidates.values()), ridges.weights)
+    return replace(ridges, ridge=tried[number], candidates=candidates)
