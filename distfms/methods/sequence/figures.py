@@ -85,23 +85,31 @@ def sections(run: FinishedRun) -> list[PageSection]:
 
 def _curve_blocks(run: FinishedRun) -> list[Block]:
     curves = curves_of(run.metrics)
-    own, blocks = curves[run.selection["rule"]], list[Block]()
+    chosen = curves[run.selection["rule"]]
     # An oracle reorders gains of the training rows; it is no rule that could be followed.
     rules = [curve for curve in curves.values() if not curve.name.startswith(ORACLE)]
+    blocks = list[Block]()
     for measure in (share_name(run), *NATURAL):
-        known = [curve for curve in rules if any(curve.has(rows, measure) for rows in ROWS)]
-        if len(known) > 1:
-            blocks.append(_comparison_figure(run, known, measure))
-        if own in known:
-            oracle = curves.get(ORACLE, curves.get(f"{ORACLE}:{own.name}"))
-            blocks.append(_own_figure(run, own, measure, oracle))
-    budgets = [_budget_table(run)] if run.metrics.get("budgets") else []
-    return [*blocks, *budgets, _timeliness_table(run)]
+        judged = [curve for curve in rules if _rows_of(curve, measure)]
+        if len(judged) > 1:
+            blocks.append(_comparison_figure(run, judged, measure))
+        if chosen in judged:
+            oracle = curves.get(ORACLE, curves.get(f"{ORACLE}:{chosen.name}"))
+            blocks.append(_chosen_figure(run, chosen, measure, oracle))
+    if run.metrics.get("budgets"):
+        blocks.append(_budget_table(run))
+    return [*blocks, _timeliness_table(run)]
+
+
+def _rows_of(curve: Curve, measure: str) -> list[str]:
+    """Return the rows on which a curve has a measure."""
+    return [rows for rows in ROWS if curve.has(rows, measure)]
 
 
 def _budget_table(run: FinishedRun) -> Table:
     """List what the best model of each budget explains, beside the prefix that it pays for."""
-    entries, spent = run.metrics["budgets"], [s["spent"] for s in run.selection["sequence"]]
+    entries = run.metrics["budgets"]
+    spent = [step["spent"] for step in run.selection["sequence"]]
 
     def row(entry: Mapping[str, Any]) -> dict[str, Any]:
         steps = steps_of(run.selection, entry["model"])
@@ -124,7 +132,8 @@ def _budget_table(run: FinishedRun) -> Table:
 
 
 def _comparison_figure(run: FinishedRun, curves: Sequence[Curve], measure: str) -> Figure:
-    rows, chosen = trusted(curves, measure), run.selection["rule"]
+    rows = trusted(curves, measure)
+    chosen = run.selection["rule"]
     ranked = sorted(curves, key=lambda c: (c.name != chosen, c.name not in _STYLES))
     shown = [curve for curve in curves if curve in ranked[:_LINES_SHOWN]]
     lines = [
@@ -141,19 +150,19 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve], measure: str) 
     )
 
 
-def _own_figure(run: FinishedRun, own: Curve, measure: str, oracle: Curve | None) -> Figure:
-    known = [rows for rows in reversed(ROWS) if own.has(rows, measure)]
-    alone = len(known) == 1
+def _chosen_figure(run: FinishedRun, curve: Curve, measure: str, oracle: Curve | None) -> Figure:
+    judged_on = _rows_of(curve, measure)[::-1]
+    alone = len(judged_on) == 1
     lines = [
-        own.line(
+        curve.line(
             rows, measure, ROWS[rows], style=i,
             dashed=rows == "train" and not alone, bold=rows == "test" or alone,
         )
-        for i, rows in enumerate(known)
+        for i, rows in enumerate(judged_on)
     ]  # fmt: skip
-    said = "The chosen sequence alone. Where the lines separate, later groups are overfitting."
+    caption = "The chosen sequence alone. Where the lines separate, later groups are overfitting."
     if not all_fitted(run):
-        said += " Lines join the prefixes that models were fitted to."
+        caption += " Lines join the prefixes that models were fitted to."
     is_share = measure == share_name(run)
     if is_share and (budgets := run.metrics.get("budgets")):
         best = [explained(run, entry["model"])[0] for entry in budgets]
@@ -165,11 +174,11 @@ def _own_figure(run: FinishedRun, own: Curve, measure: str, oracle: Curve | None
         title = f"{rule_title('oracle')}, training rows"
         style = _STYLES["oracle"]
         lines.append(oracle.line("train", measure, title, style=style, dashed=True))
-        said += (
+        caption += (
             " The oracle order sorts the steps by their actual gain per cost, as if gains did not "
             "depend on the order: an approximate bound for this rule."
         )
-    return Figure(curve_chart(lines, run, measure, "of the chosen sequence"), said)
+    return Figure(curve_chart(lines, run, measure, "of the chosen sequence"), caption)
 
 
 def _timeliness_table(run: FinishedRun) -> Table:
@@ -214,14 +223,18 @@ def _rule(selection: Mapping[str, Any]) -> str:
 
 def _rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
     """List the steps with their costs and gains; those that were fitted together, together."""
-    rows, n = [], 0
-    for own in fitted_together(steps):
-        n, last, cost = n + len(own), own[-1], sum(step["cost"] for step in own)
+    rows = []
+    end = 0
+    for together in fitted_together(steps):
+        start = end + 1
+        end += len(together)
+        last = together[-1]
+        cost = sum(step["cost"] for step in together)
         rows.append(
             {
-                "Step": n if len(own) == 1 else f"{n - len(own) + 1}–{n} together",
-                "Group": names_of(own),
-                "Columns": sum(len(step["columns"]) for step in own),
+                "Step": end if start == end else f"{start}–{end} together",
+                "Group": names_of(together),
+                "Columns": sum(len(step["columns"]) for step in together),
                 "Cost": cost,
                 "Spent": last["spent"],
                 "Gain": last["gain"],
@@ -237,5 +250,5 @@ def _sequence_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     caption = "The sequence with its costs and gains, on the training rows."
     if any(isinstance(row["Step"], str) for row in rows):
         caption += " Together: one model was fitted to these groups, none in between."
-    rest = more(len(rows), _STEPS_SHOWN, "in selection.json")
-    return Table(rows[:_STEPS_SHOWN], caption + rest, {"Explained": "percent"})
+    caption += more(len(rows), _STEPS_SHOWN, "in selection.json")
+    return Table(rows[:_STEPS_SHOWN], caption, {"Explained": "percent"})

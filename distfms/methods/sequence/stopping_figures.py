@@ -33,14 +33,16 @@ def in_one_sentence(run: FinishedRun) -> str:
 
 def _is_as_good(rows: Mapping[str, Any]) -> bool:
     """Return whether the loss row by row is that of the recommended prefix, or less."""
-    measure, validation = rows["measure"], rows["validation"]
+    measure = rows["measure"]
+    validation = rows["validation"]
     error = validation[f"error_of_{measure}"] or 0.0
     return bool(validation[measure] <= rows["prefix"]["validation"][measure] + error)
 
 
 def _cost_share(rows: Mapping[str, Any]) -> tuple[float, float]:
     """Return what rows cost as a share of the recommended prefix, and its standard error."""
-    whole, validation = rows["prefix"]["budget"], rows["validation"]
+    whole = rows["prefix"]["budget"]
+    validation = rows["validation"]
     if not whole:
         return float("inf"), 0.0
     return validation["mean_cost"] / whole, (validation["error_of_mean_cost"] or 0.0) / whole
@@ -49,20 +51,23 @@ def _cost_share(rows: Mapping[str, Any]) -> tuple[float, float]:
 def _worth(run: FinishedRun) -> str:
     """Compare the default policy with the recommended prefix, on the folds."""
     rows = run.metrics["stop"]["rows"]
-    measure, validation = rows["measure"], rows["validation"]
-    title, error = measure_title(measure), validation[f"error_of_{measure}"]
+    measure = rows["measure"]
+    validation = rows["validation"]
+    title = measure_title(measure)
+    error = validation[f"error_of_{measure}"]
     loss = number(validation[measure], 3)
     if error:
         loss += f" ± {number(error, 2)}"
-    at_prefix = number(rows["prefix"]["validation"][measure], 3)
-    what = f"a greater {title} ({loss}; at one prefix {at_prefix})"
     if _is_as_good(rows):
-        what = f"the same {title} ({loss})"
+        comparison = f"the same {title} ({loss})"
+    else:
+        at_prefix = number(rows["prefix"]["validation"][measure], 3)
+        comparison = f"a greater {title} ({loss}; at one prefix {at_prefix})"
     cost = f"a mean cost of {number(validation['mean_cost'])}"
     if rows["prefix"]["budget"]:
         cost = f"{interval(*_cost_share(rows))} of the cost"
     share, n_groups = _commonest_stop(run)
-    return f"{what} for {cost}: {percent(share)} of rows stop {_after(run, n_groups)}"
+    return f"{comparison} for {cost}: {percent(share)} of rows stop {_after(run, n_groups)}"
 
 
 def _commonest_stop(run: FinishedRun) -> tuple[float, int]:
@@ -83,26 +88,29 @@ def stopping_section(run: FinishedRun) -> PageSection:
     """Draw the losses of policies and prefixes against mean cost, and where rows stop."""
     if not (policies := run.metrics.get("stopping")):
         return PageSection("")
-    own, prefixes = run.metrics["stop"]["rows"], run.metrics["stopping_prefixes"]
-    measure, found, gain = own["measure"], own["validation"], own["gain"] or 0.0
-    title, n_folds = measure_title(measure), len(run.metrics["folds"])
+    prefixes = run.metrics["stopping_prefixes"]
+    rows = run.metrics["stop"]["rows"]
+    measure = rows["measure"]
+    gain = rows["gain"] or 0.0
+    title = measure_title(measure)
+    n_folds = len(run.metrics["folds"])
     width = float(student_t(_LEVEL, max(n_folds - 1, 1)))
     lines = [
-        _line("each row on its own", policies, measure, width, found),
+        _line("each row on its own", policies, measure, width, rows["validation"]),
         _line("all rows at one prefix", prefixes, measure, width),
     ]
-    said = "" if own["advised"] else "One prefix for all rows is as good here. "
-    text = (
-        f"{said}A row may stop where its own prediction says that the next groups are not worth "
+    text = "" if rows["advised"] else "One prefix for all rows is as good here. "
+    text += (
+        f"A row may stop where its own prediction says that the next groups are not worth "
         f"their cost: {_worth(run)}. If the same mean cost were spent on prefixes drawn at random, "
-        f"the {title} would be higher by {number(gain, 3)} ± {number(own['error_of_gain'], 2)} "
+        f"the {title} would be higher by {number(gain, 3)} ± {number(rows['error_of_gain'], 2)} "
         "(measured on folds that had no part in the choice). `distfms predict … --stop rows` stops "
         "row by row; "
         "`--mean-budget` and `--confidence` set another place to stop."
     )
     bars = [
         Bar(_after(run, prefix["n_groups"]), share, percent(share))
-        for prefix, share in zip(prefixes, own["share"], strict=True)
+        for prefix, share in zip(prefixes, rows["share"], strict=True)
         if share > 0
     ]
     return PageSection(
@@ -128,7 +136,7 @@ def stopping_section(run: FinishedRun) -> PageSection:
                 "Policies by price: how much a unit of cost must lower the loss. Without a price, "
                 "all rows stop at one prefix. `--mean-budget` selects the last policy whose mean "
                 "cost it covers. Bold: the default.",
-                emphasis=[i for i, p in enumerate(policies) if p["mean_cost"] == own["mean_cost"]],
+                emphasis=[i for i, p in enumerate(policies) if p["mean_cost"] == rows["mean_cost"]],
             ),
         ],
     )
@@ -137,16 +145,19 @@ def stopping_section(run: FinishedRun) -> PageSection:
 def _line(
     name: str, points: Any, measure: str, width: float, ring: Mapping[str, Any] | None = None
 ) -> Line:
-    found = [point["validation"] for point in points]
-    y = np.array([own[measure] for own in found], dtype=float)
-    error = np.array([own[f"error_of_{measure}"] for own in found], dtype=float) * width
+    measures = [point["validation"] for point in points]
+    x = [of_point["mean_cost"] for of_point in measures]
+    y = np.array([of_point[measure] for of_point in measures], dtype=float)
+    errors = np.array([of_point[f"error_of_{measure}"] for of_point in measures], dtype=float)
+    low = (y - errors * width).tolist()
+    high = (y + errors * width).tolist()
     marks = [] if ring is None else [(ring["mean_cost"], ring[measure])]
-    x, low, high = [own["mean_cost"] for own in found], (y - error).tolist(), (y + error).tolist()
     return Line(name, x, y.tolist(), low, high, bold=ring is not None, marks=marks)
 
 
 def _row(policy: Mapping[str, Any], measure: str) -> dict[str, Any]:
-    validation, test = policy["validation"], policy.get("test", {})
+    validation = policy["validation"]
+    test = policy.get("test", {})
     title = measure_title(measure, True)
     return {
         "Price": policy["price"],
