@@ -52,7 +52,7 @@ class CandidateRule:
         """Return the row of the chosen prefix of the chosen candidate."""
         ends = np.cumsum(self.sizes)
         parts = np.split(losses, ends[:-1])
-        candidates = [Candidate(*own) for own in zip(parts, self.grids, strict=True)]
+        candidates = list(map(Candidate, parts, self.grids))
         number = best_candidate(candidates, weights)
         start = ends[number] - self.sizes[number]
         return int(start) + fewest(parts[number], weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -76,10 +77,11 @@ class SequenceData:
     @cached_property
     def class_weights(self) -> tuple[float, ...] | None:
         """What a row of each class weighs in a fit."""
-        wanted, classes = self.form.options.class_weights, self.classes
-        if wanted is None or classes is None:
+        weights = self.form.options.class_weights
+        classes = self.classes
+        if weights is None or classes is None:
             return None
-        return weights_of_classes(wanted, classes.train_weight, classes.texts)
+        return weights_of_classes(weights, classes.train_weight, classes.texts)
 
     @cached_property
     def class_shares(self) -> np.ndarray | None:
@@ -141,8 +143,12 @@ class SequenceData:
 
     def procedure(self, options: SequenceOptions) -> SequenceProcedure:
         """Return the pure part with some options."""
-        form, rows = self.form, list(self.plan.column_groups.values())
-        columns = (tuple(sorted(r for c in own for r in rows[c])) for own in form.groups.columns)
+        form = self.form
+        rows = list(self.plan.column_groups.values())
+        columns = []
+        for group in form.groups.columns:
+            rows_of_group = chain(*(rows[column] for column in group))
+            columns.append(tuple(sorted(rows_of_group)))
         rules = Rules.of(options, form.costs)
         budgets = tuple(float(rule.budget or 0.0) for rule in rules.of_budgets)
         return SequenceProcedure(
@@ -163,28 +169,29 @@ class SequenceData:
 
 
 def weights_of_classes(
-    wanted: Mapping[str, float] | str, own: Sequence[float], names: Sequence[str]
+    weights: Mapping[str, float] | str, totals: Sequence[float], names: Sequence[str]
 ) -> tuple[float, ...]:
     """Return what a row of each class weighs in fits, from what the rows of each weigh together."""
-    if isinstance(wanted, str):  # balanced
-        return tuple(sum(own) / (len(own) * weight) for weight in own)
-    for name in wanted:
+    if isinstance(weights, str):  # balanced
+        return tuple(sum(totals) / (len(totals) * total) for total in totals)
+    for name in weights:
         if name not in names:
             raise SpecError(
                 f"`sequence.class_weights` names {name!r}, which is not a class of the "
                 f"target.{nearest(name, names)}"
             )
-    return tuple(wanted.get(name, 1.0) for name in names)
+    return tuple(weights.get(name, 1.0) for name in names)
 
 
 def knots_of(values: np.ndarray, n_knots: int) -> list[float]:
     """Return the inner quantiles of values, at most so many, each between two values."""
-    known = values[np.isfinite(values)]
-    if not len(known):
+    present = values[np.isfinite(values)]
+    if not len(present):
         return []
     levels = np.arange(1, n_knots + 1) / (n_knots + 1)
-    found = np.unique(np.quantile(known, levels, method="inverted_cdf"))
-    return found[(found > known.min()) & (found < known.max())].tolist()
+    knots = np.unique(np.quantile(present, levels, method="inverted_cdf"))
+    is_inner = (knots > present.min()) & (knots < present.max())
+    return knots[is_inner].tolist()
 
 
 def on_sample(data: SequenceData) -> SequenceData:
@@ -224,7 +231,8 @@ def with_knots(data: SequenceData, n_knots: int, flagged: Sequence[str] = ()) ->
     """Return the plan with knots of numbers at quantiles of the rows in memory, and flags."""
     assert data.sample is not None
     is_train = data.sample.fold != HELD_OUT
-    knots, limits = dict[str, list[float]](), dict[str, tuple[float, float]]()
+    knots = dict[str, list[float]]()
+    limits = dict[str, tuple[float, float]]()
     for column, inputs in zip(data.plan.columns, data.sample.inputs, strict=False):
         if column.levels is not None:
             continue
@@ -242,8 +250,10 @@ def step_entries(plan: ColumnPlan, path: Path, explained: np.ndarray) -> list[di
     `explained` (K + 1,) are the shares of the training rows.
     """
     source = {name: column.name for column in plan.columns for name in column.value_names}
-    columns, spent = path.columns, path.spent
-    details, fitted = path.step_details(), set(path.fitted.tolist())
+    columns = path.columns
+    spent = path.spent
+    details = path.step_details()
+    fitted = set(path.fitted.tolist())
     return [
         {
             "group": group,

@@ -367,12 +367,13 @@ class SequenceForm(RowForm):
         n_fits = len(options.ladder.numbers(n_groups))
         n_values = self.guessed_columns + len(self.roles.target) + 1
         kinds = {"linear": "", TREES: "LightGBM, ", "auto": "linear, LightGBM or splines, "}
-        kind = kinds[options.model] + options.family
-        model = f"{kind}, fitted at {n_fits} of {n_groups} prefixes"
+        model = kinds[options.model] + options.family
+        model += f", fitted at {n_fits} of {n_groups} prefixes"
         if n_folds > 1:
             model += f", and again without each of {n_folds} folds"
-        rows = said_rows(8 * n_values * self.inputs.train.n_rows)
-        return {**self.describe(rules), "model": model, "rows": rows}
+        n_bytes = 8 * n_values * self.inputs.train.n_rows
+        lines = self.describe(rules)
+        return {**lines, "model": model, "rows": said_rows(n_bytes)}
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ def make_predictor(
     predict: Any = partial(model.predict, number)
     if stop is not None:
         rule = model.row_rule(budget, stop)
-        predict, spending = partial(model.predict_rows, rule), _of_rows(rule)
+        predict = partial(model.predict_rows, rule)
+        spending = _of_rows(rule)
     else:
         spending = _spending(run, model, number, budget)
     needed = columns_needed(run, budget, stop)
@@ -62,45 +63,56 @@ def make_session(
 
 def _of_rows(rule: RowRule) -> str:
     """Return where rows stop, and what they cost on the folds."""
-    n_groups, most = rule.stopping.stages[rule.last], rule.stopping.spent[rule.last]
-    how = f"once a class is as probable as {rule.confidence}"
+    n_groups = rule.stopping.stages[rule.last]
+    most = rule.stopping.spent[rule.last]
+    condition = f"once a class is as probable as {rule.confidence}"
     if rule.policy is not None:
-        how = f"at a mean cost of {rule.policy.mean_cost:.4g} on rows of the folds"
-    return f"Stops row by row, {how}; no row spends more than {most:g} on {n_groups} groups"
+        condition = f"at a mean cost of {rule.policy.mean_cost:.4g} on rows of the folds"
+    return f"Stops row by row, {condition}; no row spends more than {most:g} on {n_groups} groups"
 
 
 def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: float | None) -> str:
     """Return what the predictions cost, and why."""
     from distfms.methods.sequence.answer_figures import WHY
 
-    steps, n_all = steps_of(run.selection, number), len(model.groups)
-    spent, n_groups = steps[-1]["spent"] if steps else 0.0, len(steps)
-    given = "" if budget is None else f" of the budget {budget:g}"
-    line = f"Each row costs {spent:g}{given}, for {n_groups} of {n_all} groups"
+    steps = steps_of(run.selection, number)
+    spent = steps[-1]["spent"] if steps else 0.0
+    n_groups = len(steps)
+    n_all = len(model.groups)
+    of_budget = "" if budget is None else f" of the budget {budget:g}"
+    line = f"Each row costs {spent:g}{of_budget}, for {n_groups} of {n_all} groups"
+    of_training = "shares of the classes" if run.model.get("classes") else "mean"
+    mean = f"every prediction is the {of_training} of the training rows"
     if budget is None:
         line += f": {WHY[run.model['stop']['rule']]}"
         if n_groups < n_all:
             line += f" (`--budget {np.ceil(model.spent[-1]):.0f}` uses all)"
-    of_training = "shares of the classes" if run.model.get("classes") else "mean"
-    mean = f"every prediction is the {of_training} of the training rows"
-    if budget is not None and number > n_all:
-        own = run.selection["budgets"][number - n_all - 1]["budget"]
-        return f"{line}, selected for a budget of {own:g}"
+    elif number > n_all:
+        budget_of_set = run.selection["budgets"][number - n_all - 1]["budget"]
+        return f"{line}, selected for a budget of {budget_of_set:g}"
     if budget is None or n_groups == n_all or spent >= 0.5 * budget:
         return line if n_groups else f"{line}: {mean}"
     cost = float(model.spent[n_groups]) - spent
-    why = f"the {'next' if n_groups else 'first'} one, {model.groups[n_groups]}, costs {cost:g}"
-    what = f"most of the budget is left, as {why}" if n_groups else f"{why}, so {mean}"
-    return f"{line}: {what}; a run with `sequence.budgets: [{budget:g}]` selects for this budget"
+    name = model.groups[n_groups]
+    why = f"one, {name}, costs {cost:g}"
+    if n_groups:
+        line += f": most of the budget is left, as the next {why}"
+    else:
+        line += f": the first {why}, so {mean}"
+    return f"{line}; a run with `sequence.budgets: [{budget:g}]` selects for this budget"
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
     """Return the places of groups, and the variance that each explains where that is known."""
     steps = steps_of(run.selection, advised(run.model))
-    gains = np.diff([0.0, *(step["explained_variance"] for step in steps)]).tolist()
-    alone = [len(own) == 1 for own in fitted_together(steps) for _ in own]
-    places = enumerate(zip(steps, gains, alone, strict=True), 1)
-    return {step["group"]: Chosen(n, gain if own else None) for n, (step, gain, own) in places}
+    explained = [0.0, *(step["explained_variance"] for step in steps)]
+    gains = np.diff(explained).tolist()
+    places = dict[str, Chosen]()
+    for together in fitted_together(steps):
+        for step in together:
+            gain = gains[len(places)] if len(together) == 1 else None
+            places[step["group"]] = Chosen(len(places) + 1, gain)
+    return places
 
 
 #: What `tune` may vary.

@@ -96,14 +96,18 @@ class Sample:
         cls, sampled: Folded[RowSample], n_targets: int, share: float, n_folds: int
     ) -> Sample:
         """Return the rows of all parts, fold by fold, and in each by their keys."""
-        keys = np.concatenate([part.row_ids for part in sampled.parts]).view(np.uint64)
-        values = np.concatenate([part.values for part in sampled.parts], axis=1)
-        sizes = [part.n_rows for part in sampled.parts]
-        fold = np.repeat([*range(sampled.n_folds), HELD_OUT], sizes)
+        parts = sampled.parts
+        keys = np.concatenate([part.row_ids for part in parts]).view(np.uint64)
+        values = np.concatenate([part.values for part in parts], axis=1)
+        numbers = [*range(sampled.n_folds), HELD_OUT]
+        sizes = [part.n_rows for part in parts]
+        fold = np.repeat(numbers, sizes)
         if n_folds < 2:
-            fold = np.where(fold == HELD_OUT, HELD_OUT, inner_folds(keys))
+            is_held_out = fold == HELD_OUT
+            fold = np.where(is_held_out, HELD_OUT, inner_folds(keys))
         order = np.lexsort((keys, fold))
-        inputs, target, weight = np.split(values[:, order], [-1 - n_targets, -1])
+        ordered = values[:, order]
+        inputs, target, weight = np.split(ordered, [-1 - n_targets, -1])
         return cls(inputs, target, weight[0], fold[order], share, n_folds)
 
     @property

@@ -41,9 +41,9 @@ def require_trees(parameters: Mapping[str, Any], n_targets: int) -> None:
 
 def spans_of(plan: ColumnPlan) -> np.ndarray:
     """Return first row, last row + 1 and whether it is a category of each feature (S, 3)."""
-    own = plan.columns[: len(plan.roles.features)]
-    found = [(column.start, column.stop, column.levels is not None) for column in own]
-    return np.array(found, dtype=np.intp).reshape(-1, 3)
+    columns = plan.columns[: len(plan.roles.features)]
+    spans = [(column.start, column.stop, column.levels is not None) for column in columns]
+    return np.array(spans, dtype=np.intp).reshape(-1, 3)
 
 
 def inputs_of(values: np.ndarray, rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
@@ -51,16 +51,17 @@ def inputs_of(values: np.ndarray, rows: np.ndarray, spans: np.ndarray) -> np.nda
 
     `values` (u, n); `rows` (D,) say which of them is a row of a batch, −1 for none.
     """
-    found = np.full((values.shape[1], len(spans)), np.nan)
+    inputs = np.full((values.shape[1], len(spans)), np.nan)
     for column, (start, stop, is_category) in enumerate(spans):
-        levels = np.flatnonzero(rows[start:stop] >= 0)
-        own = values[rows[start:stop][levels]]
+        places = rows[start:stop]
+        levels = np.flatnonzero(places >= 0)
+        of_column = values[places[levels]]
         if is_category:
-            known = (own > 0).any(axis=0)
-            found[known, column] = levels[own[:, known].argmax(axis=0)]
-        elif len(own):
-            found[:, column] = own[0]
-    return found
+            has_level = (of_column > 0).any(axis=0)
+            inputs[has_level, column] = levels[of_column[:, has_level].argmax(axis=0)]
+        elif len(of_column):
+            inputs[:, column] = of_column[0]
+    return inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +111,8 @@ class TreeModels(Fields):
 
     def scores(self, features: np.ndarray) -> np.ndarray:
         """Return the scores (n, M, P) of rows, from their features (D, n)."""
-        rows, texts = np.arange(len(features)), self.texts
-        return np.stack([self._scores(text, rows, features) for text in texts], axis=1)
+        rows = np.arange(len(features))
+        return np.stack([self._scores(text, rows, features) for text in self.texts], axis=1)
 
     def score(self, number: int, columns: Sequence[int], values: np.ndarray) -> np.ndarray:
         """Return the scores (n, P) by one model, from values (n, u) of the columns it reads."""
@@ -133,7 +134,7 @@ class TreeModels(Fields):
 
     def joined(self, others: Sequence[TreeModels]) -> TreeModels:
         """Return these models and then those of others of the same data."""
-        texts = [text for own in (self, *others) for text in own.texts]
+        texts = [text for models in (self, *others) for text in models.texts]
         return TreeModels.of(texts, self.null, self.spans)
 
 
@@ -166,18 +167,19 @@ def tree_path(
 ) -> TreePath:
     """Return a path of linear models with trees in their place at some prefixes, by their texts."""
     null = path.prefix_models().only([0]).score(0, (), np.empty((1, 0)))[0]
-    own: dict[str, Any] = {member.name: getattr(path, member.name) for member in fields(Path)}
+    of_path: dict[str, Any] = {member.name: getattr(path, member.name) for member in fields(Path)}
     return TreePath(
         refit_at=np.array(prefixes, dtype=np.intp),
         share=np.full(len(prefixes) + 1, np.nan),
         models=TreeModels.of(["", *texts], null, spans),
-        **own,
+        **of_path,
     )
 
 
 def features_of(path: Path, n_groups: int, spans: np.ndarray) -> tuple[int, ...]:
     """Return the source features of the first groups of a path, ascending."""
-    groups, kept = path.outline.groups.columns, path.scaling.kept
+    groups = path.outline.groups.columns
+    kept = path.scaling.kept
     rows = [kept[c] for g in path.order[:n_groups] for c in groups[g]]
     return tuple(np.unique(np.searchsorted(spans[:, 1], rows, side="right")).tolist())
 
@@ -221,7 +223,9 @@ class TreeFit:
             rows.response,
             self._parameters(features, left_out),
             rows.fold,
-            **self._told(features, rows),
+            weight=rows.weight,
+            feature_name=[str(feature) for feature in features],
+            categorical_feature=np.flatnonzero(self.is_category[list(features)]).tolist(),
         )
         return Grown(text, len(rows.response), self._null(rows))
 
@@ -232,13 +236,6 @@ class TreeFit:
         if self.family == "softmax":
             fixed["num_class"] = self.n_classes
         return {**self.parameters, **fixed}
-
-    def _told(self, features: Sequence[int], rows: TreeRows) -> dict[str, Any]:
-        return {
-            "weight": rows.weight,
-            "feature_name": [str(f) for f in features],
-            "categorical_feature": np.flatnonzero(self.is_category[list(features)]).tolist(),
-        }
 
     def _null(self, rows: TreeRows) -> np.ndarray:
         if self.family == "gaussian":
