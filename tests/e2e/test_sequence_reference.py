@@ -27,14 +27,16 @@ TARGETS = {"gaussian": "bent", "logistic": "flag", "softmax": "kind", "poisson":
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """Rows of four numbers; targets bend in them, but `flat`; two cross in `crossed`."""
-    rng, n = np.random.default_rng(0), 600
+    rng = np.random.default_rng(0)
+    n = 600
     frame = pd.DataFrame({name: rng.normal(size=n) for name in "abcd"})
     score = np.square(frame["a"]) + frame["b"] + np.abs(frame["c"])
     frame["bent"] = score + 0.2 * rng.normal(size=n)
     frame["flat"] = frame["a"] + frame["b"] + 0.2 * rng.normal(size=n)
     frame["flag"] = (frame["bent"] > 1.5).astype(float)
     frame["kind"] = np.digitize(frame["bent"], [1.0, 2.5])
-    frame["count"], frame["id"] = rng.poisson(np.exp(score / 2)), np.arange(n)
+    frame["count"] = rng.poisson(np.exp(score / 2))
+    frame["id"] = np.arange(n)
     frame["crossed"] = np.sign(frame["a"]) * frame["b"] + 0.3 * frame["d"]
     frame["same"] = (frame["crossed"] > 0).astype(float)
     frame["above"] = (frame["flat"] > 0).astype(float)
@@ -125,14 +127,15 @@ def test_far_from_trees_the_headline_and_the_report_say_what_to_set(rows, tmp_pa
         ("crossed", "gaussian", {"model": "lightgbm"}),
         ("flat", "gaussian", {"model": "linear"}),
         ("bent", "gaussian", {"model": "linear", "expand": {"splines": 5}}),
-        ("same", "logistic", {"model": "lightgbm"}),
+        ("same", "logistic", {"model": "lightgbm", "criterion": "fr"}),
         ("flag", "logistic", {"model": "linear", "expand": {"splines": 5}}),
     ],
 )
 def test_folds_choose_the_kind_of_model(rows, tmp_path, target, family, kind):
-    own = {"family": family, "baselines": [], "stopping": "prefix"}
-    auto = run(rows, tmp_path / "auto", target, sequence={**own, "model": "auto"})
-    plain = run(rows, tmp_path / "plain", target, sequence={**own, **kind})
+    own = {"family": family, "baselines": [], "stopping": "prefix", **kind}
+    plain = run(rows, tmp_path / "plain", target, sequence=own)
+    own |= {"model": "auto", "expand": "auto"}
+    auto = run(rows, tmp_path / "auto", target, sequence=own)
     said = ", ".join(f"<code>{n}: {v}</code>" for n, v in kind.items()).replace("'", "")
     report = (auto / "report.html").read_text()
     assert re.search(f"Chosen by cross-validation, on [^:]*: {said}.*, explaining ", report)
@@ -176,9 +179,10 @@ def test_jobs_that_compare_no_trees_say_why(rows, tmp_path, monkeypatch, why, ch
 @pytest.fixture(scope="module")
 def hidden(tmp_path_factory):
     """Rows whose target depends on two numbers together, on neither alone, and on a third."""
-    rng, n = np.random.default_rng(1), 1200
-    frame = pd.DataFrame(rng.normal(size=(n, 8)), columns=list("abcdefgh"))
-    frame["y"] = np.sign(frame["g"]) * frame["h"] + 0.3 * frame["a"] + 0.1 * rng.normal(size=n)
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.normal(size=(1200, 8)), columns=list("abcdefgh"))
+    noise = 0.1 * rng.normal(size=1200)
+    frame["y"] = np.sign(frame["g"]) * frame["h"] + 0.3 * frame["a"] + noise
     path = tmp_path_factory.mktemp("hidden") / "rows.parquet"
     frame.to_parquet(path)
     return path, frame
@@ -193,8 +197,8 @@ def test_folds_choose_the_order_that_trees_know(hidden, tmp_path):
     assert "more than LightGBM in the order of linear models" in (auto / "report.html").read_text()
     assert content(auto, "metrics.json")["stop"]["n_groups"] in (2, 3)
     # So does a point of a grid that leaves the criterion out.
-    tune, quick = {"grid": {"criterion": ["fr", None]}}, {"num_iterations": 10}
-    own = {"model": "lightgbm", "lightgbm": quick, "prefixes": (3,)}
+    tune = {"grid": {"criterion": ["fr", None]}}
+    own = {"model": "lightgbm", "lightgbm": {"num_iterations": 10}, "prefixes": (3,)}
     tuned = run(hidden, tmp_path / "tuned", "y", data=data, sequence=own, tune=tune)
     points = content(tuned, "tuning.json")["points"]
     assert [point["options"]["criterion"] for point in points] == ["fr", "gain"]

@@ -115,7 +115,7 @@ class Race:
             criterion = self.job.options.criterion or ""
             kinds += {"fr": [BY_FR], GAIN: [BY_GAIN]}.get(criterion, [BY_FR, BY_GAIN])
         if len(kinds) == 1:
-            self.tell(kinds[0], on_all, "all columns")
+            self.tell(still_in[0], on_all, "all columns")
             return self.value(kinds[0], spline_ridges, {})
         candidates = dict[str, Candidate]()
         for kind in kinds:
@@ -250,6 +250,8 @@ class Race:
 
     def tell(self, chosen: str, losses: Mapping[str, np.ndarray], scale: str) -> None:
         """Note what the chosen kind explains more than the others, on all columns or the grid."""
+        options = self.options_of(chosen, None).items()
+        listed = ", ".join(f"`{name}: {value}`" for name, value in options).replace("'", "")
         parts = []
         for kind in losses:
             if kind != chosen:
@@ -257,12 +259,6 @@ class Race:
                 parts.append(f"{self.points(behind)} more than {_TITLES[kind]}")
         if parts:
             self.run.note(
-                f"Chosen by cross-validation, on {scale}: {_as_options(chosen)}, explaining "
+                f"Chosen by cross-validation, on {scale}: {listed}, explaining "
                 f"{' and '.join(parts)}."
             )
-
-
-def _as_options(kind: str) -> str:
-    """Write the options of a kind."""
-    listed = (f"`{name}: {value}`" for name, value in _OPTIONS[kind].items())
-    return ", ".join(listed).replace("'", "")
