@@ -127,6 +127,8 @@ class LocalExecutor(Executor):
             process = getattr(self._of_thread, "process", None) or _Process()
             self._of_thread.process = process
             self._running.add(process)
+            if self._is_closed:  # meanwhile, which may have passed over a process that began
+                process.end()
             try:
                 return process.ask(question)
             except LostError as loss:

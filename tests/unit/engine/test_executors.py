@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from distfms.engine import nodes
+from distfms.engine import local, nodes
 from distfms.engine.base import map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import Unit
@@ -52,6 +53,26 @@ def test_nothing_is_left_after_close(processes: bool) -> None:
     executor.close()
     assert set(threading.enumerate()) <= threads
     assert set(multiprocessing.active_children()) <= children
+
+
+def test_a_process_that_begins_while_its_executor_closes_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = threading.Event()
+
+    def begin() -> Any:
+        begun.set()
+        time.sleep(0.5)
+        return process()
+
+    process = local._Process
+    monkeypatch.setattr(local, "_Process", begin)
+    executor = LocalExecutor(1, processes=True)
+    task = executor.submit(time.sleep, 60)
+    begun.wait()
+    executor.close()
+    with pytest.raises(EngineError):
+        executor.result(task)
 
 
 def test_later_pools_have_the_processes_of_earlier_ones_and_none_of_their_states() -> None:

@@ -31,23 +31,6 @@ from distfms.store.remote import RemotePath
 from tests.conformance import engine_tasks as tasks
 
 
-def test_appended_units_leave_full_subtrees() -> None:
-    def merged(n: int) -> set[str]:
-        seen = set()
-
-        def merge(a: str, b: str) -> str:
-            seen.add(f"({a} {b})")
-            return f"({a} {b})"
-
-        with LocalExecutor(1) as executor:
-            map_reduce([Unit(str(i), i) for i in range(n)], str, merge, executor)
-        return seen
-
-    before, after = merged(12), merged(21)
-    root = next(text for text in before if text.count("(") == 11)
-    assert before - {root} <= after
-
-
 class Census:
     """Counts the values that are alive."""
 
