@@ -151,7 +151,7 @@ def portable(error: BaseException) -> BaseException:
     except Exception:
         # Its class cannot travel; the text can.
         pass
-    return EngineError(f"Work on an actor failed with {type(error).__name__}: {error}")
+    return EngineError(f"Work in another process failed with {type(error).__name__}: {error}")
 
 
 def dump(value: Any) -> bytes:

@@ -217,7 +217,8 @@ def kept_files(
 ) -> Location:
     """Return the folder that `make` has filled, now or before; see `kept_value`.
 
-    Who comes second waits. Raises OSError where the folder cannot be written.
+    Who comes second waits, but on remote storage, where both make the same. Raises OSError, or what
+    `locked_file` raises, where the folder cannot be written.
     """
     place = _place_of_files(folder, kind, dependencies)
     if not _is_whole(place):

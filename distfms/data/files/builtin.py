@@ -52,7 +52,8 @@ def builtin_dataset(
     """Return the folder of an embedded dataset; it is written when it is not there yet.
 
     `cache` is by default the environment's ``DISTFMS_CACHE``, else ``~/.cache/distfms``. A
-    SpecError says that the name or an option is unknown, a DataError that nothing can be written.
+    SpecError says that the name or an option is unknown; it, or an EngineError, that nothing can be
+    written.
     """
     if name not in BUILTIN:
         raise SpecError(f"There is no embedded dataset `{name}`.{nearest(name, BUILTIN)}")
