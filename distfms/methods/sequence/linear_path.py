@@ -103,6 +103,7 @@ class SequencePath(Path):
     def _fall(self, gram: np.ndarray, cross: np.ndarray) -> np.ndarray:
         """Return 2wᵀc − wᵀMw of all prefixes, (K + 1, P), from M (r, r) and c (r, P)."""
         ends = np.append(0, self.ranks)
+        response = self.response
         if _FEW * len(ends) <= len(gram):
             weights = self._weights(ends)
             products = np.tensordot(gram, weights, axes=1)
@@ -112,12 +113,13 @@ class SequencePath(Path):
         A = _whitened(self.upper, half_white.T)
         q = _whitened(self.upper, cross)
         # wᵀMw of k columns is rᵀAr over the first k entries of r: each entry adds a border.
-        off_diagonal = np.tril(A, -1) @ self.response
-        diagonal = np.diagonal(A)[:, np.newaxis] * self.response
+        off_diagonal = np.tril(A, -1) @ response
+        diagonal = np.diagonal(A)[:, np.newaxis] * response
         border = 2 * off_diagonal + diagonal
-        falls = np.cumsum(self.response * (2 * q - border), axis=0)
-        of_nothing = np.zeros((1, cross.shape[1]))
-        return np.concatenate((of_nothing, falls))[ends]
+        of_columns = response * (2 * q - border)
+        falls = np.zeros((len(response) + 1, cross.shape[1]))
+        falls[1:] = np.cumsum(of_columns, axis=0)
+        return falls[ends]
 
     def _weights(self, ends: np.ndarray) -> np.ndarray:
         """Return U⁻¹ of the first so many entries of the response, (r, K + 1, P)."""

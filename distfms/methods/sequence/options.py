@@ -126,21 +126,25 @@ def _required(
     except CycleError as error:
         listed = " → ".join(map(repr, error.args[1]))
         raise SpecError(f"Groups in `sequence.requires` require one another: {listed}.") from error
-    found: dict[str, tuple[str, ...]] = {}
+    needed: dict[str, tuple[str, ...]] = {}
     for name in order:
-        own = direct.get(name, ())
-        found[name] = tuple(dict.fromkeys(chain(*(found[other] for other in own), own)))
-    return {position[name]: tuple(position[g] for g in found[name]) for name in direct}
+        sources = direct.get(name, ())
+        of_sources = chain(*(needed[source] for source in sources))
+        needed[name] = tuple(dict.fromkeys([*of_sources, *sources]))
+    required = {}
+    for name in direct:
+        required[position[name]] = tuple(position[group] for group in needed[name])
+    return required
 
 
-def _matches(pattern: str, known: Collection[str], what: str) -> list[str]:
-    """Find what one name or glob stands for; `what` says what it is no name of."""
-    if pattern in known:  # first, so that a name with brackets in it is not read as a glob
+def _matches(pattern: str, names: Collection[str], problem: str) -> list[str]:
+    """Find what one name or glob stands for; `problem` says what it is no name of."""
+    if pattern in names:  # first, so that a name with brackets in it is not read as a glob
         return [pattern]
-    found = [name for name in known if fnmatchcase(name, pattern)]
-    if not found:
-        raise SpecError(f"{pattern!r} {what}.{nearest(pattern, known)}")
-    return found
+    matching = [name for name in names if fnmatchcase(name, pattern)]
+    if not matching:
+        raise SpecError(f"{pattern!r} {problem}.{nearest(pattern, names)}")
+    return matching
 
 
 ORACLE = "oracle"
@@ -193,13 +197,13 @@ def parse_rule(name: str) -> OrderRule:
     base = name.removeprefix(f"{ORACLE}:")
     if base != name and not base.startswith(ORACLE):
         return OrderRule(ORACLE, oracle_of=parse_rule(base))
-    rest = name.removesuffix(_DOUBLING)
-    criterion = rest.removesuffix(_BLIND)
-    rule = OrderRule(criterion, criterion == rest, rest != name)
+    single = name.removesuffix(_DOUBLING)
+    criterion = single.removesuffix(_BLIND)
+    rule = OrderRule(criterion, criterion == single, single != name)
     if criterion not in CRITERIA:
-        known = ", ".join((*CRITERIA, *OTHERS))
+        names = ", ".join((*CRITERIA, *OTHERS))
         raise SpecError(
-            f"Unknown rule `{name}`; choose from {known}; the first four also with the endings "
+            f"Unknown rule `{name}`; choose from {names}; the first four also with the endings "
             f"{_BLIND} and {_DOUBLING}; or `{ORACLE}:` and a rule."
         )
     return rule
@@ -423,13 +427,17 @@ def read_cost_file(path: str) -> dict[str, Any]:
         ) from error
     except (OSError, ValueError) as error:
         raise SpecError(f"The cost file {file} cannot be read: {error}.") from error
-    found: dict[str, Any] = {}
+    by_group: dict[str, Any] = {}
     for group, cost in zip(map(str, groups), costs, strict=True):
-        if group in found or not isinstance(cost, int | float):
-            wrong = "is there twice" if group in found else f"costs {cost!r}, which is not a number"
-            raise SpecError(f"In the cost file {file}: the group {group!r} {wrong}.")
-        found[group] = cost
-    return found
+        if group in by_group:
+            raise SpecError(f"In the cost file {file}: the group {group!r} is there twice.")
+        if not isinstance(cost, int | float):
+            raise SpecError(
+                f"In the cost file {file}: the group {group!r} costs {cost!r}, which is not a "
+                "number."
+            )
+        by_group[group] = cost
+    return by_group
 
 
 def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

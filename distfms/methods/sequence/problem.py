@@ -44,11 +44,11 @@ class FeatureGroups:
         columns = []
         surviving = []
         for index, group in enumerate(self.columns):
-            left = tuple(position[column] for column in group if column in position)
-            if left:
+            remaining = tuple(position[column] for column in group if column in position)
+            if remaining:
                 surviving.append(index)
                 names.append(self.names[index])
-                columns.append(left)
+                columns.append(remaining)
         return FeatureGroups(tuple(names), tuple(columns)), tuple(surviving)
 
 
@@ -108,18 +108,18 @@ class SequenceOutline:
 
     def notes(self) -> list[str]:
         """Return what of the problem itself a reader of the result should know."""
-        names = {self.scaling.dropped: "constant columns"}
-        names.setdefault(self.dropped_groups, "groups of constant columns")
-        return [_note_left_out(what, listed) for listed, what in names.items() if listed]
+        kinds = {self.scaling.dropped: "constant columns"}
+        kinds.setdefault(self.dropped_groups, "groups of constant columns")
+        return [_note_left_out(kind, names) for names, kind in kinds.items() if names]
 
 
-def _note_left_out(what: str, names: Sequence[str]) -> str:
+def _note_left_out(kind: str, names: Sequence[str]) -> str:
     """Say what was left out; ``constant`` in ``selection.json`` has all names of columns."""
     n_more = len(names) - _NAMES_SAID
     if n_more <= 0:
-        return f"{what.capitalize()} left out: {', '.join(names)}."
+        return f"{kind.capitalize()} left out: {', '.join(names)}."
     listed = ", ".join(names[:_NAMES_SAID])
-    return f"{len(names)} {what} left out: {listed} and {n_more} more."
+    return f"{len(names)} {kind} left out: {listed} and {n_more} more."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

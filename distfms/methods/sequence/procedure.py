@@ -142,14 +142,17 @@ class SequenceProcedure(Procedure):
         """Return the same search for models of another family, which asks for passes."""
         # Where trees take the models' place, only gradients ask for these.
         asks = self.model == "linear" or rule.criterion not in BY_STATISTICS
-        ladder, more = self.ladder if asks else Ladder(()), self._options(problem, rule)
+        ladder = self.ladder if asks else Ladder(())
         tol = self.tol * (1.0 if view.left_out < 0 else _OF_FOLDS)
-        return sequence_glm(problem, view, ladder, budget=rule.budget, tol=tol, **more)
+        options = self._options(problem, rule)
+        return sequence_glm(problem, view, ladder, budget=rule.budget, tol=tol, **options)
 
     def _options(self, problem: SequenceOutline, rule: OrderRule) -> dict[str, Any]:
         # Groups of constant columns are not in the problem.
-        known = dict(self.gains)
-        gains = [known[name] for name in problem.groups.names] if rule.criterion == GAIN else None
+        by_group = dict(self.gains)
+        gains = None
+        if rule.criterion == GAIN:
+            gains = [by_group[name] for name in problem.groups.names]
         return {
             "criterion": rule.criterion,
             "cost_aware": rule.cost_aware,
@@ -176,8 +179,8 @@ class SequenceProcedure(Procedure):
     def found_on(self, fold: Fold, rule: OrderRule) -> tuple[Path, Answer]:
         """Return the path of a rule without a fold, and the measures of its prefixes there."""
         if FOUND in fold.held_out:
-            found: tuple[Path, Answer] = fold.held_out[FOUND]
-            return found
+            path_and_measures: tuple[Path, Answer] = fold.held_out[FOUND]
+            return path_and_measures
         path = self.search(self.problem_on(fold), rule)
         return path, path.held_out(fold.held_out["moments"])
 
@@ -189,12 +192,15 @@ class SequenceProcedure(Procedure):
 
     def evaluate(self, fold: Fold, rule: OrderRule, budgets: np.ndarray) -> Answer:
         """Search without a fold and score on it; the last score is that of the whole sequence."""
-        (path, curve), ends = self.found_on(fold, rule), np.append(budgets, np.inf)
-        found = _afforded(path, curve, ends)
+        path, curve = self.found_on(fold, rule)
+        ends = np.append(budgets, np.inf)
+        answer = dict(_afforded(path, curve, ends))
         if not self.with_models:
-            return found
+            return answer
         models = path.models_at([path.affordable(budget) for budget in ends])
-        return {**found, **{f"fold/{name}": own for name, own in models.to_arrays().items()}}
+        for name, array in models.to_arrays().items():
+            answer[f"fold/{name}"] = array
+        return answer
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure sequences that end after so many groups, on a fold."""
@@ -205,7 +211,8 @@ class SequenceProcedure(Procedure):
         # On one scale for all points: what all groups cost, and all that can be explained.
         whole = float(self.costs.own.sum() + sum(item.cost for item in self.costs.shared))
         scale: dict[str, Any] = {"stop": whole, "final": 1.0, "steps": measure == "step_timeliness"}
-        cost, value = path.curve_cost, curve[self.share]
+        cost = path.curve_cost
+        value = curve[self.share]
         return np.array([timeliness(cost[: k + 1], value[: k + 1], **scale) for k in last])
 
     def n_operations(self) -> float:

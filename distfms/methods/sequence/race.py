@@ -141,8 +141,8 @@ class Race:
         gains = dict(self.reference.gains)
         if chosen == BY_GAIN and -1 not in gains:
             gains[-1] = gains_of_all(self.run, self.data)
-        ridges = self.data.ridges if chosen == LINEAR else spline_ridges
-        if chosen in (LINEAR, SPLINES) and ridges is not None and chooses_ridge(self.job):
+        ridges = {LINEAR: self.data.ridges, SPLINES: spline_ridges}.get(chosen)
+        if ridges is not None and chooses_ridge(self.job):
             tell_ridge(self.run, ridges.ridge)
         options = self.options_of(chosen, spline_ridges)
         return {"options": options, "rivals": rivals, "gains": gains}

@@ -52,7 +52,8 @@ def losses_without_folds(path: SequencePath, rows: CoMoments) -> np.ndarray:
 
     rank = len(path.support)
     inverse = solve_triangular(path.upper, np.eye(rank)) if rank else np.zeros((0, 0))
-    shrunk = np.append(0.0, np.cumsum(np.square(inverse).sum(axis=0)))
+    squares = np.square(inverse).sum(axis=0)
+    shrunk = np.append(0.0, np.cumsum(squares))
     ends = np.append(0, path.ranks)
     n_parameters = 1.0 + ends - path.outline.ridge * shrunk[ends]
     measures = path.held_out(rows)
@@ -143,7 +144,7 @@ def near(ridge: float, n_columns: int) -> tuple[float, ...]:
     """Return the ridges to compare along an order, where that of all columns is best."""
     if n_columns <= _ALL_RIDGES:
         return RIDGES
-    return tuple(own for own in RIDGES if ridge / _NEAR <= own <= ridge * _NEAR)
+    return tuple(near_one for near_one in RIDGES if ridge / _NEAR <= near_one <= ridge * _NEAR)
 
 
 def _loss(risk: np.ndarray, whole: np.ndarray, problem: SequenceProblem) -> float:

@@ -122,7 +122,8 @@ def choose_ridge(run: Run, job: Job, data: SequenceData) -> dict[str, Any]:
     if job.n_folds < 2:
         procedure = data.procedure(with_options(job, model="linear").options)
         train = TrainMembers(data.statistics)
-        by_ridge = ridge_without_folds(procedure, procedure.problem(train), train["moments"])
+        problem = procedure.problem(train)
+        by_ridge = ridge_without_folds(procedure, problem, train["moments"])
         ridge = min(by_ridge, key=by_ridge.__getitem__)
         run.note(f"Chosen by generalised cross-validation: ridge {ridge:g} (`sequence.ridge`).")
         entries = [{"ridge": ridge, "loss": loss} for ridge, loss in by_ridge.items()]
