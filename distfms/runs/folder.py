@@ -306,12 +306,12 @@ class RunFolder:
             )
 
     def holds_claim(self) -> bool:
-        """Whether no other driver has claimed the run since this one did."""
+        """Whether this driver has claimed the run, and no other since."""
         try:
             self.require_claim()
         except DistfmsError:
             return False
-        return True
+        return self._owner is not None
 
     def _remove_temporaries(self) -> None:
         """Remove what a killed driver left half-written; object storage keeps nothing of it."""

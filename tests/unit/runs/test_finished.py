@@ -34,6 +34,12 @@ def write(place, names=tuple(FILES), schema=SCHEMA_VERSION):
     return place
 
 
+def test_a_run_is_held_by_who_has_claimed_it_last(tmp_path):
+    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
+    first.claim()
+    assert [first.holds_claim(), second.holds_claim()] == [True, False]
+
+
 def test_every_file_is_fetched_once(monkeypatch):
     place = write(locate(f"memory://{uuid.uuid4().hex}"))
     fetched, read = Counter(), RemotePath.read_bytes
