@@ -66,7 +66,8 @@ WHY = {
 
 def headline(run: FinishedRun) -> str:
     """Return in one sentence what to measure, and what it tells of other rows."""
-    stop, n_all = run.metrics["stop"], len(run.selection["sequence"])
+    stop = run.metrics["stop"]
+    n_all = len(run.selection["sequence"])
     n_groups = stop["n_groups"]
     constant = constant_answer(run.metrics)
     if not n_groups:
@@ -83,26 +84,25 @@ def headline(run: FinishedRun) -> str:
 
 def _measured(run: FinishedRun, n_groups: int, n_all: int) -> list[str]:
     """Return the clauses of a sentence: which groups, what they tell, for what, beside what."""
-    share, _ = _stopped(run)
-    classes = run.metrics.get("classes")
-    tells = f"{'it explains' if n_groups == 1 else 'they explain'} {share} of {_target(run)}"
-    if classes:
+    if run.metrics.get("classes"):
         tells = of_classes(run.metrics)[0]
-    part = f"{number(n_groups)} of {number(n_all)} groups"
-    is_as_good = run.metrics["stop"]["rule"] == "one_standard_error"
-    if n_groups == n_all:
-        groups = called(run.selection["sequence"][0]["group"])
-        all_groups = f"all {number(n_all)} groups" if n_all > 1 else groups
-        clauses = [f"Measure {all_groups}: {tells}"]
-    elif classes and is_as_good:
-        verb = "does" if n_groups == 1 else "do"
-        clauses = [f"{part} {verb} as well as all of them: {tells}", _cost_clause(run)]
-    elif classes:
-        clauses = [f"Measure {part}: {tells}", _cost_clause(run)]
     else:
+        explain = "it explains" if n_groups == 1 else "they explain"
+        tells = f"{explain} {_stopped(run)[0]} of {_target(run)}"
+    if n_groups == n_all:
+        groups = f"all {number(n_all)} groups"
+        if n_all == 1:
+            groups = called(run.selection["sequence"][0]["group"])
+        return [f"Measure {groups}: {tells}", _beside(run)]
+    groups = f"{number(n_groups)} of {number(n_all)} groups"
+    cost = _cost_clause(run)
+    if not run.metrics.get("classes"):
         whole = f"; all {number(n_all)} explain {_by_all(run)}"
-        clauses = [f"Measure {part}: {tells}", _cost_clause(run), whole]
-    return [*clauses, _beside(run)]
+        return [f"Measure {groups}: {tells}", cost, whole, _beside(run)]
+    if run.metrics["stop"]["rule"] != "one_standard_error":
+        return [f"Measure {groups}: {tells}", cost, _beside(run)]
+    verb = "does" if n_groups == 1 else "do"
+    return [f"{groups} {verb} as well as all of them: {tells}", cost, _beside(run)]
 
 
 def _target(run: FinishedRun) -> str:
@@ -126,9 +126,10 @@ def _beside(run: FinishedRun) -> str:
         return ""
     if run.metrics.get("classes"):
         return of_classes(run.metrics)[1]
-    share, n_rows = _with_error(reference, reference["folds"], run)[0], reference["n_train"]
-    some = f" of {count(n_rows, 'row')}" if n_rows < run.metrics["train"]["n_rows"] else ""
-    return f"; LightGBM on all columns{some} {share}"
+    share = _with_error(reference, reference["folds"], run)[0]
+    n_rows = reference["n_train"]
+    rows = f" of {count(n_rows, 'row')}" if n_rows < run.metrics["train"]["n_rows"] else ""
+    return f"; LightGBM on all columns{rows} {share}"
 
 
 def _trees_are_better(run: FinishedRun) -> str:
@@ -142,13 +143,13 @@ def answer_blocks(run: FinishedRun) -> list[Block]:
     """Return the first screen: what to compute in which order, and what that explains."""
     selection = run.selection
     steps = steps_of(selection, advised(run.metrics))
-    named = [(own["group"], f"costs {number(own['cost'])}") for own in steps[:_GROUPS_NAMED]]
+    named = [(step["group"], f"costs {number(step['cost'])}") for step in steps[:_GROUPS_NAMED]]
     n_more = len(selection["sequence"]) - len(named)
-    rest = f"{number(n_more)} more, in the order of the sequence below" if n_more else ""
-    columns = [name for own in steps for name in own["columns"]]
+    ending = f"{number(n_more)} more, in the order of the sequence below" if n_more else ""
+    columns = [name for step in steps for name in step["columns"]]
     return [
         _key_numbers(run),
-        Choices(named, rest),
+        Choices(named, ending),
         *([_answer_figure(run)] if len(selection["sequence"]) > 1 else []),
         *usage(run.called, run.manifest, columns),
         decided(run.metrics, "Order and models come", explained(run, 0)[1]),
@@ -167,30 +168,37 @@ def _free(run: FinishedRun) -> list[str]:
 
 def _answer_figure(run: FinishedRun) -> Figure:
     """Draw the chosen curve with the group of each step, before the other rules."""
-    measure, curves = share_name(run), curves_of(run.metrics)
-    own = curves[run.selection["rule"]]
-    others = [c for c in curves.values() if c is not own and not c.name.startswith(ORACLE)]
-    rows = trusted([own], measure)
-    faint = [c.line(rows, measure, rule_title(c.name), faint=True) for c in others]
-    steps, before, names = run.selection["sequence"], 0, []
-    for point in own.points:
-        names.append(names_of(steps[before : point["n_groups"]]))
-        before = point["n_groups"]
-    line = own.line(rows, measure, rule_title(own.name), style=0, bold=True, names=names)
+    measure = share_name(run)
+    curves = curves_of(run.metrics)
+    chosen = curves[run.selection["rule"]]
+    rows = trusted([chosen], measure)
+    lines = []
+    for curve in curves.values():
+        if curve is not chosen and not curve.name.startswith(ORACLE):
+            line = curve.line(rows, measure, rule_title(curve.name), faint=True)
+            if any(value is not None for value in line.y):
+                lines.append(line)
+    steps = run.selection["sequence"]
+    start = 0
+    names = []
+    for point in chosen.points:
+        names.append(names_of(steps[start : point["n_groups"]]))
+        start = point["n_groups"]
+    line = chosen.line(rows, measure, rule_title(chosen.name), style=0, bold=True, names=names)
     line = replace(line, marks=ring(run, line))
-    said = (
+    caption = (
         f"{measure_title(measure, True)} against the cost spent ({ROWS[rows]}), with the group "
         "that is computed at each step. Ring: where to stop."
     )
-    drawn = [own for own in faint if any(value is not None for value in own.y)]
-    return Figure(
-        curve_chart([*drawn, line], run, measure, "by the groups in their order"),
-        said + " Thin lines: other rules." * bool(drawn),
-    )
+    if lines:
+        caption += " Thin lines: other rules."
+    chart = curve_chart([*lines, line], run, measure, "by the groups in their order")
+    return Figure(chart, caption)
 
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
-    steps, stop = run.selection["sequence"], run.metrics["stop"]
+    steps = run.selection["sequence"]
+    stop = run.metrics["stop"]
     share, reading = _stopped(run)
     groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
     return KeyNumbers(
@@ -213,16 +221,21 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
 
 def _reference(run: FinishedRun) -> list[Block]:
     """Say how far the sequence is from boosted trees."""
-    if not (own := run.metrics.get("reference")):
+    reference = run.metrics.get("reference")
+    if not reference:
         return []
-    share, reading = _with_error(own, own["folds"], run)
+    share, reading = _with_error(reference, reference["folds"], run)
+    gain = reference["more"]
     text = (
-        f"LightGBM on all columns, fitted to {count(own['n_train'], 'row')}, explains "
-        f"{share} of the {what(run)} ({reading}): {percent(abs(own['more']), 1)} "
-        f"{'more' if own['more'] > 0 else 'less'} than all groups of the sequence."
+        f"LightGBM on all columns, fitted to {count(reference['n_train'], 'row')}, explains "
+        f"{share} of the {what(run)} ({reading}): {percent(abs(gain), 1)} "
+        f"{'more' if gain > 0 else 'less'} than all groups of the sequence."
     )
-    how = " For trees in the same order, set `model: lightgbm` (`--set sequence.model=lightgbm`)."
-    return [Text(text + how * own["is_far"])]
+    if reference["is_far"]:
+        text += (
+            " For trees in the same order, set `model: lightgbm` (`--set sequence.model=lightgbm`)."
+        )
+    return [Text(text)]
 
 
 def explained(run: FinishedRun, model: int) -> tuple[float | None, str]:
@@ -237,22 +250,22 @@ def trusted_share(point: Mapping[str, Any], run: FinishedRun) -> tuple[float | N
 
 
 def _trusted_rows(point: Mapping[str, Any], run: FinishedRun) -> str:
-    known = (rows for rows in ROWS if measured(point, rows, share_name(run)) is not None)
-    return next(known, "train")
+    judged_on = (rows for rows in ROWS if measured(point, rows, share_name(run)) is not None)
+    return next(judged_on, "train")
 
 
 def _with_error(
     point: Mapping[str, Any], folds: Sequence[Mapping[str, Any]], run: FinishedRun
 ) -> tuple[str, str]:
     """Write the most trusted share with its error by what folds say, and where it comes from."""
-    rows, (share, reading) = _trusted_rows(point, run), trusted_share(point, run)
-    return interval(share, error_of(run.metrics, rows, folds, share_name(run))), reading
+    share, reading = trusted_share(point, run)
+    error = error_of(run.metrics, _trusted_rows(point, run), folds, share_name(run))
+    return interval(share, error), reading
 
 
 def _stopped(run: FinishedRun) -> tuple[str, str]:
     """Write what the model where predictions stop explains, and where that comes from."""
-    point, of_folds = _at_stop(run), run.metrics.get("folds_at_stop", ())
-    return _with_error(point, of_folds, run)
+    return _with_error(_at_stop(run), run.metrics.get("folds_at_stop", ()), run)
 
 
 def _at_stop(run: FinishedRun) -> Mapping[str, Any]:
@@ -265,9 +278,10 @@ def _at_stop(run: FinishedRun) -> Mapping[str, Any]:
 
 def _is_doubtful(run: FinishedRun) -> bool:
     """Return whether the model is not better than the constant one by a standard error."""
-    point, of_folds = _at_stop(run), run.metrics.get("folds_at_stop", ())
-    rows, (share, _) = _trusted_rows(point, run), trusted_share(point, run)
-    error = error_of(run.metrics, rows, of_folds, share_name(run))
+    point = _at_stop(run)
+    share, _ = trusted_share(point, run)
+    of_folds = run.metrics.get("folds_at_stop", ())
+    error = error_of(run.metrics, _trusted_rows(point, run), of_folds, share_name(run))
     return share is not None and error is not None and share <= error
 
 
@@ -326,8 +340,10 @@ def _stop_line(run: FinishedRun) -> dict[str, float]:
 
 def names_of(steps: Sequence[Step]) -> str:
     """Name the groups of some steps."""
-    rest = f" and {len(steps) - _GROUPS_NAMED} more" if len(steps) > _GROUPS_NAMED else ""
-    return ", ".join(step["group"] for step in steps[:_GROUPS_NAMED]) + rest
+    names = ", ".join(step["group"] for step in steps[:_GROUPS_NAMED])
+    if len(steps) > _GROUPS_NAMED:
+        names += f" and {len(steps) - _GROUPS_NAMED} more"
+    return names
 
 
 def rule_title(name: str) -> str:

@@ -366,14 +366,14 @@ class SequenceForm(RowForm):
         n_groups = min(options.max_groups or len(self.groups), len(self.groups))
         n_fits = len(options.ladder.numbers(n_groups))
         n_values = self.guessed_columns + len(self.roles.target) + 1
+        n_bytes = 8 * n_values * self.inputs.train.n_rows
+        rows = said_rows(n_bytes)
         kinds = {"linear": "", TREES: "LightGBM, ", "auto": "linear, LightGBM or splines, "}
         model = kinds[options.model] + options.family
         model += f", fitted at {n_fits} of {n_groups} prefixes"
         if n_folds > 1:
             model += f", and again without each of {n_folds} folds"
-        n_bytes = 8 * n_values * self.inputs.train.n_rows
-        lines = self.describe(rules)
-        return {**lines, "model": model, "rows": said_rows(n_bytes)}
+        return {**self.describe(rules), "model": model, "rows": rows}
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,8 @@ class SequencePath(Path):
         q = _whitened(self.upper, cross)
         # wᵀMw of k columns is rᵀAr over the first k entries of r: each entry adds a border.
         off_diagonal = np.tril(A, -1) @ response
-        diagonal = np.diagonal(A)[:, np.newaxis] * response
-        border = 2 * off_diagonal + diagonal
+        diagonal = np.diagonal(A)[:, np.newaxis]
+        border = 2 * off_diagonal + diagonal * response
         of_columns = response * (2 * q - border)
         falls = np.zeros((len(response) + 1, cross.shape[1]))
         falls[1:] = np.cumsum(of_columns, axis=0)

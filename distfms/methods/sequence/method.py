@@ -86,7 +86,8 @@ def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: fl
     if budget is None:
         line += f": {WHY[run.model['stop']['rule']]}"
         if n_groups < n_all:
-            line += f" (`--budget {np.ceil(model.spent[-1]):.0f}` uses all)"
+            enough = np.ceil(model.spent[-1])
+            line += f" (`--budget {enough:.0f}` uses all)"
     elif number > n_all:
         budget_of_set = run.selection["budgets"][number - n_all - 1]["budget"]
         return f"{line}, selected for a budget of {budget_of_set:g}"
