@@ -84,7 +84,8 @@ def headline(run: FinishedRun) -> str:
 
 def _measured(run: FinishedRun, n_groups: int, n_all: int) -> list[str]:
     """Return the clauses of a sentence: which groups, what they tell, for what, beside what."""
-    if run.metrics.get("classes"):
+    is_of_classes = bool(run.metrics.get("classes"))
+    if is_of_classes:
         tells = of_classes(run.metrics)[0]
     else:
         explain = "it explains" if n_groups == 1 else "they explain"
@@ -96,13 +97,14 @@ def _measured(run: FinishedRun, n_groups: int, n_all: int) -> list[str]:
         return [f"Measure {groups}: {tells}", _beside(run)]
     groups = f"{number(n_groups)} of {number(n_all)} groups"
     cost = _cost_clause(run)
-    if not run.metrics.get("classes"):
+    if not is_of_classes:
         whole = f"; all {number(n_all)} explain {_by_all(run)}"
         return [f"Measure {groups}: {tells}", cost, whole, _beside(run)]
     if run.metrics["stop"]["rule"] != "one_standard_error":
         return [f"Measure {groups}: {tells}", cost, _beside(run)]
     verb = "does" if n_groups == 1 else "do"
-    return [f"{groups} {verb} as well as all of them: {tells}", cost, _beside(run)]
+    answer = f"{groups} {verb} as well as all of them: {tells}"
+    return [answer, cost, _beside(run)]
 
 
 def _target(run: FinishedRun) -> str:

@@ -141,7 +141,8 @@ class Race:
         gains = dict(self.reference.gains)
         if chosen == BY_GAIN and -1 not in gains:
             gains[-1] = gains_of_all(self.run, self.data)
-        ridges = {LINEAR: self.data.ridges, SPLINES: spline_ridges}.get(chosen)
+        by_kind = {LINEAR: self.data.ridges, SPLINES: spline_ridges}
+        ridges = by_kind.get(chosen)
         if ridges is not None and chooses_ridge(self.job):
             tell_ridge(self.run, ridges.ridge)
         options = self.options_of(chosen, spline_ridges)
