@@ -283,9 +283,11 @@ def values_of(metrics: Mapping[str, Any]) -> np.ndarray:
         if np.isfinite(values).all():
             break
     values = values - np.array([score.get(ERROR, 0.0) for score in scores])
-    costs, least = [point["budget"] for point in points[:n_prefixes]], values.min() - 1.0
+    costs = [point["budget"] for point in points[:n_prefixes]]
+    least = values.min() - 1.0
     for model, entry in enumerate(metrics["budgets"], start=n_prefixes):
-        if values[model] <= values[longest_affordable(costs, entry["budget"]) - 1]:
+        prefix = longest_affordable(costs, entry["budget"]) - 1
+        if values[model] <= values[prefix]:
             values[model] = least
     return values
 
@@ -297,35 +299,39 @@ def add_validation(
 
     Its answers are the last ones, those of the sequence the first, at the costs of `grid`.
     """
-    scores = [np.stack([answer[share] for answer in of_set], -1) for of_set in validated.answers]
-    for entry, of_set in zip(budgets, scores[len(scores) - len(budgets) :], strict=True):
-        prefix = scores[0][longest_affordable(grid, entry["budget"]) - 1]
-        gain = over_folds(of_set[-1] - prefix, validated.weight)
-        mean = over_folds(of_set[-1], validated.weight).mean
-        validation = {share: float(mean), ERROR: float(gain.standard_error)}
-        entry["set"] = {
-            **entry["set"],
-            "validation": entry["set"].get("validation", {}) | validation,
-        }
+    of_prefixes = validated.values(0, share)
+    first_set = len(validated.answers) - len(budgets)
+    for item, entry in enumerate(budgets, start=first_set):
+        of_set = validated.values(item, share)[-1]
+        prefix = of_prefixes[longest_affordable(grid, entry["budget"]) - 1]
+        gain = over_folds(of_set - prefix, validated.weight)
+        mean = over_folds(of_set, validated.weight).mean
+        measures = dict(entry["set"].get("validation", {}))
+        measures[share] = float(mean)
+        measures[ERROR] = float(gain.standard_error)
+        entry["set"] = {**entry["set"], "validation": measures}
 
 
 def choose_models(
     path: Path, metrics: Mapping[str, Any], budget: float | None, stop: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Enter the best model of each budget, and return where to stop with the model there."""
-    sets, values = [entry["set"] for entry in metrics["budgets"]], values_of(metrics)
-    spent, costs = path.spent, np.array([point["budget"] for point in sets])
+    sets = [entry["set"] for entry in metrics["budgets"]]
+    costs = np.array([point["budget"] for point in sets])
+    model_for = partial(best_model, path.spent, costs, values_of(metrics))
     for entry in metrics["budgets"]:
-        entry["model"] = best_model(spent, costs, values, entry["budget"])
+        entry["model"] = model_for(entry["budget"])
     if budget is None:
         return {**stop, "model": stop["n_groups"]}
-    model = best_model(spent, costs, values, budget)
+    model = model_for(budget)
     if model <= len(path):
-        n_groups = model = path.fitted_within(model)
+        model = path.fitted_within(model)
+        n_groups = model
         cost = float(path.curve_cost[model])
     else:
         point = sets[model - len(path) - 1]
-        n_groups, cost = point["n_groups"], point["budget"]
+        n_groups = point["n_groups"]
+        cost = point["budget"]
     return {**stop, "rule": "budget", "model": model, "n_groups": n_groups, "spent": cost}
 
 

@@ -201,22 +201,32 @@ def scores_at_stop(
 
 def curves_of(models: Models, scores: Scores, share: str) -> dict[str, SequenceCurve]:
     """Return the curve of every path, by rule."""
-    curves, folds = dict[str, SequenceCurve](), scores.folds
+    curves = dict[str, SequenceCurve]()
     for number, (name, path) in enumerate(models.paths.items()):
-        train, test = (scores.curves.get((rows, name), {}) for rows in ("train", "test"))
-        found: dict[str, dict[str, np.ndarray]] = {
+        train = scores.curves.get(("train", name), {})
+        measures = {
             "train": {key: train[key] for key in (share, *NATURAL) if key in train},
-            "validation": {},
-            "test": dict(test),
+            "validation": _means_on_folds(path, scores.folds, number, share),
+            "test": scores.curves.get(("test", name), {}),
         }
-        for key in (share, *NATURAL):
-            if folds is not None and key in folds.answers[number][0]:
-                mean = folds.means(number, key).mean[:-1]
-                found["validation"][key] = path.of_prefixes(kept_prefixes(path), mean)
         at = path.fitted
-        kept = {rows: {k: own[at] for k, own in of.items()} for rows, of in found.items()}
-        curves[name] = SequenceCurve(path.groups, at, path.curve_cost[at], kept, share)
+        fitted = dict[str, dict[str, np.ndarray]]()
+        for rows, values_of_rows in measures.items():
+            fitted[rows] = {key: values[at] for key, values in values_of_rows.items()}
+        curves[name] = SequenceCurve(path.groups, at, path.curve_cost[at], fitted, share)
     return curves
+
+
+def _means_on_folds(
+    path: Path, folds: FoldAnswers | None, item: int, share: str
+) -> dict[str, np.ndarray]:
+    """Return the means over folds of what prefixes are measured by; empty without folds."""
+    means = dict[str, np.ndarray]()
+    for key in (share, *NATURAL):
+        if folds is not None and key in folds.answers[item][0]:
+            mean = folds.means(item, key).mean[:-1]
+            means[key] = path.of_prefixes(kept_prefixes(path), mean)
+    return means
 
 
 def with_stopping(
