@@ -179,11 +179,10 @@ class _Process:
         return value
 
     def end(self) -> None:
-        """Kill the process."""
+        """Kill the process, from any thread: the pipe closes when nobody refers to it anymore."""
         self._process.kill()
         self.thread.shutdown(wait=True, cancel_futures=True)
         self._process.join()
-        self._pipe.close()
 
 
 _UNGUARDED = (

@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,21 @@ def test_a_process_that_begins_while_its_executor_closes_is_ended(
     executor.close()
     with pytest.raises(EngineError):
         executor.result(task)
+
+
+def test_a_process_may_be_ended_by_threads_together() -> None:
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(5):
+            process = local._Process()
+            together = threading.Barrier(4)
+            endings = [threads.submit(_end_together, process, together) for _ in range(4)]
+            for ending in endings:
+                ending.result()
+
+
+def _end_together(process: Any, together: threading.Barrier) -> None:
+    together.wait()
+    process.end()
 
 
 def test_later_pools_have_the_processes_of_earlier_ones_and_none_of_their_states() -> None:
