@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import stat
 
 import numpy as np
@@ -147,6 +148,16 @@ def test_bad_predictions(place, judgments, judgments_run, distfms):
         assert re.search(message, result.err)
     assert [p.name for p in own.iterdir()] == ["part-0.parquet"]
     assert (own / "part-0.parquet").read_bytes() == content
+
+
+def test_a_run_is_found_without_its_link_and_predictions_need_a_known_form(
+    place, judgments, judgments_run, distfms
+):
+    run = shutil.copytree(judgments_run, place / "runs" / "small" / judgments_run.name)
+    refused = distfms("predict", run, judgments, "--out", "p.json")
+    assert (refused.code, ".parquet or .csv" in refused.err) == (2, True)
+    assert distfms("report", "runs/small/latest").code == 0
+    assert distfms("report", "runs/small").code == 0
 
 
 def test_use(distfms):

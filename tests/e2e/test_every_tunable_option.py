@@ -102,11 +102,13 @@ CASES = {
         {"confidence": 0.0, "first_step_factor": 10.0, "first_examples": 30},
     ),
 }
-#: The first option of each form; all others take minutes.
+#: The first option of a form of each method; all others take minutes.
+USUAL = {("squared", "landmarks"), ("sequence", "criterion"), ("judgments", "budget")}
+USUAL |= {("online", "algorithm")}
 CELLS = [
-    pytest.param(form, option, marks=() if number == 0 else pytest.mark.slow)
+    pytest.param(form, option, marks=() if (form, option) in USUAL else pytest.mark.slow)
     for form, case in CASES.items()
-    for number, option in enumerate(case[-1])
+    for option in case[-1]
 ]
 #: How near the scores of a run are, where a run asks for other models than a grid: folds fit fewer
 #: prefixes, or judge models of as many landmarks as those of all rows.

@@ -1,6 +1,5 @@
 """Generalised linear sequencing jobs, from Parquet to predictions, against scikit-learn."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +19,6 @@ from distfms.runs import context as contexts
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content, results, spec_of
-
-JOBS = Path(__file__).resolve().parents[2] / "jobs"
-
 
 RIDGE = 1e-3
 GROUPS = {"left": ["a", "b"], "right": ["c", "d"], "noise": "n*"}
@@ -84,47 +80,6 @@ def predicted(folder, data, out, budget=1e9):
 
 def numbers(table, names):
     return np.column_stack([np.asarray(table.column(name), dtype=float) for name in names])
-
-
-def logistic_regression(n):
-    model = LogisticRegression(C=1.0 / (RIDGE * n), tol=1e-10, max_iter=2000)
-    return make_pipeline(StandardScaler(), model)
-
-
-def test_every_prefix_of_breast_cancer_is_sklearns_logistic_regression(tmp_path):
-    from distfms.cli import main
-    from distfms.data.files.builtin import builtin_dataset
-
-    with pytest.raises(SystemExit) as status:
-        main(
-            [
-                *("run", str(JOBS / "sequence-breast-cancer.yaml"), "--out", str(tmp_path / "run")),
-                *("--set", f"sequence.ridge={RIDGE}"),
-                *("--set", "data.test=0", "--set", "sequence.baselines=[oracle]"),
-                *("--set", "data.folds=0", "--set", f"output={tmp_path}"),
-            ]
-        )
-    assert status.value.code in (0, None)
-    data = builtin_dataset("breast-cancer")
-    table = pq.read_table(data)
-    truth = np.asarray(table.column("malignant"))
-    selection = json.loads((tmp_path / "run" / "selection.json").read_text())
-    steps = selection["sequence"]
-    assert selection["family"] == "logistic"
-    assert selection["criterion"] == "fr"
-    assert selection["refit_at"] == list(range(1, 11))
-    assert len(steps) == 10
-    for length in (1, 4, 10):
-        columns = [name for step in steps[:length] for name in step["columns"]]
-        budget = steps[length - 1]["spent"]
-        found = predicted(tmp_path / "run", data, tmp_path / f"{length}.parquet", budget)
-        X = numbers(table, columns)
-        other = logistic_regression(len(X)).fit(X, truth)
-        share = np.asarray(found.column("probability_1"))
-        np.testing.assert_allclose(share, other.predict_proba(X)[:, 1], atol=1e-5)
-        null = log_loss(truth, np.full(len(truth), truth.mean()))
-        explained = 1.0 - log_loss(truth, share) / null
-        assert steps[length - 1]["explained_deviance"] == pytest.approx(explained, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +234,7 @@ def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):
         )  # fmt: skip
         folder, selection, _ = finished(spec, "run")
         folders.append(folder)
-        stages = json.loads((folder / "manifest.json").read_text())["stages"]
+        stages = content(folder, "manifest.json")["stages"]
         reads.append(next(s.get("n_read", 0) for s in stages if s["name"] == "select"))
         cached = list((output / ".kept").rglob("*.kept"))
         # Classes, and moments with rows for trees, of three partitions; nothing of passes.

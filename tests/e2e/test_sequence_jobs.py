@@ -250,6 +250,7 @@ def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypat
         load.predict(pa.Table.from_pylist([{**row[0], "age": pa.scalar(np.inf)}], table.schema))
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_heart_at_its_real_prices(realdata, tmp_path, monkeypatch):
     script = ROOT / "benchmarks" / "heart_data.py"

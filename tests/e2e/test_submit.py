@@ -26,7 +26,7 @@ from tests.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "jobs" / "multiselect-digits.yaml"
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 class Cluster:
@@ -199,7 +199,6 @@ def test_wrong_or_missing_token(cluster, tmp_path):
     assert "requires a token" in none.stderr
 
 
-@pytest.mark.slow
 def test_killed_run_goes_on_on_the_cluster(cluster, tmp_path):
     """A driver is killed on one machine; submitting the same spec goes on in the same folder."""
     data, output = write_judgments(tmp_path / "data"), tmp_path / "runs"

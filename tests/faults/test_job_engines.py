@@ -92,6 +92,7 @@ def test_input_that_a_ray_node_does_not_see_is_found_before_the_run(
     assert not (tmp_path / "runs" / "small").exists()
 
 
+@pytest.mark.slow
 def test_ray_and_dask_clusters_on_the_command_line(
     ray_session: None, dask_engine: dict[str, Any], jobs: Jobs, tmp_path: Path
 ) -> None:
