@@ -24,7 +24,7 @@ def draw_first(sections: Sequence[PageSection]) -> Any:
         raise SpecError("Plots need matplotlib: pip install 'distfms[plot]'.") from error
     blocks = [block for section in sections for block in section.blocks]
     drawing: Any = next(block.svg for block in blocks if isinstance(block, Figure))
-    for drawn in drawing.content[0]:
+    for drawn in drawing.items:
         if isinstance(drawn, Line):
             label = None if drawn.faint else drawn.name
             y = np.array(drawn.y, dtype=float)
@@ -32,5 +32,5 @@ def draw_first(sections: Sequence[PageSection]) -> Any:
             axes.legend()
         else:
             axes.barh(drawn.name, drawn.value)
-    axes.set(xlabel=drawing.options["xlabel"], title=drawing.options["title"])
+    axes.set(xlabel=drawing.xlabel, title=drawing.title_of_chart)
     return axes
