@@ -27,7 +27,7 @@ def texts(page: str, pattern: str) -> list[str]:
 def picture(page: str) -> str:
     """Return one SVG of a report's answer, key numbers and first chart."""
     colours = re.search(r"(:root \{.*?\n\})\n(@media[^{]*dark.*?\n\})", page, flags=re.DOTALL)
-    chart = re.search(r'<div class="scroll"[^>]*>\s*(<svg.*?</svg>)\s*</div>', page, flags=re.DOTALL)
+    chart = re.search(r'class="scroll"[^>]*>\s*(<svg.*?</svg>)\s*</div>', page, flags=re.DOTALL)
     if not (colours and chart):
         raise SystemExit("the report has no chart")
     headline = textwrap.wrap(texts(page, "<h1>(.*?)</h1>")[0], 76)

@@ -58,19 +58,23 @@ def of_classes(metrics: Mapping[str, Any]) -> tuple[str, str]:
     trees = metrics.get("reference", {}).get(classes["rows"], {})
     confusion = np.array(classes["confusion"])
     auroc = as_number(classes["auroc"])
+    by_trees = ""
     if len(confusion) == 2 and auroc is not None:
         error = _error_of_classes(metrics, "auroc")
         decimals = 3 if error is not None and error < 0.005 else 2
         spread = "" if error is None else f" ± {fixed(error, decimals)}"
-        by_trees = as_number(trees.get("auroc"))
-        other = "" if by_trees is None else f"{_TREES} {fixed(by_trees, decimals)}"
-        return f"AUROC {fixed(auroc, decimals)}{spread}", other
+        answer = f"AUROC {fixed(auroc, decimals)}{spread}"
+        auroc_of_trees = as_number(trees.get("auroc"))
+        if auroc_of_trees is not None:
+            by_trees = f"{_TREES} {fixed(auroc_of_trees, decimals)}"
+        return answer, by_trees
     share = float(np.trace(confusion) / confusion.sum())
     error = _error_of_classes(metrics, "accuracy")
     constant = percent(classes["largest_share"], 0)
-    by_trees = as_number(trees.get("accuracy"))
-    other = "" if by_trees is None else f"{_TREES} {percent(by_trees)}"
-    return f"{interval(share, error)} of rows correct (a constant: {constant})", other
+    accuracy_of_trees = as_number(trees.get("accuracy"))
+    if accuracy_of_trees is not None:
+        by_trees = f"{_TREES} {percent(accuracy_of_trees)}"
+    return f"{interval(share, error)} of rows correct (a constant: {constant})", by_trees
 
 
 def _error_of_classes(metrics: Mapping[str, Any], measure: str) -> float | None:

@@ -186,35 +186,38 @@ def bar_chart(
     """
     shown = bars[:n_bars]
     write = percent if x_percent else number
-    names = [shorten(bar.name, 34) for bar in shown]
     labels = [bar.label or write(bar.value) for bar in shown]
     values = [as_number(bar.value) or 0.0 for bar in shown]
-    start = 14.0 + max(map(width_of, names), default=0.0)
-    label_width = max((width_of(text, NAME_SIZE) for text in labels), default=0.0)
+    start = 14.0 + max((width_of(_name_of(bar)) for bar in shown), default=0.0)
     # Where labels at the ends of bars leave room for the longest bar.
-    end = max(WIDTH - 14.0 - label_width, start + 80.0)
+    end = WIDTH - 14.0 - max(map(width_of, labels), default=0.0)
+    end = max(end, start + 80.0)
     least = None if min(values, default=0.0) < 0 else 0.0
-    scale = Scale.over([0.0, *values], margin=0.0, limits=(least, None)).between(start, end)
+    scale = Scale.over([0.0, *values], margin=0.0, limits=(least, None))
+    scale = scale.between(start, end)
     bottom = 8.0 + _BAR_HEIGHT * max(1, len(shown))
     parts = list(x_axis(scale, xlabel, 8.0, bottom, x_percent))
-    for place, value in enumerate(values):
-        middle = 8.0 + _BAR_HEIGHT * (place + 0.5)
-        text = labels[place]
-        pointed = f"<title>{words(shown[place].name)}: {words(text)}</title>"
-        label_start = scale(max(value, 0.0)) + 4.0
-        parts += [
-            f"<g>{_bar(scale, value, middle)}{pointed}</g>",
-            label(start - 6.0, middle + 3.5, names[place], anchor="end"),
-            label(label_start, middle + 3.5, text, size=NAME_SIZE, colour=MUTED),
-        ]
+    top = 8.0
+    for bar, value, text in zip(shown, values, labels, strict=True):
+        parts += _bar(bar, value, text, scale, top)
+        top += _BAR_HEIGHT
     return document(shown, title, xlabel, bottom + 38.0, parts)
 
 
-def _bar(scale: Scale, value: float, middle: float) -> str:
-    """Return a bar from 0 to a value, about the height of its middle."""
+def _name_of(bar: Bar) -> str:
+    return shorten(bar.name, 34)
+
+
+def _bar(bar: Bar, value: float, text: str, scale: Scale, top: float) -> Iterator[str]:
+    """Yield a bar from 0 to a value, with its name on the left and a text at its end."""
     low, high = sorted((scale(0.0), scale(value)))
-    corner = f"M{amount(low)},{amount(middle - 6.5)}"
-    return filled(f"{corner}h{amount(high - low)}v13H{amount(low)}Z", SERIES[0])
+    corner = f"M{amount(low)},{amount(top + 3.0)}"
+    shape = filled(f"{corner}h{amount(high - low)}v13H{amount(low)}Z", SERIES[0])
+    yield f"<g>{shape}<title>{words(bar.name)}: {words(text)}</title></g>"
+    base = top + 13.0
+    yield label(scale.start - 6.0, base, _name_of(bar), anchor="end")
+    end = scale(max(value, 0.0))
+    yield label(end + 4.0, base, text, size=NAME_SIZE, colour=MUTED)
 
 
 # --- lines --------------------------------------------------------------------------------------
@@ -262,19 +265,24 @@ class _Drawn:
 
     def draw(self, frame: Frame) -> Iterator[str]:
         """Yield the band, the line and its rings; a single point as a dot."""
+        colour = SERIES[self.style]
+        band = self._band(frame)
+        if band:
+            yield filled(band, colour, "; fill-opacity: 0.16")
+        points = self._points(frame, self.x, self.y)
+        yield self.stroked(polyline(points))
+        if len(points) == 1:
+            yield filled(circle(points[0], 2.6), colour)
+        for x, y in self.line.marks:
+            ring = circle(frame.at(x, y), 5.0)
+            yield stroke(ring, colour, 2.0)
+
+    def _band(self, frame: Frame) -> str:
         has_band = np.isfinite(self.lower) & np.isfinite(self.upper)
         x = self.x[has_band]
         upper = self._points(frame, x, self.upper[has_band])
         lower = self._points(frame, x, self.lower[has_band])
-        band = polyline([*upper, *reversed(lower)], closed=True)
-        if band:
-            yield filled(band, SERIES[self.style], "; fill-opacity: 0.16")
-        points = self._points(frame, self.x, self.y)
-        yield self.stroked(polyline(points))
-        if len(points) == 1:
-            yield filled(circle(points[0], 2.6), SERIES[self.style])
-        for x, y in self.line.marks:
-            yield stroke(circle(frame.at(x, y), 5.0), SERIES[self.style], 2.0)
+        return polyline([*upper, *reversed(lower)], closed=True)
 
     def _points(self, frame: Frame, xs: np.ndarray, ys: np.ndarray) -> list[Pair]:
         points = list[Pair]()
@@ -292,19 +300,24 @@ class _Drawn:
         a name.
         """
         places = list[Pair]()
-        points = zip(self.line.x, self.line.y, self.line.names, strict=False)
-        for x, y, text in reversed(list(points)):
-            if not text or as_number(x) is None or as_number(y) is None:
-                continue
+        for x, y, text in self._named_points():
             name = shorten(text, _CHARACTERS)
-            place, top = frame.at(float(x), float(y))
+            place, top = frame.at(x, y)
             end = place + 6.0 + width_of(name, NAME_SIZE)
-            lowest = max((below for right, below in places if right < end), default=top)
+            occupied = [base for start, base in places if start < end]
+            lowest = max(occupied, default=top)
             base = max(top + 18.0, lowest + _APART)
             if base < frame.y.start - 4.0 and end < WIDTH:
                 places.append((place, base))
                 yield segment((place, top), (place, base), MUTED, 0.6)
                 yield label(place + 3.0, base, name, size=NAME_SIZE)
+
+    def _named_points(self) -> Iterator[tuple[float, float, str]]:
+        """Yield the points that have a name, the last first."""
+        points = list(zip(self.line.x, self.line.y, self.line.names, strict=False))
+        for x, y, text in reversed(points):
+            if text and as_number(x) is not None and as_number(y) is not None:
+                yield x, y, text
 
 
 def _scales(
@@ -355,8 +368,8 @@ def _named_mark(frame: Frame, name: str, value: float) -> str:
 
 def _circles(frame: Frame, points: Sequence[Point]) -> Iterator[str]:
     """Yield the points, of which the largest show their names when they are pointed at."""
-    others = "".join(circle(frame.at(p.x, p.y), 1.5) for p in points[_NAMED_POINTS:])
-    yield stroke(others, MUTED, 1.0)
+    unnamed = "".join(circle(frame.at(p.x, p.y), 1.5) for p in points[_NAMED_POINTS:])
+    yield stroke(unnamed, MUTED, 1.0)
     for point in reversed(points[:_NAMED_POINTS]):
         data = circle(frame.at(point.x, point.y), _radius(point, points))
         drawn = stroke(data, MUTED, 1.0)
@@ -382,7 +395,7 @@ def _names_beside(frame: Frame, points: Sequence[Point], n_names: int) -> Iterat
         start = x + _radius(point, points) + 3.0
         end = start + width_of(name, NAME_SIZE)
         near = [place for place in places if abs(place[2] - y) < _APART]
-        if end < WIDTH and all(end < left or right < start for left, right, _ in near):
+        if end < WIDTH and all(end < first or last < start for first, last, _ in near):
             places.append((start, end, y))
             yield label(start, y + 3.0, name, size=NAME_SIZE)
 

@@ -260,18 +260,21 @@ class Frame:
     def draw(self, xlabel: str, ylabel: str, is_share: bool = False) -> Iterator[str]:
         """Yield the grid, the axes and all that is written around them."""
         start = self.x.start
+        end = self.x.end
         top = self.y.end
         bottom = self.y.start
         yield from x_axis(self.x, xlabel, top, bottom)
         ticks = self.y.ticks(7)
         for tick, text in zip(ticks, tick_texts(ticks, is_share), strict=True):
             y = self.y(tick)
-            yield segment((start, y), (self.x.end, y), RULE, 0.8)
-            yield _tick("y", label(start - 5.0, y + 3.5, text, anchor="end", colour=MUTED))
+            written = label(start - 5.0, y + 3.5, text, anchor="end", colour=MUTED)
+            yield segment((start, y), (end, y), RULE, 0.8)
+            yield f'<g class="y-tick">{written}</g>'
         middle = (top + bottom) / 2
         yield label(13.0, middle, ylabel, anchor="middle", colour=MUTED, turned=True)
         corner = (start, bottom)
-        yield stroke(polyline(((start, top), corner, (self.x.end, bottom))), MUTED, 0.8)
+        edges = polyline(((start, top), corner, (end, bottom)))
+        yield stroke(edges, MUTED, 0.8)
 
 
 def x_axis(
@@ -280,20 +283,18 @@ def x_axis(
     """Yield the grid along x, with the labels of the ticks and the title below."""
     length = scale.end - scale.start
     most = max(int(length // 48), 1)
-    ticks = scale.ticks(most)
-    texts = tick_texts(ticks, is_share)
-    while most > 1 and max(map(width_of, texts), default=0.0) * len(ticks) > length:
-        most -= 1
+    while True:
         ticks = scale.ticks(most)
         texts = tick_texts(ticks, is_share)
+        widest = max(map(width_of, texts), default=0.0)
+        if most == 1 or widest * len(ticks) <= length:
+            break
+        most -= 1
     for tick, text in zip(ticks, texts, strict=True):
         x = scale(tick)
         yield segment((x, top), (x, bottom), RULE, 0.8)
-        x = min(x, WIDTH - 2.0 - width_of(text) / 2)  # within the chart
-        yield _tick("x", label(x, bottom + 14.0, text, anchor="middle", colour=MUTED))
+        within_chart = min(x, WIDTH - 2.0 - width_of(text) / 2)
+        written = label(within_chart, bottom + 14.0, text, anchor="middle", colour=MUTED)
+        yield f'<g class="x-tick">{written}</g>'
     middle = (scale.start + scale.end) / 2
     yield label(middle, bottom + 30.0, title, anchor="middle", colour=MUTED)
-
-
-def _tick(axis: str, text: str) -> str:
-    return f'<g class="{axis}-tick">{text}</g>'
