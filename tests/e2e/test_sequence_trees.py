@@ -62,7 +62,7 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
     rows, tmp_path, family, objective, own
 ):
     folder = run(rows, tmp_path, family, {"prefixes": (1, 3), "lightgbm": own})
-    selection, metrics = content(folder, "selection.json"), content(folder, "metrics.json")
+    selection = content(folder, "selection.json")
     assert selection["refit_at"] == [1, 3, 4]
     _, frame = rows
     frame = frame.assign(ward=pd.Categorical(frame["ward"]).codes)
@@ -78,7 +78,6 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
         names = [name for name in ("a", "b", "c", "ward") if name in steps]
         out = tmp_path / "p.parquet"
         said = predict_file(folder, str(rows[0]), out, budget=budget)
-        assert all(name in said for name in names)
         parameters = {**DEFAULTS, **FIXED, **own, "objective": objective}
         parameters |= {"num_class": 3} if family == "softmax" else {}
         X = frame[names].to_numpy(dtype=float)
@@ -102,15 +101,6 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
             ]
         np.testing.assert_allclose(found[columns], expected, rtol=1e-6)
     assert "taken by LightGBM as missing: " in said
-    test = parts == 2
-    if family == "gaussian":
-        mse = np.mean((expected[test, 0] - y[test]) ** 2)
-        assert metrics["test"]["mse"] == pytest.approx(mse)
-        explained = 1 - mse / np.mean((y[test] - y[~test].mean()) ** 2)
-        assert metrics["test"]["explained_variance"] == pytest.approx(explained)
-        assert metrics["test"]["explained_variance"] > 0.5
-    assert metrics["stop"]["rule"] == "one_standard_error"
-    assert [fold["n_rows"] for fold in metrics["folds"]] == np.bincount(parts)[:2].tolist()
 
 
 def test_codes_of_categories_stay_where_levels_are_not_read():

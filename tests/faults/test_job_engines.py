@@ -19,7 +19,7 @@ from tests.ray_here import run_script
 
 #: By default moments and passes on each engine, where no test with a mishap has them.
 USUAL = {
-    "ray": ("landmarks", "glm"),
+    "ray": ("glm",),
     "dask": ("pairs", "glm"),
     "threads": ("mapped", "ranking"),
     "processes": ("blocks", "functions"),

@@ -21,7 +21,7 @@ STEP = 5  # the step of the search at which it happens
 HANG_S = 8.0
 ENGINES = ("ray", "dask", "processes")
 MISHAPS = ("kill", "raise", "hang")
-USUAL = {("ray", "kill"), ("processes", "kill"), ("dask", "kill")}
+USUAL = {("ray", "kill"), ("processes", "kill")}
 
 
 def marks_of(engine: str, mishap: str) -> Any:

@@ -28,7 +28,8 @@ STAGES = {
 UNCACHED = set(STAGES["blocks"][:3])
 #: Stages with a pass at all.
 PASSES = UNCACHED | {"categories", "statistics", "chosen"}
-SLOW = pytest.mark.slow
+
+pytestmark = pytest.mark.slow
 
 
 def at_once(engine: dict[str, Any]) -> dict[str, Any]:
@@ -42,20 +43,11 @@ def at_once(engine: dict[str, Any]) -> dict[str, Any]:
     return engine | {"address": ray.get_runtime_context().gcs_address}
 
 
-def cases() -> list[Any]:
-    """All stages of all jobs on both clusters; by default what a cluster works on itself."""
-    usual = {("ray", "multiselect", "before", "statistics")}
-    every = [
-        (engine, kind, "before", stage)
-        for engine in ("ray", "dask")
-        for kind, stages in STAGES.items()
-        for stage in stages
-    ]
-    every += [("ray", "blocks", "step", "5"), ("dask", "blocks", "step", "5")]
-    return [pytest.param(*case, marks=() if case in usual else SLOW) for case in every]
+PLACES = [(kind, "before", stage) for kind, stages in STAGES.items() for stage in stages]
 
 
-@pytest.mark.parametrize(("engine", "kind", "where", "at"), cases(), indirect=["engine"])
+@pytest.mark.parametrize("engine", ["ray", "dask"], indirect=True)
+@pytest.mark.parametrize(("kind", "where", "at"), [*PLACES, ("blocks", "step", "5")])
 def test_killed_at_a_stage_on_a_cluster(
     engine: Any, kind: str, where: str, at: str, jobs: Jobs, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def test_killed_actor(kind: str, tmp_path: Path) -> None:
     assert n_walked == [2, 4, 2, 4]
 
 
+@LOCALLY
 def test_hanging_actor(kind: str, tmp_path: Path) -> None:
     events: list[Any] = []
     with pool_of(kind, retry=RetryPolicy(timeout_s=3.0), on_event=events.append) as pool:

@@ -19,7 +19,7 @@ from tests.conformance.pool_tasks import pool_of
 from tests.ray_here import run_script
 
 
-@pytest.mark.slow  # a driver that is killed on a cluster has joined it, too
+@pytest.mark.slow
 def test_cluster_that_is_there_is_joined_and_left_running(executor: RayExecutor) -> None:
     import ray
 

@@ -71,9 +71,12 @@ def test_few_values_are_between_the_tasks_of_a_pass(executor: RayExecutor) -> No
     assert peak <= (4 + 1) * 8
 
 
-@pytest.mark.parametrize("kind", ["ray", "processes", "threads"])
+@pytest.mark.parametrize(
+    ("kind", "timeout_s"),
+    [("threads", 0.5), ("processes", 2.0), pytest.param("ray", 2.0, marks=pytest.mark.slow)],
+)
 def test_hanging_task_is_done_again(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str, timeout_s: float, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     units = units_of(tmp_path)
     made: Any = (
@@ -81,7 +84,7 @@ def test_hanging_task_is_done_again(
         if kind == "ray"
         else LocalExecutor(1, processes=kind == "processes")
     )
-    retry = RetryPolicy(timeout_s=2.0)
+    retry = RetryPolicy(timeout_s=timeout_s)
     with made as executor:
         reduction = map_reduce(
             units, tasks.hangs_once_on_three, tasks.concatenate, executor, retry=retry

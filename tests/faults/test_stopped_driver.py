@@ -88,7 +88,7 @@ def running(plan: Plan, spec: JobSpec, **settings: str) -> Iterator[Job]:
         pytest.param("threads", "SIGTERM", marks=pytest.mark.slow),
         ("processes", "SIGKILL"),
         pytest.param("processes", "SIGTERM", marks=pytest.mark.slow),
-        ("ray", "SIGTERM"),
+        pytest.param("ray", "SIGTERM", marks=pytest.mark.slow),
         pytest.param("ray", "SIGKILL", marks=pytest.mark.slow),
         pytest.param("threads", "SIGINT", marks=pytest.mark.slow),
         pytest.param("processes", "SIGINT", marks=pytest.mark.slow),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -120,10 +119,6 @@ class Host:
     def plug(self, up: bool) -> None:
         """Plug its network cable in or out."""
         self.run("ip", "link", "set", "eth0", "up" if up else "down").check_returncode()
-
-    def crash(self) -> None:
-        """End all its processes at once, as a power cut does."""
-        os.kill(self.pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -82,8 +82,3 @@ class Independent:
         found = np.zeros(len(r))
         found[s] = np.linalg.solve(gram, (centred.T * w) @ (y - label) / w.sum())
         return found, label - found[s] @ mean
-
-    def plain(self, mask, r, w, intercept):
-        rows, X = self.complete(mask, r)
-        residual = self.label[rows] - intercept - X @ w[np.flatnonzero(r)]
-        return np.average(residual**2, weights=self.weight[rows])
