@@ -88,17 +88,17 @@ def lasso(problem: Problem, supports: Sequence[Sequence[int]], budget: float) ->
 
 
 def supports_of(
-    problem: Problem, estimates: JudgmentEstimates, n_judgments: int
+    problem: Problem, estimates: JudgmentEstimates, n_judgments: int, most: int = MOST_OF_LASSO
 ) -> list[list[int]]:
     """Return the supports of the lasso path on averages that were collected, see `lasso_supports`.
 
-    They are of attributes in units of the deviations of their averages.
+    They are of attributes, `most` at most, in units of the deviations of their averages.
     """
     whole = _of_averages(problem, estimates, n_judgments, estimates.noise)
     varying = np.flatnonzero(problem.candidates & whole.candidates)
     unit = whole.deviation[varying]
     gram = whole.external[np.ix_(varying, varying)] / np.outer(unit, unit)
-    supports = lasso_supports(gram, whole.b[varying] / unit, MOST_OF_LASSO)
+    supports = lasso_supports(gram, whole.b[varying] / unit, min(most, MOST_OF_LASSO))
     return [varying[support].tolist() for support in supports]
 
 

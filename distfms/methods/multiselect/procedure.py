@@ -65,13 +65,16 @@ class Training:
     attributes: np.ndarray
     estimates: JudgmentEstimates
     problem: Problem
-    _supports: list[list[list[int]]] = field(default_factory=list)
+    _supports: dict[int, list[list[int]]] = field(default_factory=dict)
 
-    def supports(self, n_judgments: int) -> list[list[int]]:
-        """Return the supports of the lasso path, which are the same for all ridges."""
-        if not self._supports:
-            self._supports.append(supports_of(self.problem, self.estimates, n_judgments))
-        return self._supports[0]
+    def supports(self, n_judgments: int, budget: float) -> list[list[int]]:
+        """Return the supports of the lasso path that may be paid, the same for all ridges."""
+        cheapest = np.cumsum(np.sort(self.problem.costs))
+        n_paid = int(np.searchsorted(cheapest, budget * (1.0 + BUDGET_TOLERANCE), side="right"))
+        if n_paid not in self._supports:
+            supports = supports_of(self.problem, self.estimates, n_judgments, n_paid)
+            self._supports[n_paid] = supports
+        return self._supports[n_paid]
 
     def on(self, kept: np.ndarray) -> Training | None:
         """Return the same of some of these attributes, by place; None for none."""
@@ -248,7 +251,7 @@ class SelectionProcedure(Procedure):
         if name == "nothing":
             return nothing(problem, budget, name, "no_positive_gain")
         if name == "lasso":
-            return lasso(problem, training.supports(self.n_judgments), budget)
+            return lasso(problem, training.supports(self.n_judgments, budget), budget)
         if name in _OF_COLLECTED:
             baseline = _OF_COLLECTED[name]
             return baseline(problem, training.estimates, budget, self.n_judgments)
