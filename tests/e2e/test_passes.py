@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from distfms.methods.landmarks import form
+from distfms.methods.sequence import form as sequence_form
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.prepare import prepare
@@ -108,6 +109,35 @@ def test_a_default_sequence_reads_texts_first_and_the_rest_at_once(tmp_path, tar
     spec = build_spec({**job, "sequence": options, "output": str(tmp_path / "runs")})
     fewest, _ = prepare(spec).job.passes
     assert content(run_job(spec).folder, "manifest.json")["passes"] == fewest == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ("y", {}),
+        ("flag", {"family": "gaussian"}),
+        ("text", {"threshold": "f1"}),
+        ("text", {"model": "lightgbm", "threshold": "f1", "budgets": [2.0]}),
+    ],
+)
+def test_a_sequence_of_more_rows_than_the_sample_judges_all_by_one_pass_more(
+    tmp_path, monkeypatch, target, options
+):
+    monkeypatch.setattr(sequence_form, "SAMPLED_ROWS", 150)
+    frame = rows(400)
+    frame["ward"] = np.where(frame["c"] > 0, "east", "west")
+    frame["flag"] = (frame["y"] > 0) * 1
+    frame["text"] = np.where(frame["y"] > 0, "yes", "no")
+    frame.to_parquet(tmp_path / "rows.parquet")
+    others = [name for name in ("y", "flag", "text") if name != target]
+    data = {"path": str(tmp_path / "rows.parquet"), "target": target, "exclude": others}
+    job = {"name": "job", "method": "sequence", "data": {**data, "test": 0.2, "folds": 3}}
+    section = {"lightgbm": {"num_iterations": 10}, **options}
+    folder = run_job(build_spec({**job, "sequence": section, "output": str(tmp_path)})).folder
+    assert content(folder, "manifest.json")["passes"] <= 3
+    metrics = content(folder, "metrics.json")
+    assert metrics["reference"]["test"]
+    assert metrics.get("classes", {}).get("rows", "test") == "test"
 
 
 def test_each_point_of_a_grid_has_the_best_ridge_of_its_own(tmp_path):

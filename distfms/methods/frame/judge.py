@@ -143,6 +143,13 @@ class LossSums:
         """Variance of targets, (T,); sums about a near centre lose no digits."""
         return self.spread - np.square(self["target"] / self.weight)
 
+    def of_model(self, place: int) -> LossSums:
+        """Return the sums of one model, where all are in detail; without rankings."""
+        sums = self.sums.arrays.items()
+        return LossSums(
+            Sums({name: array[[place]] if array.ndim else array for name, array in sums})
+        )
+
     def of_classes(self, place: int) -> dict[str, np.ndarray]:
         """Return the sums of classes of one of the models in detail; see `class_sums`."""
         return {name: self[name][place] for name in CLASS_SUMS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.frame.contract import FoldAnswers
 from distfms.methods.frame.curves import number_or_none
-from distfms.methods.frame.judge import HELD_OUT, Judge, LossSums
+from distfms.methods.frame.judge import Judge, LossSums
 from distfms.methods.sequence.choice import Candidate, chosen_on_other_folds
 from distfms.methods.sequence.form import NO_FOLDS
 from distfms.methods.sequence.judged import few_rows
@@ -40,28 +41,27 @@ def report_of(
 
     Each fold is judged by what the other folds spend, which it did not choose.
     """
-    data, options, paths = learner.data, learner.job.options, list(models.paths.values())
+    data, options = learner.data, learner.job.options
     if options.family == "gaussian":
         return {}
-    rule, spent = chosen_rule(learner, paths[0], stop)
+    rule, spent = chosen_rule(learner, models.paths[learner.rules.chosen.name], stop)
+    name = list(models.paths)[rule]
+    path = models.paths[name]
     rows = "train" if scores.folds is None else "validation"
     rows = rows if learner.solved(models).test is None else "test"
-    wanted = {rows, "validation"}
-    asked: dict[tuple[str, int], tuple[Path, Sequence[int]]] = {
-        ("train", 0): (paths[rule], learner.train_parts),
-        **{("validation", f): (p, [f]) for (f, r), p in models.of_folds.items() if r == rule},
-        ("test", 0): (paths[rule], [HELD_OUT]),
-    }
-    spent_of = spent_without_folds(learner, paths[rule], scores.folds, stop, candidate)
-    questions = {}
-    for key, (path, parts) in asked.items():
-        if key[0] in wanted:
-            prefix = path.affordable(spent_of.get(key, spent))
-            questions[key] = path.models_at([prefix]), parts
-    judged = learner.judged(questions)
-    sums_of = dict.fromkeys(wanted, LossSums())
-    for (name, _), sums in judged.items():
-        sums_of[name] = sums_of[name].merge(sums)
+    asked = dict[Any, tuple[Path, int, Sequence[int]]]()
+    if rows != "validation":
+        asked[rows, name] = (path, path.affordable(spent), learner.parts[rows])
+    spent_of = spent_without_folds(learner, path, scores.folds, stop, candidate)
+    for (fold, number), path_without in models.of_folds.items():
+        if number == rule:
+            prefix = path_without.affordable(spent_of.get(fold, spent))
+            asked[fold, rule] = (path_without, prefix, [fold])
+    judged = learner.judged_at(asked, scores.sums)
+    of_folds = {key[0]: sums for key, sums in judged.items() if key[0] != rows}
+    sums_of = {"validation": reduce(LossSums.merge, of_folds.values(), LossSums())}
+    if rows != "validation":
+        sums_of[rows] = judged[rows, name]
     if text := few_rows(sums_of[rows], _ROWS[rows]):
         advice = "" if chooses_ridge(learner.job) else ", or raise `sequence.ridge`"
         learner.run.note(f"{text} Look at these rows{advice}.")
@@ -78,9 +78,7 @@ def report_of(
         counts = at_threshold(counts, threshold)
     report = class_report(counts, names, rows, calibrated=True, threshold=threshold)
     report["folds"] = [
-        {"fold": number, **_fold_measures(learner.judge, sums)}
-        for (name, number), sums in judged.items()
-        if name == "validation"
+        {"fold": fold, **_fold_measures(learner.judge, sums)} for fold, sums in of_folds.items()
     ]
     if data.class_weights is None:
         return {"classes": report}
@@ -97,8 +95,8 @@ def spent_without_folds(
     folds: FoldAnswers | None,
     stop: Mapping[str, Any],
     candidate: Candidate | None,
-) -> dict[tuple[str, int], float]:
-    """Return what all folds but one spend on the chosen kind, by ("validation", fold).
+) -> dict[int, float]:
+    """Return what all folds but one spend on the chosen kind, by fold.
 
     Empty where folds did not choose where to stop.
     """
@@ -106,10 +104,8 @@ def spent_without_folds(
         return {}
     costs = learner.procedure.grid(path)  # that of no group first
     choices = chosen_on_other_folds([candidate], folds.weight)
-    return {
-        ("validation", fold): float(costs[prefix])
-        for fold, (_, prefix) in zip(folds.folds, choices, strict=True)
-    }
+    spent = [float(costs[prefix]) for _, prefix in choices]
+    return dict(zip(folds.folds, spent, strict=True))
 
 
 def _fold_measures(judge: Judge, sums: LossSums) -> dict[str, float | None]:

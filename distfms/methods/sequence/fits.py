@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-import numpy as np
-
+from distfms.data.files.partition import Partition
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import n_processors
 from distfms.methods.frame.contract import Run
+from distfms.methods.frame.outcomes import Responses
 from distfms.methods.frame.passes import Passes, Sums
+from distfms.methods.frame.rows import RowSource
 from distfms.methods.sequence.data import SequenceData
 from distfms.methods.sequence.glm import MOST_GUIDED, GlmPath, fitted, guide_of
-from distfms.methods.sequence.glm_rows import GlmDesign, GlmModel, View
+from distfms.methods.sequence.glm_rows import GlmDesign, GlmModel, GlmRows, View
 from distfms.methods.sequence.options import TREES, OrderRule
 from distfms.methods.sequence.problem import Ladder, Path, SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.read import GlmReader, rows_to_fit
-from distfms.methods.sequence.sample import TreeRows, TreeSource
+from distfms.methods.sequence.sample import TrainingRows, TreeRows, TreeSource, fit_weight
 from distfms.methods.sequence.trees import TreeFit, TreePath, features_of, spans_of, tree_path
 from distfms.solve.lbfgs import side_by_side
 from distfms.stats.base import merge_tree
@@ -77,6 +77,31 @@ def by_passes(
     return {key: fits.path(n_passes) for key, fits in zip(searches, fits_of_all, strict=True)}
 
 
+@dataclass(frozen=True, eq=False)
+class GlmReader:
+    """What passes read and add up; a :class:`~distfms.methods.frame.passes.RowReader`."""
+
+    source: RowSource
+    design: GlmDesign
+    outcome: Responses
+
+    def read(self, partition: Partition) -> GlmRows | None:
+        """Return the standardised training rows; None of held-out data."""
+        if self.source.held_out:
+            return None
+        return self.standardised(TrainingRows.of(self.source.read(partition)))
+
+    def standardised(self, rows: TrainingRows) -> GlmRows:
+        """Return training rows as fits take them."""
+        response = self.outcome.response(rows.target)
+        weight = fit_weight(rows.target, rows.weight, self.outcome)
+        return self.design.rows(rows.features, response, weight, rows.fold)
+
+    def sums(self, rows: GlmRows | None, models: Sequence[GlmModel]) -> Sums:
+        """Add up over rows, for models side by side."""
+        return Sums({}) if rows is None else self.design.sums(rows, models)
+
+
 @contextmanager
 def passes_over(
     run: Run, data: SequenceData, design: GlmDesign
@@ -84,21 +109,16 @@ def passes_over(
     """Make passes over the training rows: in this process, where these are in memory."""
     outcome = data.outcome
     assert outcome is not None
+
+    def reader(*of: Any) -> GlmReader:
+        return GlmReader(data.form.source(data.plan, *of), design, outcome)
+
     if data.memory is None:
-
-        def reader(*of: Any) -> GlmReader:
-            return GlmReader(data.form.source(data.plan, *of), design, outcome)
-
         with Passes(run, reader, data.plan.n_columns + 1, design.n_outputs) as make_pass:
             yield make_pass
         return
-    sample = data.memory
-    numbers = range(max(sample.n_folds, 1))
-    shards = []
-    for number in numbers:
-        rows = sample.rows_of(data.plan, [number])
-        fold = np.full(rows.n_rows, number)
-        shards.append(rows_to_fit(design, outcome, rows, fold))
+    of_all = reader(run.inputs.train, False)
+    shards = [of_all.standardised(rows) for rows in data.memory.by_fold(data.plan)]
     with single_threaded_blas(), ThreadPoolExecutor(n_processors()) as threads:
         yield lambda models: merge_tree(threads.map(partial(design.sums, models=models), shards))
 

@@ -14,6 +14,7 @@ from distfms.methods.frame.contract import Finished, FinishedRun, FoldAnswers, J
 from distfms.methods.frame.cross_validation import Members
 from distfms.methods.frame.curves import number_or_none
 from distfms.methods.frame.finished import by_statistics
+from distfms.methods.frame.judge import HELD_OUT
 from distfms.methods.frame.moments import head_of, points_on_folds
 from distfms.methods.frame.row_predictor import sources_of
 from distfms.methods.frame.tuning import LeftOpen, choose_options
@@ -38,16 +39,17 @@ from distfms.methods.sequence.evaluate import (
 )
 from distfms.methods.sequence.form import SequenceForm
 from distfms.methods.sequence.glm import GlmPath
-from distfms.methods.sequence.learners import ByRows, Learner, Models, Scores, learner_of
+from distfms.methods.sequence.learners import Asked, ByRows, Learner, Models, Scores, learner_of
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceOutline
 from distfms.methods.sequence.race import with_kind
 from distfms.methods.sequence.read import read_data
-from distfms.methods.sequence.reference import beside_sequence, fit_reference
+from distfms.methods.sequence.reference import REFERENCE, Reference, beside_sequence, fit_reference
 from distfms.methods.sequence.ridge import near
 from distfms.methods.sequence.ridge_choice import chooses_ridge, with_ridge
 from distfms.methods.sequence.stages import learn_stopping
 from distfms.methods.sequence.stopping import Stopping
+from distfms.methods.sequence.trees import TreePath, spans_of
 from distfms.stats.base import over_folds
 
 #: Explained deviance from which classes without a ridge count as separated.
@@ -81,7 +83,9 @@ def sequence(run: Run, job: Job) -> Finished:
     orders = run.step("select", lambda: find_orders(learner))
     outline = next(iter(orders.values())).outline
     models = learner.models(orders)
-    metrics = run.step("evaluate", lambda: evaluate(learner, models, reference))
+    evaluated = run.step("evaluate", lambda: evaluate(learner, models, reference))
+    models = with_shares(models, evaluated["shares"])
+    metrics = evaluated["metrics"]
     metrics, stopping = with_stopping(learner, models, metrics)
     return Finished(
         selection=selection_of(learner, form, outline, models.paths),
@@ -125,9 +129,35 @@ def find_orders(learner: Learner) -> dict[str, Any]:
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def evaluate(learner: Learner, models: Models, reference: Any) -> dict[str, Any]:
+def with_shares(models: Models, shares: Mapping[str, np.ndarray]) -> Models:
+    """Return models whose paths of trees say what they explain of the training rows."""
+    paths = dict(models.paths)
+    for name, values in shares.items():
+        paths[name] = replace(paths[name], share=values)
+    return replace(models, paths=paths)
+
+
+def evaluate(learner: Learner, models: Models, reference: Reference | None) -> dict[str, Any]:
+    """Return the content of ``metrics.json``, and what trees explain of the training rows."""
+    others = dict[str, Asked]()
+    if reference is not None and reference.whole_model is not None:
+        # Where knots were chosen since, a number is in another row of a batch.
+        trees = replace(reference.whole_model, spans=spans_of(learner.data.plan))
+        others[REFERENCE] = (trees, [HELD_OUT])
+    scores = learner.scores(models, others)
+    shares = dict[str, np.ndarray]()
+    for name, path in models.paths.items():
+        if isinstance(path, TreePath):
+            shares[name] = scores.curves["train", name][learner.procedure.share][path.fitted]
+    models = with_shares(models, shares)
+    return {"metrics": metrics_of(learner, models, scores, reference), "shares": shares}
+
+
+def metrics_of(
+    learner: Learner, models: Models, scores: Scores, reference: Reference | None
+) -> dict[str, Any]:
     """Return the content of ``metrics.json``."""
-    scores, rules, job = learner.scores(models), learner.rules, learner.job
+    rules, job = learner.rules, learner.job
     path, share = models.paths[rules.chosen.name], learner.procedure.share
     curves = curves_of(models, scores, share)
     sets = [curves.pop(rule.name).points()[-1] for rule in rules.of_budgets]
@@ -159,7 +189,7 @@ def evaluate(learner: Learner, models: Models, reference: Any) -> dict[str, Any]
         mean = over_folds(np.array([f[share] for f in of_folds], dtype=float), weights).mean
         content["stop"] = {**stop, "validation": {share: number_or_none(mean)}}
     if reference is not None:
-        content["reference"] = beside_sequence(learner, reference, scores.folds, last)
+        content["reference"] = beside_sequence(learner, reference, scores, last)
     if isinstance(learner, ByRows):
         content |= report_of(learner, models, scores, content["stop"], candidate)
     return content

@@ -342,11 +342,8 @@ class SequenceForm(RowForm):
             fewest += self.mapped.n_passes - (not self.sample_share)
         if self.options.family != "gaussian" and not self.is_in_memory:
             return fewest + 1, None
-        # Columns with knots, and measures that statistics do not tell.
-        most = fewest + 2
-        if not self.options.by_statistics:
-            most += 1  # of trees
-        return fewest, most
+        # Columns with knots, and all that statistics do not tell.
+        return fewest, fewest + self.has_derived + 1
 
     def for_actors(self, rules: Rules) -> dict[str, float]:
         """Return what actors may do for models that are fitted to rows; see `Job.for_actors`."""

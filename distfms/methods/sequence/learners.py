@@ -39,6 +39,12 @@ from distfms.stats.base import Folded, merge_tree
 
 #: Sequences of models that one pass judges.
 JUDGED = 128
+#: Most scores of a row with which a pass tells classes apart by every prefix.
+_MOST_DETAILED = 12
+
+
+#: Models to judge, and the folds, or held-out rows (`HELD_OUT`), to judge them on.
+Asked = tuple[PrefixModels, Sequence[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +59,13 @@ class Models:
 class Scores:
     """Measures of prefixes 0..K by (rows, rule), rows being ``train`` or ``test``.
 
-    `folds` are answers by rule and fold, None without cross-validation.
+    `folds` are answers by rule and fold, None without cross-validation. `sums` are what the judge
+    added up: of kept prefixes by the same keys and by (fold, number of the rule), and of others.
     """
 
     curves: Mapping[tuple[str, str], Answer]
     folds: FoldAnswers | None
+    sums: Mapping[Any, LossSums]
 
 
 class Learner(ABC):
@@ -90,8 +98,8 @@ class Learner(ABC):
         """Return the models of these paths, and those without each fold."""
 
     @abstractmethod
-    def scores(self, models: Models) -> Scores:
-        """Judge all models; within a step."""
+    def scores(self, models: Models, others: Mapping[Any, Asked]) -> Scores:
+        """Judge all models, and others in the same pass; within a step."""
 
     def explained(self, path: Path) -> np.ndarray:
         """Return what the prefixes 0..K of a path explain of the training rows."""
@@ -105,16 +113,15 @@ class Learner(ABC):
         return Solved(self.procedure, self.data.statistics, self.whole.train, None, models.paths)
 
     @property
-    def train_parts(self) -> range:
-        """Parts of a batch that are training rows."""
-        return range(max(self.job.n_folds, 1))
+    def parts(self) -> dict[str, Sequence[int]]:
+        """Parts of a batch that are training rows, and held-out ones."""
+        return {"train": range(max(self.job.n_folds, 1)), "test": [HELD_OUT]}
 
     def on_rows(self, paths: Mapping[str, Path]) -> dict[Any, tuple[Path, Sequence[int]]]:
         """Return paths, by (rows, rule), with the parts of a batch that are these rows."""
-        parts = {"train": self.train_parts, "test": [HELD_OUT]}
         return {
             (rows, name): (paths[name], numbers)
-            for rows, numbers in parts.items()
+            for rows, numbers in self.parts.items()
             for name in paths
         }
 
@@ -131,10 +138,13 @@ class Learner(ABC):
         Regressions have `NATURAL` measures, too: accuracy where each target has two values, and
         NDCG where rows have queries.
         """
-        outcome = self.data.outcome
+        data = self.data
+        outcome = data.outcome
         if outcome is not None:
-            return Judge(outcome)
-        counts, roles = self.data.statistics["counts"], self.data.form.roles
+            # Where a pass judges, it tells all of the prefix that will be chosen by its losses.
+            is_detailed = data.memory is None and len(data.output_names) <= _MOST_DETAILED
+            return Judge(outcome, slice(None) if is_detailed else slice(-1, None))
+        counts, roles = data.statistics["counts"], data.form.roles
         values = counts.train().merge(counts.test).values
         threshold = None
         if (np.isfinite(values).sum(axis=1) == 2).all():
@@ -151,27 +161,31 @@ class Learner(ABC):
         return is_of_two or bool(self.judge.cutoffs)
 
     def measured(
-        self,
-        asked: Mapping[Key, tuple[Path, Sequence[int]]],
-        models: Mapping[Key, tuple[PrefixModels, Sequence[int]]] | None = None,
-    ) -> dict[Key, Answer]:
-        """Measure all prefixes of paths, and models, on folds or on held-out rows (`HELD_OUT`)."""
-        kept = {key: kept_prefixes(path) for key, (path, _) in asked.items()}
-        wanted = {key: (path.models_at(kept[key]), parts) for key, (path, parts) in asked.items()}
-        measures = dict[Key, Answer]()
-        for key, sums in self.judged({**wanted, **(models or {})}).items():
-            measures[key] = self.measures_of(sums)
-            if key in asked:
-                path = asked[key][0]
-                measures[key] = {
-                    name: path.of_prefixes(kept[key], values)
-                    for name, values in measures[key].items()
-                }
-        return measures
+        self, paths: Mapping[Key, tuple[Path, Sequence[int]]], others: Mapping[Key, Asked]
+    ) -> tuple[dict[Key, Answer], dict[Key, LossSums]]:
+        """Measure all prefixes of paths on parts, and judge other models in the same pass."""
+        kept = {key: kept_prefixes(path) for key, (path, _) in paths.items()}
+        asked = {key: (path.models_at(kept[key]), parts) for key, (path, parts) in paths.items()}
+        sums = self.judged({**asked, **others})
+        curves = dict[Key, Answer]()
+        for key, (path, _) in paths.items():
+            measures = self.measures_of(sums[key]).items()
+            curves[key] = {name: path.of_prefixes(kept[key], values) for name, values in measures}
+        return curves, sums
 
-    def judged(
-        self, asked: Mapping[Key, tuple[PrefixModels, Sequence[int]]]
+    def judged_at(
+        self, paths: Mapping[Key, tuple[Path, int, Sequence[int]]], sums: Mapping[Key, LossSums]
     ) -> dict[Key, LossSums]:
+        """Judge a prefix of each path, of whose kept prefixes these are the sums."""
+        if self.judge.in_detail.start is not None:  # the sums do not tell classes apart
+            return self.judged({k: (p.models_at([n]), parts) for k, (p, n, parts) in paths.items()})
+        at_prefix = {}
+        for key, (path, prefix, _) in paths.items():
+            place = np.searchsorted(kept_prefixes(path), prefix, side="right") - 1
+            at_prefix[key] = sums[key].of_model(int(place))
+        return at_prefix
+
+    def judged(self, asked: Mapping[Key, Asked]) -> dict[Key, LossSums]:
         """Judge models on folds, or on held-out rows: in memory, or by one pass for `JUDGED`."""
         data = self.data
         if data.memory is not None and not self.judge.cutoffs:
@@ -222,7 +236,7 @@ class ByStatistics(Learner):
         """Return the paths themselves; actors search without each fold where they judge."""
         return Models(orders, {})
 
-    def scores(self, models: Models) -> Scores:
+    def scores(self, models: Models, others: Mapping[Any, Asked]) -> Scores:
         """Judge all models; within a step. What statistics do not tell, one pass over rows does."""
         solved = self.solved(models)
         procedure = replace(self.procedure, with_models=self.needs_rows)
@@ -233,15 +247,16 @@ class ByStatistics(Learner):
             for name, path in models.paths.items()
         }
         if not self.needs_rows:
-            return Scores(curves, folds)
+            return Scores(curves, folds, self.judged(others))
         answers, numbers = ((), ()) if folds is None else (folds.answers, folds.folds)
         units = {(f, i): own[at] for i, own in enumerate(answers) for at, f in enumerate(numbers)}
         of_folds = {unit: (_models_in(answer), [unit[0]]) for unit, answer in units.items()}
-        more = self.measured(self.on_rows(models.paths), of_folds)
+        measures, sums = self.measured(self.on_rows(models.paths), {**of_folds, **others})
+        measures |= {unit: self.measures_of(sums[unit]) for unit in units}
         # What statistics tell too is exact.
-        both = {key: {**own, **more[key], **own} for key, own in {**curves, **units}.items()}
+        both = {key: {**own, **measures[key], **own} for key, own in {**curves, **units}.items()}
         answers = tuple(tuple(both[fold, n] for fold in numbers) for n in range(len(answers)))
-        return Scores(both, folds and replace(folds, answers=answers))
+        return Scores(both, folds and replace(folds, answers=answers), sums)
 
 
 def _models_in(answer: Answer) -> LinearModels:
@@ -262,7 +277,7 @@ class ByRows(Learner):
         }
         paths = self._refitted(searches, self._ordered(searches))
         asked = {unit: (path, [unit[0]]) for unit, path in paths.items()}
-        return self._answers(work, paths, self.measured(asked))
+        return self._answers(work, paths, self.measured(asked, {})[0])
 
     def search(self) -> dict[str, Any]:
         """Return the paths of all rules by name; within a step."""
@@ -283,11 +298,6 @@ class ByRows(Learner):
                     f"LightGBM was fitted to {percent(sample.share)} of the training rows, drawn "
                     "by their hashes (`sequence.model: auto`). `model: lightgbm` takes all of them."
                 )
-            # What trees explain of the training rows, nobody knows so far.
-            asked = {name: (own.prefix_models(), self.train_parts) for name, own in paths.items()}
-            for name, sums in self.judged(asked).items():
-                measures = self.measures_of(sums)
-                paths[name] = replace(paths[name], share=measures[own.share])
         searches = {
             (fold.number, number): Search(
                 own.scored_at(own.grid(paths[rule.name])), rule, own.problem_on(fold), fold.number
@@ -297,16 +307,16 @@ class ByRows(Learner):
         }
         return Models(paths, self._refitted(searches, self._ordered(searches)))
 
-    def scores(self, models: Models) -> Scores:
+    def scores(self, models: Models, others: Mapping[Any, Asked]) -> Scores:
         """Judge all models; within a step."""
         of_folds = {unit: (path, [unit[0]]) for unit, path in models.of_folds.items()}
-        curves = self.measured({**self.on_rows(models.paths), **of_folds})
+        curves, sums = self.measured({**self.on_rows(models.paths), **of_folds}, others)
 
         def answers(work: FoldWork) -> FoldAnswers:
             return self._answers(work, models.of_folds, curves)
 
         folds = on_folds(self.run, self.job, self.solved(models), evaluate=answers)
-        return Scores(curves, folds)
+        return Scores(curves, folds, sums)
 
     def losses_at(self, procedure: SequenceProcedure, budgets: Sequence[float]) -> np.ndarray:
         """Return the losses of no group and of what budgets pay for, (1 + n_budgets, n_folds).

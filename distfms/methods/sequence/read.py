@@ -7,29 +7,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from distfms.data.files.partition import Dataset, Partition
+from distfms.data.files.partition import Dataset
 from distfms.data.rows.batches import ColumnPlan, RowBatch
 from distfms.errors import SpecError
 from distfms.methods.frame.classes import Classes, class_counts, classes_of
 from distfms.methods.frame.contract import Run
-from distfms.methods.frame.judge import JudgedRows
 from distfms.methods.frame.mapped import MappedForm, read_mapped
-from distfms.methods.frame.outcomes import Responses
-from distfms.methods.frame.passes import Sums
 from distfms.methods.frame.read import SAMPLE, sampling_reader
 from distfms.methods.frame.row_data import Levels, check_moments, read_levels
-from distfms.methods.frame.rows import (
-    RowCounts,
-    RowSource,
-    SummaryReader,
-    missing_by_source,
-    moment_reader,
-)
+from distfms.methods.frame.rows import RowCounts, SummaryReader, missing_by_source, moment_reader
 from distfms.methods.sequence.data import SequenceData, moments_of_sample, with_knots
 from distfms.methods.sequence.form import SequenceForm
-from distfms.methods.sequence.glm_rows import GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.options import ExpandSection
 from distfms.methods.sequence.problem import outline_from_comoments
 from distfms.methods.sequence.sample import Sample
@@ -181,44 +169,3 @@ def _checked(run: Run, data: SequenceData, statistics: Bundle) -> Bundle:
     procedure = replace(data, statistics=statistics).procedure(data.form.options)
     outline_from_comoments(statistics["moments"].train(), **procedure.posed)
     return statistics
-
-
-# --- rows to fit ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class GlmReader:
-    """What passes read and add up; a :class:`~distfms.methods.frame.passes.RowReader`."""
-
-    source: RowSource
-    design: GlmDesign
-    outcome: Responses
-
-    def read(self, partition: Partition) -> GlmRows | None:
-        """Return the standardised training rows; None of held-out data."""
-        if self.source.held_out:
-            return None
-        batch = self.source.read(partition)
-        # Folds follow one another, and the held-out rows come last.
-        *folds, test = batch.part_slices
-        train = slice(0, test.start)
-        fold = np.repeat(np.arange(len(folds)), [rows.stop - rows.start for rows in folds])
-        weight = None if batch.weight is None else batch.weight[train]
-        rows = JudgedRows(batch.features[:, train], batch.target[:, train], weight)
-        return rows_to_fit(self.design, self.outcome, rows, fold)
-
-    def sums(self, rows: GlmRows | None, models: Sequence[GlmModel]) -> Sums:
-        """Add up over rows, for models side by side."""
-        return Sums({}) if rows is None else self.design.sums(rows, models)
-
-
-def rows_to_fit(
-    design: GlmDesign, outcome: Responses, rows: JudgedRows, fold: np.ndarray
-) -> GlmRows:
-    """Return rows standardised; they weigh by their class, too."""
-    weight = outcome.loss_weights(rows.target)
-    if weight is None or rows.weight is None:
-        weight = rows.weight if weight is None else weight
-    else:
-        weight = weight * rows.weight
-    return design.rows(rows.features, outcome.response(rows.target), weight, fold)

@@ -16,7 +16,7 @@ from distfms.methods.frame.trees import QUICK, gains_by_feature
 from distfms.methods.sequence.data import SequenceData, thinned
 from distfms.methods.sequence.fits import tree_fit
 from distfms.methods.sequence.judged import PrefixScores, shares_of_mean
-from distfms.methods.sequence.learners import Learner
+from distfms.methods.sequence.learners import Learner, Scores
 from distfms.methods.sequence.options import TREES
 from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import RIDGES
@@ -27,6 +27,8 @@ from distfms.stats.base import over_folds
 #: What a reference explains more than a sequence and that is worth another kind of model.
 _WORTH_SAYING = 0.01
 _WHAT = "Fitting the reference"
+REFERENCE = "reference"
+"""What the judge's sums of the reference on held-out rows are known by."""
 #: Rows that the race begins with, and goes on with.
 _GROWING = (5_000, 20_000)
 OUT = 2.0
@@ -43,8 +45,8 @@ class Reference:
         Rows that they learn from, and the median number of their trees.
     folds : sequence of mapping
         What each explains of its fold.
-    test : mapping
-        What that of all rows explains of held-out rows.
+    whole_model : TreeModels or None
+        That of no group and that of all rows, where some are held out.
     losses, weights : numpy.ndarray of shape (n_folds,)
         Of the folds.
     whole : float
@@ -62,7 +64,7 @@ class Reference:
     n_train: int
     n_trees: int
     folds: Sequence[Mapping[str, Any]]
-    test: Mapping[str, Any]
+    whole_model: TreeModels | None
     losses: np.ndarray
     weights: np.ndarray
     whole: float
@@ -147,12 +149,10 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         losses.append(float(measures[loss][-1]))
         nulls.append(float(measures[loss][0]))
         weights.append(sums.weight)
-    test = dict[str, Any]()
+    whole_model = None
     if has_held_out:
         model = models[HELD_OUT]
-        whole = TreeModels.of(["", model.text], model.null, spans)
-        sums = learner.judged({HELD_OUT: (whole, [HELD_OUT])})[HELD_OUT]
-        test = _last(learner.measures_of(sums))
+        whole_model = TreeModels.of(["", model.text], model.null, spans)
     if loss == "deviance" and entries:
         shares = shares_of_mean(np.array([nulls, losses]), weights)[1]
         for entry, explained in zip(entries, shares, strict=True):
@@ -162,7 +162,7 @@ def _fitted_to(run: Run, learner: Learner, data: SequenceData) -> Reference:
         n_train=models[HELD_OUT].n_rows if HELD_OUT in models else len(rows.fold),
         n_trees=int(np.median([model.n_trees for model in models.values()])),
         folds=entries,
-        test=test,
+        whole_model=whole_model,
         losses=np.array(losses),
         weights=np.array(weights),
         whole=float(np.average(nulls, weights=weights)) if nulls else 1.0,
@@ -197,10 +197,7 @@ def shares_on_folds(reference: Reference, share: str, folds: FoldAnswers) -> np.
 
 
 def beside_sequence(
-    learner: Learner,
-    reference: Reference,
-    folds: FoldAnswers | None,
-    last: Mapping[str, Mapping[str, float]],
+    learner: Learner, reference: Reference, scores: Scores, last: Mapping[str, Mapping[str, float]]
 ) -> dict[str, Any]:
     """Return what a reference explains more than a sequence of all groups; on folds, if any.
 
@@ -208,7 +205,11 @@ def beside_sequence(
     than a standard error.
     """
     share = learner.procedure.share
-    tests = [own.get(share) for own in (last.get("test", {}), reference.test)]
+    folds = scores.folds
+    of_held_out = dict[str, Any]()
+    if REFERENCE in scores.sums:
+        of_held_out = _last(learner.measures_of(scores.sums[REFERENCE]))
+    tests = [own.get(share) for own in (last.get("test", {}), of_held_out)]
     ours, theirs = np.array(tests, dtype=float).reshape(2, 1)
     weights: Sequence[float] = (1.0,)
     if folds is not None:
@@ -228,7 +229,7 @@ def beside_sequence(
         "n_train": reference.n_train,
         "n_trees": reference.n_trees,
         "folds": [dict(entry) for entry in reference.folds],
-        "test": dict(reference.test),
+        "test": of_held_out,
         "validation": {**reference.validation, share: number_or_none(mean)} if folds else {},
         "more": more,
         "standard_error": error,

@@ -13,11 +13,11 @@ from functools import partial
 import numpy as np
 
 from distfms.data.files.partition import Partition
-from distfms.data.rows.batches import ColumnPlan
+from distfms.data.rows.batches import ColumnPlan, RowBatch
 from distfms.data.rows.folds import mix
 from distfms.methods.frame.judge import HELD_OUT, JudgedRows
 from distfms.methods.frame.outcomes import Responses
-from distfms.methods.frame.read import fill_column_rows, inputs_of
+from distfms.methods.frame.read import features_of, inputs_of
 from distfms.methods.frame.rows import RowSource
 from distfms.stats.base import Folded
 from distfms.stats.sample import RowSample
@@ -29,14 +29,6 @@ _INNER_FOLDS = 5
 def inner_folds(keys: np.ndarray) -> np.ndarray:
     """Divide rows (n,) by their keys, to stop trees of jobs that have no folds."""
     return (mix(keys) % np.uint64(_INNER_FOLDS)).astype(np.intp)
-
-
-def batch_of(plan: ColumnPlan, inputs: np.ndarray) -> np.ndarray:
-    """Return the features (D, n) of a batch from numbers and codes of the rows (S, n)."""
-    features = np.empty((plan.n_features, inputs.shape[1]))
-    for column, values in zip(plan.columns, inputs, strict=False):
-        fill_column_rows(features[column.start : column.stop], column, values)
-    return features
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +134,17 @@ class Sample:
         """Return the rows of folds, or of the held-out rows, as batches have them."""
         part = self.fold if self.n_folds > 1 else np.minimum(self.fold, 0)
         rows = self.taken(np.isin(part, parts))
-        return JudgedRows(batch_of(plan, rows.inputs), rows.target, rows.weight)
+        return JudgedRows(features_of(plan, rows.inputs), rows.target, rows.weight)
+
+    def by_fold(self, plan: ColumnPlan) -> list[TrainingRows]:
+        """Return the training rows of each fold of the job, as batches have them."""
+        rows_by_fold = []
+        for number in range(max(self.n_folds, 1)):
+            rows = self.rows_of(plan, [number])
+            assert rows.weight is not None
+            fold = np.full(rows.n_rows, number)
+            rows_by_fold.append(TrainingRows(rows.features, rows.target, rows.weight, fold))
+        return rows_by_fold
 
     def for_trees(self, outcome: Responses | None) -> TreeRows:
         """Return the training rows as LightGBM takes them."""
@@ -157,10 +159,32 @@ def as_fitted(
     """Return response and weight (n,) of rows in a fit, from their only target (1, n)."""
     if outcome is None:
         return target[0], weight
+    return outcome.response(target).ravel().astype(float), fit_weight(target, weight, outcome)
+
+
+def fit_weight(target: np.ndarray, weight: np.ndarray, outcome: Responses) -> np.ndarray:
+    """Return what rows (n,) weigh in a fit: by their class, too."""
     by_class = outcome.loss_weights(target)
-    if by_class is not None:
-        weight = weight * by_class
-    return outcome.response(target).ravel().astype(float), weight
+    return weight if by_class is None else weight * by_class
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """The training rows of a batch: features (D, n), target (P, n), weight and fold (n,)."""
+
+    features: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+    fold: np.ndarray
+
+    @classmethod
+    def of(cls, batch: RowBatch) -> TrainingRows:
+        """Return them in the memory of the batch: folds follow one another, then held-out rows."""
+        *folds, test = batch.part_slices
+        train = slice(0, test.start)
+        fold = np.repeat(np.arange(len(folds)), [rows.stop - rows.start for rows in folds])
+        weight = np.ones(test.start) if batch.weight is None else batch.weight[train]
+        return cls(batch.features[:, train], batch.target[:, train], weight, fold)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,12 +217,9 @@ class TreeSource:
 def _read_rows(outcome: Responses | None, source: RowSource, partition: Partition) -> TreeRows:
     """Read the training rows of a partition."""
     batch = source.read(partition)
-    *folds, test = batch.part_slices
-    train = slice(0, test.start)
-    fold = np.repeat(np.arange(len(folds)), [rows.stop - rows.start for rows in folds])
-    if len(folds) == 1:
-        fold = inner_folds(batch.rows.keys[train])
-    weight = np.ones(test.start) if batch.weight is None else batch.weight[train]
-    response, weight = as_fitted(batch.target[:, train], weight, outcome)
+    rows = TrainingRows.of(batch)
+    train = slice(0, len(rows.fold))
+    fold = rows.fold if source.section.folds > 1 else inner_folds(batch.rows.keys[train])
+    response, weight = as_fitted(rows.target, rows.weight, outcome)
     inputs = inputs_of(batch, source.plan, train)
     return TreeRows(inputs.T, np.array(response), weight, fold)

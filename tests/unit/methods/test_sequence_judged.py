@@ -74,4 +74,4 @@ def test_each_fold_is_judged_by_what_the_others_spend() -> None:
     candidate = Candidate(losses, [0, 1, 2])
     spent = spent_without_folds(learner, None, folds, {"rule": "one_standard_error"}, candidate)  # type: ignore[arg-type]
     # Without the first fold, two groups are ahead on both others; else one is within an error.
-    assert spent == {("validation", 0): 5.0, ("validation", 1): 2.0, ("validation", 2): 2.0}
+    assert spent == {0: 5.0, 1: 2.0, 2: 2.0}
