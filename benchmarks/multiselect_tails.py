@@ -48,8 +48,8 @@ def errors(seed: int, n: int, budget: int, tails: bool) -> list[float]:
     X, y = judged(rng, n, K, mixing, weights, tails)
     others, truth = judged(rng, OTHERS, budget, mixing, weights, tails)
     found = []
-    for clip in ("auto", False):
-        model = FeatureMultiSelector(budget=budget, clip=clip).fit(X, y)
+    for robust in (True, False):
+        model = FeatureMultiSelector(budget=budget, robust=robust).fit(X, y)
         found.append(float(np.mean((model.predict(others) - truth) ** 2) / truth.var()))
     return found
 
@@ -76,7 +76,7 @@ def screened(X, who, y, others, others_who, truth, budget: int) -> list[float]:
     """Return the error with all raters, by default, and how many raters that left out."""
     found, variance = list[float](), np.var(truth)
     for screen in (False, True):
-        model = FeatureMultiSelector(budget=budget, screen_raters=screen).fit(rows_of(X, who), y)
+        model = FeatureMultiSelector(budget=budget, robust=screen).fit(rows_of(X, who), y)
         bought = rows_of(others, others_who)
         for a, r in enumerate(model.repeats_):  # the first, whoever gave them
             bought[f"x{a}"] = [own[:r] for own in bought[f"x{a}"]]

@@ -24,7 +24,7 @@ K, BUDGETS = 2, (5, 10, 20, 30, 40, 60)
 #: The budget, the judgments of an object and the products of both with objects, of Figure 8.
 FIGURE_8_BUDGET, JUDGMENTS, PRODUCTS = 30, (2, 3, 5, 10), (2800, 1400, 700)
 #: Options of the paper: no ridge, no bounds on judgments, MakePSD as printed.
-PAPER = {"selection": "greedy", "ridge": 0.0, "psd": "data_units", "clip": False, "folds": 0}
+PAPER = {"ridge": 0.0, "psd": "data_units", "robust": False, "folds": 0}
 
 Allowed = Callable[[list[int], int], bool]
 

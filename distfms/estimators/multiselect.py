@@ -157,8 +157,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             Raters, to separate the errors that one rater's judgments share from the attributes. A
             string as in the spec of a job; by default, the columns of ids ``raters`` or
             ``name__raters`` if X has them. For X in memory, the ids themselves, of shape (n, k) for
-            all attributes or (n, d, k), None where unknown; ``screen_raters`` then leaves nobody
-            out, as X of a prediction does not have them.
+            all attributes or (n, d, k), None where unknown; nothing is then ``robust``, as X
+            of a prediction does not have them.
 
         Raises
         ------
@@ -189,7 +189,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         attributes = detect_layout(opened.schema, roles).names
         section = {**super()._options(names, opened, target), "raters": self._how}
         if self._apart:  # predictions do not know who judged
-            section["screen_raters"] = False
+            section["robust"] = False
         for name in ("costs", "internal_variance"):
             section[name] = _by_name(getattr(self, name), attributes, name)
         return section

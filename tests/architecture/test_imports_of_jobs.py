@@ -36,7 +36,7 @@ def test_local_jobs_and_predictions_on_parquet(tmp_path, method):
         columns = {n: [[v, v + 1.0] for v in c.to_pylist()] for n, c in columns.items()}
         # A lasso path is scikit-learn's, whose import takes a second.
         section = "multiselect"
-        options = "{budget: 4, selection: greedy, baselines: [], plan: true}"
+        options = "{budget: 4, algorithm: full, baselines: [], plan: true}"
     columns |= {"id": np.arange(120), "y": x.sum(axis=0)}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     data = f"{{path: '{tmp_path}/a.parquet', target: y, id: id, folds: 3}}"

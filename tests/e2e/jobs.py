@@ -54,7 +54,7 @@ def judgments_job(data: Path, output: Path, **changes: Any) -> JobSpec:
         "name": "small",
         "method": "multiselect",
         "data": {"path": str(data), "target": "y", "id": "id", "folds": 3, "test": 0.2},
-        "multiselect": {"budget": 12, "selection": "greedy", "plan": True},
+        "multiselect": {"budget": 12, "algorithm": "full", "plan": True},
         "engine": {"workers": 1},
         "output": str(output),
     }

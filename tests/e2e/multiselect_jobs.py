@@ -36,7 +36,7 @@ def job(path, output, **changes):
         "name": "small",
         "method": "multiselect",
         "data": {"path": str(path), "target": "y", "id": "id", "folds": 3, "test": 0.2},
-        "multiselect": {"budget": 6, "selection": "greedy"},
+        "multiselect": {"budget": 6, "algorithm": "full"},
         "engine": {"workers": 1},
         "output": str(output),
     }

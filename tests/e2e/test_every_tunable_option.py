@@ -24,7 +24,7 @@ TREES = {"model": "lightgbm", "lightgbm": {"num_iterations": 5, "min_data_in_lea
 TREES |= {"criterion": "fr", "expand": None}
 # What runs choose for themselves would differ between them.
 JUDGMENTS = {"budget": 6, "costs": {"a": 3}, "baselines": [], "psd": "nearest"}
-JUDGMENTS |= {"selection": "greedy", "ridge": 0.01}
+JUDGMENTS |= {"algorithm": "full", "ridge": 0.01}
 ONLINE = {"attributes_per_example": 4, "solver": "online", "repeats": 0, "baselines": []}
 TWO_PHASE = {"algorithm": "two_phase_ddaerr", "confidence": 0.5}
 OF_ALL = {"keep": 2, "ridge": 10.0, "landmarks": 4, "bound": 0.1}
@@ -86,7 +86,7 @@ CASES = {
         *("multiselect", "y", "projected_loss", JUDGMENTS),
         {
             **{"budget": 12, "ridge": 10.0, "algorithm": "scoring", "criterion": "gain"},
-            **{"psd": "none", "selection": "lasso"},
+            **{"psd": "none"},
         },
     ),
     # With steps so long that the bound is met.

@@ -60,7 +60,7 @@ def test_more_folds_than_objects(tmp_path):
     _, _, metrics, manifest = run(write(tmp_path, columns), tmp_path, data=data)
     assert metrics["folds"] == []
     assert "Choose fewer folds" in notes(manifest)
-    assert "Chosen by generalised cross-validation: selection greedy, ridge" in notes(manifest)
+    assert "Chosen by generalised cross-validation: algorithm full, ridge" in notes(manifest)
 
 
 def test_nothing_worth_buying(tmp_path):

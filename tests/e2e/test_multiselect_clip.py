@@ -39,10 +39,6 @@ def columns(X, y):
     return {"id": IDS, "y": y, **named}
 
 
-def learned(folder, output, clip, **changes):
-    return run(folder, output, multiselect={"budget": 6, "clip": clip}, **changes)
-
-
 @pytest.mark.parametrize(("model", "budget"), [("projected", 6), ("refit", 3)])
 def test_heavy_tails_are_clipped_as_if_the_data_were(tmp_path, model, budget):
     X, y = judged(tails=True)
@@ -50,7 +46,7 @@ def test_heavy_tails_are_clipped_as_if_the_data_were(tmp_path, model, budget):
     own = {"budget": budget, "model": model, "baselines": ["copies"]}
     folder, selection, metrics, manifest = run(raw, tmp_path / "a", multiselect=own)
     before = write(tmp_path / "clipped", columns(clipped(X), y))
-    off = {**own, "clip": False}
+    off = {**own, "robust": False}
     other, selection_, metrics_, _ = run(before, tmp_path / "b", multiselect=off)
     assert "Judgments are clipped to the median ± 3 median absolute deviations" in notes(manifest)
     assert selection["path"] == selection_["path"]
@@ -91,6 +87,6 @@ def test_far_judgments_of_far_objects_are_not_clipped(tmp_path, skewed):
     truth = np.exp(rng.normal(size=(N, 3))) if skewed else rng.normal(size=(N, 3))
     noise = 0.3 * rng.normal(size=(N, 3, K)) if skewed else rng.standard_t(2, size=(N, 3, K))
     X, y = truth[:, :, None] + noise, truth.sum(axis=1)
-    folder, *_ = learned(write(tmp_path / "data", columns(X, y)), tmp_path / "runs", "auto")
+    folder, *_ = run(write(tmp_path / "data", columns(X, y)), tmp_path / "runs")
     limits = read_run(folder).open()[1].weights["limits"]
     assert np.isinf(limits).all() == skewed

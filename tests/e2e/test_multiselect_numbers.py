@@ -102,10 +102,9 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
 
 
 @pytest.mark.parametrize("raters", ["positions", "ignore"])
-@pytest.mark.parametrize("clip", [True, False])
-def test_plain_errors_are_those_of_predictions(ragged, tmp_path, raters, clip):
+def test_plain_errors_are_those_of_predictions(ragged, tmp_path, raters):
     path, *_ = ragged
-    own = {"budget": 3, "model": "refit", "raters": raters, "clip": clip, "ridge": 0.1}
+    own = {"budget": 3, "model": "refit", "raters": raters, "ridge": 0.1}
     data = {"weight": "w", "test": 0.25}
     folder, _, metrics, _ = run(path, tmp_path, seed=4, data=data, multiselect=own)
     predict_file(folder, str(path), tmp_path / "out.parquet", with_folds=True)
@@ -137,15 +136,15 @@ def test_one_decomposition_for_each_set_of_objects(tmp_path, monkeypatch):
 def test_folds_choose_the_way_to_select_unless_there_are_none():
     by_default = MultiselectOptions(budget=12)
     tried = candidates(by_default, 3)
-    assert [own["selection"] for own in tried] == ["nothing", *["greedy"] * 9, *["lasso"] * 9]
-    greedy = [{"selection": "greedy", "ridge": ridge} for ridge in RIDGES]
+    assert [own["algorithm"] for own in tried] == ["nothing", *["full"] * 9, *["lasso"] * 9]
+    greedy = [{"algorithm": "full", "ridge": ridge} for ridge in RIDGES]
     assert candidates(by_default, 0) == greedy
-    closed = MultiselectOptions(budget=12, selection="lasso", ridge=0.1)
-    assert candidates(closed, 3) == [{"selection": "lasso", "ridge": 0.1}]
+    closed = MultiselectOptions(budget=12, algorithm="lasso", ridge=0.1)
+    assert candidates(closed, 3) == [{"algorithm": "lasso", "ridge": 0.1}]
 
 
 def test_nothing_is_bought_unless_that_is_worse_by_a_standard_error():
-    tried = [{"selection": "nothing"}, {"selection": "greedy"}, {"selection": "lasso"}]
+    tried = [{"algorithm": "nothing"}, {"algorithm": "full"}, {"algorithm": "lasso"}]
     clear = np.array([[1.0, 1.1, 0.9], [0.7, 0.8, 0.6], [0.8, 0.9, 0.7]])
     rule = rule_of(tried)
     assert rule(clear, np.ones(3)) == 1
@@ -163,7 +162,7 @@ def test_noise_takes_the_largest_ridges_or_buys_nothing(tmp_path, folds):
     judgments = rng.normal(size=(40, 6, 1)) + rng.normal(size=(40, 6, 2))
     columns = {f"q{a}": lists(judgments[:, a].tolist()) for a in range(6)}
     path = write(tmp_path, {"id": np.arange(40), "y": rng.normal(size=40), **columns})
-    data, own = {"folds": folds, "test": 0.0}, {"selection": "auto"}
+    data, own = {"folds": folds, "test": 0.0}, {"algorithm": "auto"}
     folder, selection, _, _ = run(path, tmp_path, data=data, multiselect=own)
     if folds:
         assert selection["repeats"] == {}
@@ -183,7 +182,7 @@ def test_an_attribute_that_hardly_varies_without_a_fold_decides_nothing(tmp_path
     columns = {f"q{a}": lists(judgments[:, a].tolist()) for a in range(2)}
     label = truth[:, 0] + 0.3 * rng.normal(size=n)
     path = write(tmp_path, {"id": ids, "y": label, **columns})
-    own = {"selection": "auto", "clip": False}
+    own = {"algorithm": "auto", "robust": False}
     _, selection, metrics, _ = run(path, tmp_path, data={"test": 0.0}, multiselect=own)
     assert selection["repeats"].get("q0", 0) > 0
     assert all(fold["projected_loss"] < 5 * label.var() for fold in metrics["folds"])

@@ -54,7 +54,7 @@ def spec_of(folder, output, **options):
     data = {"path": str(folder / "long.csv"), "long": long, "folds": 3, "test": 0.25}
     content = {"name": "moods", "method": "multiselect", "data": data, "output": str(output)}
     return build_spec(
-        content | {"multiselect": {"budget": 6, "ridge": 0.0, "selection": "greedy", **options}}
+        content | {"multiselect": {"budget": 6, "ridge": 0.0, "algorithm": "full", **options}}
     )
 
 

@@ -34,13 +34,13 @@ def columns(X, who, y=None, left_out=()):
 
 
 def learned(folder, output, screen=True, **options):
-    return run(folder, output, multiselect={"budget": 6, "screen_raters": screen, **options})
+    return run(folder, output, multiselect={"budget": 6, "robust": screen, **options})
 
 
 @pytest.mark.parametrize("model", ["projected", "refit"])
 def test_raters_at_random_are_left_out_as_if_they_were_not_in_the_data(tmp_path, model):
     X, who, y = crowd(at_random=True)
-    own = {"budget": 4, "clip": False, "model": model, "plan": True}
+    own = {"budget": 4, "model": model, "plan": True}
     raw = write(tmp_path / "raw", columns(X, who, y))
     folder, selection, metrics, manifest = learned(raw, tmp_path / "a", **own)
     before = write(tmp_path / "less", columns(X, who, y, BAD))

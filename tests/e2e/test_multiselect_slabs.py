@@ -18,7 +18,7 @@ from tests.e2e.multiselect_jobs import job as small_job
 from tests.e2e.test_sequence_mapped import require_close
 
 OPTIONS = {
-    "selection": "greedy",
+    "algorithm": "full",
     "budget": 12,
     "ridge": 0.2,
     "psd": "none",

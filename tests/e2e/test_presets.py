@@ -19,7 +19,7 @@ NEEDED = {
 }
 #: What literal forms do not show.
 SETS = {
-    "multiselect": ({"clip": False, "screen_raters": False}, {}),
+    "multiselect": ({"robust": False, "algorithm": "full"}, {}),
     "sequence": ({"stopping": "prefix"}, {"folds": 0}),
     "landmarks": ({"metric": "none", "clip": False}, {}),
     "attribute_efficient": ({"repeats": 100}, {"folds": 10}),

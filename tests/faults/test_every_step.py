@@ -128,7 +128,7 @@ FORMS: dict[str, tuple[Make, Make, str]] = {
     ),
     "multiselect": (
         multiselect_jobs.objects,
-        partial(multiselect(selection="auto"), tune={"grid": {"budget": [4, 6]}}),
+        partial(multiselect(algorithm="auto"), tune={"grid": {"budget": [4, 6]}}),
         "statistics, tune, select, evaluate",
     ),
     "multiselect, refit": (

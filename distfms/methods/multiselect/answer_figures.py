@@ -125,7 +125,7 @@ def _better(run: FinishedRun) -> str:
         return ""
     variance = run.selection["label_variance"]
     gain = interval(better["gain"] / variance, better["standard_error"] / variance)
-    how = ": set `selection: auto` to buy what it chooses" if better["name"] == "lasso" else ""
+    how = ": set `algorithm: auto` to buy what it chooses" if better["name"] == "lasso" else ""
     points = gain.replace("%", " points")
     return sentence(f"{title_of(better['name'])} explains {points} more{how}")
 

@@ -28,6 +28,9 @@ from distfms.stats.comoments import CONSTANT_RTOL
 if TYPE_CHECKING:
     from distfms.stats.judgments import JudgmentEstimates
 
+#: Judgments of an attribute that Averages buys at once, and Copies at most: section 4 of [1]_.
+K = 2
+
 #: Attributes that `lasso` selects at most.
 MOST_OF_LASSO = 200
 
@@ -47,18 +50,15 @@ def nothing(problem: Problem, budget: float, name: str, status: Status) -> Selec
     return replace(path, status=status, budget=float(budget))
 
 
-def averages(
-    problem: Problem, estimates: JudgmentEstimates, budget: float, n_judgments: int
-) -> SelectionPath:
-    """Forward selection on averages of `n_judgments` judgments.
+def averages(problem: Problem, estimates: JudgmentEstimates, budget: float) -> SelectionPath:
+    """Forward selection on averages of `K` judgments.
 
     Each attribute is chosen at most once and then costs so many. Where more or fewer of them were
-    collected, the variance of an average is what it would be of `n_judgments`, of any raters.
+    collected, the variance of an average is what it would be of `K`, of any raters.
     """
-    noise = estimates.v / n_judgments
-    whole = _of_averages(problem, estimates, n_judgments, noise)
+    whole = _of_averages(problem, estimates, estimates.v / K)
     path = greedy_path(whole, FullState(whole), budget, "averages")
-    return replace(path, costs=problem.costs, counts=np.full(path.n_steps, n_judgments))
+    return replace(path, costs=problem.costs, counts=np.full(path.n_steps, K))
 
 
 def lasso(problem: Problem, supports: Sequence[Sequence[int]], budget: float) -> SelectionPath:
@@ -88,13 +88,13 @@ def lasso(problem: Problem, supports: Sequence[Sequence[int]], budget: float) ->
 
 
 def supports_of(
-    problem: Problem, estimates: JudgmentEstimates, n_judgments: int, most: int = MOST_OF_LASSO
+    problem: Problem, estimates: JudgmentEstimates, most: int = MOST_OF_LASSO
 ) -> list[list[int]]:
     """Return the supports of the lasso path on averages that were collected, see `lasso_supports`.
 
     They are of attributes, `most` at most, in units of the deviations of their averages.
     """
-    whole = _of_averages(problem, estimates, n_judgments, estimates.noise)
+    whole = _of_averages(problem, estimates, estimates.noise)
     varying = np.flatnonzero(problem.candidates & whole.candidates)
     unit = whole.deviation[varying]
     gram = whole.external[np.ix_(varying, varying)] / np.outer(unit, unit)
@@ -158,9 +158,7 @@ def _path_of(problem: Problem, name: str, budget: float, attributes: np.ndarray)
     return replace(path, objective=path_objective(problem, path, np.arange(attributes.size) + 1))
 
 
-def _of_averages(
-    problem: Problem, estimates: JudgmentEstimates, n_judgments: int, noise: np.ndarray
-) -> Problem:
+def _of_averages(problem: Problem, estimates: JudgmentEstimates, noise: np.ndarray) -> Problem:
     """Return the problem of averages that have some noise, as if free of it."""
     moment = estimates.second_moment.copy()
     own = np.diag_indices(problem.n_attributes)
@@ -168,7 +166,7 @@ def _of_averages(
         # Of two attributes, as of the raters that will judge.
         moment = estimates.external.copy()
         if problem.noise_covariance is not None:
-            moment += estimates.noise_covariance / n_judgments
+            moment += estimates.noise_covariance / K
     moment[own] = estimates.second_moment[own] + (noise - estimates.noise)
     # The covariance of rows without gaps, or with more noise, is semi-definite but for rounding.
     semidefinite = estimates.noise_covariance is None and not estimates.n_missing.any()
@@ -176,17 +174,15 @@ def _of_averages(
     units = "nearest" if problem.psd == "none" else problem.psd
     return Problem.from_estimates(
         replace(estimates, v=np.zeros(problem.n_attributes), external=moment),
-        costs=problem.costs * n_judgments,
+        costs=problem.costs * K,
         ridge=problem.ridge,
         names=problem.names,
         psd="none" if semidefinite else units,
     )
 
 
-def copies(
-    problem: Problem, estimates: JudgmentEstimates, budget: float, n_judgments: int
-) -> SelectionPath:
-    """Forward selection with each of `n_judgments` judgments as an attribute of its own.
+def copies(problem: Problem, estimates: JudgmentEstimates, budget: float) -> SelectionPath:
+    """Forward selection with each of `K` judgments as an attribute of its own.
 
     The copies of an attribute are chosen in fixed order; r[a] is the number of copies chosen. As
     raters are exchangeable, so are copies, and what two of them share is estimated from all pairs
@@ -196,7 +192,7 @@ def copies(
     terms: Any = {"costs": problem.costs, "ridge": problem.ridge, "names": problem.names}
     raw = Problem.from_estimates(estimates, psd="none", **terms)
     raw = replace(raw, noise_covariance=problem.noise_covariance)
-    return greedy_path(raw, full_state(raw), budget, "copies", most=n_judgments)
+    return greedy_path(raw, full_state(raw), budget, "copies", most=K)
 
 
 def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPath:

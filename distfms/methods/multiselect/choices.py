@@ -59,14 +59,13 @@ def left_open(options: MultiselectOptions, n_folds: int) -> list[Grid]:
             "`multiselect.ridge` needs cross-validation, which this job does not have. Set "
             "`data.folds` to at least 2, or give one value; a search in slabs has no folds."
         )
-    ways: tuple[str, ...] = (options.selection,)
-    if options.selection == "auto":
-        ways = ("greedy", "lasso") if has_folds else ("greedy",)
     tried: Sequence[Any] = RIDGES if options.ridge == "auto" else ridges
-    grids: list[Grid] = [{"selection": ways, "ridge": tried}]
-    if options.selection == "auto" and has_folds:
-        grids.insert(0, {"selection": (NOTHING,), "ridge": (0.0,)})
-    return grids
+    if options.algorithm != "auto":
+        return [{"algorithm": (options.algorithm,), "ridge": tried}]
+    if not has_folds:
+        return [{"algorithm": ("full",), "ridge": tried}]
+    nothing: Grid = {"algorithm": (NOTHING,), "ridge": (0.0,)}
+    return [nothing, {"algorithm": ("full", "lasso"), "ridge": tried}]
 
 
 def grids_of_choice(options: MultiselectOptions, n_folds: int) -> list[Grid]:
@@ -84,7 +83,7 @@ def candidates(options: MultiselectOptions, n_folds: int) -> list[Point]:
 def preferred(options: MultiselectOptions, n_folds: int) -> Point:
     """Return the first way to buy, which stands for all in what is known before a choice."""
     tried = candidates(options, n_folds)
-    ways = [point for point in tried if point["selection"] != NOTHING]
+    ways = [point for point in tried if point["algorithm"] != NOTHING]
     return {**ways[0], "ridge": ways[-1]["ridge"]} if ways else tried[0]
 
 
@@ -94,7 +93,7 @@ def rule_of(tried: Sequence[Point]) -> Rule:
     It is better by more than one standard error. Where `tune` sets the way, points lack its name.
     """
     numbers = range(len(tried))
-    nothing = tuple(i for i in numbers if tried[i].get("selection") == NOTHING)
+    nothing = tuple(i for i in numbers if tried[i].get("algorithm") == NOTHING)
     ways = tuple(i for i in numbers if i not in nothing)
     groups = tuple(group for group in (nothing, ways) if group)
     return partial(chosen_on_known, InTurn(groups, (best,) * len(groups), fewest))
@@ -184,8 +183,8 @@ def _compared_without_folds(
     """Choose the ridge of the greedy search, or of the one way there is."""
     train = TrainMembers(statistics)
     n_objects = train["judgments"].means.n_counted
-    ways = dict.fromkeys(point["selection"] for point in tried if point["selection"] != NOTHING)
-    tried = [point for point in tried if point["selection"] == next(iter(ways))]
+    first = next(point["algorithm"] for point in tried if point["algorithm"] != NOTHING)
+    tried = [point for point in tried if point["algorithm"] == first]
     procedure: SelectionProcedure = job.form.procedure(changed_options(job.options, tried[0]))
     training = procedure.problem(train)  # what takes long is the same for all ridges
     losses = []

@@ -25,6 +25,9 @@ from distfms.stats.base import Folded, FoldMeans, over_folds
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
+#: Level of confidence intervals.
+_LEVEL = 0.95
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -37,7 +40,6 @@ class Evaluation:
     validated: FoldAnswers | None
     averages: Folded[CoMoments] | None
     model: LinearModel
-    confidence: float
     comparison: Mapping[str, Any] | None = None
 
     def metrics(self) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class Evaluation:
         if self.validated is None:
             return {}
         over = over_folds(self._losses_of_choice(), self.validated.weight)
-        half = over.half_width(self.confidence)
+        half = over.half_width(_LEVEL)
         interval = {
             "projected_loss": over.mean,
             "lower": over.mean - half,
@@ -147,7 +149,7 @@ class Evaluation:
         of_nothing = self.solved.problem.problem.label_variance
         scores = {"train": {"projected_loss": of_nothing - models.objective}}
         if validated is not None:
-            half = validated.half_width(self.confidence)
+            half = validated.half_width(_LEVEL)
             scores["validation"] = {
                 "projected_loss": validated.mean,
                 "lower": validated.mean - half,
@@ -243,7 +245,6 @@ def path_content(
     return {
         "method": "multiselect",
         "algorithm": rule.name,
-        "selection": "lasso" if rule.name == "lasso" else "greedy",
         "ridge": procedure.ridge,
         "criterion": path.criterion,
         "budget": procedure.budget,

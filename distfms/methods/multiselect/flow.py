@@ -192,9 +192,8 @@ def evaluate(
     folds = () if validated is None else validated.folds
     for text in evaluation_remarks(solved.procedure, solved.statistics["judgments"], folds):
         run.note(text)
-    confidence = job.options.confidence
     held = None if averages is None else averages["predicted"]
-    return Evaluation(solved, validated, held, model, confidence, comparison).metrics()
+    return Evaluation(solved, validated, held, model, comparison).metrics()
 
 
 def at_common_budgets(solved: Solved) -> SelectionProcedure:

@@ -85,7 +85,7 @@ class JudgmentForm:
             costs=resolve_costs(options.costs, layout.names),
             internal_variance=np.array([variance_of.get(name, np.nan) for name in layout.names]),
             buy_from=options.buy_from,
-            of_raters=options.screen_raters is not False and bool(layout.rater_columns),
+            of_raters=options.robust and bool(layout.rater_columns),
         )
         if inputs.test is not None:
             test = inputs.test
@@ -135,9 +135,9 @@ class JudgmentForm:
 
     def rules(self, options: MultiselectOptions) -> tuple[BuyingRule, ...]:
         """Return the rules that the spec names, the chosen one first."""
-        selection = preferred(options, self.inputs.section.folds)["selection"]
-        chosen = options.algorithm if selection == "greedy" else selection
-        names = dict.fromkeys((chosen, options.algorithm, *options.baselines))
+        chosen = preferred(options, self.inputs.section.folds)["algorithm"]
+        greedy = "scoring" if chosen == "scoring" else "full"
+        names = dict.fromkeys((chosen, greedy, *options.baselines))
         return tuple(BuyingRule(name) for name in names)
 
     def procedure(self, options: MultiselectOptions) -> SelectionProcedure:
@@ -151,7 +151,6 @@ class JudgmentForm:
             psd=options.psd,
             criterion=options.criterion,
             internal_variance=self.internal_variance,
-            n_judgments=options.baseline_judgments,
             rules=rules if self.slabs is None else tuple(r for r in rules if r.name in IN_SLABS),
             buy_from=self.buy_from,
         )
@@ -201,8 +200,8 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     n_folds = inputs.section.folds
     left_open(options, n_folds)
     most_steps(options.budget, form.costs, form.names)
-    able = options.algorithm == "full" and options.psd == "none"
-    able = able and options.buy_from == "independent" and options.selection in ("greedy", "auto")
+    able = options.algorithm in ("auto", "full") and options.psd == "none"
+    able = able and options.buy_from == "independent"
     if able and form.one_process_bytes(n, n_folds) > slab_search.ONE_PROCESS_BYTES:
         return _job_in_slabs(form, options)
     n_matrices = 9 if form.layout.knows_raters else 3
@@ -265,7 +264,7 @@ def _passes(form: JudgmentForm, options: MultiselectOptions) -> tuple[int, int]:
     Statistics take another pass where judgments turn out to be clipped, or raters left out.
     """
     fewest = 1 + (options.model == "refit")
-    may_change = form.of_raters or options.clip is not False
+    may_change = form.of_raters or options.robust
     return fewest, fewest + may_change
 
 

@@ -7,13 +7,12 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, Strict, field_validator
+from pydantic import Field, field_validator
 
 from distfms.errors import SpecError, nearest
 from distfms.spec import NonNegative, Positive, Section
 
-ALGORITHMS = ("full", "scoring")
-BASELINES = (*ALGORITHMS, "averages", "copies", "lasso")
+BASELINES = ("full", "scoring", "averages", "copies", "lasso")
 
 
 class MultiselectOptions(Section):
@@ -21,17 +20,14 @@ class MultiselectOptions(Section):
 
     budget: Positive
     """Total cost of the judgments of one object."""
-    algorithm: Literal["full", "scoring"] = "full"
-    """`full` uses the correlations of attributes; `scoring` treats them as uncorrelated, which is
-    faster and can be better with few objects.
-    """
-    selection: Literal["greedy", "lasso", "nothing", "auto"] = "auto"
-    """What to buy: what the greedy search of the algorithm finds; the attributes of a lasso path on
-    the averages, judged equally often, with weights that allow for the disagreement of raters,
-    which can be better with few objects; or `nothing`, to predict the mean label. `auto`: the one
-    of the first two with the less cross-validated loss or, unless that is less than the mean
-    label's by more than one standard error of the difference, nothing; without `data.folds` and in
-    slabs, `greedy`.
+    algorithm: Literal["auto", "full", "scoring", "lasso", "nothing"] = "auto"
+    """What to buy. `full`: what a greedy search finds that knows the correlations of attributes;
+    `scoring`: the same as if they were uncorrelated, which is faster and can be better with few
+    objects; `lasso`: the attributes of a lasso path on the averages, judged equally often, with
+    weights that allow for the disagreement of raters, which can be better with few objects too;
+    `nothing`: no judgment, to predict the mean label. `auto`: `full` or `lasso`, by the less
+    cross-validated loss, or, unless that is less than the mean label's by more than one standard
+    error of the difference, nothing; without `data.folds` and in slabs, `full`.
     """
     criterion: Literal["best", "gain_per_cost", "gain"] = "best"
     """What a greedy step maximises. Where costs differ, `best` runs both and keeps the selection
@@ -41,18 +37,14 @@ class MultiselectOptions(Section):
     """Cost of one judgment by attribute name or glob; `default` for the rest (1)."""
     internal_variance: dict[str, NonNegative] = Field(default_factory=dict)
     """Known rater variance by attribute name, instead of its estimate."""
-    clip: bool | Literal["auto"] = "auto"
-    """Whether judgments beyond the median ± 3 median absolute deviations of their attribute count
-    as these bounds, in training and in predictions, so that a few far judgments decide less.
-    `auto`: where more than 1% of all judgments, or of some attribute's, are farther from the
-    median than three standard deviations of normal ones, if judgments tell more of the label
-    so, one by one. Estimates are then unbiased for the clipped judgments.
-    """
-    screen_raters: bool = True
-    """Whether raters are left out, in training and in predictions, whose judgments differ from the
-    mean of the others' (of the same attribute and object) more than twice as much, squared, as the
-    median rater's: means are better without them. Needs rater ids in columns, and predictions need
-    them too. Estimates are then unbiased for the judgments of the other raters.
+    robust: bool = True
+    """Whether far judgments and far raters count less, in training and in predictions. Where more
+    than 1% of all judgments, or of some attribute's, are farther from the median than three
+    standard deviations of normal ones, judgments count as the median ± 3 median absolute deviations
+    of their attribute at most, if they tell more of the label so, one by one. Raters are left out
+    whose judgments differ from the mean of the others' (of the same attribute and object) more than
+    twice as much, squared, as the median rater's; this needs rater ids in columns, and predictions
+    need them too. Estimates are then unbiased for the judgments that count.
     """
     raters: Literal["auto", "columns", "positions", "ignore"] = "auto"
     """Source of rater ids, to separate the errors that one rater's judgments share from the
@@ -86,14 +78,10 @@ class MultiselectOptions(Section):
     """
     baselines: tuple[str, ...] = ("scoring", "averages", "copies", "lasso")
     """Among `full`, `scoring`, `averages`, `copies`, `lasso` and `single:ATTRIBUTE`. Averages buys
-    the same number of judgments of every attribute it chooses, as good as so many are; to Copies
-    each judgment is an attribute of its own, with covariances from all pairs of judgments, as
-    raters are exchangeable.
+    two judgments of every attribute it chooses, as good as two are; to Copies each of two judgments
+    is an attribute of its own, with covariances from all pairs of judgments, as raters are
+    exchangeable.
     """
-    baseline_judgments: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
-    """Judgments of an attribute that Averages buys at once, and Copies at most (k of the paper)."""
-    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = 0.95
-    """Confidence level of the intervals, in (0, 1)."""
     plan: bool | Literal["csv"] = False
     """Write the acquisition plan: the judgments each training object lacks, as Parquet or `csv`."""
 
@@ -113,7 +101,7 @@ class MultiselectOptions(Section):
 
 
 #: Options that `tune` may vary.
-TUNABLE = ("budget", "ridge", "selection", "algorithm", "criterion", "psd")
+TUNABLE = ("budget", "ridge", "algorithm", "criterion", "psd")
 _STATES = "it describes costs or raters, not how to choose"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
@@ -121,8 +109,7 @@ NOT_TUNABLE = {
     "internal_variance": _STATES,
     "model": "a refit needs a pass over the rows for every selection",
     "raters": "the statistics depend on it",
-    "clip": "the statistics depend on it",
-    "screen_raters": "the statistics depend on it",
+    "robust": "the statistics depend on it",
     "buy_from": _STATES,
 }
 #: What `tune` may compare by, and whether more is better: the unbiased estimate of the squared
@@ -157,12 +144,11 @@ def paper(options: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, M
     But for `model: refit`, as judgments that are bought have to be collected before.
     """
     section = {
-        "selection": "greedy",
+        "algorithm": "full",
         "ridge": 0.0,
         "psd": "data_units",
         "raters": "ignore",
-        "clip": False,
-        "screen_raters": False,
+        "robust": False,
         "baselines": ["scoring", "averages", "copies"],
     }
     return {"multiselect": section}

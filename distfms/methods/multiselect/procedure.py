@@ -67,12 +67,12 @@ class Training:
     problem: Problem
     _supports: dict[int, list[list[int]]] = field(default_factory=dict)
 
-    def supports(self, n_judgments: int, budget: float) -> list[list[int]]:
+    def supports(self, budget: float) -> list[list[int]]:
         """Return the supports of the lasso path that may be paid, the same for all ridges."""
         cheapest = np.cumsum(np.sort(self.problem.costs))
         n_paid = int(np.searchsorted(cheapest, budget * (1.0 + BUDGET_TOLERANCE), side="right"))
         if n_paid not in self._supports:
-            supports = supports_of(self.problem, self.estimates, n_judgments, n_paid)
+            supports = supports_of(self.problem, self.estimates, n_paid)
             self._supports[n_paid] = supports
         return self._supports[n_paid]
 
@@ -115,8 +115,6 @@ class SelectionProcedure(Procedure):
         Known internal variances, NaN where they are estimated.
     ridge : float
         Relative to the variance of a single judgment of each attribute.
-    n_judgments : int
-        Judgments per attribute of the baselines Averages and Copies.
     budgets : ndarray of shape (n_budgets,), or None
         Where curves have their points; None: where the path's own steps end.
     """
@@ -128,7 +126,6 @@ class SelectionProcedure(Procedure):
     ridge: float = 0.0
     psd: Psd = "nearest"
     criterion: Criterion = "best"
-    n_judgments: int = 2
     rules: tuple[BuyingRule, ...] = (BuyingRule("full"),)
     buy_from: BuyFrom = "independent"
     budgets: np.ndarray | None = None
@@ -251,10 +248,10 @@ class SelectionProcedure(Procedure):
         if name == "nothing":
             return nothing(problem, budget, name, "no_positive_gain")
         if name == "lasso":
-            return lasso(problem, training.supports(self.n_judgments, budget), budget)
+            return lasso(problem, training.supports(budget), budget)
         if name in _OF_COLLECTED:
             baseline = _OF_COLLECTED[name]
-            return baseline(problem, training.estimates, budget, self.n_judgments)
+            return baseline(problem, training.estimates, budget)
         if name.startswith("single:"):
             return single_attribute(problem, name.removeprefix("single:"), budget)
         if name != "full":

@@ -64,9 +64,7 @@ def read_statistics(run: Run, job: Job) -> Bundle:
     left_out = [entry["rater"] for entry in raters]
     sampled = _some_judgments(first, left_out)
     share = sampled.far_share()
-    clips = job.options.clip
-    if clips == "auto":
-        clips = share > MANY and sampled.clipping_helps()
+    clips = job.options.robust and share > MANY and sampled.clipping_helps()
     whole = {name: first[name] for name in ("judgments", "signs")}
     if not (clips or raters):
         return Bundle(whole)
@@ -84,7 +82,7 @@ def read_statistics(run: Run, job: Job) -> Bundle:
         run.note(
             "Judgments are clipped to the median ± 3 median absolute deviations of their "
             f"attribute, as {100 * share:.2g}% are farther from it than three standard deviations "
-            "of normal ones, and tell more of the label so (`clip: false` keeps them)."
+            "of normal ones, and tell more of the label so (`robust: false` keeps them)."
         )
         kept["some"] = first["some"]
     return Bundle(kept)
@@ -102,7 +100,7 @@ def _note_raters(
     run.note(
         f"Raters are left out: {n_left_out:,} of {n_judgments:,} judgments are theirs, and their "
         f"mean squared difference from others is more than twice that of the median rater: {named} "
-        "(`screen_raters: false` keeps them)."
+        "(`robust: false` keeps them)."
     )
 
 

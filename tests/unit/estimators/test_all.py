@@ -405,7 +405,7 @@ CHECKED = {
     "classes": distfms.GroupSequenceClassifier(ridge=1e-2, folds=0),
     # Budget 5, as one check has 9 distinct objects: more attributes than that fit them exactly.
     # Whether judgments are clipped depends on how many far ones there are, whatever their weight.
-    "multiselect": distfms.FeatureMultiSelector(5, internal_variance=0.0, clip=False, folds=0),
+    "multiselect": distfms.FeatureMultiSelector(5, internal_variance=0.0, robust=False, folds=0),
     "lasso": distfms.AttributeEfficientLasso(2, folds=0),
 }
 SLOWLY = {

@@ -7,6 +7,7 @@ import pytest
 from sklearn.linear_model import lars_path_gram
 
 from distfms.methods.multiselect.baselines import (
+    K,
     copies,
     lasso,
     lasso_supports,
@@ -27,7 +28,7 @@ def learned(judgments, label, costs=1.0):
 @pytest.mark.parametrize("seed", range(4))
 def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
     """Column a·k + c is judgment c of attribute a; judgments are exchangeable."""
-    k = 3
+    k = K
     judgments, label, _ = random_judgments(seed, k=k)
     problem, estimates = learned(judgments, label)
     single = np.kron(estimates.external, np.ones((k, k))) + np.diag(np.repeat(estimates.v, k))
@@ -37,13 +38,13 @@ def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
         return float(b[columns] @ np.linalg.solve(single[np.ix_(columns, columns)], b[columns]))
 
     chosen: list[int] = []
-    path = copies(problem, estimates, 7, k)
+    path = copies(problem, estimates, 7)
     for objective in path.objective:
         free = [c for c in range(b.size) if c not in chosen and (c % k == 0 or c - 1 in chosen)]
         chosen.append(max(free, key=lambda c: explained([*chosen, c])))
         assert objective == pytest.approx(explained(chosen), rel=1e-10)
     assert path.attributes.tolist() == [column // k for column in chosen]
-    whole = copies(problem, estimates, 1000, k)
+    whole = copies(problem, estimates, 1000)
     assert whole.final_repeats.tolist() == [k] * 5
     assert whole.status == "no_positive_gain"
     # All copies of all objects are what was averaged.
@@ -88,4 +89,4 @@ def test_supports_of_the_lasso_are_those_of_scikit_learn(seed, n_rows):
 def test_the_lasso_buys_nothing_where_no_support_can_be_paid():
     judgments, label, _ = random_judgments(0)
     problem, estimates = learned(judgments, label, 2.0)
-    assert lasso(problem, supports_of(problem, estimates, 2), 1.0).n_steps == 0
+    assert lasso(problem, supports_of(problem, estimates), 1.0).n_steps == 0

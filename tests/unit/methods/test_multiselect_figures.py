@@ -193,7 +193,7 @@ TOO_FEW = " objects are too few to say what they explain"
             {},
             {"test": None, "folds_of_choice": FOLDS, "better": BETTER},
             f"{BUY}: they explain 24 ± 4% of `mood`.\nLasso explains 7 ± 2 points more: set "
-            "`selection: auto` to buy what it chooses.",
+            "`algorithm: auto` to buy what it chooses.",
         ),
         (
             {},

@@ -74,7 +74,7 @@ def test_every_note_has_a_code_and_every_code_a_note():
     [
         ("Missing values replaced with the column's mean: a 3.", "N003"),
         ("Constant columns left out: a, b.", "N009"),
-        ("Chosen by cross-validation: selection greedy, ridge 0.01.", "N014"),
+        ("Chosen by cross-validation: algorithm full, ridge 0.01.", "N014"),
         ("About 7 of 133 held-out rows decide about the deviance: look.", "N020"),
         ("3 judgments have no rater id; each counts as a different rater's.", "N038"),
     ],
