@@ -6,9 +6,6 @@ import numpy as np
 
 from distfms.errors import NumericalError
 
-#: Updates of a matrix that are made at once, by one product of matrices.
-LATE = 64
-
 
 def nearest_psd(matrix: np.ndarray) -> np.ndarray:
     """Nearest positive semi-definite matrix in Frobenius norm ("MakePSD").
@@ -117,97 +114,3 @@ def _symmetric(matrix: np.ndarray) -> np.ndarray:
     if not np.isfinite(matrix).all():
         raise NumericalError("a matrix to decompose holds a value that is not finite")
     return (matrix + matrix.T) / 2
-
-
-class Growing:
-    """A matrix X that takes updates X ← X + κ q yᵀ, LATE of them by one product of matrices.
-
-    A q with one value more than the last adds a row to X, and a column too if X is `square` (its
-    updates are then symmetric, y = q); of a square X only one triangle is kept.
-    """
-
-    def __init__(self, matrix: np.ndarray, square: bool = False) -> None:
-        self._square = square
-        self._begin(matrix)
-
-    def _begin(self, matrix: np.ndarray) -> None:
-        n_rows, width = matrix.shape
-        n_places = n_rows + LATE
-        self.n = n_rows
-        self._n_late = 0
-        self._matrix = np.zeros((n_places, n_places if self._square else width))
-        self._matrix[:n_rows, :width] = matrix
-        self._kappas = np.zeros(LATE)
-        self._left = np.zeros((LATE, n_places))
-        self._right = self._left if self._square else np.zeros((LATE, width))
-
-    def row(self, number: int) -> np.ndarray:
-        """Return a row of X: that of the matrix, and Σ κ q_i y of the late updates."""
-        late = slice(self._n_late)
-        shares = self._kappas[late] * self._left[late, number]
-        updates = shares @ self._right[late]
-        if not self._square:
-            return self._matrix[number] + updates
-        # Of the upper triangle: the column down to the diagonal, and the row from there on.
-        row = self._matrix[number].copy()
-        row[:number] = self._matrix[:number, number]
-        return (row + updates)[: self.n]
-
-    def combined(self, x: np.ndarray) -> np.ndarray:
-        """Return xᵀX."""
-        from scipy.linalg.blas import dsymv
-
-        late = slice(self._n_late)
-        shares = self._kappas[late] * (self._left[late, : self.n] @ x)
-        updates = shares @ self._right[late]
-        if not self._square:
-            return x @ self._matrix[: self.n] + updates
-        padded = np.zeros(len(self._matrix))
-        padded[: self.n] = x
-        product = dsymv(1.0, self._matrix.T, padded, lower=1)
-        return (product + updates)[: self.n]
-
-    def add(self, kappa: float, q: np.ndarray, y: np.ndarray) -> None:
-        """Take an update; `make` has to follow where it `is_full`."""
-        self._kappas[self._n_late] = kappa
-        self._left[self._n_late, : q.size] = q
-        if not self._square:
-            self._right[self._n_late] = y
-        self.n = q.size
-        self._n_late += 1
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no room for another update."""
-        return self._n_late == LATE
-
-    def make(self, kept: np.ndarray | None = None) -> None:
-        """Make the updates; keep some columns only, by default all."""
-        if self._square:
-            self._make_symmetric(1.0)
-            self._make_symmetric(-1.0)
-        elif self._matrix.size:
-            self._make_general()
-        self._n_late = 0
-        if kept is not None and not kept.all():
-            self._begin(self._matrix[: self.n, kept])
-        elif self.n + LATE > len(self._matrix):
-            width = self.n if self._square else None
-            self._begin(self._matrix[: self.n, :width])
-
-    def _make_symmetric(self, sign: float) -> None:
-        """Make the updates whose κ has this sign: X ← X ± HᵀH, with rows √|κ| q of H."""
-        from scipy.linalg.blas import dsyrk
-
-        chosen = sign * self._kappas > 0
-        if chosen.any():
-            roots = np.sqrt(np.abs(self._kappas[chosen]))
-            half = roots[:, None] * self._left[chosen]
-            dsyrk(sign, half.T, beta=1.0, c=self._matrix.T, lower=1, overwrite_c=1)
-
-    def _make_general(self) -> None:
-        """Make the updates: X ← X + Qᵀ diag(κ) Y."""
-        from scipy.linalg.blas import dgemm
-
-        by_kappa = self._kappas[:, None] * self._left
-        dgemm(1.0, self._right.T, by_kappa.T, beta=1.0, c=self._matrix.T, trans_b=1, overwrite_c=1)

@@ -11,8 +11,8 @@ Every purchase is P ← P + κ q qᵀ, and with t = Σ[:, S] q
 
     w ← w + κ (qᵀb) q,   num ← num − κ (qᵀb) t,   den ← den − κ t².
 
-So t is all that concerns the attributes not bought: a row of P Σ[S, :] for a repeat. Slabs of them
-keep num, den and that matrix (:class:`FullSlab`), the driver keeps P and w (:class:`FullState`).
+So t is all that concerns the attributes not bought. Slabs of them keep num, den and Σ[S, :]
+(:class:`FullSlab`), the driver keeps P and w (:class:`FullState`).
 Scoring takes Σ for diagonal: a sum of one term for each attribute (:class:`ScoringState`).
 
 References
@@ -40,7 +40,6 @@ from distfms.solve.buying import (
     inverse_of,
     scoring_objective,
 )
-from distfms.solve.linalg import Growing
 from distfms.solve.same_purchases import SameState
 from distfms.solve.shards import Loadable, OneProcess, Pool, loaded
 from distfms.stats.base import ratio
@@ -50,6 +49,9 @@ Criterion = Literal["gain_per_cost", "gain", "best"]
 
 #: Attributes of a slab in memory. It decides about last bits, and so depends on nothing.
 SLAB_ATTRIBUTES = 256
+
+#: Rows of Σ that a slab has room for at first.
+_FIRST_ROWS = 64
 
 #: Updates after which everything is computed afresh, to bound their drift.
 REFRESH_EVERY = 4096
@@ -89,17 +91,12 @@ def slabs_of(problem: Problem) -> list[AttributeSlab]:
 
 
 class Update(NamedTuple):
-    """P ← P + κ q qᵀ, told to all slabs, with qᵀb.
-
-    It is by judgments of the attribute at a place in S; `row` has Σ[a, S] if it is new there.
-    """
+    """P ← P + κ q qᵀ, told to all slabs, with qᵀb, and an attribute that is new in S."""
 
     kappa: float
     product: float
     q: np.ndarray
-    attribute: int
-    place: int
-    row: np.ndarray | None
+    entered: int | None
 
 
 class Afresh(NamedTuple):
@@ -119,36 +116,30 @@ class Question(NamedTuple):
 
 
 class FullSlab:
-    """num and den of those of a run of n attributes that are not in S.
+    """num and den of a run of n attributes, of which those in S count for nothing.
 
-    With P Σ[S, ·], which follows P, a repeat costs O(1) for each of them and a new attribute
-    O(|S|), but for one product of matrices every so many steps; memory is O(|S|) besides Σ.
+    A purchase costs O(|S|) for each of them, memory is O(|S|) besides Σ.
     """
 
     def __init__(self, slab: AttributeSlab) -> None:
         self.start = slab.start
         self.problem = slab.problem
         self.external = loaded(slab.external)
+        n = self.problem.n_attributes
+        own = np.arange(n)
+        variance = self.external[own, self.start + own]
+        self.diagonal = variance + self.problem.v + self.problem.ridge
         self.begin(Afresh(np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0)))
 
     def begin(self, anew: Afresh) -> None:
         """Compute everything afresh."""
-        problem = self.problem
-        support = anew.support
-        everything = np.arange(problem.n_attributes)
-        outside = np.setdiff1d(everything, self._inside(support))
-        self.own = outside
-        self.candidates = problem.candidates[outside]
-        self.costs = problem.costs[outside]
-        self.support = support
-        variance = self.external[outside, self.start + outside]
-        self.diagonal = variance + problem.v[outside] + problem.ridge[outside]
-        rows = self.external[np.ix_(outside, support)]
-        projected = rows @ anew.inverse
-        explained = rows @ anew.w
-        self.num = problem.b[outside] - explained
-        self.den = self.diagonal - np.einsum("ij,ij->i", projected, rows)
-        self.projected = Growing(projected.T)  # P Σ[S, ·]
+        self.support = anew.support
+        self.candidates = self.problem.candidates.copy()
+        self.candidates[self._inside(anew.support)] = False
+        self.rows = np.ascontiguousarray(self.external[:, anew.support].T)  # Σ[S, ·]
+        self.num = self.problem.b - anew.w @ self.rows
+        projected = anew.inverse @ self.rows
+        self.den = self.diagonal - np.einsum("ij,ij->j", projected, self.rows)
 
     def _inside(self, attributes: np.ndarray) -> np.ndarray:
         """Return where attributes of the slab are in it, in their order."""
@@ -157,26 +148,26 @@ class FullSlab:
 
     def follow(self, change: Update) -> None:
         """Take one update."""
-        if change.row is None:
-            t = self.projected.row(change.place)
-        else:
-            t = self.projected.combined(change.row)
-            t -= self.external[self.own, change.attribute]
-            self.candidates[self.own == change.attribute - self.start] = False
-            self.support = np.append(self.support, change.attribute)
+        if change.entered is not None:
+            self._enter(change.entered)
+        t = change.q @ self.rows[: self.support.size]
         self.num -= (change.kappa * change.product) * t
         self.den -= change.kappa * t**2
-        self.projected.add(change.kappa, change.q, t)
-        if self.projected.is_full:
-            kept = self.candidates
-            self.projected.make(kept)
-            for name in ("own", "costs", "diagonal", "num", "den", "candidates"):
-                setattr(self, name, getattr(self, name)[kept])
+
+    def _enter(self, attribute: int) -> None:
+        """Take an attribute into S."""
+        n_bought = self.support.size
+        if n_bought == len(self.rows):
+            room = np.empty((max(n_bought, _FIRST_ROWS), self.problem.n_attributes))
+            self.rows = np.concatenate([self.rows, room])
+        self.rows[n_bought] = self.external[:, attribute]
+        self.support = np.append(self.support, attribute)
+        self.candidates[self._inside(np.array([attribute]))] = False
 
     def gains(self, objective: float) -> np.ndarray:
-        """Gains of the attributes outside S, `own`.
+        """Gains of the attributes outside S.
 
-        −inf for constant ones, 0 for those that depend linearly on S.
+        −inf for constant ones and those in S, 0 for those that depend linearly on S.
         """
         squares = self.num**2
         is_independent = self.den > RANK_TOLERANCE * self.diagonal
@@ -190,13 +181,11 @@ class FullSlab:
 
         That is an attribute and its gain.
         """
-        if not self.own.size:
-            return []
         gains = self.gains(objective)
-        best, any_gain = purse.choice(gains, self.costs, 0)
+        best, any_gain = purse.choice(gains, self.problem.costs, 0)
         if best is None and any_gain:
             best = int(np.argmax(gains > 0))
-        return [] if best is None else [(self.start + int(self.own[best]), float(gains[best]))]
+        return [] if best is None else [(self.start + best, float(gains[best]))]
 
     def row_of(self, attribute: int) -> list[np.ndarray]:
         """Return Σ[a, S] and Σ[a, a] of an attribute if it is in the slab."""
@@ -232,7 +221,7 @@ class FullState:
     """
 
     w: np.ndarray
-    _diagonal: np.ndarray
+    _inverse: np.ndarray
 
     def __init__(
         self,
@@ -275,15 +264,15 @@ class FullState:
         across = row[:-1]
         fixed = row[-1] + float(self.problem.ridge[attribute])
         variance = fixed + float(self.problem.v[attribute]) / count
-        q = self._inverse.combined(across)
+        q = self._inverse @ across
         schur = variance - float(across @ q)
         self.w = np.append(self.w, 0.0)
-        self._diagonal = np.append(self._diagonal, 0.0)
+        self._inverse = np.pad(self._inverse, (0, 1))
         self.support = np.append(self.support, attribute)
         if schur <= RANK_TOLERANCE * variance:
             self._refresh()
         else:
-            self._update(1.0 / schur, np.append(q, -1.0), q.size, across)
+            self._update(1.0 / schur, np.append(q, -1.0), attribute)
 
     def _buy_again(self, attribute: int, count: int) -> None:
         """Take δ = v/r − v/(r + count) from the attribute's diagonal element of M."""
@@ -291,8 +280,8 @@ class FullState:
         delta = float(self.problem.v[attribute]) * count / (after * (after - count))
         if delta > 0:
             place = int(np.flatnonzero(self.support == attribute)[0])
-            q = self._inverse.row(place)
-            self._update(delta / (1.0 - delta * float(q[place])), q, place)
+            q = self._inverse[place].copy()  # which the update overwrites
+            self._update(delta / (1.0 - delta * float(q[place])), q)
 
     def _ask(self, method: str, *arguments: Any) -> list[Any]:
         question = Question(self._changes, method, arguments)
@@ -306,23 +295,19 @@ class FullState:
         """
         r = self.repeats[self.support]
         delta = self.problem.v[self.support] / (r * (r + 1.0))
-        pivot = 1.0 - delta * self._diagonal
+        pivot = 1.0 - delta * np.diagonal(self._inverse)
         gains = np.zeros(r.size)
         return np.divide(delta * self.w**2, pivot, out=gains, where=pivot > RANK_TOLERANCE)
 
-    def _update(
-        self, kappa: float, q: np.ndarray, place: int, row: np.ndarray | None = None
-    ) -> None:
+    def _update(self, kappa: float, q: np.ndarray, entered: int | None = None) -> None:
         """P ← P + κ q qᵀ and all that follows from it."""
+        from scipy.linalg.blas import dger
+
         product = float(q @ self.problem.b[self.support])
-        self._inverse.add(kappa, q, q)
-        if self._inverse.is_full:
-            self._inverse.make()
-        self._diagonal = self._diagonal + kappa * q**2
+        dger(kappa, q, q, a=self._inverse.T, overwrite_a=1)
         self.w = self.w + (kappa * product) * q
         self.objective += kappa * product**2
-        attribute = int(self.support[place])
-        self._changes.append(Update(kappa, product, q, attribute, place, row))
+        self._changes.append(Update(kappa, product, q, entered))
         self._n_updates += 1
         if self._n_updates >= REFRESH_EVERY:
             self._refresh()
@@ -337,12 +322,10 @@ class FullState:
             matrix = np.concatenate(self._ask("among", support))
         noise = self.problem.v[support] / self.repeats[support]
         matrix[np.diag_indices_from(matrix)] += noise + self.problem.ridge[support]
-        inverse = inverse_of(matrix)
-        self._inverse = Growing(inverse, square=True)
-        self._diagonal = np.diagonal(inverse)
-        self.w = inverse @ self.problem.b[support]
+        self._inverse = np.ascontiguousarray(inverse_of(matrix))
+        self.w = self._inverse @ self.problem.b[support]
         self.objective = float(self.w @ self.problem.b[support])
-        self._changes = [Afresh(support, inverse, self.w)]
+        self._changes = [Afresh(support, self._inverse.copy(), self.w)]
         self._n_updates = 0
 
 

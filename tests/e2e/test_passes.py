@@ -17,7 +17,7 @@ from tests.e2e.jobs import content, judgments_job, write_judgments
 MOST = {"multiselect": 2, "sequence": 3, "landmarks": 1, "attribute_efficient": 3}
 SECTIONS = {"multiselect": {"budget": 6}, "attribute_efficient": {"attributes_per_example": 2}}
 CANDIDATES = {
-    "multiselect": "5 folds × 19 candidates, up to 95 fits: selection nothing; ridge 0 | "
+    "multiselect": "5 folds × 19 candidates, up to 95 fits: algorithm nothing; ridge 0 | "
     "algorithm full, lasso; ridge 30, 10, 3, 1, 0.3, 0.1, 0.01, 0.001, 0",
     "sequence": "5 folds × 28 candidates, up to 140 fits: model linear; ridge 1000, ",
     "landmarks": "5 folds × 10 candidates, up to 50 fits: similarity constant | similarity linear",

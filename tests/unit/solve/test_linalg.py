@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import NumericalError
-from distfms.solve.linalg import LATE, Growing, nearest_psd, symmetric_pinv
+from distfms.solve.linalg import nearest_psd, symmetric_pinv
 
 
 def symmetric(rng: np.random.Generator, d: int) -> np.ndarray:
@@ -75,18 +75,3 @@ def test_non_finite_matrices_are_refused() -> None:
         nearest_psd(A)
     with pytest.raises(NumericalError, match="finite"):
         symmetric_pinv(A)
-
-
-def test_a_growing_matrix_takes_updates_of_either_sign() -> None:
-    rng, n = np.random.default_rng(0), 5
-    expected = np.eye(n)
-    growing = Growing(expected, square=True)
-    for step in range(3 * LATE):
-        n += step % 2
-        q, kappa = rng.normal(size=n), rng.choice([-0.1, 0.1])
-        expected = np.pad(expected, (0, step % 2)) + kappa * np.outer(q, q)
-        growing.add(kappa, q, q)
-        if growing.is_full:
-            growing.make()
-        np.testing.assert_allclose(growing.row(step % n), expected[step % n], atol=1e-11)
-        np.testing.assert_allclose(growing.combined(q), q @ expected, atol=1e-11)
