@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.synthetic import ragged_of
 from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.ragged import Ragged, offsets_of
 
 
 def load(path: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -37,6 +37,12 @@ def shuffled(ratings: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     keys = rng.random(ratings.shape, dtype=np.float32)
     keys[np.isnan(ratings)] = 2.0
     return np.take_along_axis(ratings, np.argsort(keys, axis=-1), axis=-1)
+
+
+def ragged_of(matrix: np.ndarray) -> Ragged:
+    """Return the judgments of an attribute, from (objects, k) with NaN where there is none."""
+    is_there = ~np.isnan(matrix)
+    return Ragged(matrix[is_there], offsets_of(is_there.sum(axis=1)))
 
 
 def statistics_of(judgments: np.ndarray, label: np.ndarray) -> JudgmentStatistics:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attribute_efficient import synthetic
 from benchmarks.papers import bounds
 from benchmarks.papers.jobs import Jobs
 from benchmarks.papers.tables import Table, significant
@@ -21,6 +20,7 @@ REPEATS = 100
 #: Figures 1 and 2: exponents of the attributes' expectations. At 0 all those of lasso are 1.
 ALPHAS = {"ridge": (0.0, -0.5, -1.0, -2.0), "lasso": (-0.5, -1.0, -2.0)}
 EXAMPLES, SYNTHETIC_DRAWS = 8000, 5
+N_ATTRIBUTES, N_OTHERS = 500, 2000
 #: Figures 3 and 4: k + 1 and the improvement ratio that is printed.
 MNIST, N_DIGITS = {"ridge": (57, 0.45), "lasso": (5, 0.2)}, 11552
 #: Algorithms, each a job with folds of its own; what sees all attributes goes with the first.
@@ -31,6 +31,9 @@ NAMES = {
 IN_FULL = ("online", "offline")
 #: Bounds of uniform sampling: attributes, k, examples, B.
 STEPS = ((500, 4, 8000, 1.0), (784, 4, 11552, 1.0), (784, 4, 11552, 10.0), (784, 4, 10**6, 1.0))
+
+#: Rows and their targets.
+Part = tuple[np.ndarray, np.ndarray]
 
 
 def curves(
@@ -71,14 +74,34 @@ def mnist_rows(folder: Path, place: Path, penalty: str, repeats: int) -> Iterato
         yield {**row, "ρ": f"{row['ρ']} ({printed:g})"}
 
 
+def synthetic(penalty: str, alpha: float, n_examples: int) -> tuple[Part, Part]:
+    """Return binary attributes of expectations i^α in the unit ball, and targets (Section 5.1).
+
+    Of examples to learn from, and of others.
+    """
+    rng = np.random.default_rng(int(-100 * alpha) + 1)
+    expectations = np.arange(1, N_ATTRIBUTES + 1) ** alpha
+    if penalty == "ridge":
+        expectations /= np.linalg.norm(expectations)
+        shares = [0.5, 0.0, 0.5]
+    else:
+        expectations /= expectations.max()
+        shares = [0.15, 0.7, 0.15]
+    weights = rng.choice([-1.0, 0.0, 1.0], size=N_ATTRIBUTES, p=shares)
+    rows = (rng.random((n_examples + N_OTHERS, N_ATTRIBUTES)) < expectations).astype(float)
+    target = rows @ weights
+    training = (rows[:n_examples], target[:n_examples])
+    return training, (rows[n_examples:], target[n_examples:])
+
+
 def synthetic_rows(place: Path, repeats: int) -> Iterator[dict[str, Any]]:
     jobs = Jobs("attribute_efficient", place)
     for penalty, alphas in ALPHAS.items():
         for alpha in alphas:
-            made = synthetic(penalty, alpha, EXAMPLES)
+            training, test = synthetic(penalty, alpha, EXAMPLES)
             data = {
-                "path": _written(jobs, "training", made.train.rows, made.train.target),
-                "test_path": _written(jobs, "test", *made.test),
+                "path": _written(jobs, "training", *training),
+                "test_path": _written(jobs, "test", *test),
                 "target": "y",
             }
             own = {"penalty": penalty, "repeats": repeats}

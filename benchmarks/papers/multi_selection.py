@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.generators import slices
 from benchmarks.multiselect_omi import load, shuffled
 from benchmarks.papers.tables import Figure, Table
 from distfms import FeatureMultiSelector
@@ -23,6 +22,8 @@ REPEATS = 50
 K, BUDGETS = 2, (5, 10, 20, 30, 40, 60)
 #: The budget, the judgments of an object and the products of both with objects, of Figure 8.
 FIGURE_8_BUDGET, JUDGMENTS, PRODUCTS = 30, (2, 3, 5, 10), (2800, 1400, 700)
+#: Bins of a made up slice, those of an attribute, and bumps.
+N_BINS, BINS, N_BUMPS = 384, 8, 48
 #: Options of the paper: no ridge, no bounds on judgments, MakePSD as printed.
 PAPER = {"ridge": 0.0, "psd": "data_units", "robust": False, "folds": 0}
 
@@ -55,11 +56,30 @@ def faces(folder: Path, label: str) -> Judged:
 
 
 def made_up_slices(n_objects: int, judgments: int) -> Judged:
-    """Slices as those of the paper, which are not here: eight bins are one attribute."""
-    recipe = slices(np.random.default_rng(0), judgments=judgments)
-    _, label, *columns = recipe.rows(np.random.default_rng(1), 0, n_objects)
-    values = [column.flatten().to_numpy().reshape(n_objects, judgments) for column in columns]
-    return Judged(np.stack(values, axis=1), label.to_numpy())
+    """Slices as those of the paper, which are not here: eight bins are one attribute.
+
+    A slice is a histogram of bumps whose heights wave with the position to be predicted. A judgment
+    of an attribute is one of its bins, drawn at random with replacement (Section 4).
+    """
+    rng = np.random.default_rng(0)
+    centres = rng.uniform(0, N_BINS, N_BUMPS)
+    widths = rng.uniform(0.5, 2.0, N_BUMPS) * BINS
+    distances = (np.arange(N_BINS) - centres[:, None]) / widths[:, None]
+    profile = np.exp(-0.5 * distances**2)
+    frequency = rng.uniform(0.2, 2.0, N_BUMPS)
+    phase = rng.uniform(0.0, 1.0, N_BUMPS)
+    rng = np.random.default_rng(1)
+    position = rng.uniform(0.0, 100.0, n_objects)
+    waves = np.sin(2 * np.pi * (position[:, None] / 100.0 * frequency + phase))
+    variation = 0.2 * rng.standard_normal((n_objects, N_BUMPS))
+    heights = np.maximum(0.5 + 0.5 * waves + variation, 0.0)
+    histogram = np.einsum("nm,mj->nj", heights, profile)
+    n_attributes = N_BINS // BINS
+    first_bins = BINS * np.arange(n_attributes)
+    drawn = rng.integers(BINS, size=(n_attributes, n_objects, judgments))
+    bins = first_bins[:, None, None] + drawn
+    values = histogram[np.arange(n_objects)[:, None], bins]
+    return Judged(values.transpose(1, 0, 2), position)
 
 
 def forward_selection(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.synthetic import ragged_of
 from distfms.solve.buying import Problem
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
+from tests.reference.statistics import ragged_of
 
 
 def random_problem(seed: int, d: int = 6, *, rank: int | None = None, **options) -> Problem:
@@ -33,7 +33,8 @@ def random_judgments(seed: int, m: int = 60, d: int = 5, k: int = 2):
 
 def ragged(judgments: np.ndarray) -> list[Ragged]:
     """One Ragged per attribute from (m, d, k) judgments; NaN = not judged."""
-    return [ragged_of(judgments[:, a]) for a in range(judgments.shape[1])]
+    by_attribute = judgments.transpose(1, 0, 2)
+    return [ragged_of([row[~np.isnan(row)] for row in rows]) for rows in by_attribute]
 
 
 def statistics(judgments: np.ndarray, label: np.ndarray, weight=None) -> JudgmentStatistics:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.synthetic import ragged_of
 from distfms import FeatureMultiSelector
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.evaluate import noise_correlations
@@ -19,6 +18,7 @@ from distfms.solve.same_purchases import SameState
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
 from tests.reference import multiselect as literal
+from tests.reference.multiselect_cases import ragged
 
 
 def problem_of(seed: int, d: int = 5, *, halo: float = 0.6, **options) -> Problem:
@@ -67,21 +67,21 @@ def crowd(seed: int, n: int, k: int, d: int = 3):
 
 def summary(judgments: np.ndarray, label: np.ndarray, raters: bool = True) -> JudgmentStatistics:
     n, d, k = judgments.shape
-    columns = [ragged_of(judgments[:, a]) for a in range(d)]
     codes = [Ragged(np.tile(np.arange(k), n), offsets_of(np.full(n, k)))] * d
-    return JudgmentStatistics.from_block(columns, label, raters=codes if raters else None)
+    known = codes if raters else None
+    return JudgmentStatistics.from_block(ragged(judgments), label, raters=known)
 
 
 def test_noise_correlations_are_unknown_where_one_rater_judged_both_and_nobody_else() -> None:
     values = np.random.default_rng(0).normal(size=(3, 8, 2))
-    kind, tall, calm = values
+    kind, tall, _ = values
     kind[4:, 1] = tall[4:, 1] = np.nan  # by the first rater alone, who judged both
     kind[:2], tall[2:4] = np.nan, np.nan
     ids = np.broadcast_to([0.0, 1.0], (8, 2))
-    codes = [ragged_of(np.where(np.isnan(own), np.nan, ids)) for own in values]
-    codes = [Ragged(own.values.astype(np.int64), own.offsets) for own in codes]
-    columns = [ragged_of(own) for own in (kind, tall, calm)]
-    found = JudgmentStatistics.from_block(columns, np.arange(8.0), raters=codes)
+    judgments = values.transpose(1, 0, 2)
+    judged_by = ragged(np.where(np.isnan(judgments), np.nan, ids[:, None]))
+    codes = [Ragged(column.values.astype(np.int64), column.offsets) for column in judged_by]
+    found = JudgmentStatistics.from_block(ragged(judgments), np.arange(8.0), raters=codes)
     correlations = noise_correlations(found, ["kind", "tall", "calm"])
     assert correlations["kind"]["tall"] is None
     assert correlations["tall"]["kind"] is None
