@@ -18,7 +18,7 @@ import typer
 from distfms.cli import models, start, terminal
 from distfms.cli.output import lasting_output, require_printed
 from distfms.cli.terminal import AsJson, Registry, Storage, complain, say, storage_options
-from distfms.errors import DistfmsError, EngineError, SpecError
+from distfms.errors import DistfmsError, SpecError
 
 if TYPE_CHECKING:
     from distfms.runs.job_spec import JobSpec
@@ -403,20 +403,4 @@ def _exit_code(words: list[str]) -> Any:
         app(words, prog_name="distfms")
     except SystemExit as end:
         return end.code
-    except (FileNotFoundError, EngineError) as error:
-        is_missing = isinstance(error.__cause__ or error, FileNotFoundError)
-        if not is_missing or _has_working_directory():
-            raise
-        raise SpecError(
-            "The working directory was removed: change to another folder, or name all files by "
-            "their whole paths."
-        ) from error
     return 0
-
-
-def _has_working_directory() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return False
-    return True

@@ -71,13 +71,3 @@ def test_home_without_write_access(place):
     code, _, errors = command(place, "distfms init d.csv --out k.yaml", **variables)
     assert code == 2
     assert "DISTFMS_CACHE" in errors
-
-
-def test_working_directory_that_is_gone(place):
-    leave = "mkdir gone; cd gone; rmdir ../gone"
-    code, _, errors = command(place, f"{leave}; distfms init {place}/d.csv --out j.yaml")
-    assert code == 2, errors
-    assert errors.startswith("Error: The working directory was removed")
-    set_output = f"--set output={place}/runs --set data.path={place}/d.csv"
-    code, _, errors = command(place, f"{leave}; distfms run {place}/job.yaml {set_output}")
-    assert (code, n_reports(place)) == (0, 1), errors
