@@ -107,9 +107,9 @@ class DataSection(Section):
     """Folder, file, glob, list of these, or fsspec URL. `${NAME}` is replaced by an environment
     variable. Relative paths start at the current directory. CSV (`.csv`, `.tsv`), JSON lines
     (`.jsonl`, `.ndjson`), Arrow (`.arrow`, `.feather`) and workbooks (`.xlsx`, `.ods`, …; with the
-    extra `distfms[excel]`), also gzipped, are converted to Parquet once. Of a folder only the first
-    of these formats that it has is read; Parquet comes before all. Keys of its folders, as of
-    `year=2024/region=n`, are columns.
+    extra `distfms[excel]`; `book.xlsx#2024` is one sheet), also gzipped, are converted to Parquet
+    once. Of a folder only the first of these formats that it has is read; Parquet comes before all.
+    Keys of its folders, as of `year=2024/region=n`, are columns.
     """
     builtin: str | None = None
     """Name of an embedded dataset instead of a path."""

@@ -264,6 +264,8 @@ class File:
         Digest of the footer: the size, place and (where the writer gave them) least and greatest
         value of every column of every row group. It tells a file that was rewritten with the same
         size and given its old time stamp.
+    sheet : str
+        Of a workbook, the sheet that is read; empty for the fullest.
     """
 
     name: str
@@ -276,11 +278,13 @@ class File:
     state: str = ""
     row_groups: np.ndarray = field(default_factory=lambda: _NO_GROUPS, compare=False)
     footer: str = ""
+    sheet: str = ""
 
     @property
     def path(self) -> str:
-        """Path inside the file system."""
-        return self.place.as_posix() if isinstance(self.place, Path) else self.place.inside
+        """Path inside the file system; that of a sheet ends in ``#`` and its name."""
+        inside = self.place.as_posix() if isinstance(self.place, Path) else self.place.inside
+        return f"{inside}#{self.sheet}" if self.sheet else inside
 
     @property
     def n_rows(self) -> int:

@@ -107,7 +107,7 @@ def converted(
                 rows.read(files)
                 rows.settle(seed)
                 rows.label(labels, copies)
-                copies.say(f"Converting judgments in long form to {copies.folder}")
+                copies.say("Converting judgments in long form")
                 for number, file in enumerate(files):
                     name = f"{file.name.replace('//', '/')}.parquet"
                     rows.write(number, folder / _FOLDER / name)

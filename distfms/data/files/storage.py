@@ -17,6 +17,7 @@ from typing import Any
 from pyarrow import fs
 
 from distfms.data.files.formats import FORMATS
+from distfms.data.files.formats.excel import divided
 from distfms.data.files.partition import LONE
 from distfms.errors import DataError, SpecError
 from distfms.store import places
@@ -69,13 +70,15 @@ def list_files(
     resolved = []
     in_list = not isinstance(path, str | os.PathLike)
     for item in items:
-        text = os.fspath(item)
+        text, sheet = divided(os.fspath(item))
         place = places.locate(
             text if is_url(text) else Path(text).expanduser().absolute(), storage_options
         )
         with places.reading(place):
             root, listed = _resolve(text, place, say)
-        resolved += [(root, file) for file in listed]
+        ending = f"#{sheet}" if sheet else ""
+        named = [replace(file, name=file.name + ending, sheet=sheet) for file in listed]
+        resolved += [(root, file) for file in named]
     own_names = _own_names(root for root, _ in resolved)
     lone = not in_list and resolved[0][1].place == place
     files = tuple(
@@ -238,7 +241,7 @@ def _tag_of(file: File) -> str:
 def _content_of(file: File) -> str:
     """Return a digest of a file's content; of a copy in Parquet, of what it was made from."""
     place = file.place
-    if file.source and not is_url(file.source):
+    if file.source and not is_url(file.source) and not divided(file.source)[1]:
         place = Path(file.source)
     with places.reading(place), places.open_stream(place) as stream:
         content = hashlib.sha256()

@@ -6,8 +6,11 @@ import io
 import pytest
 from openpyxl import Workbook
 
+from distfms.data.files.dataset import open_dataset
 from distfms.data.files.formats.base import FormatError
+from distfms.data.files.formats.copies import Copies
 from distfms.data.files.formats.excel import FORMAT
+from distfms.errors import DataError
 
 VALUES = [[k, 0.5 * k, "x"] for k in range(1, 6)]
 DAY = datetime.datetime(2024, 1, 1)
@@ -79,7 +82,8 @@ def test_the_fullest_sheet_is_read_and_said():
     content = workbook([["a", "b"], [1, 2], [3, 4]], sheets={"About": [["written by hand"]]})
     values, notes = table(content)
     assert values == {"a": [1, 3], "b": [2, 4]}
-    assert notes == ["the sheet 'Sheet', which holds most, is read; not 'About'"]
+    assert len(notes) == 1
+    assert "of the sheets 'About', 'Sheet', 'Sheet' is read, which holds most" in notes[0]
     values, notes = table(workbook([["Title"], [], ["a", "b"], [1, 2]], chart=True))
     assert values == {"a": [1], "b": [2]}
     assert notes == ["the names of columns are in row 3"]
@@ -98,3 +102,26 @@ def test_the_fullest_sheet_is_read_and_said():
 def test_what_has_no_names_is_refused(content, reason):
     with pytest.raises(FormatError, match=reason):
         FORMAT.schema(io.BytesIO(content))
+
+
+def test_a_sheet_is_named_after_the_path(tmp_path):
+    tall = [["a", "y"], *([k, 0.5 * k] for k in range(5))]
+    sheets = {"2023": [["Report"], *tall[:3]], "the rest #2": [["b"], [7]]}
+    path = tmp_path / "book.XLSX"
+    path.write_bytes(workbook(tall, sheets=sheets))
+    copies = Copies(folder=tmp_path / "copies")
+
+    def rows(name):
+        dataset = open_dataset(name, copies=copies)
+        names = dataset.schema.names
+        return [dataset.reader.read(part, names).to_pydict() for part in dataset.partitions]
+
+    assert rows(path) == [{"a": [0, 1, 2, 3, 4], "y": [0.0, 0.5, 1.0, 1.5, 2.0]}]
+    assert rows(f"{path}#2023") == [{"a": [0, 1], "y": [0.0, 0.5]}]
+    assert rows(f"{path}#the rest #2") == [{"b": [7]}]
+    assert len(rows([f"{path}#2023", f"{path}#Sheet"])) == 2
+    assert rows(f"{tmp_path}/*.XLSX#2023") == rows(f"{path}#2023")
+    with pytest.raises(DataError, match="choose from 'the rest #2', '2023', 'Sheet'"):
+        rows(f"{path}#2024")
+    with pytest.raises(DataError, match="is named twice"):
+        rows([f"{path}#2023", f"{path}#2023"])

@@ -121,7 +121,7 @@ class Copies:
             return
         kinds = sorted({_format(conversion.file).name for conversion in conversions})
         count = f"{len(conversions)} of {n_files} files"
-        yield f"Converting {' and '.join(kinds)} to {self.folder}: {count}"
+        yield f"Converting {' and '.join(kinds)} to Parquet: {count}"
         noted: dict[str, list[str]] = {}
         for conversion in conversions:
             for text in _format(conversion.file).notes(conversion.schema):
@@ -164,7 +164,7 @@ def state_of(file: File) -> list[Any]:
     """Return all that what a file is converted to depends on, but how its columns are read."""
     form = format_of(file.path)
     versions = [] if form is None else [_VERSION, form.name, form.version]
-    return [*versions, str(file.place), file.n_bytes, file.stamp]
+    return [*versions, str(file.place), file.sheet, file.n_bytes, file.stamp]
 
 
 @dataclass(frozen=True)

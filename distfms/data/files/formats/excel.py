@@ -1,11 +1,13 @@
-"""Workbooks: the table in the fullest sheet, below titles if there are any."""
+"""Workbooks: the table in the fullest sheet or a named one, below titles if there are any."""
 
 from __future__ import annotations
 
 import datetime
 import io
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -76,18 +78,22 @@ def _value(cell: Any) -> Any:
     return None if isinstance(cell, str) and not cell.strip() else cell
 
 
-def _table(stream: Any) -> pa.Table:
+def _table(stream: Any, named: str) -> pa.Table:
     sheets = _sheets(stream)
     if not sheets:
         raise FormatError("has no sheet with a table in it. Remove it from the dataset.")
-    sheet = max(sheets, key=lambda candidate: candidate.n_values)
+    candidates = [sheet for sheet in sheets if named in ("", sheet.name)]
+    others = ", ".join(repr(sheet.name) for sheet in sheets)
+    if not candidates:
+        raise FormatError(f"names a sheet that is not there or empty; choose from {others}.")
+    sheet = max(candidates, key=lambda candidate: candidate.n_values)
     names, n_above = _header(sheet)
     notes = []
-    if len(sheets) > 1:
-        ignored = ", ".join(
-            repr(ignored_sheet.name) for ignored_sheet in sheets if ignored_sheet is not sheet
+    if len(candidates) > 1:
+        notes.append(
+            f"of the sheets {others}, {sheet.name!r} is read, which holds most; to read another, "
+            "write # and its name after the path"
         )
-        notes.append(f"the sheet {sheet.name!r}, which holds most, is read; not {ignored}")
     row_of_names = sheet.first_row - 1 + n_above
     if row_of_names > 1:
         notes.append(f"the names of columns are in row {row_of_names}")
@@ -227,14 +233,16 @@ def _text(value: Any) -> str | None:
 # --- format ---------------------------------------------------------------------------------------
 
 
-def _schema(stream: Any) -> pa.Schema:
-    schema: pa.Schema = _table(stream).schema
+def _schema(stream: Any, sheet: str = "") -> pa.Schema:
+    schema: pa.Schema = _table(stream, sheet).schema
     return schema
 
 
-def _batches(stream: Any, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _batches(
+    stream: Any, schema: pa.Schema, columns: Sequence[str], sheet: str = ""
+) -> Iterator[pa.RecordBatch]:
     selected = pa.schema([schema.field(name) for name in columns])
-    yield from _table(stream).select(columns).cast(selected).to_batches()
+    yield from _table(stream, sheet).select(columns).cast(selected).to_batches()
 
 
 def notes(schema: pa.Schema) -> list[str]:
@@ -252,3 +260,16 @@ FORMAT = Format(
     signatures=(ZIP, OLE),
     version=2,
 )
+
+
+def divided(path: str) -> tuple[str, str]:
+    """Divide ``book.xlsx#sheet`` into path and sheet, which is empty where none is named."""
+    match = re.fullmatch(r"(.*\.(?:xls[xmb]?|ods))#(.+)", path, re.IGNORECASE | re.DOTALL)
+    return (match[1], match[2]) if match else (path, "")
+
+
+@cache
+def of_sheet(name: str) -> Format:
+    """Return the format of workbooks of which one sheet is read."""
+    schema = partial(_schema, sheet=name)
+    return replace(FORMAT, schema=schema, batches=partial(_batches, sheet=name))
