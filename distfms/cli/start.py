@@ -16,22 +16,16 @@ if TYPE_CHECKING:
     from distfms.runs.look import Look
 
 
-def _named_methods(begun: str) -> list[str]:
-    """Return methods for the completion of a word."""
-    from distfms.methods import METHODS
-
-    return [name for name in METHODS if name.startswith(begun)]
-
-
 def init(
     data: Annotated[
-        str | None, typer.Argument(help="Folder, file, glob or URL of data to look at.")
+        str | None,
+        typer.Argument(
+            help="Folder, file, glob or URL of data to look at; of a workbook a sheet, as "
+            "book.xlsx#2024."
+        ),
     ] = None,
     method: Annotated[
-        str | None,
-        typer.Option(
-            help="Method; left out, the likeliest for the data.", autocompletion=_named_methods
-        ),
+        str | None, typer.Option(help="Method; left out, the likeliest for the data.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     costs: Annotated[
@@ -50,7 +44,7 @@ def init(
             say(f"{name:20} {question}")
         say("Name your data: distfms init DATA")
         return
-    look = look_at_data(data)
+    look = look_at_data(data, say)
     if target is not None:
         look = look.with_target(target)
     elif look.target is not None and sys.stdin.isatty() and sys.stdout.isatty():
@@ -58,13 +52,13 @@ def init(
     answers = answerable(look)
     if answers and data is not None:
         say("These data can answer:")
-        for answer in answers:
-            say(f"  {answer.method:20} {QUESTIONS[answer.method]} ({answer.why})")
+        for name, why in answers.items():
+            say(f"  {name:20} {QUESTIONS[name]} ({why})")
     if look.target is not None and look.is_guessed and not look.long:
         names = ", ".join(column.name for column in look.targets[1:4])
         also = f" (also: {names})" if names else ""
         say(f"Guessed what to predict: {look.target.name}{also}. Name another with --target.")
-    chosen = method or (answers[0].method if answers else "sequence")
+    chosen = method or next(iter(answers), "sequence")
     prices = None if costs is None else read_prices(costs)
     write_starter(chosen, data, look, out, prices)
     say(f"Wrote {out} for `{chosen}`. Look through it, then run: distfms check {out}")
@@ -78,19 +72,9 @@ def _asked_target(look: Look) -> str:
     return Prompt.ask("Column to predict", choices=names, default=look.targets[0].name)
 
 
-def _named_sections(begun: str) -> list[str]:
-    """Return sections for the completion of a word."""
-    from distfms.runs.options_table import section_models
-
-    return [name for name in section_models() if name.startswith(begun)]
-
-
 def options(
     section: Annotated[
-        str | None,
-        typer.Argument(
-            help="Section, such as `multiselect` or `data.long`.", autocompletion=_named_sections
-        ),
+        str | None, typer.Argument(help="Section, such as `multiselect` or `data.long`.")
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="List all keys, not only those that beginners set.")

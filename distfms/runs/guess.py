@@ -1,17 +1,20 @@
-"""Which column of a file that nobody has described is what is to be predicted."""
+"""A column of a file that nobody has described, and how likely it is what is to be predicted."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal
 
+#: Without the s of a plural.
 _WORDS_OF_TARGETS = """
-    target label y class outcome response result diagnosis progression died dead death mortality
-    survived survival relapse readmitted default churn churned fraud spam price preis cost kosten
-    sales revenue umsatz turnover income salary wage rent quality rating score grade relevance
-    risk disease diabetes cancer tumor malignant species variety malware clicked purchased
-    converted conversion medv mpg charges yield demand
+    target label y class klasse clase classe outcome response result ergebnis resultado résultat
+    diagnosis progression died dead death mortality survived survival relapse readmitted default
+    churn churned kündigung fraud spam price preis prix precio prezzo preço cost kosten sale revenue
+    umsatz turnover salary wage rent value amount quality rating bewertung score grade note punkte
+    relevance satisfaction zufriedenheit risk disease diabete cancer tumor malignant species variety
+    malware expectancy booked clicked purchased converted conversion medv mpg charge yield strength
 """
 _WORDS_OF_OTHERS = """
     id nr no number index row year jahr month monat day tag date datum time zeit timestamp zip plz
@@ -30,26 +33,39 @@ _MANY_TEXTS = 3.0
 #: Most levels of a target of texts, as a rule.
 _MOST_LEVELS = 12
 
+Kind = Literal["number", "text", "time", "judgments", "other"]
 
-class Described(Protocol):
-    """What is asked of a column; see `distfms.runs.look.Column`."""
+
+@dataclass(frozen=True)
+class Column:
+    """One column in the sample.
+
+    `levels` are its distinct values where there are few, `excluded` says why it should not be a
+    feature, `as_numbers` that it is text which is read as numbers, `nearly` that few values are
+    none.
+    """
+
+    name: str
+    kind: Kind
+    n_levels: int
+    n_missing: int
+    levels: tuple[Any, ...] = ()
+    whole: bool = False
+    excluded: str = ""
+    suspect: str = ""
+    as_numbers: bool = False
+    nearly: str = ""
+    unit: str = ""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def kind(self) -> str: ...  # noqa: D102
-    @property
-    def n_levels(self) -> int: ...  # noqa: D102
-    @property
-    def unit(self) -> str: ...  # noqa: D102
-    @property
-    def suspect(self) -> str: ...  # noqa: D102
+    def has_classes(self) -> bool:
+        """Whether values are classes rather than numbers, as far as one can see."""
+        if self.kind == "text":
+            return True
+        return self.kind == "number" and (self.n_levels == 2 or (self.whole and bool(self.levels)))
 
 
-C = TypeVar("C", bound=Described)
-
-
-def by_likelihood(columns: Sequence[C]) -> list[C]:
+def by_likelihood(columns: Sequence[Column]) -> list[Column]:
     """Return columns in the order in which they may be the target, the likeliest first."""
     last = len(columns) - 1
     points = {}
@@ -58,13 +74,14 @@ def by_likelihood(columns: Sequence[C]) -> list[C]:
     return sorted(columns, key=lambda column: -points[column.name])
 
 
-def points_of(column: Described, *, is_first: bool, is_last: bool) -> float:
+def points_of(column: Column, *, is_first: bool, is_last: bool) -> float:
     """Return how likely a column is the target, by its name, its place and its values."""
     points = 0.0
     words = words_of(column.name)
-    if not words.isdisjoint(_OF_TARGETS) or any(w.endswith(("price", "preis")) for w in words):
+    is_called_so = bool(words & _OF_TARGETS) or any(w.endswith(("price", "preis")) for w in words)
+    if is_called_so:
         points += _WORD
-    if not words.isdisjoint(_OF_OTHERS) or column.unit == "%" or column.suspect:
+    if words & _OF_OTHERS or column.unit == "%" or (column.suspect and not is_called_so):
         points -= _WORD
     if column.unit and column.unit != "%":
         points += _CURRENCY
@@ -80,6 +97,7 @@ def points_of(column: Described, *, is_first: bool, is_last: bool) -> float:
 
 
 def words_of(name: str) -> set[str]:
-    """Return the words of a name, in lower case: of ``SalePrice (USD)`` sale, price and usd."""
+    """Return the words of a name, in lower case: as of ``SalePrice (USD)``."""
     divided = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
-    return set(re.findall(r"[^\W\d_]+", divided.lower()))
+    words = re.findall(r"[^\W\d_]+", divided.lower())
+    return {*words, *(word.removesuffix("s") for word in words)}

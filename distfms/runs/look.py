@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from distfms.data.files.texts import NumberTexts, nearly_numbers, read_numbers
 from distfms.data.rows.judgments import loosely_numbered
 from distfms.data.rows.roles import is_categorical, is_number, is_number_list
 from distfms.errors import SpecError, nearest
-from distfms.runs.guess import by_likelihood
+from distfms.runs.guess import Column, by_likelihood, words_of
 
 #: Most rows and values that are looked at.
 _ROWS = 20_000
@@ -32,56 +32,42 @@ _LEVELS = 12
 _QUERY = re.compile(
     r"(session|query|qid|search|srch|request|impression)s?([_ ]?id)?", re.IGNORECASE
 )
-_GRADE = re.compile(
-    r"(relevance|grade|label|click(ed|s)?|purchased?|booked|rating|score|target|rank|position)",
-    re.IGNORECASE,
+#: Words in names of what rows are ranked by.
+_GRADES = words_of(
+    "relevance grade label click clicked purchase purchased booking booked rating score target "
+    "rank position"
 )
 #: Answers of a questionnaire: most levels, fewest questions.
 _MOST_ANSWERS = 11
 _FEWEST_QUESTIONS = 5
-_ID = re.compile(r"(.*[_ ])?id", re.IGNORECASE)
-_OBJECT = re.compile(r"(.*[_ ])?(id|object|item|subject|image|document|product)", re.IGNORECASE)
-_ATTRIBUTE = re.compile(
-    r"(.*[_ ])?(attribute|feature|question|criterion|measure|aspect|variable)s?", re.IGNORECASE
+#: Names of columns that have a role.
+_ID = re.compile(r"(?i:(.*[_ ])?id)|.*[a-z]I[Dd]")
+_OBJECT = re.compile(
+    r"(.*[_ ])?(id|object|objekt|item|subject|image|document|product|stimulus)", re.IGNORECASE
 )
-_VALUE = re.compile(r"(.*[_ ])?(value|rating|score|judge?ment|answer|response)s?", re.IGNORECASE)
-_RATER = re.compile(
-    r"((rater|worker|annotator|judge|coder|reviewer|labell?er|user)s?)([_ ]?(id|name))?",
+_ATTRIBUTE = re.compile(
+    r"(.*[_ ])?(attribute|feature|question|criterion|measure|aspect|variable|rubric|trait|dimension"
+    r"|merkmal|eigenschaft|frage|kriterium)s?",
     re.IGNORECASE,
 )
+_VALUE = re.compile(
+    r"(.*[_ ])?(value|rating|score|judge?ment|answer|response|wert|bewertung|urteil|note)s?",
+    re.IGNORECASE,
+)
+_RATERS = "rater|worker|annotator|judge|coder|reviewer|labell?er|user"
+_RATER = re.compile(rf"({_RATERS})s?([_ ]?(id|name))?", re.IGNORECASE)
+#: Names of raters where each row is one judgment.
+_JUDGE = re.compile(
+    rf"(.*[_ ])?({_RATERS}|evaluator|grader|participant|respondent|model|bewerter)s?"
+    r"([_ ]?(id|name))?",
+    re.IGNORECASE,
+)
+#: Roles of columns of judgments, in the order in which they are written.
+_ROLES = ("object", "attribute", "value", "worker")
+#: Share of the numbers from which those with numbered names are judgments.
+_NUMBERED = 0.7
 #: What the part before a separator must leave: groups of several columns.
 _SEPARATORS = ("__", ".", ":", "/", "_")
-
-Kind = Literal["number", "text", "time", "judgments", "other"]
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column in the sample.
-
-    `levels` are its distinct values where there are few, `excluded` says why it should not be a
-    feature, `as_numbers` that it is text which is read as numbers, `nearly` that few values are
-    none.
-    """
-
-    name: str
-    kind: Kind
-    n_levels: int
-    n_missing: int
-    levels: tuple[Any, ...] = ()
-    whole: bool = False
-    excluded: str = ""
-    suspect: str = ""
-    as_numbers: bool = False
-    nearly: str = ""
-    unit: str = ""
-
-    @property
-    def has_classes(self) -> bool:
-        """Whether values are classes rather than numbers, as far as one can see."""
-        if self.kind == "text":
-            return True
-        return self.kind == "number" and (self.n_levels == 2 or (self.whole and bool(self.levels)))
 
 
 @dataclass(frozen=True)
@@ -153,8 +139,9 @@ def look_at(dataset: Dataset) -> Look:
     columns = {name: _column(name, table.column(name).combine_chunks()) for name in schema.names}
     if long := _long_form(table, columns):
         labels = tuple(map(str, table.column(long["attribute"]).unique().to_pylist()))
-        constant = _constant_by_object(table, columns, long)
-        return Look(columns, dataset.n_rows, long=long, labels=labels, label_column=constant)
+        constant = _constant_by_object(table, columns, long["object"])
+        label = next(iter(constant), None)
+        return Look(columns, dataset.n_rows, long=long, labels=labels, label_column=label)
     forms = (dataset.forms or Forms()).numbers
     for name, form in forms.items():
         if name in columns:
@@ -170,7 +157,7 @@ def look_at(dataset: Dataset) -> Look:
         if name not in taken and column.kind in ("number", "text") and not column.excluded:
             candidates.append(column)
     if query is not None:
-        grades = [column for column in candidates if _GRADE.fullmatch(column.name)]
+        grades = [column for column in candidates if words_of(column.name) & _GRADES]
         candidates = grades or candidates
     return Look(
         columns,
@@ -206,8 +193,8 @@ def _numbered(table: pa.Table, columns: dict[str, Column]) -> dict[str, list[str
     several = {base: judgments for base, judgments in by_base.items() if len(judgments) > 1}
     if several:
         return several
-    numbered = [name for name in names if re.fullmatch(r".+[_. -][0-9]+", name)]
-    if 2 * len(numbered) <= len(names):
+    numbered = [name for name in names if re.search(r"[0-9]\)?$", name)]
+    if len(numbered) <= _NUMBERED * len(names):
         return {}
     judged = loosely_numbered(numbered)
     are_alike = all(_are_alike(table.select(judgments)) for judgments in judged.values())
@@ -273,15 +260,18 @@ def _column(name: str, values: pa.Array) -> Column:
     is_text = is_categorical(values.type)
     as_numbers = False
     nearly = ""
+    unit = ""
     if is_text:
         values = values.cast(pa.string())
         numbers, wrong = read_numbers(values)
         codes = pc.any(pc.match_substring_regex(values, r"^0\d+$")).as_py()
-        n_values = n - numbers.null_count - NumberTexts.of(values).n_bounds
+        texts = NumberTexts.of(values)
+        n_values = n - numbers.null_count - texts.n_bounds
         if not wrong.true_count and 2 * n_values > n and not codes:
             values = numbers
             is_text = False
             as_numbers = True
+            unit = texts.unit
         else:
             nearly = nearly_numbers(name, values)
     observed = values.drop_null()
@@ -295,6 +285,7 @@ def _column(name: str, values: pa.Array) -> Column:
         tuple(levels),
         as_numbers=as_numbers,
         nearly=nearly,
+        unit=unit,
     )
     return _doubts(column, observed, n)
 
@@ -326,36 +317,40 @@ def _doubts(column: Column, observed: pa.Array, n: int) -> Column:
 def _long_form(table: pa.Table, columns: dict[str, Column]) -> dict[str, str]:
     """Return the roles of columns where each row is one judgment; nothing where it is not."""
     roles: dict[str, str] = {}
-    patterns = {"attribute": _ATTRIBUTE, "value": _VALUE, "worker": _RATER, "object": _OBJECT}
-    for role, pattern in patterns.items():
+    for role, pattern in (("attribute", _ATTRIBUTE), ("worker", _JUDGE), ("object", _OBJECT)):
         for name in columns:
             if name not in roles.values() and pattern.fullmatch(name):
                 roles.setdefault(role, name)
-    if not {"object", "attribute", "value"} <= roles.keys():
+    if "attribute" not in roles:
         return {}
-    if columns[roles["value"]].kind != "number":
-        return {}
+    if "object" not in roles:
+        others = [c for c in columns.values() if c.name not in roles.values() and not c.excluded]
+        named = [column for column in others if column.kind == "text" or column.whole]
+        roles["object"] = max(named, key=lambda column: column.n_levels, default=others[0]).name
+    constant = _constant_by_object(table, columns, roles["object"])
+    for name, column in columns.items():
+        is_judgment = column.kind == "number" and name not in constant
+        if is_judgment and name not in roles.values() and _VALUE.fullmatch(name):
+            roles.setdefault("value", name)
     n_objects = columns[roles["object"]].n_levels
     n_attributes = columns[roles["attribute"]].n_levels
     are_repeated = n_objects < table.num_rows and n_attributes < table.num_rows / 2
-    return roles if are_repeated else {}
+    if not are_repeated or "value" not in roles:
+        return {}
+    return {role: roles[role] for role in _ROLES if role in roles}
 
 
-def _constant_by_object(
-    table: pa.Table, columns: dict[str, Column], long: dict[str, str]
-) -> str | None:
-    """Return the likeliest label among the numbers that have one value for each object."""
+def _constant_by_object(table: pa.Table, columns: dict[str, Column], name: str) -> list[str]:
+    """Return the numbers that have one value for each object, the likeliest label first."""
     constant = []
     for column in columns.values():
-        is_role = column.name in long.values()
-        if column.kind != "number" or is_role or column.excluded or column.n_levels < 2:
+        if column.kind != "number" or column.name == name or column.excluded:
             continue
-        objects = table.select([long["object"], column.name]).group_by(long["object"])
+        objects = table.select([name, column.name]).group_by(name)
         counts = objects.aggregate([(column.name, "count_distinct")])
         if pc.max(counts.column(f"{column.name}_count_distinct")).as_py() == 1:
             constant.append(column)
-    likeliest = by_likelihood(constant)
-    return likeliest[0].name if likeliest else None
+    return [column.name for column in by_likelihood(constant)]
 
 
 def reasons(columns: Sequence[Column]) -> list[str]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from distfms.data.files.dataset import open_dataset
+from distfms.data.files.formats.copies import Copies
 from distfms.data.rows.roles import is_number
 from distfms.engine.memory import counted
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.report.formatting import percent
-from distfms.runs.look import Column, Look, answers_on_one_scale, look_at, reasons
+from distfms.runs.look import Look, answers_on_one_scale, look_at, reasons
 from distfms.runs.options_table import key_meanings
 from distfms.spec import DataSection, LongForm, Section
 from distfms.store.places import create_whole, writing
@@ -31,47 +32,37 @@ QUESTIONS = {
 _LISTED = 20
 _RUNNERS_UP = 4
 _MOST_COSTS = 200
+#: The end of a file's name, before that of a sheet.
+_ENDING = r"\.(parquet|csv|tsv|jsonl|ndjson|arrow|feather|xls[xmb]?|ods)(\.gz)?(?=#|$)"
 #: Rows from which some are held out.
 _MANY_ROWS = 2_000
 #: Share of missing values from which learning from gaps is the question.
 _MANY_GAPS = 0.3
 
 
-def look_at_data(data: str | None) -> Look:
-    """Look at data of a job, if there are any."""
-    from distfms.data.files.dataset import open_dataset
-
-    return Look() if data is None else look_at(open_dataset(data))
+def look_at_data(data: str | None, say: Callable[[str], None]) -> Look:
+    """Look at data of a job, if there are any; users should know what is said."""
+    return Look() if data is None else look_at(open_dataset(data, copies=Copies(say=say)))
 
 
-@dataclass(frozen=True)
-class Answerable:
-    """A question that some data can answer, by a method, and why."""
-
-    method: str
-    why: str
-
-
-def answerable(look: Look) -> list[Answerable]:
-    """Return the questions that data can answer, the likeliest first."""
-    answers = []
+def answerable(look: Look) -> dict[str, str]:
+    """Return the methods whose questions data can answer, and why, the likeliest first."""
+    answers = {}
     if judgments := _judgments_said(look):
-        answers.append(Answerable("multiselect", judgments))
+        answers["multiselect"] = judgments
     if look.long or look.target is None or not look.features:
         return answers
     target = f"to predict {look.target.name}"
     if look.query is not None:
-        why = f"rows of one {look.query} are ranked by {look.target.name}"
-        answers.append(Answerable("landmarks", why))
+        answers["landmarks"] = f"rows of one {look.query} are ranked by {look.target.name}"
     share = 0.0 if look.target.kind == "text" else _share_of_gaps(look)
     gaps = f"{percent(share)} of the values are missing, {target}"
     if share > _MANY_GAPS:
-        answers.append(Answerable("attribute_efficient", gaps))
-    answers.append(Answerable("sequence", f"{_groups_said(look)}, {target}"))
-    if look.query is None:
-        answers.append(Answerable("landmarks", f"{look.n_rows:,} rows, {target}"))
-    if 0.01 < share <= _MANY_GAPS:
-        answers.append(Answerable("attribute_efficient", gaps))
+        answers["attribute_efficient"] = gaps
+    answers["sequence"] = f"{_groups_said(look)}, {target}"
+    answers.setdefault("landmarks", f"{look.n_rows:,} rows, {target}")
+    if share > 0.01:
+        answers["attribute_efficient"] = gaps
     return answers
 
 
@@ -110,8 +101,6 @@ def _share_of_gaps(look: Look) -> float:
 
 def read_prices(path: str) -> dict[str, float]:
     """Read a table of prices: a column of names and one of numbers, in any format of data."""
-    from distfms.data.files.dataset import open_dataset
-
     dataset = open_dataset(path)
     table = dataset.reader.read(dataset.partitions[0], dataset.schema.names)
     kinds = [is_number(field.type) for field in dataset.schema]
@@ -145,8 +134,8 @@ def write_starter(
             f"There is nothing to learn from {data}: it needs a target and a feature that vary. "
             f"{exclusions}."
         )
-    stem = re.sub(r"[^A-Za-z0-9]+", "-", re.split(r"[/\\]", (data or "").rstrip("/"))[-1])
-    stem = re.sub(r"-(parquet|csv|tsv|jsonl|ndjson|arrow|feather|xls[xmb]?|ods)(-gz)?$", "", stem)
+    file = re.split(r"[/\\]", (data or "").rstrip("/"))[-1]
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", re.sub(_ENDING, "", file))
     lines = [
         f"# `distfms check {out}` shows what this job would do, `distfms options {name}`",
         "# lists all options. Remove the # before a key to set it.",
@@ -182,9 +171,9 @@ def _data_lines(method: str, data: str | None, look: Look) -> Iterator[str]:
     if method == "multiselect" and look.judged:
         judged = {name for names in look.judged.values() for name in names}
         single = [c for c in look.features if c.name not in judged and c not in dropped]
-        yield from _commented(
-            f"Left out, as they are judged once: {_names(single)}" if single else ""
-        )
+        if single:
+            listed = ", ".join(column.name for column in single)
+            yield from _commented(f"Left out, as they are judged once: {listed}")
         dropped += single
     texts = [c.name for c in look.features if c.kind == "text"]
     if method in ("multiselect", "attribute_efficient"):  # which learn from numbers alone
@@ -321,10 +310,6 @@ def _cost_names(method: str, look: Look) -> list[str]:
     if look.separator is None:
         return [column.name for column in look.features]
     return [column.name.partition(look.separator)[0] for column in look.features]
-
-
-def _names(columns: Sequence[Column]) -> str:
-    return ", ".join(column.name for column in columns)
 
 
 def _entries(

@@ -130,18 +130,6 @@ def labs(rng):
     return frame.mask(rng.uniform(size=frame.shape) < 0.1).assign(died=rng.choice(["no", "yes"], N))
 
 
-def houses(rng):
-    """The price comes first; a column of two values last."""
-    frame = pd.DataFrame({"SalePrice": rng.integers(50, 90, N) * 1000.0})
-    return frame.assign(area=rng.normal(size=N), rooms=rng.integers(2, 7, N), sea=rng.choice(2, N))
-
-
-def shares(rng):
-    """A share in percent comes last, a disease before."""
-    frame = pd.DataFrame({"bmi": rng.normal(30, 5, N), "Diabetes": rng.choice(["No", "Yes"], N)})
-    return frame.assign(smoker=rng.choice([True, False], N), rate=[f"{k} %" for k in range(N)])
-
-
 def wide(rng):
     truth = rng.normal(size=(N, 2))
     columns = {"wine": [f"w{k}" for k in range(N)]}
@@ -179,8 +167,6 @@ def holes(rng):
     ("make", "method", "data", "said"),
     [
         (labs, "sequence", {"target": "died"}, "Guessed what to predict: died"),
-        (houses, "sequence", {"target": "SalePrice"}, "(also: sea"),
-        (shares, "sequence", {"target": "Diabetes"}, "Guessed what to predict: Diabetes"),
         (
             wide,
             "multiselect",

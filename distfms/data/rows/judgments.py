@@ -48,11 +48,11 @@ BY_POSITION = ""
 
 _NUMBERED = re.compile(r"(.+)__([0-9]+)")
 #: Names that may be numbered, too, where all columns are: ``trust_1``, ``trust.1``, ``trust 1``.
-_LOOSELY_NUMBERED = re.compile(r"(.+?)[_. -]([0-9]+)")
+_LOOSELY_NUMBERED = re.compile(r"(.+?)[_. -]?\(?([0-9]+)\)?")
 
 
 def loosely_numbered(columns: Sequence[str]) -> dict[str, list[str]]:
-    """Return the columns of attributes that are numbered alike: ``trust_1, trust_2, age_1, age_2``.
+    """Return the columns of attributes that are numbered alike: ``shy1, shy2, age1, age2``.
 
     Two attributes or more, all with the same numbers, two or more; otherwise nothing.
     """
