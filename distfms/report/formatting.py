@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 #: Stands for a value that is not there.
@@ -92,42 +92,22 @@ def interval(share: Any, error: Any) -> str:
     return f"{middle}{_NO_BREAK}±{_NO_BREAK}{half_width}%"
 
 
-def percent_texts(values: Iterable[Any]) -> list[str]:
-    """Write a column of shares with the same decimals: none if all are whole, else one."""
-    shares = [as_number(value) for value in values]
-    are_whole = all(_is_whole_percent(share) for share in shares if share is not None)
-    decimals = 0 if are_whole else 1
-    return [percent(share, decimals) for share in shares]
-
-
 def _is_whole_percent(share: float) -> bool:
     return abs(100 * share - round(100 * share)) < 0.05
 
 
-def n_bytes(value: Any) -> str:
-    """Write a size: ``1.2 GiB``."""
-    size = as_number(value)
-    if size is None:
-        return MISSING
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(size) < 1024 or unit == "TiB":
-            break
-        size /= 1024
-    return f"{number(size, 3)}{_NO_BREAK}{unit}"
+def n_bytes(value: float) -> str:
+    """Write a size: ``1.21 GiB``."""
+    from dask.utils import format_bytes
+
+    return str(format_bytes(value))
 
 
-def seconds(value: Any) -> str:
-    """Write a duration: ``0.42 s``, ``3 min 20 s``, ``2 h 5 min``."""
-    duration = as_number(value)
-    if duration is None:
-        return MISSING
-    if duration < 60:
-        decimals = 2 if duration < 10 else 1
-        return f"{fixed(duration, decimals)}{_NO_BREAK}s"
-    n_minutes, n_seconds = divmod(round(duration), 60)
-    if n_minutes < 60:
-        return f"{n_minutes}{_NO_BREAK}min {n_seconds}{_NO_BREAK}s"
-    return f"{n_minutes // 60}{_NO_BREAK}h {n_minutes % 60}{_NO_BREAK}min"
+def seconds(value: float) -> str:
+    """Write a duration: ``420.00 ms``, ``3m 20s``, ``2hr 5m``."""
+    from dask.utils import format_time
+
+    return str(format_time(value))
 
 
 def count(value: Any, noun: str, plural: str | None = None) -> str:
@@ -166,30 +146,6 @@ def measure_title(name: str, capital: bool = False) -> str:
     title = name.removeprefix("n_").replace("_", " ").replace("ndcg@", "NDCG@")
     title = _MEASURES.get(name, title)
     return title[0].upper() + title[1:] if capital else title
-
-
-def column_texts(values: Iterable[Any]) -> list[str]:
-    """Write a column of numbers so that their decimal points stand below one another.
-
-    A number too small for the column's decimals is written as a power of ten rather than as zero.
-    """
-    numbers = [as_number(value) for value in values]
-    sizes = [abs(value) for value in numbers if value]
-    decimals = 0
-    if any(size != round(size) for size in sizes):
-        magnitude = math.floor(math.log10(max(sizes)))
-        decimals = max(0, min(8, 3 - magnitude))
-    return [_cell(value, decimals) for value in numbers]
-
-
-def _cell(value: float | None, decimals: int) -> str:
-    if value is None:
-        return MISSING
-    if value != 0 and abs(value) <= 0.5 * 10**-decimals:
-        return number(value, 2)
-    if abs(value) >= 1e12:
-        return number(value, 4)
-    return fixed(value, decimals)
 
 
 def options_text(point: Mapping[str, Any]) -> str:

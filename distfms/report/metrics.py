@@ -237,8 +237,7 @@ def tables_of(rows: _Measures, titles: Mapping[str, str], caption: str) -> list[
         numbers = {title: as_number(measures.get(name)) for name, title in columns.items()}
         if any(as_number(value) is not None for value in measures.values()):
             table.append({"": label, **numbers})
-    kinds = dict.fromkeys(columns.values(), "measure")
-    return [Table(table, caption, kinds)] if table else []
+    return [Table(table, caption)] if table else []
 
 
 def _mean_and_spread(

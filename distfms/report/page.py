@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from distfms.report import formatting
 
-#: How numbers of a column are written; percentages, and numbers of no kind, share their decimals.
+#: How numbers of a column are written.
 _WRITERS: dict[str | None, Callable[[Any], str]] = {
-    "measure": formatting.number,
+    "percent": formatting.percent,
     "bytes": formatting.n_bytes,
     "seconds": formatting.seconds,
 }
@@ -129,11 +129,10 @@ class Table:
     ----------
     rows : sequence of mapping
         Title of a column → cell: text, a number, or None for what is missing. Columns that
-        hold nothing are left out. Numbers of one column share their decimals.
+        hold nothing are left out.
     caption : str
     kinds : mapping of str to str
-        How to write the numbers of columns, by title: ``percent``, ``bytes``, ``seconds``, or
-        ``measure`` for numbers of different units, which share no decimals.
+        How to write the numbers of columns, by title: ``percent``, ``bytes`` or ``seconds``.
     emphasis : sequence of int
         Rows to set in bold.
     """
@@ -233,22 +232,17 @@ def _numbered(sections: Sequence[PageSection]) -> list[dict[str, Any]]:
 def _column_cells(values: Sequence[Any], kind: str | None) -> list[Cell]:
     if not all(value is None or _is_number(value) for value in values):
         return [_text_cell(value) for value in values]
+    write = _WRITERS.get(kind, formatting.number)
     cells = []
-    for value, text in zip(values, _number_texts(values, kind), strict=True):
-        cells.append(Cell(text, True, "" if value is None else repr(value)))
+    for value in values:
+        is_there = value is not None
+        text = write(value) if is_there else formatting.MISSING
+        cells.append(Cell(text, True, repr(value) if is_there else ""))
     return cells
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _number_texts(values: Sequence[Any], kind: str | None) -> list[str]:
-    if kind in _WRITERS:
-        return [_WRITERS[kind](value) for value in values]
-    if kind == "percent":
-        return formatting.percent_texts(values)
-    return formatting.column_texts(values)
 
 
 def _text_cell(value: Any) -> Cell:

@@ -250,8 +250,8 @@ def _comparison(compared: Sequence[Mapping[str, Any]], current: str) -> Table:
         }
         for entry in compared
     ]
-    kinds = {current: "measure", "This model": "measure", "Gain": "percent"}
-    return Table(rows, "Both models, on rows that neither learned from.", kinds)
+    caption = "Both models, on rows that neither learned from."
+    return Table(rows, caption, {"Gain": "percent"})
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -328,4 +328,4 @@ def _selection(content: Mapping[str, Any]) -> PageSection:
         "Differences between the current model and this one: what each selected, and the gain in "
         "the objective there; for dropped entries, the gain in the current model."
     )
-    return PageSection("Changes in the selection", [Table(rows, caption, {"Gain": "measure"})])
+    return PageSection("Changes in the selection", [Table(rows, caption)])

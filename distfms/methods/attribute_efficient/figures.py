@@ -355,10 +355,5 @@ def _coefficient_table(selection: Json) -> Table:
         ("What trees gain by each attribute, and the linear model. " if gains else "")
         + "Coefficients in the original units of the attributes, the largest first."
         + more(len(ranked), len(rows), "in selection.json"),
-        {
-            "Gain": "measure",
-            "Coefficient": "measure",
-            "Probability of a draw": "percent",
-            "Second moment": "measure",
-        },
+        {"Probability of a draw": "percent"},
     )

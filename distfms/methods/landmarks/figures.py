@@ -184,7 +184,7 @@ def _baseline_table(run: FinishedRun) -> Table:
         f"{n_rows}, of which references of a sample use those counted here. Rows whose "
         "similarities sum to zero are predicted by the mean and counted as guarded."
     )
-    return Table(rows, caption, dict.fromkeys(parts.values(), "measure"), emphasis=[0])
+    return Table(rows, caption, emphasis=[0])
 
 
 def _candidate_table(run: FinishedRun) -> Table:
@@ -209,8 +209,7 @@ def _candidate_table(run: FinishedRun) -> Table:
         "log losses of classes, otherwise squared errors in units of the target's variance. Widths "
         "are in median distances between rows."
     )
-    numeric = list(titles.values())[2:]
-    return Table(rows, caption, dict.fromkeys(numeric, "measure"), emphasis=chosen)
+    return Table(rows, caption, emphasis=chosen)
 
 
 def _metric_tables(run: FinishedRun) -> list[Block]:
@@ -238,7 +237,7 @@ def _landmark_table(run: FinishedRun) -> Table:
     how = "in the order of choice" if run.selection["task"] == "sparse" else "in random order"
     caption = f"The landmarks {how}, and the weight of the similarity to each."
     caption += more(len(landmarks), _LANDMARKS_SHOWN, "in selection.json")
-    return Table(rows, caption, dict.fromkeys(titles, "measure"))
+    return Table(rows, caption)
 
 
 def _goodness_table(run: FinishedRun) -> Table:
@@ -265,7 +264,7 @@ def _goodness_table(run: FinishedRun) -> Table:
         "B the largest weight where similarities are averaged, τ the share of the candidates "
         "that are used."
     )
-    kinds = {"Share τ": "percent", "Loss ε₀": "measure", "Bound B": "measure"}
+    kinds = {"Share τ": "percent"}
     return Table(rows, caption, kinds, emphasis=chosen)
 
 

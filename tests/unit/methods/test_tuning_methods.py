@@ -1,16 +1,13 @@
 """Points of a grid on a fold, the section of the report, and the search of scikit-learn."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from distfms.methods.frame.cross_validation import Fold
 from distfms.methods.sequence.options import OrderRule
 from distfms.methods.sequence.problem import FeatureGroups
 from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.report.page import Figure
 from distfms.report.tuning import tuning_section
 from distfms.solve.costs import GroupCosts, SharedCost
 from distfms.stats.comoments import CoMoments
@@ -74,15 +71,14 @@ def points_over(**values):
     ]
 
 
-def test_section_has_words_a_figure_and_a_table():
+def test_section_has_words_and_a_table():
     points = points_over(ridge=[1e-6, 1e-3, 0.1], criterion=["fr", "omp"])
     points[1] |= {"mean": None, "standard_error": None, "folds": [None, 1.0]}  # not a number
-    text, figure, table = tuning_section(entry(points)).blocks
+    text, table = tuning_section(entry(points)).blocks
     assert text.text.startswith(
         "Chosen: ridge 1e-06, criterion fr. Compared 6\xa0points of the grid"
     )
     assert "2\xa0folds" in text.text
-    assert "Ring: the chosen point" in figure.caption
     assert list(table.emphasis) == [0]
     assert [list(row.values()) for row in table.rows[:2]] == [
         ["1e-06", "fr", 1.5, 0.5, "chosen"],
@@ -90,26 +86,3 @@ def test_section_has_words_a_figure_and_a_table():
     ]
     assert len(table.rows) == 6
     assert tuning_section({"train": {}}).blocks == []
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"criterion": ["fr", "omp"]},
-        {"ridge": [0.1, 1.0]},
-        {"max_groups": [1, 2, 3, None]},
-        {"ridge": [1.0, 2.0, 3.0], "max_groups": [*range(1, 4)], "criterion": list("abc")},
-    ],
-)
-def test_the_table_alone_where_no_line_fits(values):
-    section = tuning_section(entry(points_over(**values)))
-    assert not any(isinstance(block, Figure) for block in section.blocks)
-
-
-@pytest.mark.parametrize(("far", "is_cut"), [(9.0, False), (1e6, True)])
-def test_a_point_that_diverges_does_not_flatten_the_others(far, is_cut):
-    points = points_over(ridge=[float(i) for i in range(1, 9)])
-    points[-1]["mean"] = far
-    figure = tuning_section(entry(points)).blocks[1]
-    assert ("Values beyond the scale are in the table." in figure.caption) == is_cut
-    assert not re.search(r'class="y-tick"><text[^>]*>[^<]*000', figure.svg)

@@ -31,13 +31,6 @@ def test_number(value: object, text: str) -> None:
     assert formatting.number(value) == text
 
 
-def test_column_texts_share_their_decimals_and_never_show_a_small_number_as_zero() -> None:
-    assert formatting.column_texts([57.61, 3.0, None, -0.5]) == ["57.61", "3.00", "–", "−0.50"]
-    assert formatting.column_texts([1, 40, 1000]) == ["1", "40", "1,000"]
-    assert formatting.column_texts([1234.5, 1e-7, 0]) == ["1,234", "1e−7", "0"]
-    assert formatting.column_texts([None, 0.0]) == ["–", "0"]
-
-
 @pytest.mark.parametrize(
     ("share", "error", "text"),
     [
@@ -56,11 +49,6 @@ def test_a_share_has_the_digits_that_its_error_leaves(
     assert formatting.interval(share, error).replace("\u00a0", " ") == text
 
 
-def test_percent_texts_have_one_decimal_where_any_needs_it() -> None:
-    assert formatting.percent_texts([0.1, 0.25]) == ["10%", "25%"]
-    assert formatting.percent_texts([0.1, 0.255, None]) == ["10.0%", "25.5%", "–"]
-
-
 @pytest.mark.parametrize(
     ("write", "value", "text"),
     [
@@ -72,14 +60,6 @@ def test_percent_texts_have_one_decimal_where_any_needs_it() -> None:
         (formatting.percent, -0.0321, "−3.2%"),
         (formatting.percent, 1.0, "100%"),
         (formatting.percent, 0, "0%"),
-        (formatting.n_bytes, 0, "0 B"),
-        (formatting.n_bytes, 1536, "1.5 KiB"),
-        (formatting.n_bytes, 5 * 2**30, "5 GiB"),
-        (formatting.n_bytes, 2**52, "4096 TiB"),
-        (formatting.seconds, 0.4, "0.40 s"),
-        (formatting.seconds, 42, "42.0 s"),
-        (formatting.seconds, 200, "3 min 20 s"),
-        (formatting.seconds, 7500, "2 h 5 min"),
         (lambda value: formatting.count(value, "file"), 1, "1 file"),
         (lambda value: formatting.count(value, "entry", "entries"), 2, "2 entries"),
         (lambda value: formatting.fixed(value, 2), -0.0001, "0.00"),

@@ -16,7 +16,7 @@ def test_all_that_was_read_is_said() -> None:
     for expected in (
         "Files 3",
         "Rows 1,500",
-        "Size 3 MiB",
+        "Size 3.00 MiB",
         "Partitions 6",
         "5 computed, 2 from the cache",
         "Objects, test 300",
